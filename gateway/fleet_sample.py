@@ -1,0 +1,86 @@
+"""One look at the live fleet, as it crosses the bus to whoever shows or stores it."""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA_VERSION = 1
+TOPIC = "fleet"
+"""Last-value bus topic on which the gateway publishes a FleetSample twice a second."""
+
+STATES = ("serving", "hot", "degraded", "lost", "draining", "maintenance", "starting", "unknown")
+
+
+class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine at one moment. Tokens are uncached prompt tokens bound to or running on the engine."""
+
+    engine_id: str
+    name: str
+    pool_id: str
+    incarnation: int
+    state: str
+    """One of STATES."""
+    reason: str
+    """Why it is in that state, as a sentence for people; empty when serving."""
+    since: float
+    """Unix seconds."""
+    outstanding_tokens: int
+    outstanding_s: float
+    running: int
+    """Granted requests that are not complete."""
+    bound: int
+    """Tickets that wait at the gateway for this engine."""
+    kv_usage: float | None
+    """0..1 as the engine reports it; None: unknown."""
+    prompt_tokens_total: int
+    cached_tokens_total: int
+    """As the engine reports it per request, summed since the gateway started."""
+    index_trust: str
+    """exact, degraded or blind."""
+    report_age_s: float | None
+    """Age of the last load report; None: never heard."""
+
+
+class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool at one moment; shares and percentiles over the last `window_s` seconds (None: no request)."""
+
+    pool_id: str
+    name: str
+    region: str
+    served_model: str
+    placement: str
+    order: str
+    policy_version: int
+    ttft_slo_s: float
+    tokens_per_s: float
+    """Uncached prompt tokens that one engine of the pool prefills per second."""
+    unbound: int
+    unbound_tokens: int
+    oldest_wait_s: float
+    load_cv: float
+    """Coefficient of variation of outstanding work over serving engines (0 when idle)."""
+    requests_per_s: float
+    prompt_tokens_per_s: float
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    ttft_p99_s: float | None
+    on_time_share: float | None
+    """Share of requests with TTFT under the SLO, 0..1; refused and failed ones count as late."""
+    hit_share: float | None
+    """Cached share of prompt tokens as engines report it, 0..1."""
+    late: int
+    """Late requests within the window."""
+
+
+class FleetSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole fleet at one moment, as one gateway sees it."""
+
+    schema_version: int = SCHEMA_VERSION
+    seq: int
+    at: float
+    """Unix seconds."""
+    window_s: float
+    snapshot_version: int
+    engines: tuple[EngineSample, ...]
+    """In a stable order: by pool name, then engine name."""
+    pools: tuple[PoolSample, ...]

@@ -1,0 +1,94 @@
+"""The versioned whole that the control plane publishes and every gateway serves from.
+
+A snapshot is complete in itself (topology, policies, API keys) and replaces its predecessor whole,
+so that a decision never mixes two versions. It travels as msgpack over the bus and lies on disk as
+the last-known-good.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing.policy_document import RoutingPolicy
+
+SCHEMA_VERSION = 1
+
+
+class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine as the topology knows it."""
+
+    engine_id: str
+    name: str
+    pool_id: str
+    url: str
+    """Base URL, for example http://10.0.3.7:8000, already checked against the allow-list."""
+    desired_state: str = "ready"
+    """What the operator wants: ready, draining or maintenance."""
+    kv_events_endpoint: str = ""
+    """ZMQ PUB endpoint of the engine's KV events (tcp://host:port); empty: none."""
+    kv_replay_endpoint: str = ""
+    speed: float = 1.0
+    """Prefill speed relative to the pool's cost profile."""
+
+
+class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Engines of one served model and role in one region, with the policy that is live for them."""
+
+    pool_id: str
+    name: str
+    region: str
+    served_model: str
+    key_source: str = "exact"
+    """exact (token blocks, index fed by KV events) or approximate (byte blocks, fed by dispatches)."""
+    block_tokens: int = 512
+    """Tokens per engine block (exact); tokens that one byte block stands for (approximate)."""
+    block_bytes: int = 2048
+    isolated: bool = False
+    """True: caches are separated per tenant by a server-derived cache salt."""
+    max_prompt_tokens: int = 131_072
+    policy_version: int = 0
+    policy: RoutingPolicy = msgspec.field(default_factory=RoutingPolicy)
+
+
+class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One API key; only its SHA-256 ever leaves the person who holds it."""
+
+    key_id: str
+    sha256: str
+    tenant_id: str
+    expires_at: float | None = None
+    """Unix seconds; None: never."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a gateway needs to serve, as one consistent version."""
+
+    schema_version: int = SCHEMA_VERSION
+    version: int
+    published_at: float
+    """Unix seconds."""
+    pools: tuple[PoolEntry, ...] = ()
+    engines: tuple[EngineEntry, ...] = ()
+    api_keys: tuple[ApiKeyEntry, ...] = ()
+
+
+class UnreadableSnapshotError(ValueError):
+    """The bytes are no snapshot, or one of a schema this program does not know."""
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return the snapshot as msgpack."""
+    return msgspec.msgpack.encode(snapshot)
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """Read a snapshot; raises UnreadableSnapshotError on anything else, a newer schema included."""
+    try:
+        snapshot = msgspec.msgpack.decode(data, type=Snapshot)
+    except msgspec.DecodeError as error:
+        raise UnreadableSnapshotError(f"not a snapshot: {error}") from error
+    if snapshot.schema_version != SCHEMA_VERSION:
+        raise UnreadableSnapshotError(
+            f"snapshot schema {snapshot.schema_version} is not {SCHEMA_VERSION}; upgrade this gateway first"
+        )
+    return snapshot

@@ -1,0 +1,69 @@
+"""Block keys: one 64-bit name for each prefix of a prompt.
+
+A key is the xxh3_64 of a block chained on the key before it, starting from a seed that holds the
+fleet's secret, the served model, the LoRA adapter and the isolation domain. Equal keys therefore
+mean equal prefixes under equal weights within one domain, and nobody without the secret can aim at
+a key. Keys are for routing; stored payloads are addressed by a SHA-256-class name instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Sequence
+
+from xxhash import xxh3_64_intdigest
+
+_TOKEN_BYTES = 4
+
+
+def key_seed(fleet_secret: bytes, served_model: str, lora: str = "", domain: str = "") -> int:
+    """Return the 64-bit seed of a key space; lengths are hashed too, so that no two spaces run together."""
+    parts = (fleet_secret, served_model.encode(), lora.encode(), domain.encode())
+    framed = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    return xxh3_64_intdigest(framed)
+
+
+def extend_key(parent: int, block: bytes | memoryview) -> int:
+    """Return the key of `block` after the prefix named `parent` (a key, or the seed for the first block)."""
+    return xxh3_64_intdigest(block, parent)
+
+
+def pack_tokens(tokens: array[int] | Sequence[int]) -> bytes:
+    """Return token ids as little-endian uint32; raises OverflowError or TypeError on anything else."""
+    packed = tokens if isinstance(tokens, array) and tokens.typecode == "I" else array("I", tokens)
+    if sys.byteorder == "big":
+        packed = array("I", packed)
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def token_block_keys(seed: int, tokens: array[int] | Sequence[int], block_tokens: int) -> tuple[int, ...]:
+    """Return one key per full block of `block_tokens` token ids; a partial last block has no key."""
+    return byte_block_keys(seed, pack_tokens(tokens), block_tokens * _TOKEN_BYTES)
+
+
+def byte_block_keys(seed: int, data: bytes, block_bytes: int) -> tuple[int, ...]:
+    """Return one key per full block of `block_bytes` bytes; raises ValueError on a block size under 1."""
+    if block_bytes < 1:
+        raise ValueError(f"block size must be at least 1 byte, not {block_bytes}")
+    view = memoryview(data)
+    keys = []
+    parent = seed
+    for start in range(0, len(data) - block_bytes + 1, block_bytes):
+        parent = xxh3_64_intdigest(view[start : start + block_bytes], parent)
+        keys.append(parent)
+    return tuple(keys)
+
+
+def rekey_hashes(seed: int, hashes: Sequence[int]) -> tuple[int, ...]:
+    """Return our keys for block hashes that are chained already, such as a trace's hash_ids.
+
+    Each hash names its whole prefix, so it is salted alone. Raises OverflowError on a hash outside
+    −2⁶³ … 2⁶⁴−1 (engines send both signed and unsigned 64-bit hashes).
+    """
+    digest = xxh3_64_intdigest
+    return tuple([digest((value & _MASK_64 if value < 0 else value).to_bytes(8, "little"), seed) for value in hashes])
+
+
+_MASK_64 = (1 << 64) - 1

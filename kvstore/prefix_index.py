@@ -1,0 +1,117 @@
+"""The prefix index: which targets hold which blocks, answered for all targets in one walk.
+
+One dict from block key to a bitset of targets (a Python int). A match is a walk over the prompt's
+keys with a running AND, so its cost grows with the blocks of the prompt and not with the fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kvstore.prefix_match import NO_MATCH, PrefixMatch
+
+ENTRY_BYTES = 150
+"""Bytes one entry costs: dict slot at its usual load, key object, bitset object (measured, 64 targets)."""
+
+
+class PrefixIndex:
+    """Block key → bitset of targets, within a byte budget; the longest untouched keys leave first.
+
+    Mutable state: `_targets_of` (in order of last touch) and nothing else.
+    """
+
+    def __init__(self, max_bytes: int = 256 << 20) -> None:
+        if max_bytes < ENTRY_BYTES:
+            raise ValueError(f"an index needs at least {ENTRY_BYTES} bytes, not {max_bytes}")
+        self.max_bytes = max_bytes
+        self.evicted = 0
+        """Keys dropped for the budget since the start."""
+        self._max_keys = max_bytes // ENTRY_BYTES
+        self._targets_of: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._targets_of)
+
+    @property
+    def bytes_used(self) -> int:
+        """Estimated bytes of all entries."""
+        return len(self._targets_of) * ENTRY_BYTES
+
+    def store(self, target: int, keys: Sequence[int]) -> None:
+        """Note that `target` holds `keys` (in prompt order); touches them leaf first, so parents stay younger."""
+        bit = 1 << target
+        table = self._targets_of
+        for key in reversed(keys):
+            table[key] = table.pop(key, 0) | bit
+        self._evict()
+
+    def remove(self, target: int, keys: Iterable[int]) -> None:
+        """Note that `target` no longer holds `keys`; unknown keys are ignored."""
+        keep = ~(1 << target)
+        table = self._targets_of
+        for key in keys:
+            targets = table.get(key)
+            if targets is None:
+                continue
+            left = targets & keep
+            if left:
+                table[key] = left
+            else:
+                del table[key]
+
+    def clear(self, target: int) -> None:
+        """Forget everything about `target`. One sweep over the index."""
+        bit = 1 << target
+        held = [key for key, targets in self._targets_of.items() if targets & bit]
+        self.remove(target, held)
+
+    def touch(self, keys: Sequence[int]) -> None:
+        """Mark known `keys` as just used, leaf first."""
+        table = self._targets_of
+        for key in reversed(keys):
+            targets = table.pop(key, 0)
+            if targets:
+                table[key] = targets
+
+    def match(self, keys: Sequence[int], among: int) -> PrefixMatch:
+        """Return how many leading blocks each target holds, over the targets in the bitset `among`."""
+        lookup = self._targets_of.get
+        running = among
+        groups: list[tuple[int, int]] = []
+        depth = 0
+        for key in keys:
+            held = lookup(key)
+            if held is None:
+                break
+            still = running & held
+            if still != running:
+                if depth and running:
+                    groups.append((depth, running & ~still))
+                running = still
+                if not still:
+                    break
+            depth += 1
+        if running and depth:
+            groups.append((depth, running))
+        if not groups:
+            return NO_MATCH
+        groups.reverse()
+        return PrefixMatch(tuple(groups))
+
+    def targets_of(self, key: int) -> int:
+        """Return the bitset of targets that hold the block."""
+        return self._targets_of.get(key, 0)
+
+    def check(self) -> None:
+        """Raise AssertionError unless every entry has a holder and the budget is kept."""
+        for key, targets in self._targets_of.items():
+            if targets <= 0:
+                raise AssertionError(f"key {key:#x} is kept without a holder")
+        if self.bytes_used > self.max_bytes:
+            raise AssertionError(f"{self.bytes_used} bytes are over the budget of {self.max_bytes}")
+
+    def _evict(self) -> None:
+        table = self._targets_of
+        while len(table) > self._max_keys:
+            del table[next(iter(table))]
+            self.evicted += 1

@@ -1,0 +1,47 @@
+"""Bits for targets: each engine incarnation gets a bit of the prefix index, reused only after a sweep."""
+
+from __future__ import annotations
+
+
+class TargetTable:
+    """Name of a target → bit number. A released bit rests until `sweep` says that no entry holds it.
+
+    Mutable state: `_bits`, `_resting` (released, possibly still in the index) and `_free`.
+    """
+
+    def __init__(self) -> None:
+        self._bits: dict[str, int] = {}
+        self._resting: list[int] = []
+        self._free: list[int] = []
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._bits)
+
+    def assign(self, name: str) -> int:
+        """Return the bit of `name`, a fresh one at its first call."""
+        bit = self._bits.get(name)
+        if bit is None:
+            bit = self._free.pop() if self._free else self._next
+            self._next = max(self._next, bit + 1)
+            self._bits[name] = bit
+        return bit
+
+    def release(self, name: str) -> int | None:
+        """Take the bit from `name` and return it; None where it has none."""
+        bit = self._bits.pop(name, None)
+        if bit is not None:
+            self._resting.append(bit)
+        return bit
+
+    def sweep(self) -> list[int]:
+        """Free the resting bits and return them; the caller has cleared them from the index."""
+        swept, self._resting = self._resting, []
+        self._free = sorted({*self._free, *swept}, reverse=True)
+        return swept
+
+    def check(self) -> None:
+        """Raise AssertionError unless each bit is in exactly one place."""
+        everywhere = [*self._bits.values(), *self._resting, *self._free]
+        if sorted(everywhere) != list(range(self._next)):
+            raise AssertionError(f"bits {sorted(everywhere)} are not 0 … {self._next - 1}")

@@ -1,0 +1,139 @@
+"""The fleet as the routing core sees it: facts given from outside, and a view for placements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
+
+import msgspec
+
+from kvstore.prefix_match import PrefixMatch
+from routing.cost_model import PrefillCost
+from routing.inference_request import InferenceRequest
+
+Derived = TypeVar("Derived")
+
+NEVER = math.inf
+
+
+class EngineFacts(msgspec.Struct, frozen=True):
+    """What the gateway knows of one engine. A new incarnation is a new engine with an empty cache."""
+
+    engine_id: str
+    incarnation: int
+    accepts: bool
+    """False: no new work (draining, lost, maintenance)."""
+    speed: float = 1.0
+    """Prefill speed relative to the pool's cost model."""
+    trust: float = 1.0
+    """How much an index hit counts: 1 exact, 0.5 degraded, 0 blind."""
+
+
+class EngineLoad(msgspec.Struct, frozen=True, gc=False):
+    """Work that the gateway has given to one engine and that is not finished."""
+
+    engine_id: str
+    outstanding_tokens: int
+    """Uncached prompt tokens bound to the engine or in prefill there."""
+    outstanding_s: float
+    """Seconds until the engine would have prefilled them."""
+    running: int
+    """Granted requests that are not complete."""
+    bound: int
+    """Tickets that wait at the gateway for this engine."""
+
+
+class FleetView:
+    """Read-only view of one pool's engines for placements; targets are bit numbers of the prefix index.
+
+    The lists are indexed by target and belong to the router, which updates them between decisions;
+    a placement reads them and keeps nothing.
+    """
+
+    __slots__ = (
+        "_derived", "_match", "_prefill_cost", "accepting", "accepting_mask", "decisions", "engine_ids",
+        "outstanding_requests", "outstanding_tokens", "ready_at", "speeds", "trusts", "uniform", "version",
+    )  # fmt: skip
+
+    def __init__(self, match: Callable[[Sequence[int]], PrefixMatch], prefill_cost: PrefillCost) -> None:
+        self.version = 0
+        """Grows with each change of the engines."""
+        self.decisions = 0
+        """Decisions made so far."""
+        self.accepting: tuple[int, ...] = ()
+        """Targets that take new work, in the order of their engine ids."""
+        self.accepting_mask = 0
+        self.engine_ids: list[str] = []
+        self.ready_at: list[float] = []
+        """When the target is expected to have prefilled all its work; NEVER where it takes none."""
+        self.outstanding_tokens: list[int] = []
+        self.outstanding_requests: list[int] = []
+        self.speeds: list[float] = []
+        self.trusts: list[float] = []
+        self.uniform = True
+        """All accepting targets have the same speed and full trust."""
+        self._match = match
+        self._prefill_cost = prefill_cost
+        self._derived: dict[object, object] = {}
+
+    def match(self, request: InferenceRequest) -> PrefixMatch:
+        """Return which targets hold how much of the prompt, counting blocks that are on their way there."""
+        return self._match(request.keys)
+
+    def wait_s(self, target: int, now: float) -> float:
+        """Return the seconds until a request sent there would start its prefill."""
+        wait = self.ready_at[target] - now
+        return max(wait, 0.0)
+
+    def hit_tokens(self, request: InferenceRequest, target: int, blocks: int) -> int:
+        """Return the prompt tokens in `blocks` matched blocks, weighted by the trust in the target's index."""
+        hit = min(blocks * request.block_tokens, request.prompt_tokens)
+        trust = self.trusts[target]
+        return hit if trust == 1.0 else int(hit * trust)
+
+    def compute_s(self, request: InferenceRequest, target: int, hit_tokens: int) -> float:
+        """Return the seconds of the request's prefill on the target."""
+        return self._prefill_cost.seconds(request.prompt_tokens, hit_tokens) / self.speeds[target]
+
+    def derived(self, name: object, build: Callable[[FleetView], Derived]) -> Derived:
+        """Return what `build` makes of this version of the engines, made once per version (hash rings)."""
+        value = self._derived.get(name)
+        if value is None:
+            value = self._derived[name] = build(self)
+        return cast("Derived", value)
+
+    def forget_derived(self) -> None:
+        """Drop what was derived; the router calls it when the engines change."""
+        self._derived.clear()
+
+    def set_prefill_cost(self, prefill_cost: PrefillCost) -> None:
+        """Estimate by another cost model from now on; the router calls it when the policy changes."""
+        self._prefill_cost = prefill_cost
+
+    def without(self, excluded: frozenset[str]) -> FleetView:
+        """Return a view in which these engines take no work; the same view where that would leave none."""
+        accepting = tuple(target for target in self.accepting if self.engine_ids[target] not in excluded)
+        if not accepting:
+            return self
+        other = FleetView(self._match, self._prefill_cost)
+        for name in ("version", "decisions", "engine_ids", "ready_at", "outstanding_tokens", "outstanding_requests"):
+            setattr(other, name, getattr(self, name))
+        other.speeds, other.trusts, other.uniform = self.speeds, self.trusts, self.uniform
+        other.accepting = accepting
+        other.accepting_mask = sum(1 << target for target in accepting)
+        return other
+
+
+def tie_salt(request: InferenceRequest) -> int:
+    """Return a number that differs from prompt to prompt and never by chance.
+
+    `target ^ salt` orders equally good targets, `targets[salt % n]` picks one: without it an idle
+    fleet would send every new prompt to the engine with the first id and thrash its cache.
+    """
+    return (request.keys[-1] if request.keys else hash_of(request.request_id)) >> 8 & 0xFFFF
+
+
+def hash_of(text: str) -> int:
+    """Return a stable 64-bit hash of a short text (Python's own differs from process to process)."""
+    return int.from_bytes(text.encode()[-8:].rjust(8, b"\0"), "little")

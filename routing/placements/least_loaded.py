@@ -1,0 +1,27 @@
+"""The engine with the least uncached prompt tokens outstanding; blind to caches otherwise."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from routing import reasons
+from routing.decision import Choice
+from routing.fleet import FleetView, tie_salt
+from routing.inference_request import InferenceRequest
+from routing.scoring import candidate
+
+
+class LeastLoaded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Least pending uncached tokens (waiting, and the unfinished prefill)."""
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the least loaded engine."""
+        tokens = view.outstanding_tokens
+        least = min([tokens[each] for each in view.accepting])
+        ties = [each for each in view.accepting if tokens[each] == least]
+        target = ties[tie_salt(request) % len(ties)]
+        blocks = view.match(request).blocks(target)
+        scored = candidate(request, view, target, blocks, now, cost=float(tokens[target]))
+        return Choice(target, reasons.LEAST_LOADED, (scored,))

@@ -1,0 +1,231 @@
+"""Unfinished work promised to engines, counted the moment it is promised.
+
+A router that counts its own dispatches at once tolerates load reports that are seconds old
+(research on scheduling §6). Each reservation has an id, an owner (the target of one incarnation) and
+an expiry; releasing twice is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from routing.fleet import NEVER, FleetView
+from routing.inference_request import InferenceRequest
+
+WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
+
+_OVERRUN = 0.5
+"""A prefill past its estimate is expected to need this share of the time it has taken already."""
+
+
+class Reservation:
+    """One request's claim on one target: bound and waiting, then in prefill, then decoding."""
+
+    __slots__ = ("compute_s", "expires_s", "granted_s", "phase", "request", "target", "uncached_tokens")
+
+    def __init__(
+        self, request: InferenceRequest, target: int, compute_s: float, uncached_tokens: int, expires_s: float
+    ) -> None:
+        self.request = request
+        self.target = target
+        self.compute_s = compute_s
+        self.uncached_tokens = uncached_tokens
+        self.expires_s = expires_s
+        self.granted_s = 0.0
+        self.phase = WAITING
+
+
+class _TargetWork:
+    """Sums over one target's reservations."""
+
+    __slots__ = ("decoding", "free_at", "prefilling", "waiting", "waiting_s")
+
+    def __init__(self) -> None:
+        self.free_at = 0.0
+        self.waiting_s = 0.0
+        self.waiting = 0
+        self.decoding = 0
+        self.prefilling: dict[str, Reservation] = {}
+
+
+class Reservations:
+    """All reservations of one pool; keeps the view's load lists true.
+
+    Mutable state: `_by_id`, `_work` (per target), and of the view `ready_at`, `outstanding_tokens`
+    and `outstanding_requests`.
+    """
+
+    def __init__(self, view: FleetView) -> None:
+        self._view = view
+        self._by_id: dict[str, Reservation] = {}
+        self._work: dict[int, _TargetWork] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Reservation]:
+        return iter(self._by_id.values())
+
+    def get(self, request_id: str) -> Reservation | None:
+        """Return the reservation of a request, None where none stands."""
+        return self._by_id.get(request_id)
+
+    def open_target(self, target: int) -> None:
+        """Start counting for a target."""
+        self._work[target] = _TargetWork()
+
+    def close_target(self, target: int) -> list[Reservation]:
+        """Release everything on a target that is gone and return what stood there, oldest first."""
+        standing = [each for each in self._by_id.values() if each.target == target]
+        for reservation in standing:
+            self.release(reservation.request.request_id, 0.0)
+        self._work.pop(target, None)
+        return standing
+
+    def hold(self, reservation: Reservation, now: float) -> None:
+        """Bind a waiting request to its target."""
+        self._by_id[reservation.request.request_id] = reservation
+        work = self._work[reservation.target]
+        work.waiting += 1
+        work.waiting_s += reservation.compute_s
+        self._view.outstanding_tokens[reservation.target] += reservation.uncached_tokens
+        self._view.outstanding_requests[reservation.target] += 1
+        self._refresh(reservation.target, work, now)
+
+    def grant(self, reservation: Reservation, now: float) -> None:
+        """Move a reservation into prefill; it need not have waited before."""
+        request_id = reservation.request.request_id
+        work = self._work[reservation.target]
+        if request_id in self._by_id:
+            self._leave_waiting(reservation, work)
+        else:
+            self._by_id[request_id] = reservation
+            self._view.outstanding_tokens[reservation.target] += reservation.uncached_tokens
+            self._view.outstanding_requests[reservation.target] += 1
+        reservation.phase = PREFILLING
+        reservation.granted_s = now
+        work.free_at = max(work.free_at, now) + reservation.compute_s
+        work.prefilling[request_id] = reservation
+        self._refresh(reservation.target, work, now)
+
+    def reestimate(self, reservation: Reservation, compute_s: float, uncached_tokens: int) -> None:
+        """Correct what a waiting reservation is expected to cost; caches have moved since it was bound."""
+        work = self._work[reservation.target]
+        work.waiting_s += compute_s - reservation.compute_s
+        self._view.outstanding_tokens[reservation.target] += uncached_tokens - reservation.uncached_tokens
+        reservation.compute_s = compute_s
+        reservation.uncached_tokens = uncached_tokens
+
+    def first_token(self, request_id: str, now: float) -> Reservation | None:
+        """Note that a prefill is over; None where no prefill of this id stands."""
+        reservation = self._by_id.get(request_id)
+        if reservation is None or reservation.phase is not PREFILLING:
+            return None
+        work = self._work[reservation.target]
+        self._leave_prefill(reservation, work, now)
+        reservation.phase = DECODING
+        work.decoding += 1
+        self._refresh(reservation.target, work, now)
+        return reservation
+
+    def release(self, request_id: str, now: float) -> Reservation | None:
+        """End a reservation in whatever phase; None (and no harm) where none stands."""
+        reservation = self._by_id.pop(request_id, None)
+        if reservation is None:
+            return None
+        work = self._work[reservation.target]
+        if reservation.phase is WAITING:
+            self._leave_waiting(reservation, work)
+        elif reservation.phase is PREFILLING:
+            self._leave_prefill(reservation, work, now)
+        else:
+            work.decoding -= 1
+        if reservation.phase is WAITING:
+            self._view.outstanding_tokens[reservation.target] -= reservation.uncached_tokens
+        self._view.outstanding_requests[reservation.target] -= 1
+        self._refresh(reservation.target, work, now)
+        return reservation
+
+    def refresh_overdue(self, target: int, now: float) -> None:
+        """Expect a prefill that has overrun its estimate to go on for a while, so that a stuck queue stands."""
+        work = self._work[target]
+        if not work.prefilling or work.free_at > now:
+            return
+        head = next(iter(work.prefilling.values()))
+        behind_s = sum(each.compute_s for each in work.prefilling.values()) - head.compute_s
+        work.free_at = now + behind_s + _OVERRUN * (now - head.granted_s)
+        self._refresh(target, work, now)
+
+    def may_grant(self, target: int, uncached_tokens: int, grant_tokens: int, until: float) -> bool:
+        """Return whether a prefill may be sent: nothing runs, both fit the token budget, or it is free by `until`."""
+        work = self._work[target]
+        if not work.prefilling or work.free_at <= until:
+            return True
+        running = sum(each.uncached_tokens for each in work.prefilling.values())
+        return running + uncached_tokens <= grant_tokens
+
+    def outstanding_s(self, target: int, now: float) -> float:
+        """Return the seconds until the target would have prefilled all it was given."""
+        work = self._work[target]
+        return max(work.free_at - now, 0.0) + work.waiting_s if work.prefilling or work.waiting else 0.0
+
+    def free_at(self, target: int) -> float:
+        """Return when the target's running prefills are expected to end."""
+        return self._work[target].free_at
+
+    def granted(self, target: int) -> int:
+        """Return the granted requests on the target that are not complete."""
+        work = self._work[target]
+        return len(work.prefilling) + work.decoding
+
+    def waiting(self, target: int) -> int:
+        """Return the tickets bound to the target."""
+        return self._work[target].waiting
+
+    def expired(self, now: float) -> list[str]:
+        """Return the ids of granted reservations past their expiry."""
+        return [
+            request_id
+            for request_id, each in self._by_id.items()
+            if each.phase is not WAITING and each.expires_s <= now
+        ]
+
+    def check(self) -> None:
+        """Raise AssertionError unless all sums agree with the reservations themselves."""
+        for target, work in self._work.items():
+            mine = [each for each in self._by_id.values() if each.target == target]
+            prefilling = {each.request.request_id for each in mine if each.phase is PREFILLING}
+            if prefilling != set(work.prefilling):
+                raise AssertionError(f"target {target}: prefilling {prefilling} is not {set(work.prefilling)}")
+            if work.waiting != sum(each.phase is WAITING for each in mine):
+                raise AssertionError(f"target {target}: {work.waiting} waiting is wrong")
+            if work.decoding != sum(each.phase is DECODING for each in mine):
+                raise AssertionError(f"target {target}: {work.decoding} decoding is wrong")
+            if abs(work.waiting_s - sum(each.compute_s for each in mine if each.phase is WAITING)) > 1e-6:
+                raise AssertionError(f"target {target}: {work.waiting_s} s of waiting work is wrong")
+            if self._view.outstanding_requests[target] != len(mine):
+                raise AssertionError(f"target {target}: {self._view.outstanding_requests[target]} requests is wrong")
+            tokens = sum(each.uncached_tokens for each in mine if each.phase is not DECODING)
+            if self._view.outstanding_tokens[target] != tokens:
+                raise AssertionError(f"target {target}: {self._view.outstanding_tokens[target]} tokens is not {tokens}")
+        if any(each.target not in self._work for each in self._by_id.values()):
+            raise AssertionError("a reservation stands on a closed target")
+
+    def _leave_waiting(self, reservation: Reservation, work: _TargetWork) -> None:
+        work.waiting -= 1
+        work.waiting_s = work.waiting_s - reservation.compute_s if work.waiting else 0.0
+
+    def _leave_prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
+        """Correct the expected end by what really happened: the others start over from now."""
+        del work.prefilling[reservation.request.request_id]
+        work.free_at = now + sum(each.compute_s for each in work.prefilling.values())
+        self._view.outstanding_tokens[reservation.target] -= reservation.uncached_tokens
+
+    def _refresh(self, target: int, work: _TargetWork, now: float) -> None:
+        if self._view.ready_at[target] != NEVER:
+            self._view.ready_at[target] = max(work.free_at, now) + work.waiting_s if work.waiting else work.free_at
+
+    def reopen(self, target: int, now: float) -> None:
+        """Count the target among those that take work again (`ready_at` is true again)."""
+        self._view.ready_at[target] = 0.0
+        self._refresh(target, self._work[target], now)

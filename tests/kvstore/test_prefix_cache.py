@@ -1,0 +1,104 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kvstore.block_keys import token_block_keys
+from kvstore.prefix_cache import PrefixCache
+
+PROMPTS = st.lists(st.integers(0, 2), min_size=1, max_size=6)
+
+
+def keys_of(prompt: list[int]) -> tuple[int, ...]:
+    return token_block_keys(1, prompt, 1)
+
+
+class CacheUnderRandomUse(RuleBasedStateMachine):
+    """Invariants hold under any use, and evictions are exactly the blocks that went missing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = PrefixCache(8)
+        self.held: set[int] = set()
+        self.pins: list[tuple[int, ...]] = []
+
+    @rule(prompt=PROMPTS)
+    def insert(self, prompt: list[int]) -> None:
+        keys = keys_of(prompt)
+        evicted = self.cache.insert(keys)
+        assert not set(evicted) & set(keys)
+        assert not {key for pinned in self.pins for key in pinned} & set(evicted)
+        self.held = (self.held - set(evicted)) | set(keys[: self.cache.match(keys)])
+
+    @rule(prompt=PROMPTS)
+    def pin(self, prompt: list[int]) -> None:
+        keys = keys_of(prompt)
+        held = self.cache.pin(keys)
+        if held:
+            self.pins.append(keys[:held])
+
+    @precondition(lambda self: self.pins)
+    @rule()
+    def unpin(self) -> None:
+        self.cache.unpin(self.pins.pop())
+
+    @invariant()
+    def it_checks(self) -> None:
+        self.cache.check()
+        assert {key for key in self.held if key in self.cache} == self.held
+        assert len(self.cache) == len(self.held)
+        assert self.cache.pinned_blocks == len({key for pinned in self.pins for key in pinned})
+
+
+TestCacheUnderRandomUse = CacheUnderRandomUse.TestCase
+TestCacheUnderRandomUse.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+
+
+def test_the_least_recently_used_leaf_goes_first() -> None:
+    cache = PrefixCache(4)
+    old, new = keys_of([1, 2]), keys_of([3, 4])
+    cache.insert(old)
+    cache.insert(new)
+    cache.insert(old)
+    assert cache.insert(keys_of([5])) == [new[1]]
+
+
+def test_a_chain_is_evicted_from_its_tail() -> None:
+    cache = PrefixCache(3)
+    chain = keys_of([1, 2, 3])
+    cache.insert(chain)
+    assert cache.insert(keys_of([7, 8])) == [chain[2], chain[1]]
+
+
+def test_a_recently_used_parent_outlives_an_older_leaf_elsewhere() -> None:
+    cache = PrefixCache(4)
+    shared, other = keys_of([1]), keys_of([9])
+    cache.insert(keys_of([1, 2]))
+    cache.insert(other)
+    cache.insert(shared)
+    cache.insert(keys_of([5]))
+    assert cache.insert(keys_of([6, 7])) == [keys_of([1, 2])[1], other[0]]
+    assert cache.match(shared) == 1
+
+
+def test_a_prompt_longer_than_the_cache_keeps_its_head() -> None:
+    cache = PrefixCache(2)
+    keys = keys_of([1, 2, 3])
+    assert cache.insert(keys) == []
+    assert cache.match(keys) == 2
+
+
+def test_unpinning_what_is_not_pinned_is_an_error() -> None:
+    cache = PrefixCache(2)
+    cache.insert(keys_of([1]))
+    with pytest.raises(ValueError, match="not pinned"):
+        cache.unpin(keys_of([1]))
+
+
+@given(st.lists(PROMPTS, max_size=60))
+def test_the_heap_of_leaves_stays_bounded(prompts: list[list[int]]) -> None:
+    cache = PrefixCache(4)
+    for prompt in prompts * 3:
+        cache.insert(keys_of(prompt))
+    assert len(cache._leaf_heap) <= 2 * 4 + 65
+    cache.check()

@@ -1,0 +1,59 @@
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kvstore.block_keys import token_block_keys
+from kvstore.prefix_index import PrefixIndex
+from routing.in_flight import InFlightBlocks
+
+PROMPTS = st.lists(st.integers(0, 2), max_size=5)
+TARGETS = st.integers(0, 3)
+
+
+class InFlightAgainstLists(RuleBasedStateMachine):
+    """Matches must agree with the union of what is resident and what was given and not taken back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = PrefixIndex()
+        self.in_flight = InFlightBlocks(self.index)
+        self.resident: dict[int, set[int]] = {target: set() for target in range(4)}
+        self.given: list[tuple[int, tuple[int, ...]]] = []
+
+    @rule(holder=TARGETS, prompt=PROMPTS)
+    def store(self, holder: int, prompt: list[int]) -> None:
+        keys = token_block_keys(1, prompt, 1)
+        self.index.store(holder, keys)
+        self.resident[holder] |= set(keys)
+
+    @rule(holder=TARGETS, prompt=PROMPTS)
+    def add(self, holder: int, prompt: list[int]) -> None:
+        keys = token_block_keys(1, prompt, 1)
+        self.in_flight.add(holder, keys)
+        self.given.append((holder, keys))
+
+    @precondition(lambda self: self.given)
+    @rule(data=st.data())
+    def take_back(self, data: st.DataObject) -> None:
+        self.in_flight.remove(*self.given.pop(data.draw(st.integers(0, len(self.given) - 1))))
+
+    @rule(prompt=PROMPTS)
+    def match(self, prompt: list[int]) -> None:
+        keys = token_block_keys(1, prompt, 1)
+        match = self.in_flight.match(keys, 0b0111)
+        for target in range(3):
+            held = self.resident[target].union(*(keys for holder, keys in self.given if holder == target))
+            expected = 0
+            while expected < len(keys) and keys[expected] in held:
+                expected += 1
+            assert match.blocks(target) == expected
+        assert match.blocks(3) == 0
+
+    @invariant()
+    def it_checks(self) -> None:
+        self.in_flight.check()
+        assert self.given or not len(self.in_flight)
+
+
+TestInFlightAgainstLists = InFlightAgainstLists.TestCase
+TestInFlightAgainstLists.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

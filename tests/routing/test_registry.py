@@ -1,0 +1,119 @@
+"""The contract that every placement and every queue order keeps, over the whole registry."""
+
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing.placement import Placement
+from routing.policy_document import RoutingPolicy, Stage
+from routing.queue_order import Ticket
+from routing.registry import (
+    PLACEMENTS,
+    QUEUE_ORDERS,
+    PolicyStageError,
+    build_placement,
+    build_queue_order,
+    stage_problems,
+)
+from routing.router import Router
+from tests.routing.pools import BLOCK, engines, pool, request
+
+
+@pytest.fixture(params=sorted(PLACEMENTS))
+def placement(request: pytest.FixtureRequest) -> Placement:
+    return build_placement(Stage(name=request.param))
+
+
+def busy_pool(size: int) -> Router:
+    router = pool(size=size)
+    router.blocks_stored("e-01", request(0, range(8)).keys)
+    for number in range(3 * size):
+        router.submit(request(number, range(number % 8 + 1)), 0.0, hold=False)
+    return router
+
+
+def loads(router: Router) -> list[object]:
+    view = router.view
+    return [view.version, view.decisions, view.accepting, list(view.ready_at), list(view.outstanding_tokens)]
+
+
+@given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 9), st.integers(0, 2**32))
+def test_a_placement_chooses_an_accepting_engine_and_explains_it(blocks: list[int], size: int, seed: int) -> None:
+    router = busy_pool(size)
+    facts = engines(size)
+    facts[0] = msgspec.structs.replace(facts[0], accepts=size == 1)
+    router.set_engines(facts, 0.0)
+    asked = request(99, blocks, tokens=BLOCK * len(blocks) + 1)
+    for name in PLACEMENTS:
+        choice = build_placement(Stage(name=name)).choose(asked, router.view, 0.5, Random(seed))
+        assert choice.target in router.view.accepting
+        assert choice.reason
+        best = choice.candidates[0]
+        assert best.engine_id == router.view.engine_ids[choice.target]
+        assert 0 <= best.hit_tokens <= asked.prompt_tokens
+        assert best.compute_s > 0
+        assert best.wait_s >= 0
+
+
+def test_the_same_seed_makes_the_same_choice(placement: Placement) -> None:
+    one, two = busy_pool(6), busy_pool(6)
+    asked = request(99, range(4))
+    assert placement.choose(asked, one.view, 1.0, Random(5)) == placement.choose(asked, two.view, 1.0, Random(5))
+
+
+def test_choosing_leaves_the_view_unchanged(placement: Placement) -> None:
+    router = busy_pool(6)
+    before = loads(router)
+    placement.choose(request(99, range(4)), router.view, 1.0, Random(1))
+    assert loads(router) == before
+
+
+def test_a_placement_takes_the_only_engine(placement: Placement) -> None:
+    router = busy_pool(1)
+    choice = placement.choose(request(99), router.view, 0.0, Random(1))
+    assert router.view.engine_ids[choice.target] == "e-01"
+
+
+@pytest.mark.parametrize("name", sorted(PLACEMENTS))
+def test_an_empty_fleet_parks_the_request_whatever_the_placement(name: str) -> None:
+    router = pool(name, size=0)
+    router.submit(request(1), 0.0)
+    assert router.unbound(1.0) == (1, 2 * BLOCK, 1.0)
+
+
+@pytest.mark.parametrize("name", sorted(QUEUE_ORDERS))
+@given(st.lists(st.tuples(st.floats(0, 9), st.floats(0.01, 9)), min_size=1, max_size=9), st.floats(0, 20))
+def test_an_order_picks_a_waiting_ticket_and_only_looks(
+    name: str, waiting: list[tuple[float, float]], now: float
+) -> None:
+    router = pool()
+    tickets = tuple(Ticket(request(number, at=at), cost) for number, (at, cost) in enumerate(waiting))
+    order = build_queue_order(Stage(name=name))
+    before = loads(router)
+    position = order.next(0, tickets, router.view, now)
+    assert 0 <= position < len(tickets)
+    assert order.next(0, tickets, router.view, now) == position
+    assert loads(router) == before
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(PolicyStageError, match=r"order\.name: 'edff' is unknown; known are fifo, shed"):
+        build_queue_order(Stage(name="edff"))
+
+
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        ({"beta": -1.0}, "placement.params: Expected `float` >= 0.01"),
+        ({"beta": "big"}, "placement.params: Expected `float`, got `str`"),
+        ({"gamma": 1}, "placement.params: Object contains unknown field `gamma`"),
+    ],
+)
+def test_wrong_parameters_are_refused_with_their_path(params: dict[str, float | str], problem: str) -> None:
+    policy = RoutingPolicy(placement=Stage(name="least_cost", params=params), order=Stage(name="none"))
+    problems = stage_problems(policy)
+    assert problems[0].startswith(problem)
+    assert len(problems) == 2

@@ -1,0 +1,204 @@
+import msgspec
+import pytest
+
+from routing.decision import Granted, Queued, Refused
+from routing.observation import Completed, Failed, FirstToken
+from routing.policy_document import RoutingPolicy, Stage
+from routing.registry import PolicyStageError
+from routing.router import UNBOUND_WAIT_S
+from tests.routing.pools import BLOCK, engine_of, engines, pool, request
+
+LONG = range(20)
+"""20 blocks, 10,240 tokens: about 0.93 s of prefill."""
+
+
+def test_a_prompt_goes_where_its_prefix_is() -> None:
+    router = pool(size=8)
+    asked = request(1, LONG)
+    router.blocks_stored("e-05", asked.keys)
+    outcome = router.submit(asked, 0.0)
+    assert engine_of(outcome) == "e-05"
+    assert isinstance(outcome, Granted)
+    assert outcome.decision.hit_tokens == 20 * BLOCK
+    assert outcome.decision.decision_id == asked.request_id
+
+
+def test_a_burst_of_one_new_prefix_follows_its_first_request() -> None:
+    router = pool(size=4)
+    first = router.submit(request(1, LONG), 0.0)
+    second = router.submit(request(2, LONG), 0.0)
+    assert isinstance(first, Granted)
+    assert second.decision.engine_id == first.decision.engine_id  # type: ignore[union-attr]
+
+
+def test_idle_engines_share_new_prompts() -> None:
+    router = pool(size=4)
+    chosen = set()
+    for number in range(40):
+        outcome = router.submit(request(number, [100 + number]), float(number))
+        chosen.add(engine_of(outcome))
+        router.observe(FirstToken(f"request-{number:08}"), number + 0.5)
+        router.observe(Completed(f"request-{number:08}"), number + 0.6)
+    assert len(chosen) == 4
+
+
+def test_a_second_prefill_waits_and_is_granted_at_the_first_token() -> None:
+    router = pool(size=1)
+    router.submit(request(1, LONG), 0.0)
+    second = router.submit(request(2, range(100, 120)), 0.1)
+    assert isinstance(second, Queued)
+    assert router.observe(Completed("unknown"), 0.2) == []
+    grants = router.observe(FirstToken("request-00000001"), 0.8)
+    assert [each.decision.decision_id for each in grants if isinstance(each, Granted)] == ["request-00000002"]
+    assert grants[0].decision.queued_s == pytest.approx(0.8)  # type: ignore[union-attr]
+    router.check()
+
+
+def test_the_look_ahead_grants_just_before_the_engine_is_free() -> None:
+    router = pool(size=1, grant_lookahead_s=0.05)
+    first = router.submit(request(1, LONG), 0.0)
+    router.submit(request(2, LONG), 0.0)
+    free_at = first.decision.compute_s  # type: ignore[union-attr]
+    wake = router.next_wake(0.0)
+    assert wake == pytest.approx(free_at - 0.05)
+    assert router.tick(free_at - 0.06) == []
+    assert len(router.tick(free_at - 0.04)) == 1
+
+
+def test_small_prompts_share_an_engine_within_the_token_budget() -> None:
+    router = pool(size=1, grant_tokens=1024)
+    outcomes = [router.submit(request(number, [number]), 0.0) for number in range(3)]
+    assert [type(each).__name__ for each in outcomes] == ["Granted", "Granted", "Queued"]
+
+
+def test_without_holding_an_engine_is_chosen_at_once() -> None:
+    router = pool(size=1)
+    for number in range(5):
+        assert isinstance(router.submit(request(number, LONG), 0.0, hold=False), Granted)
+    assert router.loads(0.0)[0].running == 5
+
+
+def test_an_id_is_used_once() -> None:
+    router = pool()
+    router.submit(request(1), 0.0)
+    with pytest.raises(ValueError, match="already here"):
+        router.submit(request(1), 0.0)
+
+
+def test_an_excluded_engine_is_chosen_only_if_no_other_takes_work() -> None:
+    router = pool(size=2)
+    asked = request(1, LONG)
+    router.blocks_stored("e-01", asked.keys)
+    assert engine_of(router.submit(asked, 0.0, excluded=frozenset({"e-01"}))) == "e-02"
+    everywhere = frozenset({"e-01", "e-02"})
+    assert engine_of(router.submit(request(2, LONG), 0.0, excluded=everywhere)) in everywhere
+
+
+def test_a_full_waiting_room_refuses_with_a_time_to_retry() -> None:
+    router = pool(size=1, max_tickets=1)
+    router.submit(request(1, LONG), 0.0)
+    router.submit(request(2, LONG), 0.0)
+    refused = router.submit(request(3, LONG), 0.0)
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.retry_after_s >= 1.0) == ("queue_full", True)
+
+
+def test_a_ticket_that_waited_too_long_is_refused() -> None:
+    router = pool(size=1, max_wait_s=2.0)
+    router.submit(request(1, LONG), 0.0, hold=False)
+    for number in range(2, 9):
+        router.submit(request(number, range(number * 20, number * 20 + 20)), 0.0)
+    expired = [each for each in router.tick(2.0) if isinstance(each, Refused)]
+    assert expired
+    assert {each.code for each in expired} == {"wait_expired"}
+    router.check()
+
+
+def test_tickets_of_an_engine_that_stops_accepting_are_placed_anew_and_running_work_stays() -> None:
+    router = pool(size=2)
+    asked = request(1, LONG)
+    router.blocks_stored("e-01", asked.keys)
+    router.submit(asked, 0.0)
+    waiting = [request(number, LONG) for number in (2, 3)]
+    assert all(isinstance(router.submit(each, 0.0), Granted | Queued) for each in waiting)
+    facts = engines(2)
+    facts[0] = msgspec.structs.replace(facts[0], accepts=False)
+    router.set_engines(facts, 0.1)
+    loads = router.loads(0.1)
+    assert (loads[0].running >= 1, loads[0].bound) == (True, 0)
+    assert sum(each.running + each.bound for each in loads) == 3
+    router.check()
+
+
+def test_a_new_incarnation_starts_empty() -> None:
+    router = pool(size=2)
+    asked = request(1, LONG)
+    router.blocks_stored("e-01", asked.keys)
+    router.submit(asked, 0.0)
+    facts = engines(2)
+    facts[0] = msgspec.structs.replace(facts[0], incarnation=2)
+    router.set_engines(facts, 1.0)
+    assert router.loads(1.0)[0].running == 0
+    assert router.index.match(asked.keys, -1 & 0xFF).longest == 0
+    assert router.observe(Completed(asked.request_id), 2.0) == []
+    router.check()
+
+
+def test_requests_wait_unbound_while_no_engine_takes_work_and_go_when_one_does() -> None:
+    router = pool(size=0)
+    assert isinstance(router.submit(request(1), 0.0), Queued)
+    assert isinstance(router.submit(request(2), 0.0, hold=False), Refused)
+    granted = router.set_engines(engines(1), 1.5)
+    assert [engine_of(each) for each in granted] == ["e-01"]
+    assert granted[0].decision.queued_s == pytest.approx(1.5)  # type: ignore[union-attr]
+
+
+def test_unbound_requests_are_refused_after_a_while() -> None:
+    router = pool(size=0)
+    router.submit(request(1), 0.0)
+    assert router.tick(UNBOUND_WAIT_S - 0.1) == []
+    refused = router.tick(UNBOUND_WAIT_S)
+    assert [each.code for each in refused if isinstance(each, Refused)] == ["no_engine"]
+
+
+def test_a_reservation_nobody_completes_expires() -> None:
+    router = pool(size=1, reservation_ttl_s=30.0)
+    router.submit(request(1), 0.0, hold=False)
+    router.tick(29.0)
+    assert router.loads(29.0)[0].running == 1
+    router.tick(30.0)
+    assert router.loads(30.0)[0].running == 0
+    router.check()
+
+
+def test_releasing_twice_is_harmless() -> None:
+    router = pool(size=1)
+    router.submit(request(1), 0.0)
+    for _ in range(2):
+        router.observe(Failed("request-00000001"), 1.0)
+    assert router.loads(1.0)[0].running == 0
+    router.check()
+
+
+def test_a_stuck_prefill_keeps_its_engine_looking_busy() -> None:
+    router = pool(size=2)
+    asked = request(1, LONG)
+    router.blocks_stored("e-01", asked.keys)
+    router.submit(request(2, range(50, 70)), 0.0, hold=False)
+    busy = next(each for each in router.loads(60.0) if each.running)
+    assert busy.outstanding_s > 10.0
+
+
+def test_a_policy_that_cannot_run_changes_nothing() -> None:
+    router = pool()
+    with pytest.raises(PolicyStageError, match="unknown"):
+        router.set_policy(RoutingPolicy(placement=Stage(name="nope")), 2, 0.0)
+    outcome = router.submit(request(1), 0.0)
+    assert outcome.decision.policy_version == 1  # type: ignore[union-attr]
+
+
+def test_a_new_policy_is_named_by_every_decision_after_it() -> None:
+    router = pool()
+    router.set_policy(RoutingPolicy(placement=Stage(name="round_robin")), 7, 0.0)
+    decision = router.submit(request(1), 0.0).decision  # type: ignore[union-attr]
+    assert (decision.policy_version, decision.placement) == (7, "round_robin")

@@ -1,0 +1,101 @@
+"""The router's parts agree under any sequence of events, and no request is lost or granted twice."""
+
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from routing.decision import Granted, Outcome, Queued, Refused
+from routing.observation import Completed, Failed, FirstToken
+from routing.registry import PLACEMENTS, QUEUE_ORDERS
+from routing.router import Router
+from tests.routing.pools import engines, pool, request
+
+
+class Ledger:
+    """What the outcomes of a router say has become of each request."""
+
+    def __init__(self) -> None:
+        self.waiting: set[str] = set()
+        self.granted: set[str] = set()
+        self.ended: set[str] = set()
+
+    def note(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Refused):
+                assert outcome.request_id not in self.granted
+                self.waiting.discard(outcome.request_id)
+                self.ended.add(outcome.request_id)
+            elif isinstance(outcome, Queued):
+                self.waiting.add(outcome.decision.decision_id)
+            else:
+                assert outcome.decision.decision_id not in self.granted | self.ended
+                self.waiting.discard(outcome.decision.decision_id)
+                self.granted.add(outcome.decision.decision_id)
+
+
+def step(router: Router, ledger: Ledger, rng: Random, now: float, number: int) -> None:
+    kind = rng.choice(["submit"] * 5 + ["first_token"] * 3 + ["complete"] * 2 + ["fail", "cancel", "tick", "engines"])
+    if kind == "submit":
+        asked = request(number, [rng.randrange(3) for _ in range(rng.randrange(12))], at=now, tokens=6200)
+        ledger.note([router.submit(asked, now, hold=rng.random() < 0.8)])
+    elif kind == "tick":
+        ledger.note(router.tick(now))
+    elif kind == "engines":
+        facts = [
+            msgspec.structs.replace(each, accepts=rng.random() < 0.7, incarnation=rng.choice([1, 1, 1, 2]))
+            for each in engines(4)
+            if rng.random() < 0.9
+        ]
+        ledger.note(router.set_engines(facts, now))
+    else:
+        pool_of = ledger.waiting if kind == "cancel" else ledger.granted
+        if not pool_of:
+            return
+        name = rng.choice(sorted(pool_of))
+        observation = {"first_token": FirstToken, "complete": Completed}.get(kind, Failed)(name)
+        if kind != "first_token":
+            pool_of.discard(name)
+            ledger.ended.add(name)
+        ledger.note(router.observe(observation, now))
+
+
+@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
+@pytest.mark.parametrize("order", sorted(QUEUE_ORDERS))
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=15, deadline=None)
+def test_nothing_is_lost_or_granted_twice(placement: str, order: str, seed: int) -> None:
+    rng = Random(seed)
+    router, ledger, now = pool(placement, order, max_wait_s=20.0), Ledger(), 0.0
+    for number in range(80):
+        now += rng.random()
+        step(router, ledger, rng, now, number)
+        router.check()
+        assert len(router.waiting) == len(ledger.waiting)
+    for _ in range(400):
+        now += 0.5
+        ledger.note(router.tick(now))
+        for name in sorted(ledger.granted):
+            ledger.granted.discard(name)
+            ledger.ended.add(name)
+            ledger.note(router.observe(Completed(name), now))
+    assert not ledger.waiting
+    assert not ledger.granted
+    assert len(router.in_flight) == 0
+
+
+def test_two_routers_with_the_same_inputs_decide_the_same() -> None:
+    def run() -> list[Outcome]:
+        router, rng = pool(size=8), Random(4)
+        outcomes: list[Outcome] = []
+        for number in range(200):
+            asked = request(number, [rng.randrange(4) for _ in range(8)], at=number * 0.1)
+            outcomes += [router.submit(asked, number * 0.1), *router.tick(number * 0.1 + 0.05)]
+            outcomes += router.observe(FirstToken(f"request-{number // 2:08}"), number * 0.1 + 0.06)
+        return outcomes
+
+    first = run()
+    assert first == run()
+    assert any(isinstance(each, Granted) for each in first)
