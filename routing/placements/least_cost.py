@@ -14,11 +14,14 @@ from msgspec import Meta
 
 from routing import reasons
 from routing.decision import Candidate, Choice
-from routing.fleet import FleetView, tie_salt
+from routing.fleet import NEVER, FleetView, tie_salt
 from routing.inference_request import InferenceRequest
 
 _KEPT = 3
 """Candidates that a choice carries."""
+
+_PROBES = 4
+"""Engines looked at for an idle one, from a place that differs by prompt, before all are compared."""
 
 
 class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,18 +61,21 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Choice(scored[0][2], reasons.LEAST_COST, kept)
 
 
-def _least_waiting(view: FleetView, others: int, salt: int, now: float) -> list[int]:
-    """Return the non-holders that can win: the least waiting one, or all where speeds differ."""
+def _least_waiting(view: FleetView, others: int, salt: int, now: float) -> tuple[int, ...]:
+    """Return the non-holders that can win: the least waiting one, or all where speeds or trust differ."""
     if not others:
-        return []
-    if others == view.accepting_mask:
-        targets: list[int] | tuple[int, ...] = view.accepting
-    else:
-        targets = [target for target in view.accepting if others >> target & 1]
+        return ()
+    accepting = view.accepting
     if not view.uniform:
-        return list(targets)
+        return tuple(target for target in accepting if others >> target & 1)
     ready_at = view.ready_at
-    waits = [ready_at[target] for target in targets]
-    bound = max(min(waits), now)
-    ties = [target for target, ready in zip(targets, waits, strict=True) if ready <= bound]
-    return [ties[salt % len(ties)]]
+    first = salt % len(accepting)
+    for target in accepting[first : first + _PROBES]:
+        if ready_at[target] <= now and others >> target & 1:
+            return (target,)
+    least, chosen = NEVER, -1
+    for target in accepting:
+        ready = ready_at[target]
+        if ready < least and others >> target & 1:
+            least, chosen = ready, target
+    return (chosen,)
