@@ -1,0 +1,57 @@
+"""What happens inside a simulated engine, as values; `at_s` is the model's clock in seconds."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PrefillStarted(msgspec.Struct, frozen=True, gc=False):
+    """The prompt left the queue; `cached_tokens` of it were found in the cache at this moment."""
+
+    request_id: str
+    at_s: float
+    cached_tokens: int
+
+
+class FirstToken(msgspec.Struct, frozen=True, gc=False):
+    """Prefill is over and the first output token is there."""
+
+    request_id: str
+    at_s: float
+    cached_tokens: int
+
+
+class Token(msgspec.Struct, frozen=True, gc=False):
+    """Output token number `index` (the first one, 0, is FirstToken)."""
+
+    request_id: str
+    at_s: float
+    index: int
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """The last output token is there and the sequence left the engine."""
+
+    request_id: str
+    at_s: float
+    output_tokens: int
+
+
+class BlocksStored(msgspec.Struct, frozen=True, gc=False):
+    """Blocks `first_block` … of this prompt are new in the cache, chained after `parent` (None: the prompt's start)."""
+
+    request_id: str
+    at_s: float
+    first_block: int
+    keys: tuple[int, ...]
+    parent: int | None
+
+
+class BlocksRemoved(msgspec.Struct, frozen=True, gc=False):
+    """These blocks were evicted, in this order."""
+
+    at_s: float
+    keys: tuple[int, ...]
+
+
+EngineEvent = PrefillStarted | FirstToken | Token | Finished | BlocksStored | BlocksRemoved

@@ -1,0 +1,291 @@
+"""One simulated engine as a pure, clock-free state machine: FIFO prefill, batched decode, prefix cache.
+
+The same model runs under a virtual clock and inside the real-time engine server. The caller owns
+time: it tells the model what arrives (`submit`), asks when something will happen next
+(`next_event_time`) and lets time pass (`advance`), which returns what happened with exact times,
+however late the call comes.
+
+Rules (the scheduling study's §1): one prefill at a time, by priority and then arrival; hits are
+looked up when a prefill starts and blocks are inserted when it ends; prefill goes first, else all
+running sequences decode one step together. Generated tokens take no blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from kvstore.prefix_cache import PrefixCache
+from simulator.engine_events import (
+    BlocksRemoved,
+    BlocksStored,
+    EngineEvent,
+    Finished,
+    FirstToken,
+    PrefillStarted,
+    Token,
+)
+from simulator.engine_profile import EngineProfile
+
+
+class PromptSequence(msgspec.Struct, frozen=True, gc=False):
+    """One request as the engine sees it: chained keys of its prompt blocks, and lengths in tokens."""
+
+    request_id: str
+    keys: tuple[int, ...]
+    prompt_tokens: int
+    output_tokens: int = 1
+    priority: int = 0
+    """Lower goes first, as in vLLM."""
+
+
+class _Admitted:
+    """A sequence that left the queue: its cache hit, the blocks it holds and the tokens it made."""
+
+    __slots__ = ("cached_tokens", "generated", "pinned", "sequence")
+
+    def __init__(self, sequence: PromptSequence, cached_tokens: int, pinned: int) -> None:
+        self.sequence = sequence
+        self.cached_tokens = cached_tokens
+        self.pinned = pinned
+        self.generated = 0
+
+
+_Waiting = tuple[int, int, PromptSequence]
+
+
+class EngineModel:
+    """A simulated engine; times are seconds of one clock that never runs backwards.
+
+    Mutable state: `_arrivals` (submitted, not yet seen by the scheduler), `_waiting` (heap of
+    priority, order, sequence), `_prefilling`, `_running` (decoding), `_busy_until` (end of the
+    operation in progress, None: idle), `_free_at` (end of the last one), the cache, and the sums
+    `_context` (tokens the running sequences attend to) and `_live` (ids in the engine).
+    """
+
+    def __init__(self, profile: EngineProfile) -> None:
+        self.profile = profile
+        self._cache = PrefixCache(profile.num_blocks)
+        self._arrivals: deque[tuple[float, _Waiting]] = deque()
+        self._waiting: list[_Waiting] = []
+        self._prefilling: _Admitted | None = None
+        self._running: dict[str, _Admitted] = {}
+        self._live: set[str] = set()
+        self._order = 0
+        self._context = 0
+        self._busy_until: float | None = None
+        self._free_at = 0.0
+        self._now = 0.0
+
+    @property
+    def running(self) -> int:
+        """Sequences that prefill or decode."""
+        return len(self._running) + (self._prefilling is not None)
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have not started."""
+        return len(self._waiting) + len(self._arrivals)
+
+    @property
+    def cached_blocks(self) -> int:
+        """Blocks in the cache, in use or not."""
+        return len(self._cache)
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the blocks that running sequences hold, 0..1; a warm but idle cache counts 0, as in vLLM."""
+        return self._cache.pinned_blocks / self.profile.num_blocks
+
+    def submit(self, sequence: PromptSequence, now: float) -> None:
+        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run."""
+        self._forward(now)
+        if sequence.request_id in self._live:
+            raise ValueError(f"request {sequence.request_id} is in the engine already")
+        if sequence.prompt_tokens < 1 or sequence.output_tokens < 1:
+            raise ValueError("a sequence needs at least one prompt token and one output token")
+        if len(sequence.keys) > self.profile.num_blocks:
+            raise ValueError(f"{len(sequence.keys)} blocks can never fit into {self.profile.num_blocks}")
+        self._order += 1
+        self._live.add(sequence.request_id)
+        self._arrivals.append((now, (sequence.priority, self._order, sequence)))
+
+    def next_event_time(self) -> float | None:
+        """Return when `advance` has something to do; None while the engine is empty."""
+        if self._busy_until is not None:
+            return self._busy_until
+        return self._next_start()
+
+    def advance(self, now: float) -> list[EngineEvent]:
+        """Let time pass until `now` and return what happened, in order."""
+        self._forward(now)
+        events: list[EngineEvent] = []
+        while True:
+            if self._busy_until is None:
+                start = self._next_start()
+                if start is None or start > now:
+                    return events
+                self._start_operation(start, events)
+            elif self._busy_until > now:
+                return events
+            else:
+                self._finish_operation(self._busy_until, events)
+
+    def abort(self, request_id: str, now: float) -> bool:
+        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        self._forward(now)
+        if request_id not in self._live:
+            return False
+        self._live.discard(request_id)
+        running = self._running.pop(request_id, None)
+        if running is not None:
+            self._context -= running.sequence.prompt_tokens + running.generated
+            self._release(running)
+            if not self._running and self._prefilling is None:
+                self._stop_operation(now)
+        elif self._prefilling is not None and self._prefilling.sequence.request_id == request_id:
+            self._release(self._prefilling)
+            self._prefilling = None
+            self._stop_operation(now)
+        else:
+            self._unqueue(request_id)
+        return True
+
+    def reset_cache(self) -> bool:
+        """Drop all cached blocks; returns False, and keeps them, while sequences run."""
+        if self.running:
+            return False
+        self._cache.clear()
+        return True
+
+    def check(self) -> None:
+        """Raise AssertionError unless queue, running set, pins and sums agree."""
+        self._cache.check()
+        queued = [entry[2].request_id for entry in self._waiting]
+        queued += [entry[1][2].request_id for entry in self._arrivals]
+        admitted = list(self._running.values())
+        if self._prefilling is not None:
+            admitted.append(self._prefilling)
+        ids = queued + [item.sequence.request_id for item in admitted]
+        if len(ids) != len(self._live) or set(ids) != self._live:
+            raise AssertionError("a request is lost or counted twice")
+        if self.running > self.profile.max_running:
+            raise AssertionError(f"{self.running} running sequences are over {self.profile.max_running}")
+        held = {key for item in admitted for key in item.sequence.keys[: item.pinned]}
+        if len(held) != self._cache.pinned_blocks or not all(key in self._cache for key in held):
+            raise AssertionError("the blocks of running sequences are not the pinned ones")
+        if self._context != sum(item.sequence.prompt_tokens + item.generated for item in self._running.values()):
+            raise AssertionError("the context sum is wrong")
+        if any(not 1 <= item.generated < item.sequence.output_tokens for item in self._running.values()):
+            raise AssertionError("a sequence should have finished")
+        if (self._busy_until is not None) and not admitted:
+            raise AssertionError("the engine works on nothing")
+
+    def _forward(self, now: float) -> None:
+        if now < self._now:
+            raise ValueError(f"time runs backwards: {now} s after {self._now} s")
+        self._now = now
+
+    def _next_start(self) -> float | None:
+        if self._running or self._waiting:
+            return self._free_at
+        if self._arrivals:
+            return max(self._free_at, self._arrivals[0][0])
+        return None
+
+    def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
+        while self._arrivals and self._arrivals[0][0] <= at_s:
+            heappush(self._waiting, self._arrivals.popleft()[1])
+        if self._waiting and len(self._running) < self.profile.max_running and self._admit_head():
+            self._start_prefill(at_s, events)
+        else:
+            self._busy_until = at_s + self.profile.step_s(len(self._running), self._context)
+
+    def _admit_head(self) -> bool:
+        """Pin what the cache holds of the first prompt; False where the rest does not fit beside running ones."""
+        sequence = self._waiting[0][2]
+        cache = self._cache
+        if cache.pinned_blocks + len(sequence.keys) > cache.capacity_blocks:
+            held = cache.pin(sequence.keys)
+            if cache.pinned_blocks + len(sequence.keys) - held > cache.capacity_blocks:
+                cache.unpin(sequence.keys[:held])
+                return False
+        else:
+            held = cache.pin(sequence.keys)
+        heappop(self._waiting)
+        hit = self.profile.hit_tokens(sequence.prompt_tokens, held)
+        self._prefilling = _Admitted(sequence, hit, held)
+        return True
+
+    def _start_prefill(self, at_s: float, events: list[EngineEvent]) -> None:
+        admitted = self._prefilling
+        if admitted is None:
+            raise AssertionError("no prefill was admitted")
+        sequence = admitted.sequence
+        events.append(PrefillStarted(sequence.request_id, at_s, admitted.cached_tokens))
+        self._busy_until = at_s + self.profile.prefill_s(sequence.prompt_tokens, admitted.cached_tokens)
+
+    def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
+        self._busy_until = None
+        self._free_at = at_s
+        if self._prefilling is not None:
+            self._finish_prefill(self._prefilling, at_s, events)
+        else:
+            self._finish_step(at_s, events)
+
+    def _finish_prefill(self, admitted: _Admitted, at_s: float, events: list[EngineEvent]) -> None:
+        self._prefilling = None
+        sequence = admitted.sequence
+        self._store(admitted, at_s, events)
+        events.append(FirstToken(sequence.request_id, at_s, admitted.cached_tokens))
+        admitted.generated = 1
+        if sequence.output_tokens == 1:
+            self._finish(admitted, at_s, events)
+        else:
+            self._running[sequence.request_id] = admitted
+            self._context += sequence.prompt_tokens + 1
+
+    def _store(self, admitted: _Admitted, at_s: float, events: list[EngineEvent]) -> None:
+        sequence = admitted.sequence
+        keys = sequence.keys
+        held = admitted.pinned
+        removed = self._cache.insert(keys)
+        admitted.pinned = self._cache.pin(keys)
+        self._cache.unpin(keys[:held])
+        if removed:
+            events.append(BlocksRemoved(at_s, tuple(removed)))
+        if admitted.pinned > held:
+            parent = keys[held - 1] if held else None
+            events.append(BlocksStored(sequence.request_id, at_s, held, keys[held : admitted.pinned], parent))
+
+    def _finish_step(self, at_s: float, events: list[EngineEvent]) -> None:
+        self._context += len(self._running)
+        done: list[_Admitted] = []
+        for request_id, item in self._running.items():
+            events.append(Token(request_id, at_s, item.generated))
+            item.generated += 1
+            if item.generated == item.sequence.output_tokens:
+                done.append(item)
+        for item in done:
+            del self._running[item.sequence.request_id]
+            self._context -= item.sequence.prompt_tokens + item.generated
+            self._finish(item, at_s, events)
+
+    def _finish(self, item: _Admitted, at_s: float, events: list[EngineEvent]) -> None:
+        self._live.discard(item.sequence.request_id)
+        self._release(item)
+        events.append(Finished(item.sequence.request_id, at_s, item.generated))
+
+    def _release(self, item: _Admitted) -> None:
+        self._cache.unpin(item.sequence.keys[: item.pinned])
+
+    def _stop_operation(self, now: float) -> None:
+        self._busy_until = None
+        self._free_at = max(self._free_at, now)
+
+    def _unqueue(self, request_id: str) -> None:
+        self._waiting = [entry for entry in self._waiting if entry[2].request_id != request_id]
+        heapify(self._waiting)
+        self._arrivals = deque(entry for entry in self._arrivals if entry[1][2].request_id != request_id)

@@ -1,0 +1,126 @@
+"""The ASGI application of one simulated engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.asgi import (
+    ClientGoneError,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    send_bytes,
+    send_error,
+    send_json,
+)
+from simulator.engine_server.engine_runtime import EngineRuntime
+from simulator.engine_server.generation import Generation
+from simulator.engine_server.request_bodies import TokenizeBody, chat_tokens, parse_body
+from simulator.engine_server.settings import VERSION
+from simulator.tokens import tokenize
+
+_Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
+_METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class EngineApp:
+    """Routes requests by method and path; every refusal has OpenAI's error shape."""
+
+    def __init__(self, runtime: EngineRuntime) -> None:
+        self._runtime = runtime
+        self._settings = runtime.settings
+        self._generation = Generation(runtime)
+        self._started = int(time.time())
+        self._routes: dict[str, tuple[str, _Handler]] = {
+            "/v1/chat/completions": ("POST", self._generation.chat_completions),
+            "/v1/completions": ("POST", self._generation.completions),
+            "/v1/models": ("GET", self._models),
+            "/health": ("GET", self._health),
+            "/load": ("GET", self._load),
+            "/version": ("GET", self._version),
+            "/tokenize": ("POST", self._tokenize),
+            "/kv_event_sources": ("GET", self._kv_event_sources),
+            "/metrics": ("GET", self._metrics),
+            "/reset_prefix_cache": ("POST", self._reset_prefix_cache),
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        try:
+            await self._serve(scope, receive, send)
+        except ApiError as error:
+            await send_error(send, error)
+        except ClientGoneError:
+            return
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._routes.get(scope["path"])
+        if route is None:
+            raise ApiError(404, f"no such path; this engine knows {', '.join(self._routes)}")
+        method, handler = route
+        if scope["method"] != method:
+            raise ApiError(405, f"use {method} for {scope['path']}")
+        await handler(scope, receive, send)
+
+    async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = self._settings.served_model
+        model = {
+            "id": name,
+            "object": "model",
+            "created": self._started,
+            "owned_by": "switchyard",
+            "root": name,
+            "parent": None,
+            "max_model_len": self._settings.max_model_len,
+        }
+        await send_json(send, 200, {"object": "list", "data": [model]})
+
+    async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._runtime.closing:
+            raise ApiError(503, "the engine is shutting down")
+        await send_bytes(send, 200, b"")
+
+    async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_bytes(send, 200, b'{"server_load":%d}' % self._runtime.load)
+
+    async def _version(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, {"version": VERSION})
+
+    async def _tokenize(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = parse_body(await read_body(receive), TokenizeBody)
+        self._generation.require_model(body.model)
+        if body.messages:
+            tokens = chat_tokens(body.messages)
+        elif body.prompt is not None:
+            tokens = tokenize(body.prompt)
+        else:
+            raise ApiError(400, "send a prompt or messages", "prompt")
+        answer = {"count": len(tokens), "max_model_len": self._settings.max_model_len, "tokens": tokens.tolist()}
+        await send_json(send, 200, {**answer, "token_strs": None})
+
+    async def _kv_event_sources(self, scope: Scope, receive: Receive, send: Send) -> None:
+        settings = self._settings
+        if not settings.kv_events_port:
+            await send_json(send, 200, [])
+            return
+        replay = f"tcp://{settings.host}:{settings.kv_replay_port}" if settings.kv_replay_port else None
+        source = {
+            "data_parallel_rank": 0,
+            "publisher": "zmq",
+            "endpoint": f"tcp://{settings.host}:{settings.kv_events_port}",
+            "replay_endpoint": replay,
+            "buffer_steps": settings.buffer_steps,
+            "topic": settings.topic,
+        }
+        await send_json(send, 200, [source])
+
+    async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_bytes(send, 200, self._runtime.metrics.render(), _METRICS_TYPE)
+
+    async def _reset_prefix_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send_json(send, 200, {"success": self._runtime.reset_cache()})

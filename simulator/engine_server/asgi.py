@@ -1,0 +1,65 @@
+"""The few ASGI moves the engine server needs: read a body, answer once, notice a client that left."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.settings import MAX_BODY_BYTES
+
+Scope = dict[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_JSON = b"application/json"
+_encode = msgspec.json.Encoder().encode
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Return the request body; raises ApiError 413 over the limit, ClientGoneError on an early close."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        part = message.get("body", b"")
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            raise ApiError(413, f"the request body is over {MAX_BODY_BYTES} bytes; send a shorter prompt")
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def send_bytes(send: Send, status: int, body: bytes, content_type: bytes = _JSON) -> None:
+    """Send one whole answer."""
+    headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_json(send: Send, status: int, value: object) -> None:
+    """Send one whole answer as JSON."""
+    await send_bytes(send, status, _encode(value))
+
+
+async def send_error(send: Send, error: ApiError) -> None:
+    """Send an error in OpenAI's shape."""
+    await send_json(send, error.status, error.body())
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """Return the first value of a header (lower-case name), None where it is absent."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return str(value, "latin-1")
+    return None

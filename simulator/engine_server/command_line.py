@@ -1,0 +1,99 @@
+"""Command line of the engine server."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from simulator.engine_profile import EngineProfile, UnreadableProfileError, read_profile
+from simulator.engine_server.event_publisher import PortTakenError
+from simulator.engine_server.server import EngineServer, bind
+from simulator.engine_server.settings import EngineSettings
+from simulator.parent_death import die_with_parent
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one engine until SIGTERM or SIGINT; exits with a message and status 1 on a wrong setting."""
+    options = _parser().parse_args(argv)
+    if options.parent_pid is not None:
+        die_with_parent(options.parent_pid)
+    try:
+        settings = read_settings(options)
+        listener = bind(settings)
+        EngineServer(settings).run(sockets=[listener])
+    except (UnreadableProfileError, PortTakenError) as error:
+        raise SystemExit(f"simulated engine: {error}") from error
+    except KeyboardInterrupt:
+        return
+
+
+def read_settings(options: argparse.Namespace) -> EngineSettings:
+    """Return the settings that the parsed options describe; raises UnreadableProfileError."""
+    profile = EngineProfile() if options.profile is None else read_profile(options.profile)
+    profile = replace(profile, recompute_last_block=True)
+    if options.block_size is not None:
+        profile = replace(profile, block_tokens=options.block_size)
+    if options.num_blocks is not None:
+        profile = replace(profile, num_blocks=options.num_blocks)
+    fits = profile.block_tokens * (profile.num_blocks + 1) - 1
+    return EngineSettings(
+        host=options.host,
+        port=options.port,
+        served_model=options.served_model_name,
+        max_model_len=min(options.max_model_len, fits),
+        max_queued=options.max_num_queued_reqs,
+        kv_events_port=options.kv_events_port,
+        kv_replay_port=options.kv_replay_port,
+        time_scale=options.time_scale,
+        stream_interval=options.stream_interval,
+        seed=os.urandom(16) if options.seed is None else f"{options.seed}:{options.port}".encode(),
+        profile=profile,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m simulator.engine_server",
+        description="A simulated inference engine that speaks vLLM's HTTP API, metrics and KV events.",
+    )
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
+    add("--port", type=_port, default=8100, help="HTTP port")
+    add("--served-model-name", default="simulated", help="model name that requests ask for")
+    add("--block-size", type=_positive, help="tokens per KV block (default: the profile's, 512)")
+    add("--num-blocks", type=_positive, help="KV blocks (default: the profile's, 1953)")
+    add("--max-model-len", type=_positive, default=131_072, help="prompt and output tokens of one request")
+    add("--max-num-queued-reqs", type=_positive, default=1024, help="requests above which new ones get 503")
+    add("--kv-events-port", type=_port, default=0, help="port that KV events are published on; 0: none")
+    add("--kv-replay-port", type=_port, default=0, help="port that KV events are replayed on; 0: none")
+    add("--time-scale", type=_speed, default=1.0, help="model seconds per real second; 2 is twice as fast")
+    add("--stream-interval", type=_positive, default=1, help="output tokens per stream chunk after the first")
+    add("--profile", type=Path, help="JSON file with the engine's cost figures")
+    add("--seed", type=int, help="makes block hashes and answers repeatable (default: new in each process)")
+    add("--parent-pid", type=int, help="end when this process ends")
+    return parser
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= 65_535:
+        raise argparse.ArgumentTypeError(f"{port} is no port; use 0 to 65535")
+    return port
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def _speed(text: str) -> float:
+    value = float(text)
+    if not 0.001 <= value <= 10_000:
+        raise argparse.ArgumentTypeError(f"must be from 0.001 to 10000, not {value}")
+    return value

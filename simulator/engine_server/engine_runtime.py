@@ -1,0 +1,206 @@
+"""Runs the engine model in (scaled) real time: one timer, token streams, KV events and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from array import array
+
+from kvstore.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
+from simulator.engine_events import (
+    BlocksRemoved,
+    BlocksStored,
+    EngineEvent,
+    Finished,
+    FirstToken,
+    PrefillStarted,
+    Token,
+)
+from simulator.engine_model import EngineModel, PromptSequence
+from simulator.engine_server.engine_metrics import EngineMetrics
+from simulator.engine_server.event_publisher import EventPublisher
+from simulator.engine_server.settings import EngineSettings
+from simulator.engine_server.token_stream import TokenStream
+
+
+class _Live:
+    """One request in the engine: its tokens until they are published, its stream, its times (model seconds)."""
+
+    __slots__ = ("arrived", "first", "last", "reason", "sequence", "started", "stream", "tokens")
+
+    def __init__(
+        self, sequence: PromptSequence, tokens: array[int], stream: TokenStream, reason: str, now: float
+    ) -> None:
+        self.sequence = sequence
+        self.tokens: array[int] | None = tokens
+        self.stream = stream
+        self.reason = reason
+        self.arrived = now
+        self.started = now
+        self.first = now
+        self.last = now
+
+
+class EngineRuntime:
+    """Owns the model and everything around it that changes; used from one event loop only.
+
+    Mutable state: `_live` (requests by id), `_clock` (last model time), `_timer` and `_timer_at` (the
+    one pending wake-up, model seconds), `_outbox` (KV events of the batch in the making),
+    `_clear_pending` (a cache reset not yet published) and `closing`.
+    """
+
+    def __init__(self, settings: EngineSettings, publisher: EventPublisher) -> None:
+        self.settings = settings
+        self.model = EngineModel(settings.profile)
+        self.metrics = EngineMetrics(settings, self.model)
+        self.closing = False
+        self._publisher = publisher
+        self._scale = settings.time_scale
+        self._epoch = time.monotonic()
+        self._clock = 0.0
+        self._live: dict[str, _Live] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._outbox: list[KvEvent] = []
+        self._clear_pending = False
+
+    @property
+    def load(self) -> int:
+        """Requests in the engine, queued ones included."""
+        return len(self._live)
+
+    def submit(self, sequence: PromptSequence, tokens: array[int], reason: str) -> TokenStream:
+        """Start a request, whose `tokens` fill sequence.keys; its stream will finish with `reason`."""
+        now = self._now()
+        self._dispatch(self.model.advance(now))
+        self.model.submit(sequence, now)
+        stream = TokenStream(sequence.request_id, self.settings.stream_interval)
+        self._live[sequence.request_id] = _Live(sequence, tokens, stream, reason, now)
+        self._schedule()
+        return stream
+
+    def abort(self, request_id: str) -> None:
+        """Take a request out at once and break its stream off; harmless when it is gone already."""
+        if request_id not in self._live:
+            return
+        now = self._now()
+        self._dispatch(self.model.advance(now))
+        live = self._live.pop(request_id, None)
+        if live is not None:
+            self.model.abort(request_id, now)
+            live.stream.break_off()
+        self._schedule()
+
+    def reset_cache(self) -> bool:
+        """Drop the prefix cache; published with the next batch, as vLLM does. False while requests run."""
+        self._dispatch(self.model.advance(self._now()))
+        done = self.model.reset_cache()
+        self._clear_pending = self._clear_pending or done
+        self._schedule()
+        return done
+
+    def close(self) -> None:
+        """Break off every stream and stop the clock; later requests are refused."""
+        self.closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for live in self._live.values():
+            live.stream.break_off()
+        self._live.clear()
+
+    def _now(self) -> float:
+        self._clock = max(self._clock, (time.monotonic() - self._epoch) * self._scale)
+        return self._clock
+
+    def _schedule(self) -> None:
+        due = self.model.next_event_time()
+        if self._timer is not None:
+            if due == self._timer_at:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if due is None or self.closing:
+            return
+        self._timer_at = due
+        delay = max(0.0, due / self._scale + self._epoch - time.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+
+    def _wake(self) -> None:
+        # Event loops round timers to milliseconds, sometimes down: what the timer was set for is due.
+        self._clock = max(self._clock, self._timer_at)
+        self._timer = None
+        self._dispatch(self.model.advance(self._now()))
+        self._schedule()
+
+    def _dispatch(self, events: list[EngineEvent]) -> None:
+        tokens = 0
+        for event in events:
+            if isinstance(event, Token):
+                tokens += 1
+                self._on_token(event)
+            elif isinstance(event, FirstToken):
+                self._on_first_token(event)
+            elif isinstance(event, Finished):
+                self._on_finished(event)
+            elif isinstance(event, PrefillStarted):
+                self._on_prefill(event)
+            else:
+                self._on_blocks(event)
+        if tokens:
+            self.metrics.generation_tokens.inc(tokens)
+            self.metrics.iteration_tokens.observe(tokens)
+        if self._outbox:
+            self._publish()
+
+    def _on_token(self, event: Token) -> None:
+        live = self._live[event.request_id]
+        self.metrics.inter_token.observe((event.at_s - live.last) / self._scale)
+        live.last = event.at_s
+        live.stream.add_token()
+
+    def _on_prefill(self, event: PrefillStarted) -> None:
+        live = self._live[event.request_id]
+        live.started = event.at_s
+        live.stream.cached_tokens = event.cached_tokens
+        self.metrics.queue.observe((event.at_s - live.arrived) / self._scale)
+        self.metrics.prompt(live.sequence.prompt_tokens, event.cached_tokens)
+
+    def _on_first_token(self, event: FirstToken) -> None:
+        live = self._live[event.request_id]
+        live.first = live.last = event.at_s
+        live.tokens = None
+        self.metrics.ttft.observe((event.at_s - live.arrived) / self._scale)
+        self.metrics.prefill.observe((event.at_s - live.started) / self._scale)
+        self.metrics.generation_tokens.inc()
+        self.metrics.iteration_tokens.observe(max(1, live.sequence.prompt_tokens - event.cached_tokens))
+        live.stream.add_token()
+
+    def _on_finished(self, event: Finished) -> None:
+        live = self._live.pop(event.request_id)
+        metrics, scale = self.metrics, self._scale
+        metrics.e2e.observe((event.at_s - live.arrived) / scale)
+        metrics.inference.observe((event.at_s - live.started) / scale)
+        metrics.decode.observe((event.at_s - live.first) / scale)
+        if event.output_tokens > 1:
+            metrics.per_token.observe((event.at_s - live.first) / scale / (event.output_tokens - 1))
+        metrics.output_length.observe(event.output_tokens)
+        metrics.success[live.reason].inc()
+        live.stream.finish()
+
+    def _on_blocks(self, event: BlocksStored | BlocksRemoved) -> None:
+        if isinstance(event, BlocksRemoved):
+            self._outbox.extend(BlockRemoved([key]) for key in event.keys)
+            return
+        tokens = self._live[event.request_id].tokens
+        if tokens is None:
+            raise AssertionError("blocks are stored once, at the end of prefill")
+        size = self.settings.profile.block_tokens
+        span = tokens[event.first_block * size : (event.first_block + len(event.keys)) * size]
+        self._outbox.append(BlockStored(list(event.keys), event.parent, span.tolist(), size))
+
+    def _publish(self) -> None:
+        if self._clear_pending:
+            self._outbox.insert(0, AllBlocksCleared())
+            self._clear_pending = False
+        self._publisher.publish(self._outbox)
+        self._outbox = []

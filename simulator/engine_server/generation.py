@@ -1,0 +1,162 @@
+"""Answers /v1/completions and /v1/chat/completions: parse, admit, run, stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import time
+import zlib
+from array import array
+
+import msgspec
+
+from kvstore.block_keys import key_seed, token_block_keys
+from simulator.engine_model import PromptSequence
+from simulator.engine_server.answers import DONE, Answer, usage
+from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.asgi import Receive, Scope, Send, header, read_body, send_bytes
+from simulator.engine_server.engine_runtime import EngineRuntime
+from simulator.engine_server.output_text import answer_text, natural_tokens
+from simulator.engine_server.request_bodies import (
+    ChatBody,
+    CompletionBody,
+    GenerationBody,
+    chat_tokens,
+    completion_tokens,
+    parse_body,
+)
+from simulator.engine_server.token_stream import TokenStream
+
+_DEFAULT_COMPLETION_TOKENS = 16
+"""OpenAI's and vLLM's default of /v1/completions."""
+_STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+
+
+class _Job(msgspec.Struct, frozen=True, gc=False):
+    """One admitted request: its prompt size, the shape of its answer and the text to say."""
+
+    prompt_tokens: int
+    answer: Answer
+    voice: int
+    reason: str
+    stream: TokenStream
+
+
+class Generation:
+    """The two generating endpoints of one engine."""
+
+    def __init__(self, runtime: EngineRuntime) -> None:
+        self._runtime = runtime
+        self._settings = runtime.settings
+        self._numbers = itertools.count()
+
+    async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer /v1/completions."""
+        body = parse_body(await read_body(receive), CompletionBody)
+        self.require_model(body.model)
+        wanted = body.wanted_tokens or _DEFAULT_COMPLETION_TOKENS
+        await self._generate(scope, receive, send, body, completion_tokens(body.prompt), wanted, chat=False)
+
+    async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer /v1/chat/completions."""
+        body = parse_body(await read_body(receive), ChatBody)
+        self.require_model(body.model)
+        await self._generate(scope, receive, send, body, chat_tokens(body.messages), body.wanted_tokens, chat=True)
+
+    def require_model(self, model: str | None) -> None:
+        """Raise ApiError 404 unless this engine serves `model`."""
+        if model is not None and model != self._settings.served_model:
+            raise ApiError(404, f"The model `{model[:200]}` does not exist.", "model")
+
+    async def _generate(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        body: GenerationBody,
+        tokens: array[int],
+        wanted: int | None,
+        *,
+        chat: bool,
+    ) -> None:
+        job = self._start(scope, body, tokens, wanted, chat=chat)
+        watcher = asyncio.ensure_future(_break_off_when_gone(receive, self._runtime, job.stream.request_id))
+        try:
+            if body.stream:
+                await _stream(send, job, with_usage=body.wants_usage_chunk)
+            else:
+                await _answer(send, job)
+        finally:
+            watcher.cancel()
+            self._runtime.abort(job.stream.request_id)
+            with contextlib.suppress(asyncio.CancelledError):
+                await watcher
+
+    def _start(self, scope: Scope, body: GenerationBody, tokens: array[int], wanted: int | None, *, chat: bool) -> _Job:
+        self._admit(body, len(tokens), wanted)
+        room = self._settings.max_model_len - len(tokens)
+        voice = zlib.crc32(memoryview(tokens)[-64:], zlib.crc32(self._settings.seed))
+        output = wanted or min(room, natural_tokens(voice))
+        number = next(self._numbers)
+        name = header(scope, b"x-request-id") or os.urandom(16).hex()
+        answer_id = ("chatcmpl-" if chat else "cmpl-") + name[:256]
+        seed = key_seed(self._settings.seed, self._settings.served_model, domain=body.cache_salt or "")
+        keys = token_block_keys(seed, tokens, self._settings.profile.block_tokens)
+        sequence = PromptSequence(f"{answer_id}-{number}", keys, len(tokens), output, body.priority or 0)
+        reason = "length" if wanted else "stop"
+        stream = self._runtime.submit(sequence, tokens, reason)
+        answer = Answer(answer_id, self._settings.served_model, int(time.time()), chat=chat)
+        return _Job(len(tokens), answer, voice, reason, stream)
+
+    def _admit(self, body: GenerationBody, prompt_tokens: int, wanted: int | None) -> None:
+        limit = self._settings.max_model_len
+        if prompt_tokens + (wanted or 1) > limit:
+            raise ApiError(
+                400,
+                f"This model's maximum context length is {limit} tokens; the prompt has {prompt_tokens} and "
+                f"{wanted or 1} are to be generated. Shorten the prompt or lower max_tokens.",
+                "input_tokens",
+            )
+        if body.n not in (None, 1):
+            raise ApiError(400, "n must be 1: this engine gives one answer per request", "n")
+        if self._runtime.closing:
+            raise ApiError(503, "the engine is shutting down")
+        if self._runtime.load >= self._settings.max_queued:
+            self._runtime.metrics.reject("queued_reqs")
+            raise ApiError(503, f"{self._settings.max_queued} requests are queued already; try again later")
+
+
+async def _stream(send: Send, job: _Job, *, with_usage: bool) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS})
+    stream, answer = job.stream, job.answer
+    while (burst := await stream.burst()) is not None:
+        first, end = burst
+        text = answer_text(job.voice, first, end)
+        chunk = answer.opening() if first == 0 else b""
+        if stream.finished:
+            chunk += answer.last_piece(text, job.reason)
+            if with_usage:
+                chunk += answer.usage_piece(usage(job.prompt_tokens, end, stream.cached_tokens))
+            await send({"type": "http.response.body", "body": chunk + DONE})
+            return
+        await send({"type": "http.response.body", "body": chunk + answer.piece(text), "more_body": True})
+
+
+async def _answer(send: Send, job: _Job) -> None:
+    stream = job.stream
+    while not stream.finished:
+        if await stream.burst() is None:
+            break
+    if stream.broken:
+        raise ApiError(503, "the engine stopped before the answer was complete")
+    text = answer_text(job.voice, 0, stream.generated)
+    counts = usage(job.prompt_tokens, stream.generated, stream.cached_tokens)
+    await send_bytes(send, 200, job.answer.whole(text, job.reason, counts))
+
+
+async def _break_off_when_gone(receive: Receive, runtime: EngineRuntime, request_id: str) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    runtime.abort(request_id)

@@ -1,0 +1,132 @@
+"""Request bodies the engine understands, and the prompts they contain."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from simulator.engine_server.api_error import ApiError
+from simulator.tokens import UnknownRoleError, render_chat, tokenize
+
+_PositiveInt = Annotated[int, Meta(ge=1)]
+_Salt = Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """OpenAI's stream_options."""
+
+    include_usage: bool = False
+
+
+class ContentPart(msgspec.Struct, frozen=True):
+    """One part of a message's content; only text is understood."""
+
+    type: str
+    text: str | None = None
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """One message of a conversation."""
+
+    role: str
+    content: str | list[ContentPart] | None = None
+
+
+class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What /v1/completions and /v1/chat/completions have in common; unknown fields are ignored."""
+
+    model: str | None = None
+    max_tokens: _PositiveInt | None = None
+    max_completion_tokens: _PositiveInt | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    ignore_eos: bool = False
+    cache_salt: _Salt | None = None
+    priority: int | None = None
+    n: int | None = None
+
+    @property
+    def wanted_tokens(self) -> int | None:
+        """Output tokens asked for; None: as long as the model likes."""
+        return self.max_completion_tokens or self.max_tokens
+
+    @property
+    def wants_usage_chunk(self) -> bool:
+        """Whether a stream ends with a usage chunk."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+class CompletionBody(GenerationBody, frozen=True, kw_only=True):
+    """Body of /v1/completions; `prompt` is text, one text in a list, or token ids."""
+
+    prompt: str | list[Any]
+
+
+class ChatBody(GenerationBody, frozen=True, kw_only=True):
+    """Body of /v1/chat/completions."""
+
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+
+
+class TokenizeBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /tokenize: a prompt or messages."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+
+
+_Body = TypeVar("_Body", CompletionBody, ChatBody, TokenizeBody)
+
+
+def parse_body(data: bytes, kind: type[_Body]) -> _Body:
+    """Read a JSON body; raises ApiError 400 that names the field at fault."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise ApiError(400, str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ApiError(400, f"the body is not valid JSON: {error}") from error
+    except RecursionError as error:
+        raise ApiError(400, "the body is nested too deeply") from error
+
+
+def chat_tokens(messages: list[ChatMessage]) -> array[int]:
+    """Return the prompt tokens of a conversation; raises ApiError 400 on a role or part that is not text."""
+    try:
+        return tokenize(render_chat((message.role, _text(message)) for message in messages))
+    except UnknownRoleError as error:
+        raise ApiError(400, str(error), "messages") from error
+
+
+def completion_tokens(prompt: str | list[Any]) -> array[int]:
+    """Return the prompt tokens of a completion; raises ApiError 400 on several prompts or on an empty one."""
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
+        prompt = prompt[0]
+    tokens = tokenize(prompt) if isinstance(prompt, str) else _token_ids(prompt)
+    if not tokens:
+        raise ApiError(400, "the prompt is empty", "prompt")
+    return tokens
+
+
+def _token_ids(prompt: list[Any]) -> array[int]:
+    if any(type(token) is not int for token in prompt):
+        raise ApiError(400, "send one prompt per request: a text, one text in a list, or token ids", "prompt")
+    try:
+        return array("I", prompt)
+    except OverflowError as error:
+        raise ApiError(400, "token ids must be from 0 to 4294967295", "prompt") from error
+
+
+def _text(message: ChatMessage) -> str:
+    if message.content is None:
+        return ""
+    if isinstance(message.content, str):
+        return message.content
+    for part in message.content:
+        if part.type != "text" or part.text is None:
+            raise ApiError(400, f"content part {part.type[:40]!r} is not text; this model reads text only", "messages")
+    return "".join(part.text or "" for part in message.content)

@@ -1,0 +1,73 @@
+"""Runs one engine under uvicorn, with its sockets bound first so that a taken port is said plainly."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import uvicorn
+from typing_extensions import override
+
+from simulator.engine_server.app import EngineApp
+from simulator.engine_server.engine_runtime import EngineRuntime
+from simulator.engine_server.event_publisher import EventPublisher, PortTakenError
+from simulator.engine_server.settings import EngineSettings
+
+_KEEP_ALIVE_S = 75
+"""Longer than the clients' own, so that the client closes an idle connection and never meets a closed one."""
+_BACKLOG = 1024
+
+
+class EngineServer(uvicorn.Server):
+    """uvicorn's server, which breaks off running answers when it is told to stop."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._publisher = EventPublisher(settings)
+        self.runtime = EngineRuntime(settings, self._publisher)
+        super().__init__(
+            uvicorn.Config(
+                EngineApp(self.runtime),
+                http="httptools",
+                loop="uvloop",
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                log_level="critical",
+                access_log=False,
+                server_header=False,
+                date_header=False,
+                backlog=_BACKLOG,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=1,
+            )
+        )
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start listening, to replay requests too."""
+        self._publisher.serve_replay(asyncio.get_running_loop())
+        await super().startup(sockets)
+
+    @override
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Break off what runs and close all sockets."""
+        self.runtime.close()
+        await super().shutdown(sockets)
+        self._publisher.close(asyncio.get_running_loop())
+
+
+def bind(settings: EngineSettings) -> socket.socket:
+    """Return a listening-ready socket; raises PortTakenError."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise PortTakenError(
+            f"cannot bind {settings.host}:{settings.port}: {error.strerror}; choose another --port"
+        ) from error
+    return listener

@@ -1,0 +1,41 @@
+"""What one simulated engine server is told when it starts."""
+
+from __future__ import annotations
+
+import msgspec
+
+from simulator.engine_profile import EngineProfile
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""Largest request body, bytes; a 131,072-token prompt takes about 0.5 MiB."""
+VERSION = "0.32.0+simulated"
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Identity, addresses and limits of one engine server."""
+
+    host: str = "127.0.0.1"
+    port: int = 8100
+    served_model: str = "simulated"
+    max_model_len: int = 131_072
+    """Prompt and output tokens of one request together."""
+    max_queued: int = 1024
+    """Requests, running and waiting, above which new ones get 503."""
+    kv_events_port: int = 0
+    """Port of the KV events' PUB socket; 0: no events."""
+    kv_replay_port: int = 0
+    """Port of the KV events' replay socket; 0: no replay."""
+    buffer_steps: int = 1000
+    """Event batches kept for replay."""
+    time_scale: float = 1.0
+    """Model seconds that pass in one real second."""
+    stream_interval: int = 1
+    """Output tokens per stream chunk after the first."""
+    seed: bytes = b""
+    """Seeds the engine's own block hashes and its answers."""
+    profile: EngineProfile = EngineProfile(recompute_last_block=True)
+
+    @property
+    def topic(self) -> str:
+        """Topic of the KV events."""
+        return f"kv@{self.host}:{self.port}@{self.served_model}"

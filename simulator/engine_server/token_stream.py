@@ -1,0 +1,64 @@
+"""The output of one request on its way from the engine to its HTTP answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class TokenStream:
+    """Counts what the engine made and wakes the one reader when a burst is worth sending.
+
+    The first token and the end are passed on at once, others every `interval` tokens.
+    """
+
+    __slots__ = ("_interval", "_taken", "_waiter", "broken", "cached_tokens", "finished", "generated", "request_id")
+
+    def __init__(self, request_id: str, interval: int) -> None:
+        self.request_id = request_id
+        self.cached_tokens = 0
+        self.generated = 0
+        self.finished = False
+        self.broken = False
+        """The engine stops or the client left: nothing more comes."""
+        self._interval = interval
+        self._taken = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    def add_token(self) -> None:
+        """Count one more token."""
+        self.generated += 1
+        if self.generated == 1 or self.generated - self._taken >= self._interval:
+            self._wake()
+
+    def finish(self) -> None:
+        """No token follows."""
+        self.finished = True
+        self._wake()
+
+    def break_off(self) -> None:
+        """End the stream without its end."""
+        self.broken = True
+        self._wake()
+
+    async def burst(self) -> tuple[int, int] | None:
+        """Wait for new tokens and return their range [first, end); None after the last or when broken off."""
+        while not self._ready():
+            if self.finished or self.broken:
+                return None
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        first, self._taken = self._taken, self.generated
+        return first, self.generated
+
+    def _ready(self) -> bool:
+        fresh = self.generated - self._taken
+        if self.broken or not fresh:
+            return False
+        return self.finished or self._taken == 0 or fresh >= self._interval
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,41 @@
+"""Ends this process when its parent dies, so that a killed program leaves no orphan."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+_PR_SET_PDEATHSIG = 1
+_POLL_S = 1.0
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Arrange for SIGKILL when process `parent_pid` ends; exits at once with status 1 if it is gone already.
+
+    On Linux the kernel does it (prctl PR_SET_PDEATHSIG), elsewhere a thread looks once a second. The
+    kernel sends the signal when the *thread* that started this process ends: start children from a
+    thread that lives as long as the program. Raises ValueError on a pid that cannot be a parent.
+    """
+    if parent_pid < 1:
+        raise ValueError(f"--parent-pid must be a process id, not {parent_pid}")
+    if not _ask_kernel():
+        threading.Thread(target=_poll, args=(parent_pid,), name="parent-death", daemon=True).start()
+    if os.getppid() != parent_pid:
+        raise SystemExit(f"parent process {parent_pid} is gone")
+
+
+def _ask_kernel() -> bool:
+    if not sys.platform.startswith("linux"):
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    return bool(libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) == 0)
+
+
+def _poll(parent_pid: int) -> None:
+    while os.getppid() == parent_pid:
+        time.sleep(_POLL_S)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,110 @@
+"""What a replay is told: target, pace, limits; and its command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+GENERATED = "generated"
+_KEY_VARIABLE = "SWITCHYARD_API_KEY"
+_DEFAULT_ROWS = 4000
+
+
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of one replay, independent of where its rows come from."""
+
+    target: str
+    """Base URL of an OpenAI-compatible server, without /v1."""
+    model: str = "simulated"
+    api_key: str = ""
+    speed: float = 1.0
+    """Trace seconds per real second, after `qps`."""
+    qps: float | None = None
+    """Scale the timestamps linearly so that the rows arrive at this mean rate."""
+    max_input: int | None = None
+    """Prompts are cut to this many tokens."""
+    loop: bool = False
+    """Start again at the end, with texts that share nothing with the last pass."""
+    chat: bool = True
+    """/v1/chat/completions; False: /v1/completions."""
+    max_in_flight: int = 512
+    retry: int = 0
+    """Times a refused request (429, 503) is sent again."""
+    wait_s: float = 60.0
+    """How long to wait for the target to come up."""
+    timeout_s: float = 600.0
+    """Longest time one request may take."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the replay's arguments to `parser` (an argparse or a Django command's parser)."""
+    add = parser.add_argument
+    add("trace", nargs="?", default=GENERATED, help="Mooncake JSONL trace (.gz too), or 'generated' (the default)")
+    add("--target", type=_url, default="http://127.0.0.1:8000", help="base URL of the server, without /v1")
+    add("--api-key", default=None, help=f"sent as Authorization: Bearer (default: ${_KEY_VARIABLE})")
+    add("--model", default="simulated", help="model name to ask for")
+    add("--speed", type=_above_zero, default=1.0, help="trace seconds per real second")
+    add("--qps", type=_above_zero, default=None, help="scale timestamps so that rows arrive at this mean rate")
+    add("--max-input", type=_positive, default=None, help="cut prompts to this many tokens")
+    add("--max-rows", type=_positive, default=None, help=f"first rows only (generated: {_DEFAULT_ROWS})")
+    add("--seed", type=int, default=0, help="seed of the generated trace")
+    add("--loop", action="store_true", help="start again at the end, until stopped")
+    add("--endpoint", choices=("chat", "completions"), default="chat", help="which OpenAI endpoint to call")
+    add("--max-in-flight", type=_positive, default=512, help="requests under way at once")
+    add("--retry", type=int, default=0, help="times a refused request (429, 503) is sent again")
+    add("--wait", type=float, default=60.0, help="seconds to wait for the target to come up")
+    add("--timeout", type=_above_zero, default=600.0, help="longest time one request may take, seconds")
+    add("--json", type=Path, default=None, help="write the summary to this file as JSON")
+    add("--parent-pid", type=int, default=None, help="end when this process ends")
+
+
+def options_from(arguments: argparse.Namespace) -> ReplayOptions:
+    """Return the options that parsed arguments describe; the key may come from the environment."""
+    key = arguments.api_key if arguments.api_key is not None else os.environ.get(_KEY_VARIABLE, "")
+    return ReplayOptions(
+        target=arguments.target,
+        model=arguments.model,
+        api_key=key,
+        speed=arguments.speed,
+        qps=arguments.qps,
+        max_input=arguments.max_input,
+        loop=arguments.loop,
+        chat=arguments.endpoint == "chat",
+        max_in_flight=arguments.max_in_flight,
+        retry=max(0, arguments.retry),
+        wait_s=arguments.wait,
+        timeout_s=arguments.timeout,
+    )
+
+
+def row_limit(arguments: argparse.Namespace) -> int | None:
+    """Return how many rows to take; None: all of the file."""
+    if arguments.max_rows is None and arguments.trace == GENERATED:
+        return _DEFAULT_ROWS
+    limit: int | None = arguments.max_rows
+    return limit
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise argparse.ArgumentTypeError(f"{text!r} is no http:// or https:// URL")
+    return text.rstrip("/").removesuffix("/v1")
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def _above_zero(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be above 0, not {value}")
+    return value

@@ -1,0 +1,127 @@
+"""What a replay found out: one outcome per request, and the summary of all."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Sequence
+
+import msgspec
+
+_KEPT_TTFTS = 200_000
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How one request ended: `status` is ok, refused (429 or 503) or failed (`error` says how)."""
+
+    status: str
+    ttft_s: float | None = None
+    """Send to first text, at the client."""
+    prompt_tokens: int = 0
+    cached_tokens: int | None = None
+    """As the answer's usage reports it."""
+    output_tokens: int = 0
+    error: str = ""
+
+
+class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts, times in seconds, shares 0..1; None where nothing was measured."""
+
+    requests: int
+    ok: int
+    refused: int
+    failed: int
+    duration_s: float
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    ttft_p99_s: float | None
+    prompt_tokens: int
+    cached_tokens: int
+    cached_share: float | None
+    """Of the prompt tokens of answers that report cached tokens."""
+    output_tokens: int
+    output_tokens_per_s: float
+    latest_send_s: float
+    """How far the worst request left behind its schedule; large: raise --max-in-flight or lower --speed."""
+    errors: dict[str, int]
+
+
+class SummaryCounter:
+    """Adds up outcomes; keeps the newest 200,000 times for the percentiles."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.latest_send_s = 0.0
+        self._ttfts: deque[float] = deque(maxlen=_KEPT_TTFTS)
+        self._prompt_tokens = 0
+        self._reported_tokens = 0
+        self._cached_tokens = 0
+        self._output_tokens = 0
+
+    @property
+    def done(self) -> int:
+        """Requests that ended, however."""
+        return self.counts.total()
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one request."""
+        self.counts[outcome.status] += 1
+        if outcome.error:
+            self.errors[outcome.error] += 1
+        if outcome.ttft_s is not None:
+            self._ttfts.append(outcome.ttft_s)
+        self._prompt_tokens += outcome.prompt_tokens
+        self._output_tokens += outcome.output_tokens
+        if outcome.cached_tokens is not None:
+            self._reported_tokens += outcome.prompt_tokens
+            self._cached_tokens += outcome.cached_tokens
+
+    def summary(self, duration_s: float) -> ReplaySummary:
+        """Return the sums so far."""
+        ttfts = sorted(self._ttfts)
+        return ReplaySummary(
+            requests=self.done,
+            ok=self.counts["ok"],
+            refused=self.counts["refused"],
+            failed=self.counts["failed"],
+            duration_s=round(duration_s, 3),
+            ttft_p50_s=percentile(ttfts, 50),
+            ttft_p90_s=percentile(ttfts, 90),
+            ttft_p99_s=percentile(ttfts, 99),
+            prompt_tokens=self._prompt_tokens,
+            cached_tokens=self._cached_tokens,
+            cached_share=self._cached_tokens / self._reported_tokens if self._reported_tokens else None,
+            output_tokens=self._output_tokens,
+            output_tokens_per_s=self._output_tokens / duration_s if duration_s > 0 else 0.0,
+            latest_send_s=round(self.latest_send_s, 3),
+            errors=dict(self.errors.most_common(20)),
+        )
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float | None:
+    """Return the nearest-rank percentile of ascending values; None of none."""
+    if not ordered:
+        return None
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+
+
+def render_summary(summary: ReplaySummary) -> str:
+    """Return the summary as lines for people."""
+
+    def seconds(value: float | None) -> str:
+        return "–" if value is None else f"{value:.3f} s"
+
+    share = "not reported" if summary.cached_share is None else f"{summary.cached_share:.1%}"
+    lines = [
+        f"requests      {summary.requests} in {summary.duration_s:.1f} s",
+        f"ok            {summary.ok}   refused {summary.refused}   failed {summary.failed}",
+        f"TTFT          p50 {seconds(summary.ttft_p50_s)}   p90 {seconds(summary.ttft_p90_s)}   "
+        f"p99 {seconds(summary.ttft_p99_s)}",
+        f"cached tokens {share} of {summary.prompt_tokens} prompt tokens",
+        f"output        {summary.output_tokens} tokens, {summary.output_tokens_per_s:.1f} tokens/s",
+    ]
+    if summary.latest_send_s > 1:
+        lines.append(f"late          the worst request was sent {summary.latest_send_s:.1f} s behind its schedule")
+    lines.extend(f"error         {count} × {error}" for error, count in summary.errors.items())
+    return "\n".join(lines)

@@ -1,0 +1,51 @@
+"""The simulated engines' tokenizer and chat template: four UTF-8 bytes are one token.
+
+A token id is the little-endian uint32 of its four bytes, so tokenizing is a memory copy and two
+prompts share tokens exactly where they share text. Text is padded with zero bytes at its end only,
+after the chat template has joined the messages, so a longer conversation starts with the whole
+tokens of the shorter one.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+
+TOKEN_BYTES = 4
+_ROLE_HEADERS = {
+    "system": "<|syst|>",
+    "developer": "<|syst|>",
+    "user": "<|user|>",
+    "assistant": "<|asst|>",
+    "tool": "<|tool|>",
+    "function": "<|tool|>",
+}
+_ANSWER_HEADER = "<|asst|>"
+
+
+class UnknownRoleError(ValueError):
+    """The chat template has no header for this role."""
+
+
+def tokenize(text: str) -> array[int]:
+    """Return the token ids of `text`; raises UnicodeEncodeError on lone surrogates."""
+    data = text.encode()
+    tokens = array("I")
+    tokens.frombytes(data + bytes(-len(data) % TOKEN_BYTES))
+    if sys.byteorder == "big":
+        tokens.byteswap()
+    return tokens
+
+
+def render_chat(messages: Iterable[tuple[str, str]]) -> str:
+    """Return the prompt text of (role, content) pairs, ending where the assistant is to answer."""
+    parts: list[str] = []
+    for role, content in messages:
+        header = _ROLE_HEADERS.get(role)
+        if header is None:
+            raise UnknownRoleError(f"unknown role {role[:40]!r}; known roles: {', '.join(sorted(_ROLE_HEADERS))}")
+        parts.append(header)
+        parts.append(content)
+    parts.append(_ANSWER_HEADER)
+    return "".join(parts)

@@ -1,0 +1,104 @@
+"""Reads and writes request traces in Mooncake's JSONL form, gzipped or not.
+
+A row is one request: {timestamp (ms), input_length, output_length (tokens), hash_ids} with optional
+session_id, tenant, priority and cache_hint. A hash id names the whole prefix up to and including its
+block of 512 tokens. Unknown fields are ignored.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import IO, Annotated
+
+import msgspec
+from msgspec import Meta
+
+BLOCK_TOKENS = 512
+MAX_LINE_BYTES = 8 * 1024 * 1024
+
+
+class TraceError(ValueError):
+    """The file is no trace; the message names file and line."""
+
+
+class TraceRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One request of a trace."""
+
+    timestamp: Annotated[float, Meta(ge=0)]
+    """Milliseconds since the trace began."""
+    input_length: Annotated[int, Meta(ge=1)]
+    output_length: Annotated[int, Meta(ge=0)]
+    hash_ids: tuple[int, ...]
+    """Fewer ids than blocks: the rest of the prompt is like no other; more: the surplus says nothing."""
+    session_id: str | int | None = None
+    tenant: str = ""
+    priority: int = 0
+    cache_hint: str | int | float | bool | None = None
+
+
+_decoder = msgspec.json.Decoder(TraceRow)
+
+
+def read_trace(path: Path, max_rows: int | None = None) -> list[TraceRow]:
+    """Return the first `max_rows` rows in the order of their timestamps; raises TraceError."""
+    rows = list(islice(iterate_trace(path), max_rows))
+    if not rows:
+        raise TraceError(f"{path}: the trace has no rows")
+    return sorted(rows, key=lambda row: row.timestamp)
+
+
+def iterate_trace(path: Path) -> Iterator[TraceRow]:
+    """Yield the rows of a trace one by one, empty lines skipped; raises TraceError with the line number."""
+    try:
+        with _open(path) as file:
+            for number, line in enumerate(_lines(file, path), start=1):
+                if line.strip():
+                    yield _row(line, f"{path}:{number}")
+    except FileNotFoundError as error:
+        raise TraceError(f"{path}: no such file") from error
+    except (OSError, EOFError) as error:
+        raise TraceError(f"{path}: cannot be read: {error}") from error
+
+
+def write_trace(path: Path, rows: Iterable[TraceRow]) -> int:
+    """Write rows as JSONL, gzipped where the name ends in .gz; returns how many."""
+    encode = msgspec.json.Encoder().encode
+    count = 0
+    with _create(path) as file:
+        for row in rows:
+            file.write(encode(row) + b"\n")
+            count += 1
+    return count
+
+
+def _open(path: Path) -> IO[bytes]:
+    return io.BufferedReader(gzip.GzipFile(path)) if path.suffix == ".gz" else path.open("rb")
+
+
+def _create(path: Path) -> IO[bytes]:
+    if path.suffix == ".gz":
+        return io.BufferedWriter(gzip.GzipFile(path, "wb", mtime=0))
+    return path.open("wb")
+
+
+def _lines(file: IO[bytes], path: Path) -> Iterator[bytes]:
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise TraceError(f"{path}:{number}: the line is over {MAX_LINE_BYTES} bytes")
+        yield line
+
+
+def _row(line: bytes, place: str) -> TraceRow:
+    try:
+        row = _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise TraceError(f"{place}: {error}") from error
+    if row.hash_ids and not -(2**63) <= min(row.hash_ids) <= max(row.hash_ids) < 2**64:
+        raise TraceError(f"{place}: a hash id has more than 64 bits - at `$.hash_ids`")
+    return row

@@ -1,0 +1,1 @@
+"""Seeded generators of request traces with published statistics."""

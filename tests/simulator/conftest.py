@@ -1,0 +1,66 @@
+"""A simulated engine inside the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import aiohttp
+import pytest
+
+from simulator.engine_profile import EngineProfile
+from simulator.engine_server.server import EngineServer, bind
+from simulator.engine_server.settings import EngineSettings
+
+
+def free_port() -> int:
+    """Return a loopback port nobody listens on; the system gives a new one each time."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass(frozen=True, slots=True)
+class RunningEngine:
+    """An engine that serves, and a client session for it."""
+
+    url: str
+    settings: EngineSettings
+    server: EngineServer
+    http: aiohttp.ClientSession
+
+
+StartEngine = Callable[..., Awaitable[RunningEngine]]
+
+
+@pytest.fixture
+async def start_engine() -> AsyncIterator[StartEngine]:
+    """Start engines with EngineSettings' fields; they stop with the test."""
+    running: list[tuple[RunningEngine, asyncio.Task[None]]] = []
+
+    async def start(**fields: object) -> RunningEngine:
+        defaults = {"port": free_port(), "served_model": "demo", "seed": b"test", "time_scale": 20.0}
+        settings = EngineSettings(**{**defaults, **fields})  # type: ignore[arg-type]
+        server = EngineServer(settings)
+        task = asyncio.create_task(server.serve(sockets=[bind(settings)]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        session = aiohttp.ClientSession()
+        engine = RunningEngine(f"http://127.0.0.1:{settings.port}", settings, server, session)
+        running.append((engine, task))
+        return engine
+
+    yield start
+    for engine, task in running:
+        await engine.http.close()
+        engine.server.should_exit = True
+        await task
+
+
+@pytest.fixture
+async def engine(start_engine: StartEngine) -> RunningEngine:
+    """One engine with small blocks, twenty times as fast as real."""
+    return await start_engine(profile=EngineProfile(block_tokens=16, num_blocks=64, recompute_last_block=True))

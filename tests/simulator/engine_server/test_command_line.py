@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from simulator.engine_server.command_line import main
+from tests.simulator.conftest import free_port
+
+_COMMAND = [sys.executable, "-m", "simulator.engine_server"]
+
+
+def _wait_until_up(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        assert process.poll() is None, "the engine ended"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as response:
+                assert response.status == 200
+                return
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("the engine did not come up")
+
+
+@pytest.mark.processes
+def test_an_engine_process_serves_and_ends_soon_after_sigterm_with_a_stream_under_way() -> None:
+    port = free_port()
+    arguments = ["--port", str(port), "--served-model-name", "demo", "--parent-pid", str(os.getpid())]
+    with subprocess.Popen([*_COMMAND, *arguments]) as process:
+        try:
+            _wait_until_up(port, process)
+            body = b'{"prompt": "x", "max_tokens": 5000, "stream": true}'
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/completions", data=body, timeout=10) as stream:
+                assert stream.readline().startswith(b"data: ")
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(timeout=10) in (0, -signal.SIGTERM)
+        finally:
+            process.kill()
+
+
+@pytest.mark.processes
+def test_an_engine_whose_parent_is_gone_does_not_start() -> None:
+    ended = subprocess.run(
+        [*_COMMAND, "--port", str(free_port()), "--parent-pid", "1"], capture_output=True, timeout=20, check=False
+    )
+    assert ended.returncode == 1
+    assert b"gone" in ended.stderr
+
+
+@pytest.mark.processes
+def test_a_taken_port_ends_it_with_a_plain_message() -> None:
+    port = free_port()
+    with subprocess.Popen([*_COMMAND, "--port", str(port), "--parent-pid", str(os.getpid())]) as first:
+        try:
+            _wait_until_up(port, first)
+            second = subprocess.run([*_COMMAND, "--port", str(port)], capture_output=True, timeout=20, check=False)
+        finally:
+            first.kill()
+    assert second.returncode == 1
+    assert b"choose another --port" in second.stderr
+
+
+@pytest.mark.processes
+def test_an_engine_imports_neither_django_nor_openai_nor_numpy() -> None:
+    program = (
+        "import sys, simulator.engine_server.command_line; "
+        "print([name for name in ('django', 'openai', 'numpy', 'aiohttp', 'pydantic') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=30, check=True)
+    assert found.stdout.strip() == b"[]"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--port", "70000"],
+        ["--num-blocks", "0"],
+        ["--time-scale", "0"],
+        ["--time-scale", "nan"],
+        ["--seed", "x"],
+    ],
+)
+def test_a_wrong_argument_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(wrong)
+    assert wrong[0] in capsys.readouterr().err
+
+
+def test_a_wrong_profile_ends_it_with_a_message(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text('{"num_blocks": "many"}')
+    with pytest.raises(SystemExit, match="num_blocks"):
+        main(["--profile", str(path)])

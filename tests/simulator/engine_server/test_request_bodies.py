@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.request_bodies import ChatBody, CompletionBody, chat_tokens, parse_body
+
+
+def test_unknown_fields_are_ignored() -> None:
+    body = parse_body(b'{"prompt": "x", "temperature": 0.3, "tools": [], "logit_bias": null}', CompletionBody)
+    assert body.prompt == "x"
+
+
+def test_max_completion_tokens_wins() -> None:
+    body = parse_body(b'{"prompt": "x", "max_tokens": 3, "max_completion_tokens": 5}', CompletionBody)
+    assert body.wanted_tokens == 5
+
+
+def test_an_error_names_the_field() -> None:
+    with pytest.raises(ApiError, match=r"\$\.messages\[0\]\.role") as caught:
+        parse_body(b'{"messages": [{"role": 3}]}', ChatBody)
+    assert caught.value.status == 400
+
+
+def test_a_message_without_content_is_an_empty_one() -> None:
+    body = parse_body(b'{"messages": [{"role": "assistant", "content": null}]}', ChatBody)
+    assert len(chat_tokens(body.messages)) == 4
