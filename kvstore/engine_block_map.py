@@ -16,7 +16,8 @@ _TOKEN_BYTES = 4
 class EngineBlockMap:
     """Engine hash → (our key, times stored), at most `max_blocks` hashes; the oldest leave first.
 
-    Mutable state: `_blocks` and `_copies`, which counts the hashes that stand for one key.
+    Mutable state: `_blocks`, `_copies`, which counts the hashes that stand for one key, and
+    `_dropped`, the keys that left for the limit and were not asked for yet.
     """
 
     def __init__(self, max_blocks: int = 1_000_000) -> None:
@@ -27,6 +28,7 @@ class EngineBlockMap:
         """Events whose parent block was unknown, and which could therefore not be keyed."""
         self._blocks: dict[int | bytes, tuple[int, int]] = {}
         self._copies: dict[int, int] = {}
+        self._dropped: list[int] = []
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -65,10 +67,16 @@ class EngineBlockMap:
                     gone.append(key)
         return gone
 
+    def take_dropped(self) -> list[int]:
+        """Return the keys that left for the limit since the last call; the index must forget them too."""
+        dropped, self._dropped = self._dropped, []
+        return [key for key in dropped if key not in self._copies]
+
     def cleared(self) -> None:
         """Forget every block."""
         self._blocks.clear()
         self._copies.clear()
+        self._dropped.clear()
 
     def keys(self) -> set[int]:
         """Return our keys of all blocks the engine is known to hold."""
@@ -100,7 +108,9 @@ class EngineBlockMap:
         self._blocks[block_hash] = (key, times)
         if len(self._blocks) > self.max_blocks:
             oldest = next(iter(self._blocks))
-            self._forget(self._blocks.pop(oldest)[0])
+            forgotten, _ = self._blocks.pop(oldest)
+            if self._forget(forgotten):
+                self._dropped.append(forgotten)
 
     def _forget(self, key: int) -> bool:
         left = self._copies[key] - 1

@@ -43,6 +43,13 @@ def test_a_block_after_an_unknown_parent_is_counted_and_not_keyed() -> None:
     assert blocks.orphans == 1
 
 
+def test_keys_that_leave_for_the_limit_are_told_once() -> None:
+    blocks = EngineBlockMap(max_blocks=2)
+    keys = [blocks.stored(stored([number], [number, 0]), 1)[0] for number in range(4)]
+    assert blocks.take_dropped() == keys[:2]
+    assert blocks.take_dropped() == []
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=80))
 def test_counts_and_limit_hold_under_any_events(events: list[tuple[bool, int]]) -> None:
     blocks = EngineBlockMap(max_blocks=6)

@@ -1,0 +1,224 @@
+"""The gateway's ASGI app: decision API, feedback, explanations, the OpenAI-compatible proxy, health, metrics.
+
+It stands in front of Django in the monolith (`handles` says which paths are its own) and runs alone
+when grown. It expects the Edge around it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from time import monotonic, time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway import explain_api, feedback_api, proxy
+from gateway.asgi_types import Receive, Scope, Send
+from gateway.authentication import UnauthenticatedError, authenticate
+from gateway.engine_relay import RelaySettings
+from gateway.explain_api import ExplainApi
+from gateway.fast_lane import LaneAnswer
+from gateway.feedback_api import FeedbackApi
+from gateway.guarded_receive import RefusedAtEdgeError
+from gateway.http_exchange import JSON, ClientGoneError, Exchange
+from gateway.json_body import BadBodyError
+from gateway.metrics import CONTENT_TYPE
+from gateway.openai_error import ApiError, error_body
+from gateway.placement_desk import PlacementDesk
+from gateway.prompt_keys import PromptKeys
+from gateway.proxy import Proxy
+from gateway.recent_decisions import RecentDecisions
+from gateway.request_head import RequestHead
+from gateway.route_api import RouteApi
+from gateway.snapshot import ApiKeyEntry
+
+if TYPE_CHECKING:
+    from gateway.gateway import Gateway
+
+ROUTE = "/api/v1/route"
+BATCH = "/api/v1/route/batch"
+
+Handler = Callable[[Exchange, ApiKeyEntry], Awaitable[None]]
+
+_logger = logging.getLogger("gateway")
+
+
+@dataclass(frozen=True, slots=True)
+class AppSettings:
+    """What the app needs beyond the gateway itself. Without a scrape token /metrics answers loopback only."""
+
+    scrape_token: str = field(default="", repr=False)
+    recent_decisions: int = 20_000
+    relay: RelaySettings = field(default_factory=RelaySettings)
+
+
+class GatewayApp:
+    """A raw ASGI callable for the gateway's paths."""
+
+    def __init__(self, gateway: Gateway, settings: AppSettings | None = None) -> None:
+        settings = settings or AppSettings()
+        self._gateway = gateway
+        self._settings = settings
+        self.recent = RecentDecisions(settings.recent_decisions)
+        desk = PlacementDesk(gateway.metrics, self.recent)
+        prompt_keys = PromptKeys()
+        route_api = self._route_api = RouteApi(gateway, desk, prompt_keys, gateway.fleet_secret)
+        proxied = Proxy(
+            gateway,
+            desk,
+            prompt_keys,
+            fleet_secret=gateway.fleet_secret,
+            engine_bearer=gateway.settings.engine_bearer,
+            settings=settings.relay,
+        )
+        self._exact: dict[str, tuple[str, Handler]] = {
+            ROUTE: ("POST", route_api.route),
+            BATCH: ("POST", route_api.batch),
+            proxy.CHAT: ("POST", proxied.serve),
+            proxy.COMPLETIONS: ("POST", proxied.serve),
+            proxy.MODELS: ("GET", proxied.models),
+        }
+        self._below: tuple[tuple[str, str, Handler], ...] = (
+            (feedback_api.PREFIX, "POST", FeedbackApi(desk).serve),
+            (explain_api.PREFIX, "GET", ExplainApi(self.recent).serve),
+            (proxy.MODELS + "/", "GET", proxied.models),
+        )
+        self._open: dict[str, Callable[[Exchange], Awaitable[None]]] = {
+            "/live": self._live,
+            "/ready": self._ready,
+            "/metrics": self._metrics,
+        }
+
+    def handles(self, path: str) -> bool:
+        """Return whether the path is the gateway's."""
+        return (
+            path in self._exact
+            or path in self._open
+            or path.startswith(("/v1/", feedback_api.PREFIX, explain_api.PREFIX))
+        )
+
+    def answer_at_once(self, head: RequestHead, body: bytes) -> LaneAnswer | None:
+        """Answer a `POST /api/v1/route` that needs no waiting; None: it takes the ordinary way.
+
+        Whatever could go wrong before an engine is reserved is left to the ordinary way, which says it
+        properly; nothing has happened until then.
+        """
+        try:
+            caller = authenticate(head.headers.get(b"authorization"), self._gateway, time())
+        except UnauthenticatedError:
+            return None
+        decision_id = head.request_id
+        try:
+            answer = self._route_api.at_once(caller, body, decision_id, monotonic())
+        except BadBodyError:
+            return None
+        except ApiError as error:
+            self._count(error)
+            return LaneAnswer(error.status, [JSON, *error.headers], error.body)
+        if answer is None:
+            return None
+        return LaneAnswer(200, [JSON, (b"x-switchyard-decision", decision_id.encode())], answer)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request."""
+        exchange = Exchange(scope, receive, send)
+        try:
+            await self._serve(exchange)
+        except ClientGoneError:
+            return
+        except RefusedAtEdgeError:
+            raise
+        except ApiError as error:
+            await self._refuse(exchange, error)
+        except Exception as error:
+            # The type and place are enough to find it; the message might quote a prompt.
+            _logger.error("%s", _crash_line(error))
+            if exchange.started:
+                raise
+            body = error_body(500, "The gateway failed; the error is in its log.", "internal_error")
+            await exchange.answer(500, body)
+
+    async def _serve(self, exchange: Exchange) -> None:
+        path = exchange.path
+        method, handler = self._exact.get(path) or self._find_below(path) or ("", None)
+        if handler is None:
+            opened = self._open.get(path)
+            if opened is None:
+                raise ApiError(404, "There is nothing at this path.", "not_found")
+            if exchange.method not in ("GET", "HEAD"):
+                raise ApiError(405, "Use GET here.", "method_not_allowed")
+            await opened(exchange)
+            return
+        caller = authenticate(exchange.head.headers.get(b"authorization"), self._gateway, time())
+        if exchange.method != method:
+            raise ApiError(405, f"Use {method} here.", "method_not_allowed")
+        await handler(exchange, caller)
+
+    def _find_below(self, path: str) -> tuple[str, Handler] | None:
+        for prefix, method, handler in self._below:
+            if path.startswith(prefix):
+                return method, handler
+        return None
+
+    async def _refuse(self, exchange: Exchange, error: ApiError) -> None:
+        self._count(error)
+        await exchange.answer(error.status, error.body, (JSON, *error.headers))
+
+    def _count(self, error: ApiError) -> None:
+        if isinstance(error, BadBodyError | UnauthenticatedError):
+            self._gateway.metrics.rejected_input.inc(error.cause)
+        elif error.status < 429:
+            self._gateway.metrics.rejected_input.inc(error.code)
+
+    async def _live(self, exchange: Exchange) -> None:
+        await exchange.answer(200, b'{"live":true}')
+
+    async def _ready(self, exchange: Exchange) -> None:
+        reason = self._unready()
+        if reason:
+            body = error_body(503, reason, "not_ready")
+            await exchange.answer(503, body, (JSON, (b"retry-after", b"1")))
+            return
+        await exchange.answer(200, b'{"ready":true}')
+
+    def _unready(self) -> str:
+        if self._gateway.snapshot is None:
+            return "No topology has been published to this gateway yet."
+        if not any(engine.breaker.accepts for pool in self._gateway.pools.values() for engine in pool.engines.values()):
+            return "No engine takes work now."
+        return ""
+
+    async def _metrics(self, exchange: Exchange) -> None:
+        if not self._may_scrape(exchange):
+            raise ApiError(401, "Send the scrape token as 'Authorization: Bearer …'.", "missing_scrape_token")
+        await exchange.answer(200, self._gateway.metrics.render(), ((b"content-type", CONTENT_TYPE.encode()),))
+
+    def _may_scrape(self, exchange: Exchange) -> bool:
+        token = self._settings.scrape_token
+        headers = exchange.head.headers
+        if token:
+            offered = headers.get(b"authorization", b"")
+            if hmac.compare_digest(offered, b"Bearer " + token.encode()):
+                return True
+        # Behind a proxy on this machine every client looks local; forwarding headers give it away.
+        forwarded = b"x-forwarded-for" in headers or b"forwarded" in headers
+        return not forwarded and _is_loopback(exchange.scope.get("client"))
+
+
+def _is_loopback(client: tuple[str, int] | None) -> bool:
+    try:
+        return client is not None and ip_address(client[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _crash_line(error: BaseException) -> str:
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
+    return msgspec.json.encode({"event": "crashed", "error": type(error).__name__, "where": where}).decode()

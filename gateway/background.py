@@ -1,0 +1,26 @@
+"""Background coroutines that must outlive a surprise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+logger = logging.getLogger(__name__)
+
+_RESTART_S = 5.0
+
+
+def start(what: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+    """Return a task that runs `run` until it is cancelled, and again after each failure, which is logged."""
+    return asyncio.create_task(_keep_running(what, run), name=what)
+
+
+async def _keep_running(what: str, run: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await run()
+        except Exception:
+            # The edge of a background task: without this, one surprise would end it in silence.
+            logger.exception("%s failed; it starts again in %.0f s", what, _RESTART_S)
+        await asyncio.sleep(_RESTART_S)

@@ -1,0 +1,188 @@
+"""Sends one request to one engine and relays its answer, byte for byte and at once.
+
+Until the first byte has gone to the client nothing is final: a failure is returned, and the caller
+may try another engine. After that, a stream whose engine fails ends with an error event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import aiohttp
+import msgspec
+
+from gateway.breaker import BROKEN_STREAM, CONNECT, HTTP_5XX, TIMEOUT
+from gateway.forwarded_request import ForwardedRequest
+from gateway.http_exchange import Exchange, Header
+from gateway.openai_error import ApiError, error_body
+from gateway.openai_usage import StreamUsage, usage_of
+from gateway.placement_desk import PlacementDesk
+from gateway.progress_guard import EngineSilentError, ProgressGuard
+from gateway.recent_decisions import DecisionRecord
+
+if TYPE_CHECKING:
+    from gateway.live_engine import LiveEngine
+
+MAX_WHOLE_ANSWER = 64 * 1024 * 1024
+_PASSED_HEADERS = ("content-type", "cache-control", "retry-after")
+_BROKEN = (aiohttp.ClientError, OSError, EngineSilentError, asyncio.IncompleteReadError)
+
+
+class RelaySettings(msgspec.Struct, frozen=True):
+    """Times in seconds. `first_byte_s` covers the engine's own queue and prefill."""
+
+    connect_s: float = 2.0
+    first_byte_s: float = 300.0
+    idle_s: float = 120.0
+
+
+class AttemptFailure(msgspec.Struct, frozen=True):
+    """An attempt that failed before the client got a byte. `kind` is the breaker's word for it."""
+
+    kind: str
+    status: int = 0
+
+    def as_error(self) -> ApiError:
+        """Return the answer for the client if no other attempt is made."""
+        if self.kind == TIMEOUT:
+            return ApiError(504, "The engine did not answer in time; try again.", "engine_timeout", retry_after_s=1.0)
+        if self.kind == HTTP_5XX and self.status != 503:
+            return ApiError(502, f"The engine failed with status {self.status}; try again.", "engine_error")
+        code = "engine_busy" if self.kind == HTTP_5XX else "engine_unreachable"
+        return ApiError(503, "No engine could take the request; try again.", code, retry_after_s=1.0)
+
+
+class EngineRelay:
+    """One attempt after the other; keeps no state between them."""
+
+    def __init__(self, desk: PlacementDesk, settings: RelaySettings) -> None:
+        self._desk = desk
+        self._settings = settings
+
+    async def attempt(
+        self, exchange: Exchange, engine: LiveEngine, record: DecisionRecord, request: ForwardedRequest
+    ) -> AttemptFailure | None:
+        """Relay one answer; None: the request has had its end, and the record says which."""
+        settings = self._settings
+        try:
+            with ProgressGuard(engine.breaker, first_s=settings.first_byte_s, idle_s=settings.idle_s) as guard:
+                async with engine.session.post(
+                    engine.entry.url.rstrip("/") + request.path,
+                    data=request.payload(),
+                    headers=request.headers,
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_s),
+                ) as response:
+                    return await self._relay(exchange, engine, record, request, response, guard)
+        except _BROKEN as error:
+            return await self._broken(exchange, engine, record, error)
+
+    async def _relay(
+        self,
+        exchange: Exchange,
+        engine: LiveEngine,
+        record: DecisionRecord,
+        request: ForwardedRequest,
+        response: aiohttp.ClientResponse,
+        guard: ProgressGuard,
+    ) -> AttemptFailure | None:
+        if response.status >= 500 or response.status < 200 or 300 <= response.status < 400:
+            response.close()
+            engine.breaker.record_failure(HTTP_5XX, monotonic())
+            return AttemptFailure(HTTP_5XX, response.status)
+        if response.status == 200 and response.content_type == "text/event-stream":
+            return await self._stream(exchange, engine, record, request, response, guard)
+        return await self._whole(exchange, engine, record, response, guard)
+
+    async def _stream(
+        self,
+        exchange: Exchange,
+        engine: LiveEngine,
+        record: DecisionRecord,
+        request: ForwardedRequest,
+        response: aiohttp.ClientResponse,
+        guard: ProgressGuard,
+    ) -> AttemptFailure | None:
+        usage = StreamUsage(strip=request.strip_usage)
+        async for chunk in response.content.iter_any():
+            guard.progress()
+            if not exchange.started:
+                self._desk.first_token(record, monotonic())
+                engine.breaker.record_success(monotonic())
+                await exchange.start(200, _headers(response))
+            passed = usage.feed(chunk)
+            if passed:
+                guard.sending = True
+                await exchange.chunk(passed)
+                guard.sending = False
+                guard.progress()
+        if not exchange.started:
+            return self._failed_before_first_byte(engine, CONNECT)
+        rest = usage.rest()
+        if rest:
+            await exchange.chunk(rest)
+        used = usage.usage
+        self._desk.completed(
+            record,
+            monotonic(),
+            cached_tokens=used.cached_tokens if used is not None else None,
+            output_tokens=used.output_tokens if used is not None else None,
+        )
+        await exchange.end()
+        return None
+
+    async def _whole(
+        self,
+        exchange: Exchange,
+        engine: LiveEngine,
+        record: DecisionRecord,
+        response: aiohttp.ClientResponse,
+        guard: ProgressGuard,
+    ) -> AttemptFailure | None:
+        # A whole answer goes out only when it is complete: until then another engine can still give it.
+        body = bytearray()
+        async for chunk in response.content.iter_any():
+            guard.progress()
+            body += chunk
+            if len(body) > MAX_WHOLE_ANSWER:
+                return self._failed_before_first_byte(engine, HTTP_5XX)
+        engine.breaker.record_success(monotonic())
+        if response.status == 200:
+            used = usage_of(bytes(body))
+            self._desk.completed(
+                record,
+                monotonic(),
+                cached_tokens=used.cached_tokens if used is not None else None,
+                output_tokens=used.output_tokens if used is not None else None,
+            )
+        else:
+            self._desk.client_error(record, monotonic(), response.status)
+        await exchange.answer(response.status, bytes(body), _headers(response))
+        return None
+
+    async def _broken(
+        self, exchange: Exchange, engine: LiveEngine, record: DecisionRecord, error: BaseException
+    ) -> AttemptFailure | None:
+        if not exchange.started:
+            silent = isinstance(error, EngineSilentError) and not engine.breaker.lost
+            return self._failed_before_first_byte(engine, TIMEOUT if silent else CONNECT)
+        engine.breaker.record_failure(BROKEN_STREAM, monotonic())
+        self._desk.failed(record, monotonic(), BROKEN_STREAM)
+        event = error_body(502, "The engine failed while it was answering; send the request again.", BROKEN_STREAM)
+        await exchange.chunk(b"\n\ndata: " + event + b"\n\n")
+        await exchange.end()
+        return None
+
+    def _failed_before_first_byte(self, engine: LiveEngine, kind: str) -> AttemptFailure:
+        engine.breaker.record_failure(kind, monotonic())
+        return AttemptFailure(kind)
+
+
+def _headers(response: aiohttp.ClientResponse) -> list[Header]:
+    return [
+        (name.encode(), response.headers[name].encode("latin-1"))
+        for name in _PASSED_HEADERS
+        if name in response.headers
+    ]

@@ -1,0 +1,69 @@
+"""What the prober last learnt about one engine, as it crosses the bus."""
+
+from __future__ import annotations
+
+import msgspec
+
+TOPIC_PREFIX = "load/"
+"""Last-value topics, one per engine: `load/<engine_id>`."""
+
+
+class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of one engine. Load fields are None where the engine did not say."""
+
+    engine_id: str
+    at: float
+    """Unix seconds."""
+    reachable: bool
+    """False: no HTTP answer came."""
+    healthy: bool
+    """False: `reason` says why."""
+    reason: str
+    """Empty when healthy, else a sentence such as "connection refused" or "metrics are unreadable: …"."""
+    readable: bool = True
+    """False: it answers, but its metrics cannot be read; such an engine still serves."""
+    running: int | None = None
+    """Requests in the engine; those that wait in it included where `waiting` is None."""
+    waiting: int | None = None
+    kv_usage: float | None = None
+    """0..1, blocks of running requests only."""
+    prefix_queries_total: float | None = None
+    """Prompt tokens looked up in the prefix cache since the process started."""
+    prefix_hits_total: float | None = None
+    process_start: float | None = None
+    """Unix seconds."""
+    block_size: int | None = None
+    """Tokens per KV block."""
+    full: bool = False
+    """True: all fields are of this reading; False: only reachability, running and waiting are."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether requests may be sent there as far as this reading goes."""
+        return self.reachable and (self.healthy or not self.readable)
+
+
+class UnreadableReportError(ValueError):
+    """The bytes are no engine report."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(EngineReport)
+
+
+def load_topic(engine_id: str) -> str:
+    """Return the topic that carries this engine's reports."""
+    return TOPIC_PREFIX + engine_id
+
+
+def encode_report(report: EngineReport) -> bytes:
+    """Return the report as msgpack."""
+    return _encoder.encode(report)
+
+
+def decode_report(data: bytes) -> EngineReport:
+    """Read a report; raises UnreadableReportError on anything else."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UnreadableReportError(f"not an engine report: {error}") from error

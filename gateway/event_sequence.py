@@ -1,0 +1,160 @@
+"""Puts the numbered batches of one engine in order, and knows when its history must be asked for again.
+
+A publisher numbers its batches from 0 and starts again at 0 after a restart, without saying so. The
+last applied batch is therefore kept as an *anchor* (number and digest): every replay starts at the
+anchor, and only if the engine still holds the same batch there has nothing been missed or restarted.
+Gap, restart, reconnection and a lost last batch are thus all settled by one question, and a message
+that is late or doubled never clears anything by itself.
+
+No sockets and no clock in here: messages go in, steps to take come out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+_REMEMBERED = 1024
+"""Digests kept of applied batches, by which doubled messages are told from a restart."""
+
+APPLY = "apply"
+IGNORE = "ignore"
+ASK = "ask"
+"""The history from `replay_from` is needed; the message may be offered again afterwards."""
+RESTARTED = "restarted"
+"""The engine's process is a new one: forget its blocks, then ask from 0."""
+LOST = "lost"
+"""Batches are lost for good: forget the engine's blocks, then apply this one."""
+
+
+class Anchor(msgspec.Struct, frozen=True, gc=False):
+    """The last applied batch."""
+
+    seq: int
+    digest: int
+
+
+class EventSequence:
+    """The order of one engine's batches.
+
+    Mutable state: `next_seq`, the digests of recent batches, and the running replay. `complete` says
+    whether everything since the start of the engine's process, or since its last clearing, was applied.
+    """
+
+    def __init__(self) -> None:
+        self.next_seq = 0
+        self.complete = False
+        self.known = False
+        """Whether any batch was applied, or a replay told that there is none."""
+        self._digests: OrderedDict[int, int] = OrderedDict()
+        self._anchor: Anchor | None = None
+        self._replaying = False
+        self._verified = False
+
+    @property
+    def replaying(self) -> bool:
+        """Whether a replay runs; live batches must wait for its end."""
+        return self._replaying
+
+    def live(self, seq: int, payload: bytes) -> str:
+        """Judge a live batch outside a replay: APPLY, IGNORE or ASK."""
+        if seq == self.next_seq and self.known:
+            self._accept(seq, payload)
+            return APPLY
+        if self._digests.get(seq) == hash(payload):
+            return IGNORE
+        return ASK
+
+    def jump(self, seq: int, payload: bytes) -> str:
+        """Take a live batch although history is missing and cannot be had: LOST, or APPLY at a process's first."""
+        held_nothing = not self._digests
+        self._forget()
+        self._accept(seq, payload)
+        self.complete = seq == 0
+        return APPLY if held_nothing and seq == 0 else LOST
+
+    def start_replay(self) -> int:
+        """Begin a replay and return the number to ask from: the anchor's, or 0 where there is none."""
+        self._replaying = True
+        self._anchor = None
+        if self._digests:
+            seq = next(reversed(self._digests))
+            self._anchor = Anchor(seq, self._digests[seq])
+        self._verified = self._anchor is None
+        return self._anchor.seq if self._anchor else 0
+
+    def replayed(self, seq: int, payload: bytes) -> str:
+        """Judge a replayed batch: APPLY, IGNORE, RESTARTED (the replay is over) or LOST (forget, then apply)."""
+        if not self._verified:
+            return self._verify(seq, payload)
+        if seq < self.next_seq and self.known:
+            return IGNORE
+        first = not self.known
+        if seq == self.next_seq or first:
+            self._accept(seq, payload)
+            if first:
+                self.complete = seq == 0
+            return APPLY
+        return self._lose(seq, payload)
+
+    def end_replay(self) -> str:
+        """Close the replay: IGNORE, or RESTARTED where the engine's counter is behind our anchor."""
+        self._replaying = False
+        if not self._verified:
+            self._forget()
+            return RESTARTED
+        if not self.known:
+            self.known = True
+            self.complete = True
+        return IGNORE
+
+    def abandon_replay(self) -> None:
+        """Leave a replay that does not answer; nothing is concluded from it."""
+        self._replaying = False
+
+    def cleared(self) -> None:
+        """Note that the engine said it holds nothing: from here on nothing is missing."""
+        self.complete = True
+
+    def check(self) -> None:
+        """Raise AssertionError unless numbers and digests agree."""
+        if self._digests and next(reversed(self._digests)) != self.next_seq - 1:
+            raise AssertionError(f"the last batch {next(reversed(self._digests))} is not before {self.next_seq}")
+        if len(self._digests) > _REMEMBERED:
+            raise AssertionError(f"{len(self._digests)} digests are over {_REMEMBERED}")
+        if self._digests and not self.known:
+            raise AssertionError("batches were applied, yet nothing is known")
+
+    def _verify(self, seq: int, payload: bytes) -> str:
+        anchor = self._anchor
+        if anchor is None or seq < anchor.seq:
+            return IGNORE
+        if seq > anchor.seq:
+            self._verified = True
+            return self._lose(seq, payload)
+        if hash(payload) != anchor.digest:
+            self._replaying = False
+            self._forget()
+            return RESTARTED
+        self._verified = True
+        return IGNORE
+
+    def _lose(self, seq: int, payload: bytes) -> str:
+        self._forget()
+        self._accept(seq, payload)
+        self.complete = False
+        return LOST
+
+    def _accept(self, seq: int, payload: bytes) -> None:
+        self._digests[seq] = hash(payload)
+        if len(self._digests) > _REMEMBERED:
+            self._digests.popitem(last=False)
+        self.next_seq = seq + 1
+        self.known = True
+
+    def _forget(self) -> None:
+        self._digests.clear()
+        self.next_seq = 0
+        self.known = False
+        self.complete = False

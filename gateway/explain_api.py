@@ -1,0 +1,86 @@
+"""`GET /api/v1/explain/{id}`: why a request went where it went, and what came of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.feedback_api import unknown_decision
+from gateway.http_exchange import Exchange
+from gateway.recent_decisions import DecisionRecord, RecentDecisions
+from gateway.snapshot import ApiKeyEntry
+from routing import reasons
+from routing.decision import Decision
+
+PREFIX = "/api/v1/explain/"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What really happened so far. Times in seconds since the request arrived; None: not (yet) known."""
+
+    state: str
+    """running, completed, failed, refused, cancelled or client_error."""
+    error: str
+    granted_after_s: float | None
+    first_token_after_s: float | None
+    finished_after_s: float | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    on_time: bool | None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """One decision in full. `decided_at` in unix seconds; candidates best first, the chosen one first of all."""
+
+    decision: Decision
+    decided_at: float
+    engine_name: str
+    reason_words: str
+    key_source: str
+    ttft_slo_s: float
+    attempts: tuple[str, ...]
+    outcome: Outcome
+
+
+class ExplainApi:
+    """Looks decisions up; each tenant sees its own."""
+
+    def __init__(self, recent: RecentDecisions) -> None:
+        self._recent = recent
+
+    async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+        """Serve one explanation."""
+        record = self._recent.find(exchange.path.removeprefix(PREFIX), caller.tenant_id)
+        if record is None:
+            raise unknown_decision()
+        await exchange.answer(200, msgspec.json.encode(explanation(record)))
+
+
+def explanation(record: DecisionRecord) -> Explanation:
+    """Return the record in the words of the API."""
+    decision = record.decision
+    engine = record.pool.engines.get(decision.engine_id)
+    return Explanation(
+        decision=decision,
+        decided_at=record.decided_at,
+        engine_name=engine.entry.name if engine is not None else "",
+        reason_words=reasons.words(decision.reason),
+        key_source=record.key_source,
+        ttft_slo_s=record.ttft_slo_s,
+        attempts=record.attempts,
+        outcome=_outcome(record),
+    )
+
+
+def _outcome(record: DecisionRecord) -> Outcome:
+    ttft_s = record.ttft_s
+    finished_s = record.finished_s
+    return Outcome(
+        state=record.outcome or "running",
+        error=record.error,
+        granted_after_s=record.decision.queued_s if record.decision.engine_id else None,
+        first_token_after_s=ttft_s,
+        finished_after_s=None if finished_s is None else finished_s - record.arrived_s,
+        cached_tokens=record.cached_tokens,
+        output_tokens=record.output_tokens,
+        on_time=None if ttft_s is None else ttft_s <= record.ttft_slo_s,
+    )

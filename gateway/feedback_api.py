@@ -1,0 +1,65 @@
+"""`POST /api/v1/requests/{id}/{first_token,complete,fail}`: what became of a request that others forward."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from gateway.http_exchange import Exchange
+from gateway.json_body import decode_object, typed
+from gateway.openai_error import ApiError
+from gateway.placement_desk import PlacementDesk
+from gateway.recent_decisions import DecisionRecord
+from gateway.snapshot import ApiKeyEntry
+
+PREFIX = "/api/v1/requests/"
+
+Count = Annotated[int, Meta(ge=0, le=100_000_000)]
+
+
+class Completion(msgspec.Struct, kw_only=True):
+    """What the engine reported with its answer; both in tokens, both optional."""
+
+    cached_tokens: Count | None = None
+    output_tokens: Count | None = None
+
+
+class FeedbackApi:
+    """Takes feedback; a repeated call is answered alike and changes nothing."""
+
+    def __init__(self, desk: PlacementDesk) -> None:
+        self._desk = desk
+
+    async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+        """Serve one feedback call."""
+        now = monotonic()
+        body = await exchange.body()
+        decision_id, _, verb = exchange.path.removeprefix(PREFIX).partition("/")
+        if verb not in ("first_token", "complete", "fail"):
+            raise ApiError(404, "There is no such call; use first_token, complete or fail.", "not_found")
+        record = self._desk.recent.find(decision_id, caller.tenant_id)
+        if record is None:
+            raise unknown_decision()
+        if verb == "first_token":
+            self._desk.first_token(record, now)
+        elif verb == "complete":
+            self._complete(record, body, now)
+        else:
+            self._desk.failed(record, now, "reported_by_caller")
+        exchange.decision_id = decision_id
+        await exchange.answer(200, msgspec.json.encode({"decision_id": decision_id, "outcome": record.outcome}))
+
+    def _complete(self, record: DecisionRecord, body: bytes, now: float) -> None:
+        report = typed(decode_object(body), Completion) if body else Completion()
+        cached = report.cached_tokens
+        if cached is not None:
+            cached = min(cached, record.decision.prompt_tokens)
+        self._desk.completed(record, now, cached_tokens=cached, output_tokens=report.output_tokens)
+
+
+def unknown_decision() -> ApiError:
+    """Return the 404 for a decision that is not here, or not the caller's: the two are not told apart."""
+    return ApiError(404, "No recent decision of yours has this id; decisions are kept for a while only.", "not_found")

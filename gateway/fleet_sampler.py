@@ -1,0 +1,218 @@
+"""Takes one look at all pools twice a second, publishes it and sets the gauges from it."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from gateway.bus import Bus
+from gateway.engine_state import health_state
+from gateway.event_counters import EventCounters
+from gateway.fleet_sample import STATES, TOPIC, EngineSample, FleetSample, PoolSample
+from gateway.hotspot import HotspotDetector
+from gateway.live_engine import LiveEngine
+from gateway.live_pool import LivePool
+from gateway.metrics import GatewayMetrics
+from gateway.settings import GatewaySettings
+from routing.cost_model import PrefillCost
+from routing.fleet import EngineLoad
+
+REFERENCE_PROMPT_TOKENS = 4096
+"""Prompt length at which a pool's prefill speed is stated."""
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    state: str
+    reason: str
+    since: float
+
+
+class FleetSampler:
+    """Makes FleetSamples. Mutable state: the sequence number, hotspots, and each engine's last shown state."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        pools: Callable[[], Iterable[LivePool]],
+        snapshot_version: Callable[[], int],
+        metrics: GatewayMetrics,
+        settings: GatewaySettings,
+    ) -> None:
+        self._bus = bus
+        self._pools = pools
+        self._snapshot_version = snapshot_version
+        self._metrics = metrics
+        self._settings = settings
+        self._seq = 0
+        self._hotspots = HotspotDetector()
+        self._shown: dict[str, _Shown] = {}
+        self._event_counters = EventCounters(metrics)
+        self._pool_ids: set[str] = set()
+
+    async def run(self) -> None:
+        """Sample and publish until cancelled."""
+        while True:
+            self.publish(self.sample(time.monotonic(), time.time()))
+            await asyncio.sleep(self._settings.sample_interval_s)
+
+    def publish(self, sample: FleetSample) -> None:
+        """Put the sample on the bus and into the gauges."""
+        self._bus.publish(TOPIC, _encoder.encode(sample))
+        self._set_gauges(sample)
+
+    def sample(self, now: float, unix: float) -> FleetSample:
+        """Return one consistent look at all pools; `now` is monotonic, `unix` wall-clock seconds."""
+        self._seq += 1
+        engines: list[EngineSample] = []
+        pools: list[PoolSample] = []
+        for pool in sorted(self._pools(), key=lambda each: (each.entry.name, each.entry.pool_id)):
+            loads = {load.engine_id: load for load in pool.router.loads(now)}
+            engine_samples, cv = self._engines(pool, loads, now, unix)
+            engines += engine_samples
+            pools.append(self._pool(pool, cv, now))
+        return FleetSample(
+            seq=self._seq,
+            at=unix,
+            window_s=self._settings.window_s,
+            snapshot_version=self._snapshot_version(),
+            engines=tuple(engines),
+            pools=tuple(pools),
+        )
+
+    def _engines(
+        self, pool: LivePool, loads: dict[str, EngineLoad], now: float, unix: float
+    ) -> tuple[list[EngineSample], float]:
+        live = sorted(pool.engines.values(), key=lambda each: (each.entry.name, each.entry.engine_id))
+        serving = [
+            loads[each.entry.engine_id].outstanding_s
+            for each in live
+            if pool.accepts(each.entry.engine_id) and each.entry.engine_id in loads
+        ]
+        median_s = statistics.median(serving) if serving else 0.0
+        samples = []
+        for engine in live:
+            load = loads.get(engine.entry.engine_id) or EngineLoad(engine.entry.engine_id, 0, 0.0, 0, 0)
+            shown = self._state(pool, engine, load, median_s, now, unix)
+            samples.append(_engine_sample(pool, engine, load, shown, now))
+            if engine.intake is not None:
+                self._event_counters.take(engine.entry.engine_id, engine.intake.ledger.counts)
+        return samples, coefficient_of_variation(serving)
+
+    def _state(
+        self, pool: LivePool, engine: LiveEngine, load: EngineLoad, median_s: float, now: float, unix: float
+    ) -> _Shown:
+        """Return state, reason and since when; `since` moves only when the state does."""
+        engine_id = engine.entry.engine_id
+        accepts = pool.accepts(engine_id)
+        if accepts:
+            slo_s = pool.entry.policy.ttft_slo_s
+            hot = self._hotspots.update(engine_id, load.outstanding_s, median_s, slo_s, now)
+        else:
+            hot = False
+            self._hotspots.forget(engine_id)
+        state, reason = health_state(engine, now, accepts=accepts)
+        if state == "serving" and hot:
+            state = "hot"
+            reason = f"{load.outstanding_s:.1f} s of work stand here, the pool's median is {median_s:.1f} s"
+        before = self._shown.get(engine_id)
+        since = before.since if before is not None and before.state == state else unix
+        self._shown[engine_id] = _Shown(state, reason, since)
+        return self._shown[engine_id]
+
+    def _pool(self, pool: LivePool, cv: float, now: float) -> PoolSample:
+        entry = pool.entry
+        unbound, unbound_tokens, oldest_wait_s = pool.router.unbound(now)
+        traffic = pool.traffic.summary(now)
+        policy = pool.router.policy
+        return PoolSample(
+            pool_id=entry.pool_id,
+            name=entry.name,
+            region=entry.region,
+            served_model=entry.served_model,
+            placement=policy.placement.name,
+            order=policy.order.name,
+            policy_version=pool.router.policy_version,
+            ttft_slo_s=policy.ttft_slo_s,
+            tokens_per_s=REFERENCE_PROMPT_TOKENS
+            / PrefillCost.of(policy.prefill_cost).seconds(REFERENCE_PROMPT_TOKENS, 0),
+            unbound=unbound,
+            unbound_tokens=unbound_tokens,
+            oldest_wait_s=oldest_wait_s,
+            load_cv=cv,
+            requests_per_s=traffic.requests_per_s,
+            prompt_tokens_per_s=traffic.prompt_tokens_per_s,
+            ttft_p50_s=traffic.ttft_p50_s,
+            ttft_p90_s=traffic.ttft_p90_s,
+            ttft_p99_s=traffic.ttft_p99_s,
+            on_time_share=traffic.on_time_share,
+            hit_share=traffic.hit_share,
+            late=traffic.late,
+        )
+
+    def _set_gauges(self, sample: FleetSample) -> None:
+        metrics = self._metrics
+        for engine in sample.engines:
+            metrics.outstanding_tokens.set(engine.engine_id, value=engine.outstanding_tokens)
+            for state in STATES:
+                metrics.engine_state.set(engine.engine_id, state, value=1.0 if state == engine.state else 0.0)
+        bound = {pool.pool_id: pool.unbound for pool in sample.pools}
+        for engine in sample.engines:
+            bound[engine.pool_id] += engine.bound
+        for pool in sample.pools:
+            metrics.queue_tickets.set(pool.pool_id, value=bound[pool.pool_id])
+            metrics.load_cv.set(pool.pool_id, value=pool.load_cv)
+        for live in self._pools():
+            metrics.index_bytes.set(live.entry.pool_id, value=live.router.index.bytes_used)
+        metrics.snapshot_version.set(sample.snapshot_version)
+        self._forget_gone({engine.engine_id for engine in sample.engines}, set(bound))
+
+    def _forget_gone(self, engine_ids: set[str], pool_ids: set[str]) -> None:
+        metrics = self._metrics
+        for engine_id in self._shown.keys() - engine_ids:
+            del self._shown[engine_id]
+            self._hotspots.forget(engine_id)
+            self._event_counters.forget(engine_id)
+            metrics.outstanding_tokens.remove(engine_id)
+            for state in STATES:
+                metrics.engine_state.remove(engine_id, state)
+        for pool_id in self._pool_ids - pool_ids:
+            for family in (metrics.queue_tickets, metrics.load_cv, metrics.index_bytes):
+                family.remove(pool_id)
+        self._pool_ids = pool_ids
+
+
+def coefficient_of_variation(values: Sequence[float]) -> float:
+    """Return standard deviation over mean; 0 where nothing is outstanding or fewer than two engines serve."""
+    if len(values) < 2:
+        return 0.0
+    mean = statistics.fmean(values)
+    return statistics.pstdev(values, mean) / mean if mean > 0 else 0.0
+
+
+def _engine_sample(pool: LivePool, engine: LiveEngine, load: EngineLoad, shown: _Shown, now: float) -> EngineSample:
+    entry = engine.entry
+    prompt, cached = pool.traffic.totals(entry.engine_id)
+    return EngineSample(
+        engine_id=entry.engine_id,
+        name=entry.name,
+        pool_id=entry.pool_id,
+        incarnation=engine.incarnation,
+        state=shown.state,
+        reason=shown.reason,
+        since=shown.since,
+        outstanding_tokens=load.outstanding_tokens,
+        outstanding_s=load.outstanding_s,
+        running=load.running,
+        bound=load.bound,
+        kv_usage=engine.report.kv_usage if engine.report is not None else None,
+        prompt_tokens_total=prompt,
+        cached_tokens_total=cached,
+        index_trust=engine.index_trust(by_dispatches=pool.by_dispatches).grade,
+        report_age_s=engine.report_age_s(now),
+    )

@@ -1,0 +1,85 @@
+"""What goes on to an engine: the client's body and headers, cleaned of all that is ours to set."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+OWNED_FIELDS = (
+    "cache_salt",
+    "kv_transfer_params",
+    "data_parallel_rank",
+    "routed_dp_rank",
+    "disagg_prefill_dp_rank",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+)
+"""Body fields by which a trusted front steers an engine; a client's copies are removed."""
+
+PASSED_HEADERS = (b"traceparent", b"tracestate", b"x-session-id")
+"""All other headers of the client stay here, its credentials and X-Data-Parallel-Rank among them."""
+
+_LARGE_BODY = 1024 * 1024
+
+
+class ForwardedRequest(msgspec.Struct, frozen=True):
+    """One request as engines get it."""
+
+    path: str
+    body: bytes
+    headers: Mapping[str, str]
+    streams: bool
+    strip_usage: bool
+    """Usage in the stream was asked for by the gateway, not by the client."""
+
+    def payload(self) -> bytes | io.BytesIO:
+        """Return the body in the form that the HTTP client sends without copying it in one go."""
+        return self.body if len(self.body) < _LARGE_BODY else io.BytesIO(self.body)
+
+
+def forwarded_request(
+    path: str,
+    original: bytes,
+    body: dict[str, Any],
+    client_headers: Mapping[bytes, bytes],
+    *,
+    request_id: str,
+    salt: str | None,
+    bearer: str,
+) -> ForwardedRequest:
+    """Return the request for the engine; the client's own bytes where nothing in the body has to change."""
+    changed = {name: value for name, value in body.items() if name not in OWNED_FIELDS}
+    if salt is not None:
+        changed["cache_salt"] = salt
+    streams = body.get("stream") is True
+    options = body.get("stream_options")
+    asked = isinstance(options, dict) and options.get("include_usage") is True
+    if streams and not asked:
+        changed["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+    return ForwardedRequest(
+        path,
+        original if changed == body else msgspec.json.encode(changed),
+        _headers(client_headers, request_id, bearer),
+        streams,
+        streams and not asked,
+    )
+
+
+def _headers(client_headers: Mapping[bytes, bytes], request_id: str, bearer: str) -> dict[str, str]:
+    headers = {
+        "content-type": "application/json",
+        "accept-encoding": "identity",
+        "user-agent": "switchyard",
+        "x-request-id": request_id,
+    }
+    for name in PASSED_HEADERS:
+        value = client_headers.get(name)
+        if value is not None:
+            headers[name.decode()] = value.decode("latin-1")
+    if bearer:
+        headers["authorization"] = f"Bearer {bearer}"
+    return headers

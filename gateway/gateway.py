@@ -1,0 +1,250 @@
+"""Composes the live wing: snapshot in, pools at work, samples out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+import zmq.asyncio
+
+from gateway import background
+from gateway.bus import Bus
+from gateway.engine_report import TOPIC_PREFIX, EngineReport, UnreadableReportError, decode_report
+from gateway.event_log import log_event
+from gateway.fleet_sampler import FleetSampler
+from gateway.live_pool import LivePool
+from gateway.metrics import GatewayMetrics
+from gateway.settings import GatewaySettings
+from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, UnreadableSnapshotError, decode_snapshot
+from gateway.snapshot_store import SnapshotStore
+
+SNAPSHOT_TOPIC = "snapshot"
+"""Last-value bus topic of the encoded Snapshot."""
+
+
+class Gateway:
+    """One gateway. `start` and `stop` run on the event loop that serves its requests.
+
+    Mutable state: `pools`, `snapshot`, and the tables made from the snapshot; only the loop's thread
+    changes them, bus callbacks hand over to it.
+    """
+
+    def __init__(self, bus: Bus, *, fleet_secret: bytes, state_dir: Path, settings: GatewaySettings) -> None:
+        self.settings = settings
+        self.metrics = GatewayMetrics()
+        self.pools: dict[str, LivePool] = {}
+        self.snapshot: Snapshot | None = None
+        self.session: aiohttp.ClientSession | None = None
+        """Shared by proxy and adapters; made by `start`."""
+        self._bus = bus
+        self.fleet_secret = fleet_secret
+        """Secret behind block keys and cache salts."""
+        self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
+        self._context: zmq.asyncio.Context | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._from_disk = False
+        self._pool_of_model: dict[str, LivePool] = {}
+        self._pool_of_engine: dict[str, LivePool] = {}
+        self._api_keys: dict[str, ApiKeyEntry] = {}
+        self._unsubscribe: list[Callable[[], None]] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping_pools: set[asyncio.Task[None]] = set()
+        self._saved = asyncio.Event()
+        self._sampler = FleetSampler(bus, self.pools.values, lambda: self.snapshot_version, self.metrics, settings)
+
+    @property
+    def snapshot_version(self) -> int:
+        """Version of the snapshot in force; 0: none yet."""
+        return self.snapshot.version if self.snapshot is not None else 0
+
+    async def start(self) -> None:
+        """Serve the bus's snapshot, or the last-known-good one; returns when its engines were asked once."""
+        self._loop = asyncio.get_running_loop()
+        self.session = _make_session(self.settings)
+        self._context = zmq.asyncio.Context()
+        value = self._bus.latest(SNAPSHOT_TOPIC)
+        if value is not None:
+            self._take_snapshot(value)
+        if self.snapshot is None:
+            await self._restore()
+        self._unsubscribe = [
+            self._bus.subscribe(SNAPSHOT_TOPIC, self._on_snapshot),
+            self._bus.subscribe(TOPIC_PREFIX, self._on_report),
+        ]
+        self._tasks = [
+            background.start("fleet samples", self._sampler.run),
+            background.start("last-known-good", self._keep_confirmed),
+        ]
+        await self._first_probes()
+
+    async def stop(self) -> None:
+        """End all tasks and connections; requests that wait are refused."""
+        self._loop = None
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+        self._unsubscribe = []
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._stopping_pools, return_exceptions=True)
+        self._tasks = []
+        await asyncio.gather(*(pool.stop() for pool in self.pools.values()))
+        self.pools.clear()
+        self.snapshot = None
+        if self.session is not None:
+            await self.session.close()
+        if self._context is not None:
+            self._context.destroy(linger=0)
+
+    def pool_for_model(self, served_model: str) -> LivePool | None:
+        """Return the pool that serves this model; of several the first by region and name."""
+        return self._pool_of_model.get(served_model)
+
+    def api_key(self, sha256: str) -> ApiKeyEntry | None:
+        """Return the API key with this SHA-256 (hex); None: there is none."""
+        return self._api_keys.get(sha256)
+
+    # -- what comes over the bus, in the publisher's thread
+
+    def _on_snapshot(self, _topic: str, value: bytes) -> None:
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._take_snapshot, value)
+
+    def _on_report(self, _topic: str, value: bytes) -> None:
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._take_report, value)
+
+    # -- the same, on the loop's thread
+
+    def _take_snapshot(self, value: bytes) -> None:
+        try:
+            snapshot = decode_snapshot(value)
+        except UnreadableSnapshotError as error:
+            log_event("snapshot_refused", level=logging.ERROR, reason=str(error))
+            return
+        if snapshot == self.snapshot and not self._from_disk:
+            return
+        if self._is_older(snapshot):
+            log_event("snapshot_ignored", version=snapshot.version, in_force=self.snapshot_version)
+            return
+        self._apply(snapshot)
+        self._from_disk = False
+        self._saved.set()
+
+    def _take_report(self, value: bytes) -> None:
+        try:
+            report: EngineReport = decode_report(value)
+        except UnreadableReportError as error:
+            log_event("report_refused", level=logging.WARNING, reason=str(error))
+            return
+        pool = self._pool_of_engine.get(report.engine_id)
+        if pool is not None:
+            pool.take_report(report)
+
+    def _is_older(self, snapshot: Snapshot) -> bool:
+        """Compare with the snapshot in force; one from disk gives way to any, for the database may be a new one."""
+        current = self.snapshot
+        if current is None or self._from_disk:
+            return False
+        return snapshot.version < current.version and snapshot.published_at <= current.published_at
+
+    def _apply(self, snapshot: Snapshot) -> None:
+        """Make `snapshot` the one in force; a pool whose part cannot run keeps what it had."""
+        self.snapshot = snapshot
+        engines_of: dict[str, list[EngineEntry]] = {}
+        for engine in snapshot.engines:
+            engines_of.setdefault(engine.pool_id, []).append(engine)
+        wanted = {entry.pool_id for entry in snapshot.pools}
+        for pool_id in [known for known in self.pools if known not in wanted]:
+            self._end_pool(self.pools.pop(pool_id))
+        for entry in snapshot.pools:
+            self._apply_pool(entry, engines_of.get(entry.pool_id, []))
+        self._api_keys = {key.sha256: key for key in snapshot.api_keys}
+        self._index_pools()
+        log_event("snapshot_applied", version=snapshot.version, pools=len(self.pools), engines=len(snapshot.engines))
+
+    def _apply_pool(self, entry: PoolEntry, engines: list[EngineEntry]) -> None:
+        try:
+            pool = self.pools.get(entry.pool_id) or self._make_pool(entry)
+            pool.apply(entry, engines)
+        except ValueError as error:
+            log_event("pool_refused", level=logging.ERROR, pool=entry.pool_id, reason=str(error))
+            return
+        self.pools[entry.pool_id] = pool
+
+    def _make_pool(self, entry: PoolEntry) -> LivePool:
+        if self.session is None or self._context is None:
+            raise RuntimeError("the gateway is not started; await start() first")
+        return LivePool(
+            entry,
+            fleet_secret=self.fleet_secret,
+            settings=self.settings,
+            session=self.session,
+            context=self._context,
+            metrics=self.metrics,
+        )
+
+    def _end_pool(self, pool: LivePool) -> None:
+        task = asyncio.create_task(pool.stop(), name=f"end of {pool.entry.pool_id}")
+        self._stopping_pools.add(task)
+        task.add_done_callback(self._stopping_pools.discard)
+
+    def _index_pools(self) -> None:
+        ordered = sorted(self.pools.values(), key=lambda each: (each.entry.region, each.entry.name), reverse=True)
+        self._pool_of_model = {pool.entry.served_model: pool for pool in ordered}
+        self._pool_of_engine = {engine_id: pool for pool in ordered for engine_id in pool.engines}
+
+    # -- start and last-known-good
+
+    async def _restore(self) -> None:
+        snapshot = await asyncio.to_thread(self._store.load, time.time())
+        if snapshot is not None:
+            log_event("last_known_good_served", version=snapshot.version)
+            self._from_disk = True
+            self._apply(snapshot)
+
+    async def _first_probes(self) -> None:
+        engines = [engine for pool in self.pools.values() for engine in pool.engines.values()]
+        waits = [asyncio.create_task(engine.probed.wait()) for engine in engines]
+        if waits:
+            _, late = await asyncio.wait(waits, timeout=self.settings.first_probe_s)
+            for task in late:
+                task.cancel()
+
+    async def _keep_confirmed(self) -> None:
+        """Write the snapshot after each change, and again from time to time, as a sign that it is in force."""
+        while True:
+            try:
+                async with asyncio.timeout(self.settings.snapshot_refresh_s):
+                    await self._saved.wait()
+            except TimeoutError:
+                pass
+            self._saved.clear()
+            if self.snapshot is None or self._from_disk:
+                continue
+            try:
+                await asyncio.to_thread(self._store.save, self.snapshot, time.time())
+            except OSError as error:
+                log_event(
+                    "last_known_good_not_saved",
+                    level=logging.ERROR,
+                    reason=error.strerror or type(error).__name__,
+                    remedy="make the state directory writable; serving goes on",
+                )
+
+
+def _make_session(settings: GatewaySettings) -> aiohttp.ClientSession:
+    """Return a session without limit of connections, cookies, proxies of the environment or decompression."""
+    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=30)
+    return aiohttp.ClientSession(
+        connector=connector,
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_timeout_s),
+    )

@@ -1,0 +1,44 @@
+"""Which engines are hot: far more outstanding work than the rest of their pool, for a while."""
+
+from __future__ import annotations
+
+import msgspec
+
+ENTER_RATIO = 2.0
+"""Times the pool's median of outstanding seconds."""
+LEAVE_RATIO = 1.5
+ENTER_SLO_SHARE = 0.5
+"""Share of the pool's TTFT SLO that the outstanding seconds must exceed as well."""
+LEAVE_SLO_SHARE = 0.4
+HOLD_S = 2.0
+"""Seconds a condition must last before the state follows."""
+
+
+class _Mark(msgspec.Struct):
+    hot: bool
+    turning_since: float | None
+
+
+class HotspotDetector:
+    """Hot or not per engine, with hysteresis. Mutable state: one mark per engine."""
+
+    def __init__(self) -> None:
+        self._marks: dict[str, _Mark] = {}
+
+    def update(self, engine_id: str, outstanding_s: float, median_s: float, ttft_slo_s: float, now: float) -> bool:
+        """Take in one reading and return whether the engine is hot."""
+        mark = self._marks.setdefault(engine_id, _Mark(False, None))
+        ratio, share = (LEAVE_RATIO, LEAVE_SLO_SHARE) if mark.hot else (ENTER_RATIO, ENTER_SLO_SHARE)
+        is_over = outstanding_s > ratio * median_s and outstanding_s > share * ttft_slo_s
+        if is_over == mark.hot:
+            mark.turning_since = None
+        elif mark.turning_since is None:
+            mark.turning_since = now
+        elif now - mark.turning_since >= HOLD_S:
+            mark.hot = is_over
+            mark.turning_since = None
+        return mark.hot
+
+    def forget(self, engine_id: str) -> None:
+        """Drop an engine that left or takes no work."""
+        self._marks.pop(engine_id, None)

@@ -1,0 +1,163 @@
+"""uvicorn's HTTP protocol with the two limits that no ASGI app can set, and with the fast lane.
+
+Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408 and
+heads over the limit with 431; both close the connection. Where the app offers a lane
+(gateway.fast_lane), complete decision requests are offered to it before a task is made for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from typing_extensions import override
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from gateway.fast_lane import MAX_BODY_BYTES, PATH, Lane, LaneAnswer, lane_of
+
+HEAD_TIMEOUT_S = 10.0
+MAX_HEAD_BYTES = 64 * 1024
+
+_logger = logging.getLogger("gateway")
+
+
+class GuardedHttpProtocol(HttpToolsProtocol):
+    """One connection whose request heads must arrive whole, in time and within a size.
+
+    Mutable state of its own: whether a head (or a body for the lane) is being read, since how many
+    bytes, and under which timer; and that body, None while the request takes the ordinary way.
+    """
+
+    head_timeout_s = HEAD_TIMEOUT_S
+    _reading = True
+    _read_bytes = 0
+    _timer: asyncio.TimerHandle | None = None
+    _lane_body: bytes | None = None
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._lane: Lane | None = lane_of(config.loaded_app)
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
+        super().connection_made(transport)
+        self._arm()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._reading:
+            self._read_bytes += len(data)
+            if self._read_bytes > MAX_HEAD_BYTES + MAX_BODY_BYTES:
+                self._close_with(b"431 Request Header Fields Too Large")
+            elif self._timer is None:
+                self._arm()
+
+    @override
+    def on_message_begin(self) -> None:
+        self._reading = True
+        self._read_bytes = 0
+        super().on_message_begin()
+
+    @override
+    def on_headers_complete(self) -> None:
+        if self._lane is not None and self.url == PATH and self._may_take_lane():
+            self._lane_body = b""
+            return
+        self._stop_reading()
+        super().on_headers_complete()
+
+    @override
+    def on_body(self, body: bytes) -> None:
+        if self._lane_body is None:
+            super().on_body(body)
+            return
+        self._lane_body += body
+        if len(self._lane_body) > MAX_BODY_BYTES:
+            self._leave_lane()
+
+    @override
+    def on_message_complete(self) -> None:
+        body = self._lane_body
+        if body is None or self._lane is None:
+            super().on_message_complete()
+            return
+        answer = self._ask(self._lane, body)
+        if answer is None:
+            self._leave_lane()
+            super().on_message_complete()
+            return
+        self._lane_body = None
+        self._stop_reading()
+        self._send(answer)
+
+    def _may_take_lane(self) -> bool:
+        """Return whether the request is of the plain kind: POST on an idle keep-alive connection."""
+        parser = self.parser
+        return (
+            parser.get_method() == b"POST"
+            and parser.should_keep_alive()
+            and not parser.should_upgrade()
+            and not self.expect_100_continue
+            and not self.flow.write_paused
+            and not self.pipeline
+            and (self.cycle is None or self.cycle.response_complete)
+        )
+
+    def _leave_lane(self) -> None:
+        """Let the request take the ordinary way with what was read of its body."""
+        body = self._lane_body or b""
+        self._lane_body = None
+        self._stop_reading()
+        super().on_headers_complete()
+        if body:
+            super().on_body(body)
+
+    def _ask(self, lane: Lane, body: bytes) -> LaneAnswer | None:
+        try:
+            return lane(self.headers, body)
+        except Exception as error:  # noqa: BLE001 - the process edge: a fault here must not end the connection
+            _logger.error('{"event": "fast_lane_failed", "error": "%s"}', type(error).__name__)
+            return None
+
+    def _send(self, answer: LaneAnswer) -> None:
+        body = answer.body
+        lines = [b"%s: %s\r\n" % header for header in self.server_state.default_headers]
+        lines += [b"%s: %s\r\n" % header for header in answer.headers]
+        self.transport.write(
+            b"%scontent-length: %d\r\n%s\r\n%s" % (STATUS_LINE[answer.status], len(body), b"".join(lines), body)
+        )
+        self.on_response_complete()
+
+    def _arm(self) -> None:
+        self._timer = self.loop.call_later(self.head_timeout_s, self._close_with, b"408 Request Timeout")
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _stop_reading(self) -> None:
+        self._reading = False
+        if self._timer is not None:
+            self._disarm()
+
+    def _close_with(self, status: bytes) -> None:
+        self._disarm()
+        if not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()

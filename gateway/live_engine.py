@@ -1,0 +1,156 @@
+"""One engine as this gateway lives with it: breaker, adapter, last report, incarnation, event intake."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import aiohttp
+
+from gateway.breaker import Breaker
+from gateway.engine_report import EngineReport
+from gateway.event_ledger import BLIND, DEGRADED, Trust
+from gateway.kv_event_intake import KvEventIntake
+from gateway.settings import GatewaySettings
+from gateway.snapshot import EngineEntry
+from gateway.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter
+from routing.fleet import EngineFacts
+
+READY = "ready"
+
+_SAME_PROCESS_S = 1.0
+"""Two reported starts of a process closer than this are the same start."""
+
+
+class LiveEngine:
+    """One engine's state. The pool is told of changes through the breaker's and the intake's callbacks.
+
+    Mutable state: everything without an underscore except `session`; only the event loop's thread
+    touches it.
+    """
+
+    def __init__(
+        self,
+        entry: EngineEntry,
+        incarnation: int,
+        *,
+        served_model: str,
+        session: aiohttp.ClientSession,
+        settings: GatewaySettings,
+        now: float,
+    ) -> None:
+        self.entry = entry
+        self.incarnation = incarnation
+        self.session = session
+        self.adapter = VllmAdapter(
+            session,
+            entry.url,
+            served_model=served_model,
+            bearer=settings.engine_bearer,
+            timeout_s=settings.probe_timeout_s,
+        )
+        self.breaker = Breaker(settings.breaker, now)
+        self.intake: KvEventIntake | None = None
+        self.report: EngineReport | None = None
+        self.report_at: float | None = None
+        """Monotonic seconds."""
+        self.created_at = now
+        self.probed = asyncio.Event()
+        """Set after the first direct probe, whatever it said."""
+        self._settings = settings
+        self._incarnated_at = now
+        self._incarnated_unix = time.time()
+        self._process_start: float | None = None
+        self._wake = asyncio.Event()
+        self.breaker.on_doubt = self._wake.set
+
+    @property
+    def trust(self) -> Trust:
+        """How far the prefix index of this engine can be trusted."""
+        if self.intake is None:
+            return Trust(BLIND, "no event endpoint is set for this engine")
+        return self.intake.trust
+
+    def facts(self, *, by_dispatches: bool, accepts: bool) -> EngineFacts:
+        """Return what the router is to know; an index fed by our own dispatches never exceeds degraded."""
+        weight = 0.5 if by_dispatches else self.trust.weight
+        return EngineFacts(self.entry.engine_id, self.incarnation, accepts, self.entry.speed, weight)
+
+    def index_trust(self, *, by_dispatches: bool) -> Trust:
+        """Return the trust as people are shown it."""
+        if by_dispatches:
+            return Trust(DEGRADED, "the index is built from this gateway's own dispatches")
+        return self.trust
+
+    def take_report(self, report: EngineReport, now: float, unix: float) -> bool:
+        """Take in a probe report no older than the last; True: it shows a new process of the engine."""
+        if self.report is not None and report.at < self.report.at:
+            return False
+        age_s = max(0.0, unix - report.at)
+        self.report = report
+        self.report_at = now - age_s
+        if age_s > self._settings.report_stale_s:
+            return False
+        self.breaker.observe_report(report.serves, report.reason, now)
+        if not report.serves:
+            self._wake.set()
+        return self._is_new_process(report.process_start)
+
+    def report_age_s(self, now: float) -> float | None:
+        """Return the age of the last report in seconds; None: there was none."""
+        return None if self.report_at is None else now - self.report_at
+
+    def new_incarnation(self, now: float) -> None:
+        """Count a new process of the engine."""
+        self.incarnation += 1
+        self._incarnated_at = now
+        self._incarnated_unix = time.time()
+
+    def incarnated_since(self, moment: float) -> bool:
+        """Return whether the incarnation was counted up at or after this monotonic moment."""
+        return self._incarnated_at >= moment
+
+    async def watch(self) -> None:
+        """Probe the engine directly: at once, while anything is doubtful, and when reports go stale."""
+        while True:
+            started = time.monotonic()
+            await self._probe()
+            self.probed.set()
+            if self.breaker.suspect:
+                await asyncio.sleep(max(0.0, started + self._settings.probe_interval_s - time.monotonic()))
+                continue
+            await self._wait(self._settings.report_stale_s / 2)
+            while self._is_well(time.monotonic()):
+                await self._wait(self._settings.report_stale_s / 2)
+
+    def _is_well(self, now: float) -> bool:
+        age_s = self.report_age_s(now)
+        reported = age_s is not None and age_s <= self._settings.report_stale_s
+        return reported and not self.breaker.suspect and not self._wake.is_set()
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _probe(self) -> None:
+        self._wake.clear()
+        try:
+            await self.adapter.health()
+        except EngineUnreachableError as error:
+            self.breaker.observe_probe(False, str(error), time.monotonic(), refused=error.refused)
+        except EngineAnswerError as error:
+            self.breaker.observe_probe(False, str(error), time.monotonic())
+        else:
+            self.breaker.observe_probe(True, "", time.monotonic())
+
+    def _is_new_process(self, process_start: float | None) -> bool:
+        """Compare process starts; one that an earlier sign of the same restart has counted is not counted again."""
+        if process_start is None:
+            return False
+        known, self._process_start = self._process_start, process_start
+        if known is None or abs(process_start - known) < _SAME_PROCESS_S:
+            return False
+        return process_start > self._incarnated_unix

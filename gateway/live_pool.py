@@ -1,0 +1,340 @@
+"""One pool at work: its engines, its router, and what each must know of the other.
+
+Everything in here runs on the event loop's thread; the router is synchronous and never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+import aiohttp
+import msgspec
+import zmq.asyncio
+
+from gateway import background
+from gateway.breaker import HALF_OPEN, OPEN
+from gateway.dispatched_keys import Dispatch, DispatchedKeys
+from gateway.engine_report import EngineReport
+from gateway.event_ledger import EventLedger
+from gateway.event_log import log_event
+from gateway.kv_event_intake import KvEventIntake
+from gateway.live_engine import READY, LiveEngine
+from gateway.metrics import GatewayMetrics
+from gateway.router_driver import RouterDriver
+from gateway.settings import GatewaySettings
+from gateway.snapshot import EngineEntry, PoolEntry
+from gateway.traffic_window import TrafficWindow
+from kvstore.block_keys import key_seed
+from routing.decision import Granted, Refused
+from routing.fleet import EngineFacts
+from routing.inference_request import InferenceRequest
+from routing.observation import Failed, Observation
+from routing.router import Router
+
+EXACT_KEYS = "exact"
+_OUTLIER_SHARE = 0.1
+"""At most this share of a pool, and at least one engine, is kept out for wrong answers alone."""
+_MAX_SEEDS = 4096
+_POLICY_FIELDS = ("policy", "policy_version")
+_KEY_FIELDS = ("served_model", "key_source", "block_tokens", "block_bytes", "isolated")
+
+
+class LivePool:
+    """One pool at work.
+
+    Mutable state: `entry`, `engines`, the dispatched keys, the facts last given to the router, the
+    tasks and last incarnation of each engine, and since when lost ones are lost.
+    """
+
+    def __init__(
+        self,
+        entry: PoolEntry,
+        *,
+        fleet_secret: bytes,
+        settings: GatewaySettings,
+        session: aiohttp.ClientSession,
+        context: zmq.asyncio.Context,
+        metrics: GatewayMetrics,
+    ) -> None:
+        self.entry = entry
+        self.router = Router(
+            entry.pool_id, entry.policy, entry.policy_version, index_max_bytes=settings.index_max_bytes
+        )
+        self.engines: dict[str, LiveEngine] = {}
+        self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
+        self._fleet_secret = fleet_secret
+        self._settings = settings
+        self._session = session
+        self._context = context
+        self._metrics = metrics
+        self._driver = RouterDriver(self.router, settings.tick_s)
+        self._dispatched = DispatchedKeys(settings.max_dispatched)
+        self._facts: tuple[EngineFacts, ...] = ()
+        self._accepting: frozenset[str] = frozenset()
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._incarnations: dict[str, int] = {}
+        self._lost_at: dict[str, float] = {}
+        self._seeds: dict[str, int] = {}
+
+    # -- requests
+
+    async def place(
+        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset()
+    ) -> Granted | Refused:
+        """Return when the request is granted an engine or refused; cancelling withdraws it.
+
+        With `hold` it may wait as a ticket, without it an engine is chosen at once. Raises ValueError
+        for a request id that is already under way.
+        """
+        outcome = await self._driver.place(request, hold=hold, excluded=excluded)
+        self._remember(outcome, request)
+        return outcome
+
+    def observe(self, observation: Observation) -> None:
+        """Tell the router what happened to a request, and grant what follows; unknown ids are ignored."""
+        if self.by_dispatches:
+            dispatch = self._dispatched.take(observation.request_id)
+            if dispatch is not None and not isinstance(observation, Failed):
+                self._store_dispatch(dispatch)
+        self._driver.observe(observation)
+
+    def seed(self, tenant_id: str) -> int:
+        """Return the key seed of the caller's isolation domain: its own where the pool isolates."""
+        domain = tenant_id if self.entry.isolated else ""
+        seed = self._seeds.get(domain)
+        if seed is None:
+            if len(self._seeds) >= _MAX_SEEDS:
+                self._seeds.clear()
+            seed = self._seeds[domain] = key_seed(self._fleet_secret, self.entry.served_model, "", domain)
+        return seed
+
+    @property
+    def by_dispatches(self) -> bool:
+        """Whether the index is fed by our own dispatches: engine events do not name the isolation domain."""
+        return self.entry.key_source != EXACT_KEYS or self.entry.isolated
+
+    def accepts(self, engine_id: str) -> bool:
+        """Return whether the engine takes new work at this moment."""
+        return engine_id in self._accepting
+
+    # -- topology and health
+
+    def apply(self, entry: PoolEntry, engines: Sequence[EngineEntry]) -> None:
+        """Take a new version of the pool; engines that did not change are not disturbed.
+
+        Raises the router's error, and changes nothing, where the policy cannot run.
+        """
+        now = time.monotonic()
+        if _differ(entry, self.entry, _POLICY_FIELDS):
+            self._driver.set_policy(entry.policy, entry.policy_version)
+        rekeyed = _differ(entry, self.entry, _KEY_FIELDS)
+        other_model = _differ(entry, self.entry, ("served_model",))
+        self.entry = entry
+        wanted = {each.engine_id: each for each in engines}
+        for engine_id in [known for known in self.engines if known not in wanted or other_model]:
+            self._drop(engine_id)
+            self.traffic.forget(engine_id)
+        for engine_id in sorted(wanted):
+            self._apply_engine(wanted[engine_id], now)
+        if rekeyed:
+            self._rekey()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compute the facts of all engines anew and give them to the router if they changed."""
+        excused = self._excused()
+        facts = tuple(
+            engine.facts(
+                by_dispatches=self.by_dispatches,
+                accepts=engine.entry.desired_state == READY and (engine.breaker.accepts or engine_id in excused),
+            )
+            for engine_id, engine in sorted(self.engines.items())
+        )
+        if facts != self._facts:
+            self._facts = facts
+            self._accepting = frozenset(each.engine_id for each in facts if each.accepts)
+            self._driver.set_engines(facts)
+
+    def take_report(self, report: EngineReport) -> None:
+        """Take in what the prober says of one engine; unknown engines are ignored."""
+        engine = self.engines.get(report.engine_id)
+        if engine is None:
+            return
+        if not report.readable and (engine.report is None or engine.report.readable):
+            self._metrics.unreadable_reports.inc(report.engine_id)
+        if engine.take_report(report, time.monotonic(), time.time()):
+            log_event("engine_restarted", engine=report.engine_id, evidence="process start changed")
+            self._new_incarnation(engine, resync=True)
+            self.refresh()
+
+    async def stop(self) -> None:
+        """End all tasks and refuse what still waits."""
+        self._driver.stop()
+        for engine_id in list(self.engines):
+            self._drop(engine_id)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    # -- engines coming and going
+
+    def _apply_engine(self, entry: EngineEntry, now: float) -> None:
+        live = self.engines.get(entry.engine_id)
+        if live is not None and live.entry.url != entry.url:
+            self._drop(entry.engine_id)
+            live = None
+        if live is None:
+            self._add(entry, now)
+            return
+        before, live.entry = live.entry, entry
+        if _differ(entry, before, ("kv_events_endpoint", "kv_replay_endpoint")):
+            self._drop_intake(live)
+            self.router.blocks_cleared(entry.engine_id)
+            self._start_intake(live)
+
+    def _add(self, entry: EngineEntry, now: float) -> None:
+        engine_id = entry.engine_id
+        incarnation = self._incarnations.get(engine_id, 0) + 1
+        self._incarnations[engine_id] = incarnation
+        engine = LiveEngine(
+            entry,
+            incarnation,
+            served_model=self.entry.served_model,
+            session=self._session,
+            settings=self._settings,
+            now=now,
+        )
+        engine.breaker.on_change = lambda: self._breaker_changed(engine)
+        self.engines[engine_id] = engine
+        self._tasks[engine_id] = [background.start(f"health of {engine_id}", engine.watch)]
+        self._start_intake(engine)
+
+    def _drop(self, engine_id: str) -> None:
+        engine = self.engines.pop(engine_id)
+        engine.breaker.on_change = None
+        self._lost_at.pop(engine_id, None)
+        for task in self._tasks.pop(engine_id, []):
+            self._end(task)
+
+    def _start_intake(self, engine: LiveEngine) -> None:
+        entry = engine.entry
+        if self.by_dispatches or not entry.kv_events_endpoint:
+            return
+        ledger = EventLedger(IndexFeed(self, engine), self.seed(""), self.entry.block_tokens, self._settings.events)
+        try:
+            engine.intake = KvEventIntake(
+                entry.engine_id,
+                entry.kv_events_endpoint,
+                entry.kv_replay_endpoint,
+                ledger,
+                self._context,
+                self._settings.events,
+                self.refresh,
+            )
+        except ValueError as error:
+            log_event("kv_events_refused", level=logging.ERROR, engine=entry.engine_id, error=str(error))
+            return
+        self._tasks[entry.engine_id].append(background.start(f"events of {entry.engine_id}", engine.intake.run))
+
+    def _drop_intake(self, engine: LiveEngine) -> None:
+        engine.intake = None
+        tasks = self._tasks[engine.entry.engine_id]
+        while len(tasks) > 1:
+            self._end(tasks.pop())
+
+    def _rekey(self) -> None:
+        """Start all indices anew, because keys mean something else."""
+        self._seeds.clear()
+        self._dispatched.clear()
+        for engine_id, engine in self.engines.items():
+            self._drop_intake(engine)
+            self.router.blocks_cleared(engine_id)
+            self._start_intake(engine)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        task.cancel()
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    # -- changes of health
+
+    def _breaker_changed(self, engine: LiveEngine) -> None:
+        breaker = engine.breaker
+        engine_id = engine.entry.engine_id
+        level = logging.WARNING if breaker.state == OPEN else logging.INFO
+        log_event("breaker", level=level, engine=engine_id, state=breaker.state, reason=breaker.reason)
+        if breaker.state == OPEN:
+            self._metrics.breaker_trips.inc(engine_id, breaker.cause)
+        if breaker.lost:
+            self._lost_at.setdefault(engine_id, breaker.since)
+        elif breaker.state == HALF_OPEN:
+            lost_at = self._lost_at.pop(engine_id, None)
+            if lost_at is not None and not engine.incarnated_since(lost_at):
+                self._new_incarnation(engine, resync=True)
+        self.refresh()
+
+    def engine_restarted(self, engine: LiveEngine) -> None:
+        """Count a restart that the engine's event numbers betray; its intake asks for the new history by itself."""
+        log_event("engine_restarted", engine=engine.entry.engine_id, evidence="event numbers started again")
+        self._new_incarnation(engine, resync=False)
+        self.refresh()
+
+    def _new_incarnation(self, engine: LiveEngine, *, resync: bool) -> None:
+        engine.new_incarnation(time.monotonic())
+        self._incarnations[engine.entry.engine_id] = engine.incarnation
+        if resync and engine.intake is not None:
+            engine.intake.resync(self.seed(""), self.entry.block_tokens)
+
+    def _excused(self) -> frozenset[str]:
+        """Return the engines that stay in rotation although their answers are errors.
+
+        Where many engines look wrong, the fault is rarely theirs; so only the first few ejections count.
+        """
+        ejected = sorted(
+            (engine.breaker.since, engine_id) for engine_id, engine in self.engines.items() if engine.breaker.outlier
+        )
+        allowed = max(1, int(len(self.engines) * _OUTLIER_SHARE))
+        return frozenset(engine_id for _, engine_id in ejected[allowed:])
+
+    # -- an index fed by our own dispatches
+
+    def _remember(self, outcome: Granted | Refused, request: InferenceRequest) -> None:
+        if self.by_dispatches and isinstance(outcome, Granted):
+            decision = outcome.decision
+            dispatch = Dispatch(decision.engine_id, decision.incarnation, request.keys)
+            self._dispatched.add(request.request_id, dispatch)
+
+    def _store_dispatch(self, dispatch: Dispatch) -> None:
+        engine = self.engines.get(dispatch.engine_id)
+        if engine is not None and engine.incarnation == dispatch.incarnation:
+            self.router.blocks_stored(dispatch.engine_id, dispatch.keys)
+
+
+class IndexFeed:
+    """Tells the pool's router what one engine's events say."""
+
+    def __init__(self, pool: LivePool, engine: LiveEngine) -> None:
+        self._pool = pool
+        self._engine = engine
+
+    def stored(self, keys: Sequence[int]) -> None:
+        """These blocks are there."""
+        self._pool.router.blocks_stored(self._engine.entry.engine_id, keys)
+
+    def removed(self, keys: Sequence[int]) -> None:
+        """These blocks are gone."""
+        self._pool.router.blocks_removed(self._engine.entry.engine_id, keys)
+
+    def cleared(self) -> None:
+        """No block is known to be there."""
+        self._pool.router.blocks_cleared(self._engine.entry.engine_id)
+
+    def restarted(self) -> None:
+        """The engine's process is a new one."""
+        self._pool.engine_restarted(self._engine)
+
+
+def _differ(one: msgspec.Struct, other: msgspec.Struct, fields: tuple[str, ...]) -> bool:
+    return any(getattr(one, field) != getattr(other, field) for field in fields)

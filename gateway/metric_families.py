@@ -1,0 +1,119 @@
+"""Labelled counters, gauges and histograms that cost a dict access per event and are rendered on scrape.
+
+prometheus_client's own children take a lock and several calls per event, which the decision path can
+feel. All methods belong to the event loop's thread. Label values are bounded by their callers (pool
+ids, engine ids, codes); they never carry text of a request.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+
+class _Family(Collector):
+    """A name, a help text and labels; values are keyed by label values in the order of the labels."""
+
+    def __init__(self, registry: CollectorRegistry, name: str, help_text: str, labels: Sequence[str]) -> None:
+        self._name = name
+        self._help = help_text
+        self._labels = tuple(labels)
+        registry.register(self)
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        raise NotImplementedError
+
+    def describe(self) -> Iterable[Metric]:
+        """Tell the registry the names without rendering values."""
+        return self.collect()
+
+
+class CounterFamily(_Family):
+    """Counters that only grow."""
+
+    def __init__(self, registry: CollectorRegistry, name: str, help_text: str, labels: Sequence[str]) -> None:
+        self._values: dict[tuple[str, ...], float] = {}
+        super().__init__(registry, name, help_text, labels)
+
+    def inc(self, *values: str, amount: float = 1.0) -> None:
+        """Add `amount` to the counter of these label values."""
+        self._values[values] = self._values.get(values, 0.0) + amount
+
+    def value(self, *values: str) -> float:
+        """Return the counter of these label values, 0 where nothing was counted."""
+        return self._values.get(values, 0.0)
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(self._name, self._help, labels=self._labels)
+        for values, count in sorted(self._values.items()):
+            family.add_metric(values, count)
+        yield family
+
+
+class GaugeFamily(_Family):
+    """Gauges that are set."""
+
+    def __init__(self, registry: CollectorRegistry, name: str, help_text: str, labels: Sequence[str]) -> None:
+        self._values: dict[tuple[str, ...], float] = {}
+        super().__init__(registry, name, help_text, labels)
+
+    def set(self, *values: str, value: float) -> None:
+        """Set the gauge of these label values."""
+        self._values[values] = value
+
+    def remove(self, *values: str) -> None:
+        """Forget the gauge of these label values; unknown ones are ignored."""
+        self._values.pop(values, None)
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        family = GaugeMetricFamily(self._name, self._help, labels=self._labels)
+        for values, value in sorted(self._values.items()):
+            family.add_metric(values, value)
+        yield family
+
+
+class HistogramFamily(_Family):
+    """Histograms of seconds over fixed upper bounds."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        name: str,
+        help_text: str,
+        labels: Sequence[str],
+        bounds: Sequence[float],
+    ) -> None:
+        self._bounds = tuple(bounds)
+        self._counts: dict[tuple[str, ...], list[int]] = {}
+        self._sums: dict[tuple[str, ...], float] = {}
+        super().__init__(registry, name, help_text, labels)
+
+    def observe(self, *values: str, value: float) -> None:
+        """Count one observation under these label values."""
+        counts = self._counts.get(values)
+        if counts is None:
+            counts = self._counts[values] = [0] * (len(self._bounds) + 1)
+            self._sums[values] = 0.0
+        counts[bisect_left(self._bounds, value)] += 1
+        self._sums[values] += value
+
+    def count(self, *values: str) -> int:
+        """Return the number of observations under these label values."""
+        return sum(self._counts.get(values, ()))
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        family = HistogramMetricFamily(self._name, self._help, labels=self._labels)
+        bounds = [*map(str, self._bounds), "+Inf"]
+        for values, counts in sorted(self._counts.items()):
+            family.add_metric(values, list(zip(bounds, accumulate(counts), strict=True)), self._sums[values])
+        yield family

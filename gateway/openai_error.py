@@ -1,0 +1,63 @@
+"""Errors in OpenAI's shape, so that every client library shows our sentence instead of a stack trace."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    413: "invalid_request_error",
+    415: "invalid_request_error",
+    429: "rate_limit_error",
+}
+
+
+class ApiError(Exception):
+    """An answer with an error status; raised anywhere in a handler, turned into a response by the app.
+
+    `message` tells the caller what to do and never repeats text of a prompt. `retry_after_s` becomes
+    a Retry-After header in whole seconds, at least 1.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str,
+        *,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+    @property
+    def body(self) -> bytes:
+        """The JSON body."""
+        return error_body(self.status, self.message, self.code, self.param)
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers that this error adds: Retry-After, or WWW-Authenticate on a 401."""
+        if self.retry_after_s is not None:
+            return [(b"retry-after", b"%d" % max(1, math.ceil(min(self.retry_after_s, 86_400.0))))]
+        if self.status == 401:
+            return [(b"www-authenticate", b"Bearer")]
+        return []
+
+
+def error_body(status: int, message: str, code: str, param: str | None = None) -> bytes:
+    """Return `{"error": {...}}` as JSON bytes; the type follows from the HTTP status."""
+    return msgspec.json.encode(
+        {"error": {"message": message, "type": _TYPES.get(status, "server_error"), "code": code, "param": param}}
+    )

@@ -1,0 +1,96 @@
+"""Reads what an engine says it used, from a whole body or from a stream on its way through."""
+
+from __future__ import annotations
+
+import msgspec
+
+MAX_HELD_BYTES = 1024 * 1024
+
+
+class _PromptDetails(msgspec.Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    """OpenAI's usage object, as far as it is read here."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+
+    @property
+    def cached_tokens(self) -> int | None:
+        """Cached prompt tokens; None where the engine does not report them, or reports nonsense."""
+        cached = self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details is not None else None
+        return cached if cached is not None and 0 <= cached <= self.prompt_tokens else None
+
+    @property
+    def output_tokens(self) -> int | None:
+        """Tokens of the answer."""
+        output = self.completion_tokens
+        return output if output is not None and output >= 0 else None
+
+
+class _Answer(msgspec.Struct, gc=False):
+    usage: Usage | None = None
+    choices: list[msgspec.Raw] = []
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+
+
+def usage_of(body: bytes) -> Usage | None:
+    """Return the usage in a whole answer, None where there is none to read."""
+    answer = _read(body)
+    return answer.usage if answer is not None else None
+
+
+class StreamUsage:
+    """Watches server-sent events pass; keeps the last usage seen.
+
+    With `strip`, the extra event that only carries usage (no choices) is taken out, because it was
+    asked for by the gateway and not by the client; only then is an event that has not arrived whole
+    held back, until it has.
+    """
+
+    def __init__(self, *, strip: bool) -> None:
+        self.usage: Usage | None = None
+        self._strip = strip
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return the bytes that go on to the client now."""
+        data = self._rest + chunk if self._rest else chunk
+        cut = max(data.rfind(b"\n\n") + 2, data.rfind(b"\r\n\r\n") + 4)
+        if cut < 4:
+            cut = 0
+        whole, self._rest = data[:cut], data[cut:]
+        if len(self._rest) > MAX_HELD_BYTES:
+            whole, self._rest = data, b""
+        if b'"usage"' in whole:
+            whole = self._inspect(whole)
+        return whole if self._strip else chunk
+
+    def rest(self) -> bytes:
+        """Return what is still held back when the stream has ended."""
+        rest, self._rest = self._rest, b""
+        return rest if self._strip else b""
+
+    def _inspect(self, whole: bytes) -> bytes:
+        separator = b"\r\n\r\n" if b"\r\n\r\n" in whole else b"\n\n"
+        events = whole.split(separator)
+        return separator.join([event for event in events if b'"usage"' not in event or not self._is_extra(event)])
+
+    def _is_extra(self, event: bytes) -> bool:
+        answer = _read(event.partition(b":")[2])
+        if answer is None or answer.usage is None:
+            return False
+        self.usage = answer.usage
+        return self._strip and not answer.choices
+
+
+def _read(body: bytes) -> _Answer | None:
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,0 +1,236 @@
+"""Places one request and follows it to its end: what the decision API and the proxy have in common.
+
+Every request that gets here ends in exactly one of completed, failed, refused, cancelled or
+client_error; its end releases the reservation, counts, and completes the decision's record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic, perf_counter, time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.event_log import log_event
+from gateway.openai_error import ApiError
+from gateway.prompt_keys import KeyedPrompt
+from gateway.recent_decisions import DecisionRecord, RecentDecisions
+from gateway.traffic_window import CANCELLED, COMPLETED, FAILED, REFUSED, RequestResult
+from routing.decision import Decision, Refused
+from routing.inference_request import InferenceRequest
+from routing.observation import Completed, Failed, FirstToken
+
+if TYPE_CHECKING:
+    from gateway.live_pool import LivePool
+    from gateway.metrics import GatewayMetrics
+
+CLIENT_ERROR = "client_error"
+"""The engine answered 4xx: the request is over, and neither the engine's nor the fleet's failure."""
+
+_REFUSALS = {
+    "no_engine": (503, "No engine of this model takes work now; try again."),
+    "queue_full": (429, "Too many requests wait for this model; try again later."),
+    "wait_expired": (429, "The request waited as long as it may without getting an engine; try again later."),
+    "hopeless": (429, "The request could not have met its time to first token; try again later."),
+}
+
+
+class Wanted(msgspec.Struct, frozen=True, gc=False):
+    """What a caller asks for, whichever door it came through."""
+
+    request_id: str
+    tenant_id: str
+    arrived_s: float
+    ttft_slo_s: float | None = None
+    """None: the pool's own."""
+    max_output_tokens: int = 0
+    session_id: str = ""
+    priority: int = 0
+
+
+class PlacementDesk:
+    """The way in and out of a pool for single requests."""
+
+    def __init__(self, metrics: GatewayMetrics, recent: RecentDecisions) -> None:
+        self.metrics = metrics
+        self.recent = recent
+
+    async def place(
+        self,
+        pool: LivePool,
+        wanted: Wanted,
+        keyed: KeyedPrompt,
+        *,
+        hold: bool,
+        excluded: frozenset[str] = frozenset(),
+        earlier: DecisionRecord | None = None,
+    ) -> DecisionRecord:
+        """Return the record of a granted request; raises ApiError with 400, 429 or 503.
+
+        `earlier` is the record of the same request's attempt on another engine, which is continued.
+        """
+        entry = pool.entry
+        if keyed.prompt_tokens > entry.max_prompt_tokens:
+            raise prompt_too_long(keyed.prompt_tokens, entry.max_prompt_tokens)
+        slo_s = wanted.ttft_slo_s or entry.policy.ttft_slo_s
+        request = InferenceRequest(
+            wanted.request_id,
+            keyed.keys,
+            keyed.prompt_tokens,
+            entry.block_tokens,
+            wanted.arrived_s,
+            slo_s,
+            wanted.max_output_tokens,
+            wanted.tenant_id,
+            wanted.session_id,
+            wanted.priority,
+        )
+        asked_s = perf_counter()
+        try:
+            outcome = await pool.place(request, hold=hold, excluded=excluded)
+        except asyncio.CancelledError:
+            if earlier is None:
+                self.metrics.requests.inc(entry.pool_id, CANCELLED)
+            raise
+        if isinstance(outcome, Refused):
+            raise self._refused(pool, request, keyed, outcome, earlier)
+        decision = outcome.decision
+        self._count(decision, perf_counter() - asked_s)
+        if earlier is not None:
+            earlier.decision = decision
+            earlier.attempts += (decision.engine_id,)
+            return earlier
+        record = DecisionRecord(
+            decision, pool, wanted.tenant_id, keyed.source, wanted.arrived_s, slo_s, time(), (decision.engine_id,)
+        )
+        self.recent.add(record)
+        self.metrics.key_sources.inc(entry.pool_id, keyed.source)
+        return record
+
+    def _count(self, decision: Decision, took_s: float) -> None:
+        pool_id = decision.pool_id
+        metrics = self.metrics
+        metrics.decisions.inc(pool_id, decision.placement, decision.reason)
+        metrics.queue_wait.observe(pool_id, value=decision.queued_s)
+        if decision.queued_s == 0.0:
+            # Granted at once: nothing was awaited, so the time is that of deciding alone.
+            metrics.decision_seconds.observe(pool_id, value=took_s)
+
+    def first_token(self, record: DecisionRecord, now: float) -> None:
+        """Note that the engine sent its first token; a second call changes nothing."""
+        if record.first_token_s is None and not record.outcome:
+            record.first_token_s = now
+            record.pool.observe(FirstToken(record.decision.decision_id))
+            self.metrics.ttft.observe(record.decision.pool_id, value=now - record.arrived_s)
+
+    def completed(
+        self, record: DecisionRecord, now: float, *, cached_tokens: int | None, output_tokens: int | None
+    ) -> None:
+        """Note the whole answer; a second end of the same request changes nothing."""
+        if record.outcome:
+            return
+        decision = record.decision
+        record.cached_tokens = cached_tokens
+        record.output_tokens = output_tokens
+        record.pool.observe(Completed(decision.decision_id, cached_tokens))
+        self.metrics.prompt_tokens.inc(decision.pool_id, amount=decision.prompt_tokens)
+        self.metrics.predicted_tokens.inc(decision.pool_id, amount=decision.hit_tokens)
+        if cached_tokens is not None:
+            self.metrics.cached_tokens.inc(decision.pool_id, amount=cached_tokens)
+        ttft_s = record.ttft_s
+        # Where no first token was seen (an answer in one piece), only the wait at the gateway can be judged.
+        on_time = (decision.queued_s if ttft_s is None else ttft_s) <= record.ttft_slo_s
+        self._end(record, COMPLETED, now, on_time=on_time)
+
+    def failed(self, record: DecisionRecord, now: float, error: str) -> None:
+        """Note that the request ended without a whole answer; `error` is a code."""
+        self._end_without_answer(record, FAILED, now, error)
+
+    def cancelled(self, record: DecisionRecord, now: float) -> None:
+        """Note that the client went away."""
+        self._end_without_answer(record, CANCELLED, now, "client_gone")
+
+    def client_error(self, record: DecisionRecord, now: float, status: int) -> None:
+        """Note that the engine refused the request for what it is."""
+        self._end_without_answer(record, CLIENT_ERROR, now, f"http_{status}")
+
+    def released(self, record: DecisionRecord) -> None:
+        """Give the engine's reservation back although the request goes on, on another engine."""
+        record.pool.observe(Failed(record.decision.decision_id))
+
+    def _end_without_answer(self, record: DecisionRecord, outcome: str, now: float, error: str) -> None:
+        if record.outcome:
+            return
+        record.error = error
+        record.pool.observe(Failed(record.decision.decision_id))
+        self._end(record, outcome, now, on_time=False)
+
+    def _end(self, record: DecisionRecord, outcome: str, now: float, *, on_time: bool) -> None:
+        decision = record.decision
+        record.outcome = outcome
+        record.finished_s = now
+        self.metrics.requests.inc(decision.pool_id, outcome)
+        counted = CANCELLED if outcome == CLIENT_ERROR else outcome
+        result = RequestResult(now, record.ttft_s, decision.prompt_tokens, record.cached_tokens, on_time, counted)
+        record.pool.traffic.add(result, decision.engine_id or None)
+        if outcome == FAILED:
+            log_event(
+                "request_failed",
+                decision_id=decision.decision_id,
+                pool_id=decision.pool_id,
+                engine_id=decision.engine_id,
+                error=record.error,
+            )
+
+    def _refused(
+        self,
+        pool: LivePool,
+        request: InferenceRequest,
+        keyed: KeyedPrompt,
+        refused: Refused,
+        earlier: DecisionRecord | None,
+    ) -> ApiError:
+        pool_id = pool.entry.pool_id
+        record = earlier
+        if record is None:
+            record = DecisionRecord(
+                _no_decision(pool, request, refused),
+                pool,
+                request.tenant_id,
+                keyed.source,
+                request.arrived_s,
+                request.ttft_slo_s,
+                time(),
+                (),
+            )
+            self.recent.add(record)
+        self.metrics.refusals.inc(pool_id, refused.code)
+        self._end_without_answer(record, REFUSED, monotonic(), refused.code)
+        status, message = _REFUSALS.get(refused.code, _REFUSALS["queue_full"])
+        return ApiError(status, message, refused.code, retry_after_s=refused.retry_after_s)
+
+
+def prompt_too_long(prompt_tokens: int, limit: int) -> ApiError:
+    """Return the 400 for a prompt over the pool's limit."""
+    message = f"The prompt has {prompt_tokens} tokens; this model takes at most {limit}. Send a shorter prompt."
+    return ApiError(400, message, "context_length_exceeded", param="messages")
+
+
+def _no_decision(pool: LivePool, request: InferenceRequest, refused: Refused) -> Decision:
+    policy = pool.entry.policy
+    return Decision(
+        request.request_id,
+        pool.entry.pool_id,
+        "",
+        0,
+        policy.placement.name,
+        policy.order.name,
+        pool.entry.policy_version,
+        refused.code,
+        request.prompt_tokens,
+        0,
+        0.0,
+        0.0,
+        request.arrived_s,
+    )

@@ -1,0 +1,207 @@
+"""Keeps an eye on all engines from one asyncio loop and tells the bus what they say.
+
+Light reads (ten a second) say whether an engine answers and how much it holds; full reads add its
+health and metrics. One task per engine, so that a slow one delays only itself; the number of reads
+at once is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Sequence
+
+import aiohttp
+
+from gateway.bus import Bus
+from gateway.engine_metrics import EngineMetrics
+from gateway.engine_report import EngineReport, encode_report, load_topic
+from gateway.event_log import log_event
+from gateway.snapshot import EngineEntry
+from gateway.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter
+
+MAX_CONCURRENT_READS = 64
+EngineKey = tuple[str, str]
+"""Engine id and URL: the same id at another URL is another process."""
+RECONCILE_S = 0.5
+"""How often the list of engines is looked at again."""
+SILENT_READS = 10
+"""After this many unanswered reads in a row an engine is read at `SILENT_INTERVAL_S` only."""
+SILENT_INTERVAL_S = 0.5
+
+
+async def probe_engines(
+    get_targets: Callable[[], Sequence[EngineEntry]],
+    bus: Bus,
+    stop: asyncio.Event,
+    *,
+    light_interval_s: float = 0.1,
+    full_interval_s: float = 2.0,
+    timeout_s: float = 1.0,
+    bearer: str = "",
+) -> None:
+    """Probe the engines of `get_targets()` until `stop` is set; publishes EngineReports on `load/<engine_id>`.
+
+    `get_targets` is called twice a second on the loop and must not block.
+    """
+    connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=30)
+    async with aiohttp.ClientSession(
+        connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
+    ) as session:
+        prober = _Prober(session, bus, light_interval_s, full_interval_s, timeout_s, bearer)
+        try:
+            while not stop.is_set():
+                prober.reconcile(get_targets())
+                await _sleep_until(stop, RECONCILE_S)
+        finally:
+            await prober.close()
+
+
+class _Prober:
+    """The running tasks, one per engine. Mutable state: `_tasks`."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        bus: Bus,
+        light_interval_s: float,
+        full_interval_s: float,
+        timeout_s: float,
+        bearer: str,
+    ) -> None:
+        self._session = session
+        self._bus = bus
+        self._light_interval_s = light_interval_s
+        self._full_interval_s = full_interval_s
+        self._timeout_s = timeout_s
+        self._bearer = bearer
+        self._slots = asyncio.Semaphore(MAX_CONCURRENT_READS)
+        self._tasks: dict[EngineKey, asyncio.Task[None]] = {}
+
+    def reconcile(self, targets: Sequence[EngineEntry]) -> None:
+        """Start a task for each new engine or new URL, end those that left, restart those that died."""
+        wanted = {(entry.engine_id, entry.url) for entry in targets}
+        for key, task in list(self._tasks.items()):
+            if key not in wanted:
+                task.cancel()
+                del self._tasks[key]
+            elif task.done():
+                log_event(
+                    "probe_task_failed", level=logging.ERROR, engine=key[0], error=type(task.exception()).__name__
+                )
+                del self._tasks[key]
+        for key in wanted - self._tasks.keys():
+            self._tasks[key] = asyncio.create_task(self._watch(*key), name=f"probe {key[0]}")
+
+    async def close(self) -> None:
+        """End all tasks and wait for them."""
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, engine_id: str, url: str) -> None:
+        adapter = VllmAdapter(self._session, url, bearer=self._bearer, timeout_s=self._timeout_s)
+        watched = _Watched(engine_id, adapter)
+        await asyncio.sleep(random.random() * self._light_interval_s)
+        next_full_at = 0.0
+        while True:
+            full = time.monotonic() >= next_full_at
+            async with self._slots:
+                report = await (watched.full() if full else watched.light())
+            self._bus.publish(load_topic(engine_id), encode_report(report))
+            if full:
+                pause_s = self._full_interval_s if report.healthy else min(self._full_interval_s, SILENT_INTERVAL_S)
+                next_full_at = time.monotonic() + pause_s * random.uniform(0.9, 1.1)
+            interval_s = self._light_interval_s if watched.silent < SILENT_READS else SILENT_INTERVAL_S
+            await asyncio.sleep(interval_s * random.uniform(0.9, 1.1))
+
+
+class _Watched:
+    """What is known of one engine between reads: the last metrics and the last verdict of a full read.
+
+    Mutable state: `silent`, `_metrics`, `_verdict`.
+    """
+
+    def __init__(self, engine_id: str, adapter: VllmAdapter) -> None:
+        self.silent = 0
+        self._engine_id = engine_id
+        self._adapter = adapter
+        self._metrics: EngineMetrics | None = None
+        self._verdict = (True, True, "")
+        """healthy, readable, reason of the last full read."""
+
+    async def light(self) -> EngineReport:
+        """Read the load only; health and metrics stay as the last full read left them."""
+        try:
+            load = await self._adapter.load()
+        except EngineUnreachableError as error:
+            return self._unreachable(str(error))
+        except EngineAnswerError as error:
+            self.silent = 0
+            return self._report((False, error.status is not None, str(error)))
+        self.silent = 0
+        return self._report(self._verdict, load.running, load.waiting)
+
+    async def full(self) -> EngineReport:
+        """Ask for health and read all metrics."""
+        try:
+            await self._adapter.health()
+        except EngineUnreachableError as error:
+            return self._unreachable(str(error))
+        except EngineAnswerError as error:
+            self.silent = 0
+            self._verdict = (False, True, str(error))
+            return self._report(self._verdict)
+        self.silent = 0
+        try:
+            self._metrics = await self._adapter.full_metrics()
+            self._verdict = (True, True, "")
+        except (EngineAnswerError, EngineUnreachableError) as error:
+            self._metrics = None
+            self._verdict = (False, False, str(error))
+            return self._report(self._verdict)
+        return self._report(self._verdict, self._metrics.running, self._metrics.waiting, full=True)
+
+    def _unreachable(self, reason: str) -> EngineReport:
+        self.silent += 1
+        self._metrics = None
+        return EngineReport(engine_id=self._engine_id, at=time.time(), reachable=False, healthy=False, reason=reason)
+
+    def _report(
+        self,
+        verdict: tuple[bool, bool, str],
+        running: int | None = None,
+        waiting: int | None = None,
+        *,
+        full: bool = False,
+    ) -> EngineReport:
+        healthy, readable, reason = verdict
+        metrics = self._metrics
+        return EngineReport(
+            engine_id=self._engine_id,
+            at=time.time(),
+            reachable=True,
+            healthy=healthy,
+            readable=readable,
+            reason=reason,
+            running=running,
+            waiting=waiting,
+            kv_usage=metrics.kv_usage if metrics else None,
+            prefix_queries_total=metrics.prefix_queries_total if metrics else None,
+            prefix_hits_total=metrics.prefix_hits_total if metrics else None,
+            process_start=metrics.process_start if metrics else None,
+            block_size=metrics.block_size if metrics else None,
+            full=full,
+        )
+
+
+async def _sleep_until(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,69 @@
+"""The prompt of a request in one of the forms callers have: chat, text, token ids or block hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from gateway.json_body import BadBodyError
+
+_TEMPLATE_FIELDS = ("tools", "chat_template", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
+_TokenIds = list[Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]]
+
+
+class ChatPrompt(msgspec.Struct, frozen=True):
+    """Messages, and everything else that the chat template reads."""
+
+    messages: list[Any]
+    template: dict[str, Any]
+
+
+class TextPrompt(msgspec.Struct, frozen=True):
+    """Text as it is."""
+
+    text: str
+
+
+class TokenPrompt(msgspec.Struct, frozen=True):
+    """Token ids, 0 … 2³²−1."""
+
+    token_ids: Sequence[int]
+
+
+class HashedPrompt(msgspec.Struct, frozen=True):
+    """Unsalted, already chained block hashes, with the prompt's length in tokens (None: whole blocks)."""
+
+    block_hashes: Sequence[int]
+    prompt_tokens: int | None
+
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt | HashedPrompt
+
+
+def chat_prompt(body: dict[str, Any]) -> ChatPrompt:
+    """Read `messages` and the template's inputs from a chat body; raises BadBodyError."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
+        raise BadBodyError("bad_field", "Send messages as a non-empty list of objects.", param="messages")
+    return ChatPrompt(messages, {name: body[name] for name in _TEMPLATE_FIELDS if name in body})
+
+
+def completion_prompt(prompt: object) -> TextPrompt | TokenPrompt:
+    """Read OpenAI's `prompt`: a string or token ids; of a list of prompts the first decides the route."""
+    if isinstance(prompt, str):
+        return TextPrompt(prompt)
+    if isinstance(prompt, list) and prompt:
+        if isinstance(prompt[0], str):
+            return TextPrompt(prompt[0])
+        return TokenPrompt(_token_ids(prompt[0] if isinstance(prompt[0], list) else prompt))
+    raise BadBodyError("bad_field", "Send prompt as a string or a list of token ids.", param="prompt")
+
+
+def _token_ids(values: list[Any]) -> list[int]:
+    try:
+        return msgspec.convert(values, _TokenIds)
+    except msgspec.ValidationError:
+        message = "Every entry of a list prompt must be a token id, 0 to 4294967295."
+        raise BadBodyError("bad_field", message, param="prompt") from None

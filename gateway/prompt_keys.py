@@ -1,0 +1,184 @@
+"""Turns a prompt into the block keys of its pool, whatever form it came in. No prompt text is kept.
+
+Exact pools need token ids: given by the caller, or asked from a serving engine's own tokenizer. A
+bounded memory from a keyed digest of the prompt to its keys spares the second question; the digest's
+key is random per process and cannot be turned back into text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import blake2b, sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.event_log import log_event
+from gateway.json_body import BadBodyError
+from gateway.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt
+from gateway.vllm_adapter import EngineAnswerError, EngineUnreachableError
+from kvstore.block_keys import byte_block_keys, rekey_hashes, token_block_keys
+
+if TYPE_CHECKING:
+    from array import array
+
+    from gateway.live_engine import LiveEngine
+    from gateway.live_pool import LivePool
+
+TOKENS = "tokens"
+TOKENIZED = "tokenized"
+REMEMBERED = "remembered"
+BYTES = "bytes"
+HASHES = "hashes"
+NONE = "none"
+
+BYTES_PER_TOKEN = 4
+MAX_TOKENIZERS_ASKED = 2
+_SALT_CONTEXT = b"switchyard cache salt\0"
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
+    """The block keys of a prompt, its length in tokens (exact or estimated), and how they were made."""
+
+    keys: tuple[int, ...]
+    prompt_tokens: int
+    source: str
+    """tokens, tokenized, remembered, bytes, hashes, or none: no tokenizer answered, the length is a guess."""
+
+
+def cache_salt(fleet_secret: bytes, tenant_id: str) -> str:
+    """Return the salt that separates a tenant's KV blocks in the engines; nobody without the secret can guess it."""
+    return hmac.new(fleet_secret, _SALT_CONTEXT + tenant_id.encode(), sha256).hexdigest()[:32]
+
+
+class PromptKeys:
+    """Makes keys. Mutable state: the memory (least recently used goes first) and tokenizer calls under way.
+
+    `max_prompts` and `max_keys` bound the memory in entries and in keys over all entries.
+    """
+
+    def __init__(self, *, max_prompts: int = 8192, max_keys: int = 2_000_000) -> None:
+        self._max_prompts = max_prompts
+        self._max_keys = max_keys
+        self._digest_key = os.urandom(32)
+        self._memory: OrderedDict[bytes, KeyedPrompt] = OrderedDict()
+        self._kept_keys = 0
+        self._under_way: dict[bytes, asyncio.Task[KeyedPrompt | None]] = {}
+        self._turn = 0
+
+    def at_once(self, pool: LivePool, tenant_id: str, prompt: Prompt) -> KeyedPrompt | None:
+        """Return the keys where no engine has to be asked for them, else None."""
+        entry = pool.entry
+        if isinstance(prompt, HashedPrompt):
+            return _from_hashes(pool.seed(tenant_id), prompt, entry.block_tokens)
+        if isinstance(prompt, TokenPrompt):
+            tokens = prompt.token_ids
+            return KeyedPrompt(token_block_keys(pool.seed(tenant_id), tokens, entry.block_tokens), len(tokens), TOKENS)
+        if entry.key_source == "approximate":
+            data = _text_of(prompt)
+            keys = byte_block_keys(pool.seed(tenant_id), data, entry.block_bytes)
+            return KeyedPrompt(keys, max(1, len(data) * entry.block_tokens // entry.block_bytes), BYTES)
+        return None
+
+    async def keys(self, pool: LivePool, tenant_id: str, prompt: Prompt) -> KeyedPrompt:
+        """Return the keys, asking an engine's tokenizer where that is needed; never fails for want of one."""
+        made = self.at_once(pool, tenant_id, prompt)
+        if made is not None:
+            return made
+        data = _text_of(prompt)
+        seed = pool.seed(tenant_id)
+        digest = self._digest(pool.entry.pool_id, seed, prompt, data)
+        remembered = self._memory.get(digest)
+        if remembered is not None:
+            self._memory.move_to_end(digest)
+            return msgspec.structs.replace(remembered, source=REMEMBERED)
+        keyed = await self._tokenized_once(digest, pool, seed, prompt)
+        return keyed or KeyedPrompt((), max(1, len(data) // BYTES_PER_TOKEN), NONE)
+
+    def _digest(self, pool_id: str, seed: int, prompt: Prompt, data: bytes) -> bytes:
+        kind = b"chat" if isinstance(prompt, ChatPrompt) else b"text"
+        digest = blake2b(digest_size=16, key=self._digest_key, salt=seed.to_bytes(8, "little"), person=kind)
+        digest.update(pool_id.encode() + b"\0")
+        digest.update(data)
+        return digest.digest()
+
+    async def _tokenized_once(self, digest: bytes, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
+        """Ask once for equal prompts that arrive together; one that gives up does not take it from the others."""
+        task = self._under_way.get(digest)
+        if task is None:
+            task = asyncio.create_task(self._tokenized(pool, seed, prompt))
+            self._under_way[digest] = task
+            task.add_done_callback(lambda done: self._finish(digest, done))
+        return await asyncio.shield(task)
+
+    def _finish(self, digest: bytes, task: asyncio.Task[KeyedPrompt | None]) -> None:
+        self._under_way.pop(digest, None)
+        if task.cancelled() or task.exception() is not None:
+            return
+        keyed = task.result()
+        if keyed is not None:
+            self._remember(digest, keyed)
+
+    async def _tokenized(self, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
+        for engine in self._tokenizers(pool):
+            try:
+                tokens = await _ask(engine, prompt)
+            except (EngineUnreachableError, EngineAnswerError):
+                log_event("tokenizer_failed", pool_id=pool.entry.pool_id, engine_id=engine.entry.engine_id)
+                continue
+            return KeyedPrompt(token_block_keys(seed, tokens, pool.entry.block_tokens), len(tokens), TOKENIZED)
+        return None
+
+    def _tokenizers(self, pool: LivePool) -> Sequence[LiveEngine]:
+        """Return the engines to ask, a different one first each time."""
+        engines = [engine for engine in pool.engines.values() if engine.breaker.accepts]
+        self._turn += 1
+        start = self._turn % len(engines) if engines else 0
+        return (engines[start:] + engines[:start])[:MAX_TOKENIZERS_ASKED]
+
+    def _remember(self, digest: bytes, keyed: KeyedPrompt) -> None:
+        if digest in self._memory or len(keyed.keys) > self._max_keys:
+            return
+        self._memory[digest] = keyed
+        self._kept_keys += len(keyed.keys)
+        while len(self._memory) > self._max_prompts or self._kept_keys > self._max_keys:
+            _, oldest = self._memory.popitem(last=False)
+            self._kept_keys -= len(oldest.keys)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the memory's count is right and within its bounds."""
+        if self._kept_keys != sum(len(keyed.keys) for keyed in self._memory.values()):
+            raise AssertionError("the count of kept keys is wrong")
+        if len(self._memory) > self._max_prompts or self._kept_keys > self._max_keys:
+            raise AssertionError("the memory is over its bounds")
+
+
+def _from_hashes(seed: int, prompt: HashedPrompt, block_tokens: int) -> KeyedPrompt:
+    try:
+        keys = rekey_hashes(seed, prompt.block_hashes)
+    except OverflowError:
+        raise BadBodyError("bad_field", "A block hash must fit in 64 bits.", param="block_hashes") from None
+    tokens = prompt.prompt_tokens
+    return KeyedPrompt(keys, len(keys) * block_tokens if tokens is None else tokens, HASHES)
+
+
+def _text_of(prompt: Prompt) -> bytes:
+    """Return bytes that begin alike where prompts begin alike: the template's inputs first, then the messages."""
+    if isinstance(prompt, TextPrompt):
+        return prompt.text.encode()
+    if isinstance(prompt, ChatPrompt):
+        return _encode([prompt.template, prompt.messages])
+    raise TypeError(f"{type(prompt).__name__} has no text")
+
+
+async def _ask(engine: LiveEngine, prompt: Prompt) -> array[int]:
+    if isinstance(prompt, ChatPrompt):
+        return await engine.adapter.tokenize(prompt.messages, extra=prompt.template)
+    if isinstance(prompt, TextPrompt):
+        return await engine.adapter.tokenize(prompt.text)
+    raise TypeError(f"{type(prompt).__name__} needs no tokenizer")

@@ -1,0 +1,75 @@
+"""The decisions of the last minutes with what became of them: a bounded ring in memory, no prompt in it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from routing.decision import Decision
+
+if TYPE_CHECKING:
+    from gateway.live_pool import LivePool
+
+DEFAULT_CAPACITY = 20_000
+
+
+class DecisionRecord(msgspec.Struct, gc=False):
+    """One decision and its outcome so far. Mutable: the request's course fills it in.
+
+    `*_s` are monotonic seconds of this process, `decided_at` unix seconds. `outcome` is empty while
+    the request runs, then completed, failed, refused, cancelled or client_error.
+    """
+
+    decision: Decision
+    pool: LivePool
+    tenant_id: str
+    key_source: str
+    arrived_s: float
+    ttft_slo_s: float
+    decided_at: float
+    attempts: tuple[str, ...]
+    """Engines in the order in which they were tried."""
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    outcome: str = ""
+    error: str = ""
+    """A code, never text of an engine or client."""
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds from arrival to the first token, where it came."""
+        return None if self.first_token_s is None else self.first_token_s - self.arrived_s
+
+
+class RecentDecisions:
+    """Records by decision id; the oldest leaves when `capacity` is reached."""
+
+    def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, not {capacity}")
+        self._capacity = capacity
+        # A plain dict would scan its deleted front for each oldest entry; an OrderedDict links them.
+        self._records: OrderedDict[str, DecisionRecord] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, record: DecisionRecord) -> None:
+        """Keep the record; one of the same id is replaced."""
+        records = self._records
+        records[record.decision.decision_id] = record
+        if len(records) > self._capacity:
+            records.popitem(last=False)
+
+    def get(self, decision_id: str) -> DecisionRecord | None:
+        """Return the record, if it is still here."""
+        return self._records.get(decision_id)
+
+    def find(self, decision_id: str, tenant_id: str) -> DecisionRecord | None:
+        """Return the record, if it is still here and belongs to this tenant."""
+        record = self._records.get(decision_id)
+        return record if record is not None and record.tenant_id == tenant_id else None

@@ -1,0 +1,45 @@
+"""One answer for one request id: a repeated call gets the answer of the first instead of a second engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+Answer = TypeVar("Answer")
+Key = tuple[str, str]
+
+
+class RepeatedRequests(Generic[Answer]):
+    """Answers by (API key id, request id), at most `capacity`, the oldest leaves first.
+
+    A call that fails or is cancelled leaves nothing behind, so that its repetition tries afresh.
+    """
+
+    def __init__(self, capacity: int = 10_000) -> None:
+        self._capacity = capacity
+        self._answers: OrderedDict[Key, asyncio.Future[Answer]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    async def once(self, key: Key, make: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Return the answer under `key`, making it if nobody has; waits for one that is being made."""
+        while (known := self._answers.get(key)) is not None:
+            await asyncio.wait([known])
+            if not known.cancelled():
+                return known.result()
+        promise: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._answers[key] = promise
+        if len(self._answers) > self._capacity:
+            self._answers.popitem(last=False)
+        try:
+            answer = await make()
+        except BaseException:
+            promise.cancel()
+            if self._answers.get(key) is promise:
+                del self._answers[key]
+            raise
+        promise.set_result(answer)
+        return answer

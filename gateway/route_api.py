@@ -1,0 +1,226 @@
+"""`POST /api/v1/route`: which engine should serve this request? And `/api/v1/route/batch` for several."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gateway.client_presence import while_connected
+from gateway.http_exchange import Exchange
+from gateway.openai_error import ApiError
+from gateway.placement_desk import PlacementDesk, Wanted
+from gateway.prompt_keys import KeyedPrompt, PromptKeys, cache_salt
+from gateway.recent_decisions import DecisionRecord
+from gateway.repeated_requests import RepeatedRequests
+from gateway.request_head import new_id
+from gateway.route_request import RouteRequest, prompt_of, read, read_batch, read_flat
+from gateway.snapshot import ApiKeyEntry
+from routing.decision import Candidate
+
+if TYPE_CHECKING:
+    from gateway.gateway import Gateway
+    from gateway.live_pool import LivePool
+
+
+class EngineAddress(msgspec.Struct, frozen=True, gc=False):
+    """Where to send the request."""
+
+    id: str
+    name: str
+    url: str
+
+
+class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
+    """One decision. Times in seconds, `expires_at` in unix seconds: the reservation is released then.
+
+    `body` is to be merged into the request body that goes to the engine.
+    """
+
+    decision_id: str
+    engine: EngineAddress
+    incarnation: int
+    policy_version: int
+    placement: str
+    order: str
+    reason: str
+    key_source: str
+    predicted_hit_tokens: int
+    prompt_tokens: int
+    wait_s: float
+    compute_s: float
+    queued_s: float
+    ttft_slo_s: float
+    expires_at: float
+    candidates: tuple[Candidate, ...]
+    body: dict[str, str | int]
+
+
+class RouteApi:
+    """Answers questions about routes; keeps the answers of named requests for their repetition."""
+
+    def __init__(self, gateway: Gateway, desk: PlacementDesk, prompt_keys: PromptKeys, fleet_secret: bytes) -> None:
+        self._gateway = gateway
+        self._desk = desk
+        self._prompt_keys = prompt_keys
+        self._fleet_secret = fleet_secret
+        self._repeated: RepeatedRequests[RouteAnswer] = RepeatedRequests()
+
+    async def route(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+        """Serve `POST /api/v1/route`."""
+        arrived_s = monotonic()
+        asked = read(await exchange.body())
+        head = exchange.head
+        if head.given:
+            key = (caller.key_id, head.request_id)
+            answer = await self._repeated.once(key, lambda: self._one(exchange, caller, asked, new_id(), arrived_s))
+        else:
+            answer = await self._one(exchange, caller, asked, head.request_id, arrived_s)
+        exchange.decision_id = answer.decision_id
+        await exchange.answer(200, _encode(answer))
+
+    def at_once(self, caller: ApiKeyEntry, body: bytes, decision_id: str, arrived_s: float) -> bytes | None:
+        """Return the answer of a request that needs no waiting at all; None: it is for `route`."""
+        asked = read_flat(body)
+        if asked is None or asked.wait:
+            return None
+        pool = self._gateway.pool_for_model(asked.model)
+        if pool is None:
+            return None
+        keyed = self._prompt_keys.at_once(pool, caller.tenant_id, prompt_of(asked))
+        if keyed is None:
+            return None
+        return _encode(_run(self._placed(pool, caller, asked, keyed, decision_id, arrived_s)))
+
+    async def batch(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+        """Serve `POST /api/v1/route/batch`: a list, or an object with `requests`; entries fail one by one."""
+        arrived_s = monotonic()
+        asked = read_batch(await exchange.body())
+        head = exchange.head
+        made = [
+            self._entry(caller, each, arrived_s, head.given, f"{head.request_id}/{n}") for n, each in enumerate(asked)
+        ]
+        answers = await while_connected(exchange, _together(made), self._undo_all)
+        await exchange.answer(200, _encode({"decisions": answers}))
+
+    async def _entry(
+        self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float, named: bool, name: str
+    ) -> RouteAnswer | msgspec.Raw:
+        def make() -> Coroutine[Any, Any, RouteAnswer]:
+            return self._decide(caller, asked, new_id(), arrived_s)
+
+        try:
+            return await (self._repeated.once((caller.key_id, name), make) if named else make())
+        except ApiError as error:
+            return msgspec.Raw(error.body)
+
+    async def _one(
+        self, exchange: Exchange, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float
+    ) -> RouteAnswer:
+        exchange.decision_id = decision_id
+        work = self._decide(caller, asked, decision_id, arrived_s)
+        if not asked.wait and (asked.block_hashes is not None or asked.token_ids is not None):
+            return await work
+        return await while_connected(exchange, work, self._undo)
+
+    async def _decide(
+        self, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float
+    ) -> RouteAnswer:
+        pool = self._gateway.pool_for_model(asked.model)
+        if pool is None:
+            raise unknown_model()
+        keyed = await self._prompt_keys.keys(pool, caller.tenant_id, prompt_of(asked))
+        return await self._placed(pool, caller, asked, keyed, decision_id, arrived_s)
+
+    async def _placed(
+        self,
+        pool: LivePool,
+        caller: ApiKeyEntry,
+        asked: RouteRequest,
+        keyed: KeyedPrompt,
+        decision_id: str,
+        arrived_s: float,
+    ) -> RouteAnswer:
+        wanted = Wanted(
+            decision_id,
+            caller.tenant_id,
+            arrived_s,
+            asked.ttft_slo_s,
+            asked.max_tokens or 0,
+            asked.session_id or "",
+            asked.priority or 0,
+        )
+        return self._answer(pool, await self._desk.place(pool, wanted, keyed, hold=asked.wait), asked)
+
+    def _answer(self, pool: LivePool, record: DecisionRecord, asked: RouteRequest) -> RouteAnswer:
+        decision = record.decision
+        engine = pool.engines.get(decision.engine_id)
+        if engine is None:
+            self._desk.failed(record, monotonic(), "engine_removed")
+            raise ApiError(503, "The engine was just removed; try again.", "no_engine", retry_after_s=1.0)
+        entry = engine.entry
+        body: dict[str, str | int] = {}
+        if pool.entry.isolated:
+            body["cache_salt"] = cache_salt(self._fleet_secret, record.tenant_id)
+        if asked.priority is not None:
+            body["priority"] = asked.priority
+        return RouteAnswer(
+            decision.decision_id,
+            EngineAddress(entry.engine_id, entry.name, entry.url),
+            decision.incarnation,
+            decision.policy_version,
+            decision.placement,
+            decision.order,
+            decision.reason,
+            record.key_source,
+            decision.hit_tokens,
+            decision.prompt_tokens,
+            decision.wait_s,
+            decision.compute_s,
+            decision.queued_s,
+            record.ttft_slo_s,
+            time() + pool.entry.policy.reservation_ttl_s,
+            decision.candidates,
+            body,
+        )
+
+    def _undo(self, answer: RouteAnswer) -> None:
+        """Release the engine of an answer that nobody is there to read."""
+        record = self._desk.recent.get(answer.decision_id)
+        if record is not None:
+            self._desk.cancelled(record, monotonic())
+
+    def _undo_all(self, answers: list[RouteAnswer | msgspec.Raw]) -> None:
+        for answer in answers:
+            if isinstance(answer, RouteAnswer):
+                self._undo(answer)
+
+
+_encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+
+
+def _run(work: Coroutine[Any, Any, RouteAnswer]) -> RouteAnswer:
+    """Return the result of a coroutine that never waits."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        answer: RouteAnswer = done.value
+        return answer
+    work.close()
+    raise RuntimeError("a placement without hold has waited")
+
+
+def unknown_model() -> ApiError:
+    """Return the 404 for a model that no pool serves; it does not repeat the name, which is the caller's text."""
+    return ApiError(
+        404, "No pool serves this model; GET /v1/models lists those served.", "model_not_found", param="model"
+    )
+
+
+async def _together(made: list[Coroutine[Any, Any, RouteAnswer | msgspec.Raw]]) -> list[RouteAnswer | msgspec.Raw]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in made]
+    return [task.result() for task in tasks]

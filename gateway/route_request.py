@@ -1,0 +1,96 @@
+"""The question that the decision API answers, read from JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gateway.json_body import BadBodyError, decode_object, decode_value, typed
+from gateway.prompt import HashedPrompt, Prompt, TokenPrompt, chat_prompt, completion_prompt
+
+MAX_BATCH = 64
+MAX_HASHES = 65_536
+
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Tokens = Annotated[int, Meta(ge=0, le=100_000_000)]
+
+
+class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
+    """One question. Exactly one of messages, prompt, token_ids and block_hashes describes the prompt.
+
+    Unknown fields are ignored, so that a proxy may send a whole chat or completion body.
+    """
+
+    model: Name
+    messages: list[Any] | None = None
+    prompt: str | list[Any] | None = None
+    tools: list[Any] | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    token_ids: list[Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]] | None = None
+    block_hashes: Annotated[list[int], Meta(max_length=MAX_HASHES)] | None = None
+    prompt_tokens: Tokens | None = None
+    max_tokens: Tokens | None = None
+    ttft_slo_s: Annotated[float, Meta(gt=0, le=3600)] | None = None
+    session_id: Annotated[str, Meta(max_length=256)] | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    wait: bool = True
+
+
+class _KnownOnly(RouteRequest, forbid_unknown_fields=True, gc=False):
+    """A RouteRequest without any other field, which can be decoded in one go."""
+
+
+_decode_known: Callable[[bytes], RouteRequest] = msgspec.json.Decoder(_KnownOnly).decode
+
+
+def read_flat(body: bytes) -> RouteRequest | None:
+    """Return the request in `body` where it has known fields and flat values only, else None.
+
+    Such a body has nothing left to check once it is decoded. Every other one, faulty ones included,
+    is for `read`, which checks each byte and names the fault.
+    """
+    try:
+        asked = _decode_known(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    flat = (asked.block_hashes is not None or asked.token_ids is not None) and b"\\" not in body
+    return asked if flat and asked.messages is None and asked.prompt is None else None
+
+
+def read(body: bytes) -> RouteRequest:
+    """Return the request in `body`; raises BadBodyError."""
+    return read_flat(body) or typed(decode_object(body), RouteRequest)
+
+
+def prompt_of(asked: RouteRequest) -> Prompt:
+    """Return the one prompt in the request; raises BadBodyError where there is none, or more than one."""
+    forms = (
+        (asked.messages is not None)
+        + (asked.prompt is not None)
+        + (asked.token_ids is not None)
+        + (asked.block_hashes is not None)
+    )
+    if forms != 1:
+        raise BadBodyError("bad_field", "Send exactly one of messages, prompt, token_ids and block_hashes.")
+    if asked.block_hashes is not None:
+        return HashedPrompt(asked.block_hashes, asked.prompt_tokens)
+    if asked.token_ids is not None:
+        return TokenPrompt(asked.token_ids)
+    if asked.prompt is not None:
+        return completion_prompt(asked.prompt)
+    return chat_prompt({name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None})
+
+
+def read_batch(body: bytes) -> list[RouteRequest]:
+    """Return the requests of a batch: a list, or an object with `requests`; raises BadBodyError."""
+    value = decode_value(body)
+    entries = value.get("requests") if isinstance(value, dict) else value
+    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_BATCH:
+        raise BadBodyError("bad_field", f"Send a list of 1 to {MAX_BATCH} requests.", param="requests")
+    return [typed(entry, RouteRequest) for entry in entries]

@@ -1,0 +1,83 @@
+"""How often, how long and how much: the limits of one gateway, all with their units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakerSettings:
+    """When an engine is taken out of rotation and when it may return."""
+
+    connect_failures: int = 3
+    """Consecutive failed connections of requests that open the breaker."""
+    timeouts: int = 3
+    server_errors: int = 5
+    """Consecutive 5xx answers or broken streams that open it, as in Envoy's outlier detection."""
+    silent_reports: int = 3
+    """Consecutive probe reports that say unreachable or unhealthy, over at least `silent_span_s`."""
+    silent_span_s: float = 0.3
+    probe_outweighs_s: float = 1.0
+    """A healthy answer to the gateway's own probe outweighs bad reports of others this long."""
+    failed_probes: int = 2
+    """Consecutive failures of the gateway's own probes; a refused connection opens at once."""
+    outlier_hold_s: float = 30.0
+    """An engine that answers 5xx although /health is fine stays out this long, times its number of ejections."""
+    outlier_hold_max_s: float = 300.0
+    trial_s: float = 1.0
+    """Half-open time after which a second healthy probe closes the breaker of an idle engine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventSettings:
+    """Limits of the KV-event intake of one engine."""
+
+    replay_timeout_s: float = 2.0
+    """Silence after which a running replay is given up."""
+    verify_after_s: float = 2.0
+    """Silence of the event socket after which the last batch is asked for again, as a sign of life."""
+    retry_min_s: float = 0.1
+    retry_max_s: float = 2.0
+    """Pause between replays that made no progress, doubled from the first value to the second."""
+    max_replays: int = 4
+    """Replays without progress after which the gap is given up: the index is cleared and filled anew."""
+    max_pending: int = 4096
+    """Live batches kept while a replay runs; more are dropped and asked for again."""
+    max_pending_bytes: int = 64 << 20
+    max_batch_bytes: int = 16 << 20
+    max_blocks: int = 500_000
+    """Blocks remembered per engine."""
+    rebuild_blocks: int = 4096
+    """Blocks that must come in anew, at least, before an index whose history was lost counts as exact again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """One gateway's intervals and limits; the composition root makes it, nobody changes it."""
+
+    window_s: float = 15.0
+    """Length of the traffic window behind percentiles and shares."""
+    window_max_results: int = 16_384
+    sample_interval_s: float = 0.5
+    tick_s: float = 0.02
+    """A pool with waiting tickets looks at its router at least this often."""
+    probe_interval_s: float = 0.5
+    """Pause between the gateway's own probes of an engine that is suspect or out of rotation."""
+    probe_timeout_s: float = 1.0
+    report_stale_s: float = 2.0
+    """A report older than this says nothing about health; the gateway then probes by itself."""
+    first_probe_s: float = 1.0
+    """`Gateway.start` waits this long for the first word of every engine."""
+    connect_timeout_s: float = 2.0
+    index_max_bytes: int = 256 << 20
+    """Budget of each pool's prefix index."""
+    max_dispatched: int = 65_536
+    """Requests per pool whose keys are kept until their first token (approximate pools)."""
+    snapshot_max_age_s: float = 7 * 86_400.0
+    """A last-known-good snapshot on disk that was confirmed longer ago than this is not served."""
+    snapshot_refresh_s: float = 600.0
+    """The snapshot on disk is confirmed this often while the gateway runs."""
+    engine_bearer: str = field(default="", repr=False)
+    """Bearer token that the engines ask for; sent to engines of the topology only."""
+    breaker: BreakerSettings = field(default_factory=BreakerSettings)
+    events: EventSettings = field(default_factory=EventSettings)

@@ -1,0 +1,81 @@
+"""The last-known-good snapshot on disk, from which a gateway serves when nobody can tell it better."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from pathlib import Path
+
+import msgspec
+
+from gateway.event_log import log_event
+from gateway.snapshot import Snapshot, UnreadableSnapshotError, decode_snapshot, encode_snapshot
+
+FILE_NAME = "last-known-good.snapshot"
+MAX_BYTES = 256 << 20
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    confirmed_at: float
+    sha256: bytes
+    snapshot: bytes
+
+
+class SnapshotStore:
+    """One file in `state_dir`, readable by its owner only, written whole or not at all."""
+
+    def __init__(self, state_dir: Path, max_age_s: float) -> None:
+        self.path = state_dir / FILE_NAME
+        self._max_age_s = max_age_s
+
+    def save(self, snapshot: Snapshot, now_unix: float) -> None:
+        """Replace the file; `now_unix` is when the snapshot was last known to be in force. Blocks on the disk."""
+        payload = encode_snapshot(snapshot)
+        envelope = _Envelope(now_unix, hashlib.sha256(payload).digest(), payload)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.path.with_name(f"{FILE_NAME}.{os.getpid()}.tmp")
+        draft.unlink(missing_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.msgpack.encode(envelope))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.path)
+        directory = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def load(self, now_unix: float) -> Snapshot | None:
+        """Return the snapshot; None where there is none, or it is damaged or too old, which is logged."""
+        try:
+            return self._read(now_unix)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            reason = f"it cannot be read: {error.strerror}"
+        except (msgspec.DecodeError, UnicodeDecodeError, UnreadableSnapshotError) as error:
+            reason = f"it cannot be used: {error}"
+        log_event(
+            "last_known_good_ignored",
+            level=logging.ERROR,
+            file=str(self.path),
+            reason=reason,
+            remedy="the next published snapshot replaces it; delete the file to silence this",
+        )
+        return None
+
+    def _read(self, now_unix: float) -> Snapshot:
+        if self.path.stat().st_size > MAX_BYTES:
+            raise UnreadableSnapshotError(f"it is over {MAX_BYTES} bytes")
+        envelope = msgspec.msgpack.decode(self.path.read_bytes(), type=_Envelope)
+        if hashlib.sha256(envelope.snapshot).digest() != envelope.sha256:
+            raise UnreadableSnapshotError("its checksum does not match")
+        age_s = now_unix - envelope.confirmed_at
+        if age_s > self._max_age_s:
+            raise UnreadableSnapshotError(
+                f"it was last confirmed {age_s:.0f} s ago, over the limit of {self._max_age_s:.0f} s"
+            )
+        return decode_snapshot(envelope.snapshot)

@@ -1,0 +1,110 @@
+"""What happened to the requests of the last seconds: rates, TTFT percentiles, shares on time and cached."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+COMPLETED = "completed"
+FAILED = "failed"
+REFUSED = "refused"
+CANCELLED = "cancelled"
+
+
+class RequestResult(msgspec.Struct, frozen=True, gc=False):
+    """How one request ended, as far as the gateway saw it."""
+
+    at_s: float
+    """Monotonic seconds."""
+    ttft_s: float | None
+    prompt_tokens: int
+    cached_tokens: int | None
+    """As the engine reports it; None: it does not."""
+    on_time: bool
+    outcome: str
+    """completed, failed, refused or cancelled; cancelled ones are neither on time nor late."""
+
+
+class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
+    """The window at one moment; shares 0..1, times in seconds, None: no request to tell from."""
+
+    requests_per_s: float
+    prompt_tokens_per_s: float
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    ttft_p99_s: float | None
+    on_time_share: float | None
+    hit_share: float | None
+    late: int
+
+
+class TrafficWindow:
+    """Results of the last `window_s` seconds, at most `max_results`; totals per engine since the start.
+
+    Mutable state: `_results` in order of arrival and `_totals`. Where the limit cuts the window
+    short, rates are taken over the time that is left in it.
+    """
+
+    def __init__(self, window_s: float = 15.0, max_results: int = 16_384) -> None:
+        self.window_s = window_s
+        self._results: deque[RequestResult] = deque(maxlen=max_results)
+        self._totals: dict[str, tuple[int, int]] = {}
+        self._first_s: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def add(self, result: RequestResult, engine_id: str | None) -> None:
+        """Count one request, and its tokens for the engine that served it (None: none did)."""
+        if self._first_s is None:
+            self._first_s = result.at_s
+        self._results.append(result)
+        if engine_id is not None and result.outcome == COMPLETED:
+            prompt, cached = self._totals.get(engine_id, (0, 0))
+            self._totals[engine_id] = (prompt + result.prompt_tokens, cached + (result.cached_tokens or 0))
+
+    def totals(self, engine_id: str) -> tuple[int, int]:
+        """Return (prompt tokens, cached tokens) of the engine's completed requests since the start."""
+        return self._totals.get(engine_id, (0, 0))
+
+    def forget(self, engine_id: str) -> None:
+        """Drop the totals of an engine that left the topology."""
+        self._totals.pop(engine_id, None)
+
+    def summary(self, now: float) -> TrafficSummary:
+        """Drop what is older than the window and return the figures of the rest."""
+        results = self._results
+        while results and results[0].at_s < now - self.window_s:
+            results.popleft()
+        span_s = self._span_s(now)
+        ttfts = sorted([result.ttft_s for result in results if result.ttft_s is not None])
+        judged = [result.on_time for result in results if result.outcome != CANCELLED]
+        told = [(result.prompt_tokens, result.cached_tokens) for result in results if result.cached_tokens is not None]
+        told_prompt = sum(prompt for prompt, _ in told)
+        return TrafficSummary(
+            requests_per_s=len(results) / span_s,
+            prompt_tokens_per_s=sum(result.prompt_tokens for result in results) / span_s,
+            ttft_p50_s=_percentile(ttfts, 0.50),
+            ttft_p90_s=_percentile(ttfts, 0.90),
+            ttft_p99_s=_percentile(ttfts, 0.99),
+            on_time_share=sum(judged) / len(judged) if judged else None,
+            hit_share=sum(cached or 0 for _, cached in told) / told_prompt if told_prompt else None,
+            late=len(judged) - sum(judged),
+        )
+
+    def _span_s(self, now: float) -> float:
+        """Return the seconds the results cover: less than the window at the start and at the limit, at least 1."""
+        results = self._results
+        since = self._first_s if self._first_s is not None else now
+        if results and len(results) == results.maxlen:
+            since = results[0].at_s
+        return max(1.0, min(self.window_s, now - since))
+
+
+def _percentile(ordered: list[float], share: float) -> float | None:
+    """Return the smallest value that at least `share` of the ordered values do not exceed."""
+    if not ordered:
+        return None
+    rank = -(-len(ordered) * share // 1)
+    return ordered[max(0, int(rank) - 1)]

@@ -1,0 +1,179 @@
+"""An HTTP engine whose answers a test sets, and a KV-event publisher whose history a test writes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import zmq
+import zmq.asyncio
+from aiohttp import web
+
+FIRST_PORT, PORTS = 18200, 100
+"""Each test process begins its search elsewhere, so that two that run side by side rarely meet."""
+
+METRICS = b"""# HELP process_start_time_seconds Start time.
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 1000.5
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="a model, with {braces} and \\"quotes\\""} 3.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 2.0
+vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 99.0
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:prefix_cache_queries_total{engine="0",model_name="m"} 1658.0
+vllm:prefix_cache_queries_created{engine="0",model_name="m"} 1.7e+09
+vllm:prefix_cache_hits_total{engine="0",model_name="m"} 768.0
+vllm:cache_config_info{block_size="32",enable_prefix_caching="True",engine="0"} 1.0
+"""
+
+
+def listen() -> socket.socket:
+    """Return a socket that listens on a free port of the range."""
+    start = os.getpid() * 37
+    for offset in range(PORTS):
+        port = FIRST_PORT + (start + offset) % PORTS
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.bind(("127.0.0.1", port))
+            listener.listen(128)
+        except OSError:
+            listener.close()
+            continue
+        return listener
+    raise RuntimeError(f"no free port among {PORTS} from {FIRST_PORT} on")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return different ports that nothing listened on a moment ago."""
+    listeners = [listen() for _ in range(count)]
+    ports = [int(listener.getsockname()[1]) for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports
+
+
+def free_port() -> int:
+    """Return a port that nothing listened on a moment ago."""
+    return free_ports(1)[0]
+
+
+class FakeEngine:
+    """Answers per path; each is a handler, and `set` makes one from status, body and headers."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.answers: dict[str, Callable[[], web.StreamResponse]] = {}
+        self.hang = False
+        self.set("/health", 200, b"")
+        self.set("/load", 200, b'{"server_load":7}')
+        self.set("/metrics", 200, METRICS, content_type="text/plain")
+
+    def set(
+        self,
+        path: str,
+        status: int,
+        body: bytes,
+        *,
+        content_type: str = "application/json",
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        """Answer `path` like this from now on."""
+        self.answers[path] = lambda: web.Response(
+            status=status, body=body, headers={"Content-Type": content_type, **(headers or {})}
+        )
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Record the request and answer it."""
+        self.asked.append((request.method, request.path, dict(request.headers), await request.read()))
+        if self.hang:
+            await asyncio.sleep(60)
+        answer = self.answers.get(request.path)
+        return answer() if answer is not None else web.Response(status=404)
+
+
+@asynccontextmanager
+async def fake_engine() -> AsyncIterator[FakeEngine]:
+    """Run a FakeEngine on a free port."""
+    listener = listen()
+    engine = FakeEngine(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", engine.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.SockSite(runner, listener).start()
+    try:
+        yield engine
+    finally:
+        await runner.cleanup()
+
+
+class FakePublisher:
+    """A PUB and a ROUTER socket that speak vLLM's event protocol from a history that the test appends to."""
+
+    def __init__(self, context: zmq.asyncio.Context, *, buffer: int = 10_000, topic_in_replay: bool = True) -> None:
+        self.history: deque[tuple[int, bytes]] = deque(maxlen=buffer)
+        self.next_seq = 0
+        self.replays: list[int] = []
+        self.answers = True
+        self._topic_in_replay = topic_in_replay
+        self._context = context
+        port, replay_port = free_ports(2)
+        self.endpoint = f"tcp://127.0.0.1:{port}"
+        self._pub = context.socket(zmq.PUB)
+        self._pub.bind(self.endpoint)
+        self.replay_endpoint = f"tcp://127.0.0.1:{replay_port}"
+        self._router = context.socket(zmq.ROUTER)
+        self._router.bind(self.replay_endpoint)
+        self._task = asyncio.create_task(self._serve())
+
+    async def publish(self, payload: bytes, *, lose: bool = False) -> None:
+        """Number the batch, keep it, and send it unless it is to be lost."""
+        self.history.append((self.next_seq, payload))
+        if not lose:
+            await self.send(self.next_seq, payload)
+        self.next_seq += 1
+
+    async def send(self, seq: int, payload: bytes) -> None:
+        """Send any frames, history or not."""
+        await self._pub.send_multipart([b"kv@x", seq.to_bytes(8, "big"), payload])
+
+    async def send_raw(self, *frames: bytes) -> None:
+        """Send frames as they are."""
+        await self._pub.send_multipart(list(frames))
+
+    def restart(self) -> None:
+        """Forget the history and number from 0 again, as a new process does."""
+        self.history.clear()
+        self.next_seq = 0
+
+    async def _serve(self) -> None:
+        topic = [b"kv@x"] if self._topic_in_replay else []
+        while True:
+            client, _, start = await self._router.recv_multipart()
+            self.replays.append(int.from_bytes(start, "big"))
+            if not self.answers:
+                continue
+            for seq, payload in list(self.history):
+                if seq >= self.replays[-1]:
+                    await self._router.send_multipart([client, b"", *topic, seq.to_bytes(8, "big"), payload])
+            await self._router.send_multipart([client, b"", *topic, b"\xff" * 8, b""])
+
+    async def close(self) -> None:
+        """Close both sockets."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._pub.close(linger=0)
+        self._router.close(linger=0)
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
+    """Return once the condition holds; fails the test where it does not in time."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():
+            await asyncio.sleep(0.01)

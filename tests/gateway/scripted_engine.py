@@ -1,0 +1,126 @@
+"""An engine that does what the test says: answers, fails, stalls, dies; and remembers what it was sent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+
+from tests.gateway.ports import listen
+
+
+class ScriptedEngine:
+    """An aiohttp server on loopback with vLLM's paths. Change its attributes to change what it does."""
+
+    def __init__(self) -> None:
+        self.listener = listen()
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.bodies: list[dict[str, Any]] = []
+        self.raw_bodies: list[bytes] = []
+        self.headers: list[dict[str, str]] = []
+        self.tokenize_calls = 0
+        self.chunks = ["Hel", "lo"]
+        self.pause_s = 0.0
+        self.status = 200
+        self.error_headers: dict[str, str] = {}
+        self.cached_tokens: int | None = 64
+        self.die_before_first_byte = False
+        self.die_after_chunks: int | None = None
+        self.stall = False
+        self.tokenizer_status = 200
+        self.disconnected = asyncio.Event()
+        self.received = asyncio.Event()
+        self.separator = "\n\n"
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=64 << 20)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/load", self._load)
+        app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_post("/v1/completions", self._complete)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+        await self._runner.setup()
+        await web.SockSite(self._runner, self.listener).start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Stop listening and drop all connections."""
+        await self._runner.cleanup()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response()
+
+    async def _load(self, _: web.Request) -> web.Response:
+        return web.json_response({"server_load": 0})
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        self.tokenize_calls += 1
+        if self.tokenizer_status != 200:
+            return web.Response(status=self.tokenizer_status)
+        body = await request.json()
+        text = body["prompt"] if "prompt" in body else "".join(str(each["content"]) for each in body["messages"])
+        return web.json_response({"tokens": list(text.encode()), "count": len(text)})
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        body = json.loads(raw)
+        self.raw_bodies.append(raw)
+        self.bodies.append(body)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        self.received.set()
+        try:
+            return await self._answer(request, body)
+        except (asyncio.CancelledError, ConnectionError):
+            self.disconnected.set()
+            raise
+
+    async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        if self.die_before_first_byte:
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        if self.status != 200:
+            error = {"error": {"message": "engine says no", "type": "x", "code": self.status}}
+            return web.json_response(error, status=self.status, headers=self.error_headers)
+        if self.stall:
+            await asyncio.sleep(60)
+        if body.get("stream"):
+            return await self._stream(request, body)
+        await asyncio.sleep(self.pause_s)
+        return web.json_response(
+            {"id": "x", "choices": [{"index": 0, "message": {"content": "".join(self.chunks)}}], "usage": self._usage()}
+        )
+
+    async def _stream(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        for number, text in enumerate(self.chunks):
+            if self.die_after_chunks is not None and number >= self.die_after_chunks:
+                assert request.transport is not None
+                request.transport.abort()
+                return response
+            await self._event(response, {"id": "x", "choices": [{"index": 0, "delta": {"content": text}}]})
+            await asyncio.sleep(self.pause_s)
+        if (body.get("stream_options") or {}).get("include_usage"):
+            await self._event(response, {"id": "x", "choices": [], "usage": self._usage()})
+        await response.write(f"data: [DONE]{self.separator}".encode())
+        await response.write_eof()
+        return response
+
+    async def _event(self, response: web.StreamResponse, event: dict[str, Any]) -> None:
+        await response.write(f"data: {json.dumps(event)}{self.separator}".encode())
+
+    def _usage(self) -> dict[str, Any]:
+        usage: dict[str, Any] = {"prompt_tokens": 100, "completion_tokens": 2, "total_tokens": 102}
+        if self.cached_tokens is not None:
+            usage["prompt_tokens_details"] = {"cached_tokens": self.cached_tokens}
+        return usage

@@ -1,0 +1,131 @@
+"""A real Gateway behind the real app, edge and server on loopback, over engines that a test brings."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import uvicorn
+
+from gateway.app import AppSettings, GatewayApp
+from gateway.bus import InProcessBus
+from gateway.edge import Edge, EdgeSettings
+from gateway.gateway import SNAPSHOT_TOPIC, Gateway
+from gateway.http_protocol import GuardedHttpProtocol
+from gateway.settings import GatewaySettings
+from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
+from tests.gateway.ports import listen
+
+KEY = "sy_test_key_of_tenant_a"
+OTHER_KEY = "sy_test_key_of_tenant_b"
+MODEL = "tiny"
+SECRET = b"a fleet secret for tests only"
+
+
+class ServedGateway:
+    """Where it is and what it is made of."""
+
+    def __init__(self, url: str, gateway: Gateway, app: GatewayApp, client: aiohttp.ClientSession) -> None:
+        self.url = url
+        self.gateway = gateway
+        self.app = app
+        self.client = client
+
+    @property
+    def pool(self) -> Any:
+        """The only pool."""
+        return self.gateway.pools["pool"]
+
+    async def post(
+        self, path: str, body: Any = None, *, key: str | None = KEY, headers: dict[str, str] | None = None
+    ) -> tuple[int, Any, dict[str, str]]:
+        """Return status, decoded JSON body and headers of the answer."""
+        sent = {"content-type": "application/json", **(headers or {})}
+        if key is not None:
+            sent["authorization"] = f"Bearer {key}"
+        argument = {"data": body} if isinstance(body, bytes) else {"json": body}
+        async with self.client.post(self.url + path, headers=sent, **argument) as response:
+            return response.status, await response.json(), dict(response.headers)
+
+    async def get(self, path: str, *, key: str | None = KEY) -> tuple[int, Any]:
+        """Return status and decoded JSON body of the answer."""
+        headers = {"authorization": f"Bearer {key}"} if key is not None else {}
+        async with self.client.get(self.url + path, headers=headers) as response:
+            return response.status, await response.json()
+
+    async def metrics(self) -> str:
+        """Return the metrics text."""
+        async with self.client.get(self.url + "/metrics") as response:
+            assert response.status == 200
+            return await response.text()
+
+
+def snapshot(engine_urls: Sequence[str], **pool: Any) -> Snapshot:
+    """Return a snapshot of one pool over these engines, with one key for each of two tenants."""
+    return Snapshot(
+        version=1,
+        published_at=time.time(),
+        pools=(
+            PoolEntry(pool_id="pool", name="pool", region="here", served_model=MODEL, **{"block_tokens": 16, **pool}),
+        ),
+        engines=tuple(
+            EngineEntry(engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=url)
+            for number, url in enumerate(engine_urls)
+        ),
+        api_keys=(
+            ApiKeyEntry(key_id="ka", sha256=sha256(KEY.encode()).hexdigest(), tenant_id="tenant-a"),
+            ApiKeyEntry(key_id="kb", sha256=sha256(OTHER_KEY.encode()).hexdigest(), tenant_id="tenant-b"),
+        ),
+    )
+
+
+@asynccontextmanager
+async def served(
+    engine_urls: Sequence[str],
+    state_dir: Path,
+    *,
+    settings: AppSettings | None = None,
+    edge: EdgeSettings | None = None,
+    gateway_settings: GatewaySettings | None = None,
+    **pool: Any,
+) -> AsyncIterator[ServedGateway]:
+    """Serve a gateway over these engines until the block ends."""
+    bus = InProcessBus()
+    if engine_urls:
+        bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot(engine_urls, **pool)))
+    gateway = Gateway(
+        bus,
+        fleet_secret=SECRET,
+        state_dir=state_dir,
+        settings=gateway_settings or GatewaySettings(probe_interval_s=0.1),
+    )
+    app = GatewayApp(gateway, settings)
+    listener = listen()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    config = uvicorn.Config(
+        Edge(app, edge, gateway.metrics.rejected_input.inc, fast_lane=app.answer_at_once),
+        http=GuardedHttpProtocol,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    await gateway.start()
+    serving = asyncio.create_task(server._serve([listener]))
+    while not server.started:
+        await asyncio.sleep(0.005)
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
+            yield ServedGateway(url, gateway, app, client)
+    finally:
+        server.should_exit = True
+        await serving
+        await gateway.stop()

@@ -1,0 +1,204 @@
+"""The breaker: what opens it, what brings the engine back, and that it never contradicts itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.breaker import BROKEN_STREAM, CLOSED, CONNECT, HALF_OPEN, HTTP_5XX, OPEN, TIMEOUT, Breaker
+from gateway.settings import BreakerSettings
+
+SETTINGS = BreakerSettings()
+
+
+def closed(settings: BreakerSettings = SETTINGS) -> Breaker:
+    breaker = Breaker(settings, 0.0)
+    breaker.observe_probe(True, "", 0.0)
+    assert breaker.state == CLOSED
+    return breaker
+
+
+def test_it_takes_no_work_before_the_engine_was_heard() -> None:
+    breaker = Breaker(SETTINGS, 0.0)
+    assert not breaker.accepts
+    assert breaker.reason
+    breaker.observe_probe(True, "", 0.1)
+    assert breaker.accepts
+
+
+@pytest.mark.parametrize(("kind", "limit"), [(CONNECT, 3), (TIMEOUT, 3), (HTTP_5XX, 5), (BROKEN_STREAM, 5)])
+def test_failures_in_a_row_open_it_at_the_limit(kind: str, limit: int) -> None:
+    breaker = closed()
+    for count in range(limit - 1):
+        breaker.record_failure(kind, 10.0 + count)
+    assert breaker.accepts
+    breaker.record_failure(kind, 20.0)
+    assert breaker.state == OPEN
+    assert breaker.since == 20.0
+    assert str(limit) in breaker.reason
+
+
+def test_a_success_between_failures_starts_the_count_anew() -> None:
+    breaker = closed()
+    for _ in range(10):
+        breaker.record_failure(CONNECT, 1.0)
+        breaker.record_failure(CONNECT, 1.0)
+        breaker.record_success(1.0)
+    assert breaker.accepts
+
+
+def test_an_unknown_kind_of_failure_is_named() -> None:
+    with pytest.raises(ValueError, match="http_5xx"):
+        closed().record_failure("teapot", 1.0)
+
+
+def test_reports_of_an_unreachable_engine_open_it_only_over_some_time() -> None:
+    breaker = closed()
+    for moment in (5.0, 5.05, 5.1, 5.2):
+        breaker.observe_report(False, "connection refused", moment)
+    assert breaker.accepts
+    breaker.observe_report(False, "connection refused", 5.31)
+    assert breaker.state == OPEN
+    assert breaker.reason == "connection refused"
+    assert breaker.lost
+
+
+def test_a_good_report_ends_the_silence() -> None:
+    breaker = closed()
+    for count in range(50):
+        breaker.observe_report(count % 3 == 2, "timed out", 5.0 + count)
+    assert breaker.accepts
+
+
+def test_own_healthy_probes_outweigh_reports_of_a_prober_that_cannot_reach_the_engine() -> None:
+    breaker = closed()
+    for tenth in range(100):
+        breaker.observe_report(False, "timed out", 5.0 + tenth / 10)
+        if tenth % 5 == 0:
+            breaker.observe_probe(True, "", 5.0 + tenth / 10)
+    assert breaker.accepts
+
+
+def test_a_refused_connection_of_its_own_probe_is_believed_at_once() -> None:
+    breaker = closed()
+    breaker.observe_probe(False, "connection refused", 1.0, refused=True)
+    assert breaker.state == OPEN
+
+
+def test_a_probe_that_times_out_is_believed_the_second_time() -> None:
+    breaker = closed()
+    breaker.observe_probe(False, "timed out", 1.0)
+    assert breaker.accepts
+    breaker.observe_probe(False, "timed out", 2.0)
+    assert breaker.state == OPEN
+
+
+def test_only_a_healthy_probe_brings_it_back_and_a_success_closes_it() -> None:
+    breaker = closed()
+    breaker.observe_probe(False, "connection refused", 1.0, refused=True)
+    breaker.record_success(2.0)
+    breaker.observe_report(True, "", 2.0)
+    assert breaker.state == OPEN
+    breaker.observe_probe(True, "", 3.0)
+    assert breaker.state == HALF_OPEN
+    assert "connection refused" in breaker.reason
+    breaker.record_success(3.1)
+    assert breaker.state == CLOSED
+    assert breaker.reason == ""
+
+
+def test_an_idle_engine_closes_after_a_second_healthy_probe() -> None:
+    breaker = closed()
+    breaker.observe_probe(False, "", 1.0, refused=True)
+    breaker.observe_probe(True, "", 3.0)
+    breaker.observe_probe(True, "", 3.5)
+    assert breaker.state == HALF_OPEN
+    breaker.observe_probe(True, "", 4.1)
+    assert breaker.state == CLOSED
+
+
+def test_one_failure_while_half_open_opens_it_again() -> None:
+    breaker = closed()
+    breaker.observe_probe(False, "", 1.0, refused=True)
+    breaker.observe_probe(True, "", 2.0)
+    breaker.record_failure(HTTP_5XX, 2.1)
+    assert breaker.state == OPEN
+
+
+def test_an_engine_that_answers_errors_while_its_health_is_fine_stays_out_longer_each_time() -> None:
+    breaker = closed()
+    moment = 100.0
+    held: list[float] = []
+    for _ in range(12):
+        for _ in range(5):
+            breaker.record_failure(HTTP_5XX, moment)
+        assert breaker.outlier
+        opened = moment
+        while breaker.state == OPEN:
+            moment += 1.0
+            breaker.observe_probe(True, "", moment)
+        held.append(moment - opened)
+        breaker.record_success(moment)
+    assert held[:3] == [30.0, 60.0, 90.0]
+    assert held[-1] == 300.0
+
+
+def test_an_ejected_engine_that_dies_counts_as_lost_and_returns_without_the_hold() -> None:
+    breaker = closed()
+    for _ in range(5):
+        breaker.record_failure(HTTP_5XX, 1.0)
+    breaker.observe_probe(False, "connection refused", 2.0, refused=True)
+    assert breaker.lost
+    breaker.observe_probe(True, "", 3.0)
+    assert breaker.state == HALF_OPEN
+
+
+def test_it_tells_of_each_change_once() -> None:
+    changes: list[str] = []
+    breaker = Breaker(SETTINGS, 0.0)
+    breaker.on_change = lambda: changes.append(breaker.state)
+    breaker.observe_probe(True, "", 0.0)
+    for _ in range(7):
+        breaker.record_failure(CONNECT, 1.0)
+    breaker.observe_probe(True, "", 2.0)
+    breaker.record_success(2.0)
+    assert changes == [CLOSED, OPEN, HALF_OPEN, CLOSED]
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["connect", "timeout", "http_5xx", "broken_stream", "success", "report", "probe"]),
+        st.booleans(),
+        st.booleans(),
+        st.floats(0, 40),
+    ),
+    max_size=80,
+)
+
+
+@given(steps)
+def test_no_sequence_of_events_breaks_it(rows: list[tuple[str, bool, bool, float]]) -> None:
+    breaker = Breaker(SETTINGS, 0.0)
+    now = 0.0
+    for kind, good, refused, pause_s in rows:
+        now += pause_s
+        before = breaker.state
+        if kind == "success":
+            breaker.record_success(now)
+        elif kind == "report":
+            breaker.observe_report(good, "" if good else "silent", now)
+        elif kind == "probe":
+            breaker.observe_probe(good, "" if good else "silent", now, refused=refused)
+        else:
+            breaker.record_failure(kind, now)
+        breaker.check()
+        if before == OPEN and breaker.state != OPEN:
+            assert kind == "probe"
+            assert good
+        if breaker.state != before:
+            assert breaker.since == now
+    now += SETTINGS.outlier_hold_max_s + 1
+    breaker.observe_probe(True, "", now)
+    breaker.observe_probe(True, "", now + SETTINGS.trial_s)
+    assert breaker.state == CLOSED, "an engine that stays healthy always comes back"

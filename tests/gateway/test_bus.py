@@ -1,0 +1,99 @@
+"""The in-process bus: topics, prefixes, last values, isolation of subscribers, threads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from gateway.bus import Bus, InProcessBus
+
+
+@pytest.fixture
+def bus() -> Bus:
+    return InProcessBus()
+
+
+def test_it_keeps_the_last_value_of_a_topic(bus: Bus) -> None:
+    assert bus.latest("snapshot") is None
+    bus.publish("snapshot", b"1")
+    bus.publish("snapshot", b"2")
+    assert bus.latest("snapshot") == b"2"
+
+
+def test_it_delivers_the_last_value_on_subscribing(bus: Bus) -> None:
+    bus.publish("load/a", b"1")
+    bus.publish("load/b", b"2")
+    bus.publish("loads", b"3")
+    heard: list[tuple[str, bytes]] = []
+    bus.subscribe("load/", lambda topic, value: heard.append((topic, value)))
+    assert sorted(heard) == [("load/a", b"1"), ("load/b", b"2")]
+
+
+def test_a_prefix_hears_topics_below_it_and_no_others(bus: Bus) -> None:
+    heard: list[str] = []
+    bus.subscribe("load/", lambda topic, _: heard.append(topic))
+    for topic in ("load/a", "load/a/b", "loads", "snapshot", "load/"):
+        bus.publish(topic, b"")
+    assert heard == ["load/a", "load/a/b", "load/"]
+
+
+def test_a_stream_topic_keeps_no_value(bus: Bus) -> None:
+    heard: list[bytes] = []
+    bus.subscribe("records", lambda _, value: heard.append(value))
+    bus.append("records", b"1")
+    assert heard == [b"1"]
+    assert bus.latest("records") is None
+
+
+def test_a_subscriber_that_raises_does_not_disturb_the_others(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[bytes] = []
+
+    def broken(_topic: str, _value: bytes) -> None:
+        raise RuntimeError("boom")
+
+    bus.subscribe("fleet", broken)
+    bus.subscribe("fleet", lambda _, value: heard.append(value))
+    with caplog.at_level(logging.ERROR):
+        bus.publish("fleet", b"1")
+    assert heard == [b"1"]
+    assert "a subscriber of fleet failed" in caplog.text
+
+
+def test_unsubscribing_ends_delivery_and_may_be_repeated(bus: Bus) -> None:
+    heard: list[bytes] = []
+    unsubscribe = bus.subscribe("fleet", lambda _, value: heard.append(value))
+    unsubscribe()
+    unsubscribe()
+    bus.publish("fleet", b"1")
+    assert heard == []
+
+
+def test_a_callback_may_publish_and_subscribe(bus: Bus) -> None:
+    heard: list[bytes] = []
+
+    def relay(_topic: str, value: bytes) -> None:
+        bus.subscribe("second", lambda _, late: heard.append(late))
+        bus.publish("second", value)
+
+    bus.subscribe("first", relay)
+    bus.publish("first", b"1")
+    assert heard == [b"1"]
+
+
+def test_many_threads_lose_nothing(bus: Bus) -> None:
+    heard: list[bytes] = []
+    bus.subscribe("t/", lambda _, value: heard.append(value))
+
+    def publish(number: int) -> None:
+        for count in range(200):
+            bus.publish(f"t/{number}", f"{number}:{count}".encode())
+
+    threads = [threading.Thread(target=publish, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(heard) == len(set(heard)) == 8 * 200
+    assert all(bus.latest(f"t/{number}") == f"{number}:199".encode() for number in range(8))

@@ -1,0 +1,112 @@
+"""What the gateway shows of the fleet, and the gauges made from it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.fleet_sample import STATES
+from gateway.fleet_sampler import coefficient_of_variation
+from gateway.traffic_window import COMPLETED, RequestResult
+from tests.gateway.fake_engine import fake_engine, free_port, until
+from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
+
+
+def test_the_coefficient_of_variation_is_zero_when_idle_and_grows_with_imbalance() -> None:
+    assert coefficient_of_variation([]) == 0.0
+    assert coefficient_of_variation([5.0]) == 0.0
+    assert coefficient_of_variation([0.0, 0.0]) == 0.0
+    assert coefficient_of_variation([2.0, 2.0, 2.0]) == 0.0
+    assert coefficient_of_variation([0.0, 4.0]) == pytest.approx(1.0)
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=20))
+def test_the_coefficient_of_variation_is_never_negative(values: list[float]) -> None:
+    assert coefficient_of_variation(values) >= 0.0
+
+
+async def test_samples_are_numbered_complete_and_in_a_stable_order(tmp_path: Path) -> None:
+    async with fake_engine() as one:
+        entries = [engine_entry(name, one.url) for name in ("b", "a", "c")]
+        async with live_gateway(tmp_path, snapshot(entries, version=4)) as live:
+            await until(lambda: live.bus.latest("fleet"))
+            first = live.sample()
+            assert [engine.engine_id for engine in first.engines] == ["a", "b", "c"]
+            assert [pool.pool_id for pool in first.pools] == ["pool"]
+            assert first.snapshot_version == 4
+            assert {engine.state for engine in first.engines} <= set(STATES)
+            await until(lambda: live.sample().seq > first.seq)
+
+
+async def test_outstanding_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Path) -> None:
+    async with fake_engine() as one:
+        entries = [engine_entry("a", one.url), engine_entry("b", one.url)]
+        async with live_gateway(tmp_path, snapshot(entries)) as live:
+            await live.pool.place(request("r1", prompt_tokens=50_000), hold=False)
+            await until(lambda: live.sample().pools[0].load_cv > 0.9)
+            loads = {engine.engine_id: engine.outstanding_tokens for engine in live.sample().engines}
+            assert sorted(loads.values()) == [0, 50_000]
+            busy = max(loads, key=lambda engine_id: loads[engine_id])
+            assert live.shown(busy).running == 1
+            assert live.shown(busy).outstanding_s > 1.0
+            text = live.gateway.metrics.render().decode()
+            assert f'switchyard_outstanding_tokens{{engine="{busy}"}} 50000.0' in text
+            assert f'switchyard_engine_state{{engine="{busy}",state="serving"}} 1.0' in text
+            assert "switchyard_snapshot_version 1.0" in text
+
+
+async def test_tickets_of_all_kinds_count_in_the_queue(tmp_path: Path) -> None:
+    async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
+        await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
+        waiting = [asyncio.create_task(live.pool.place(request(f"w{n}"), hold=True)) for n in range(3)]
+        await until(lambda: live.shown("a").bound == 3)
+        assert 'switchyard_queue_tickets{pool="pool"} 3.0' in live.gateway.metrics.render().decode()
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_a_dead_engine_is_starting_first_and_a_lost_one_says_since_when(tmp_path: Path) -> None:
+    async with live_gateway(tmp_path) as live:
+        async with fake_engine() as one:
+            never = engine_entry("never", f"http://127.0.0.1:{free_port()}")
+            live.publish(snapshot([engine_entry("a", one.url), never]))
+            await until(lambda: live.gateway.pools and live.engine("a").breaker.accepts)
+            await until(lambda: live.bus.latest("fleet") and live.sample().engines and live.shown("a").state)
+            await until(lambda: live.shown("never").state == "starting")
+            assert live.shown("a").state == "serving"
+        died = time.time()
+        live.report("a", reachable=False, healthy=False, reason="connection refused")
+        await until(lambda: live.shown("a").state == "lost")
+        lost = live.shown("a")
+        assert lost.reason == "connection refused"
+        assert died - 1.0 <= lost.since <= time.time()
+        seq = live.sample().seq
+        await until(lambda: live.sample().seq > seq + 2)
+        assert live.shown("a").since == lost.since
+
+
+async def test_traffic_of_the_window_shows_in_the_pool(tmp_path: Path) -> None:
+    async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
+        for number in range(10):
+            live.pool.traffic.add(RequestResult(time.monotonic(), 0.1 * number, 100, 25, number < 8, COMPLETED), "a")
+        await until(lambda: live.sample().pools[0].on_time_share == 0.8)
+        pool = live.sample().pools[0]
+        assert (pool.hit_share, pool.late) == (0.25, 2)
+        assert pool.ttft_p50_s == pytest.approx(0.4)
+        assert (live.shown("a").prompt_tokens_total, live.shown("a").cached_tokens_total) == (1000, 250)
+
+
+async def test_series_of_engines_that_left_are_removed(tmp_path: Path) -> None:
+    async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("gone", one.url)])) as live:
+        await until(lambda: 'engine="gone"' in live.gateway.metrics.render().decode())
+        live.publish(snapshot([engine_entry("a", one.url)], version=2))
+        await until(lambda: 'switchyard_outstanding_tokens{engine="a"}' in live.gateway.metrics.render().decode())
+        await until(
+            lambda: 'switchyard_outstanding_tokens{engine="gone"}' not in live.gateway.metrics.render().decode()
+        )

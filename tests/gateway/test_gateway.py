@@ -1,0 +1,144 @@
+"""The composition: snapshots in force, last-known-good, keys, models, clean stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.snapshot import ApiKeyEntry, Snapshot
+from gateway.snapshot_store import FILE_NAME, SnapshotStore
+from routing.decision import Granted, Refused
+from tests.gateway.fake_engine import fake_engine, until
+from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, pool_entry, request, snapshot
+
+KEY = ApiKeyEntry(key_id="k", sha256="ab" * 32, tenant_id="t")
+
+
+async def test_without_any_snapshot_it_starts_empty(tmp_path: Path) -> None:
+    async with live_gateway(tmp_path) as live:
+        assert live.gateway.snapshot is None
+        assert live.gateway.snapshot_version == 0
+        assert live.gateway.pool_for_model("m") is None
+        assert live.gateway.api_key("00") is None
+
+
+async def test_keys_and_models_come_from_the_snapshot_in_force(tmp_path: Path) -> None:
+    first = Snapshot(version=1, published_at=1.0, pools=(pool_entry(),), api_keys=(KEY,))
+    async with live_gateway(tmp_path, first) as live:
+        assert live.gateway.api_key(KEY.sha256) == KEY
+        assert live.gateway.pool_for_model("m") is live.pool
+        live.publish(Snapshot(version=2, published_at=2.0, pools=(pool_entry(),)))
+        await until(lambda: live.gateway.snapshot_version == 2)
+        assert live.gateway.api_key(KEY.sha256) is None
+
+
+async def test_of_several_pools_of_a_model_the_first_by_region_and_name_answers(tmp_path: Path) -> None:
+    pools = tuple(
+        pool_entry(pool_id=f"{region}-{name}", region=region, name=name)
+        for region, name in [("b", "x"), ("a", "y"), ("a", "x")]
+    )
+    async with live_gateway(tmp_path, Snapshot(version=1, published_at=1.0, pools=pools)) as live:
+        chosen = live.gateway.pool_for_model("m")
+        assert chosen is not None
+        assert chosen.entry.pool_id == "a-x"
+
+
+async def test_an_older_snapshot_does_not_replace_a_newer_one(tmp_path: Path) -> None:
+    async with live_gateway(tmp_path, snapshot([], version=5)) as live:
+        live.publish(snapshot([], version=4))
+        live.publish(snapshot([], version=6))
+        await until(lambda: live.gateway.snapshot_version == 6)
+        live.publish(snapshot([], version=5))
+        await asyncio.sleep(0.05)
+        assert live.gateway.snapshot_version == 6
+
+
+async def test_it_serves_the_last_known_good_when_nobody_publishes(tmp_path: Path) -> None:
+    async with fake_engine() as one:
+        async with live_gateway(tmp_path, snapshot([engine_entry("a", one.url)], version=9)):
+            await until((tmp_path / FILE_NAME).exists)
+        async with live_gateway(tmp_path) as live:
+            assert live.gateway.snapshot_version == 9
+            assert isinstance(await live.pool.place(request("r"), hold=False), Granted)
+
+
+async def test_any_published_snapshot_outranks_the_one_from_disk(tmp_path: Path) -> None:
+    async with live_gateway(tmp_path, snapshot([], version=50)):
+        await until((tmp_path / FILE_NAME).exists)
+    async with live_gateway(tmp_path) as live:
+        assert live.gateway.snapshot_version == 50
+        live.publish(snapshot([], version=1))
+        await until(lambda: live.gateway.snapshot_version == 1)
+        store = SnapshotStore(tmp_path, 1e9)
+        await until(lambda: (loaded := store.load(time.time())) is not None and loaded.version == 1)
+
+
+async def test_a_damaged_file_is_ignored(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"garbage")
+    async with live_gateway(tmp_path) as live:
+        assert live.gateway.snapshot is None
+
+
+async def test_a_state_directory_that_cannot_be_written_stops_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("not a directory")
+    async with fake_engine() as one:
+        with caplog.at_level(logging.ERROR, logger="gateway"):
+            async with live_gateway(blocked, snapshot([engine_entry("a", one.url)])) as live:
+                await until(lambda: "last_known_good_not_saved" in caplog.text)
+                assert isinstance(await live.pool.place(request("r"), hold=False), Granted)
+
+
+async def test_snapshots_and_reports_may_come_from_any_thread(tmp_path: Path) -> None:
+    async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
+        threads = [threading.Thread(target=_publish_much, args=(live, one.url, base)) for base in (0, 100)]
+        for thread in threads:
+            thread.start()
+        await until(lambda: live.gateway.snapshot_version == 199)
+        for thread in threads:
+            thread.join()
+        assert isinstance(await live.pool.place(request("r"), hold=False), Granted)
+
+
+def _publish_much(live: LiveGateway, url: str, base: int) -> None:
+    for count in range(2, 100):
+        live.publish(snapshot([engine_entry("a", url)], version=base + count))
+        live.report("a")
+
+
+async def test_removing_a_pool_refuses_its_waiting_requests(tmp_path: Path) -> None:
+    async with live_gateway(tmp_path, snapshot([])) as live:
+        waiting = asyncio.create_task(live.pool.place(request("r"), hold=True))
+        await asyncio.sleep(0.02)
+        live.publish(Snapshot(version=2, published_at=2.0))
+        async with asyncio.timeout(5):
+            assert isinstance(await waiting, Refused)
+        assert live.gateway.pools == {}
+
+
+async def test_stopping_refuses_what_waits_and_leaves_no_task(tmp_path: Path) -> None:
+    async with fake_engine() as one:
+        one.set("/health", 503, b"")
+        before = len(asyncio.all_tasks())
+        async with live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
+            waiting = asyncio.create_task(live.pool.place(request("r"), hold=True))
+            await asyncio.sleep(0.02)
+        assert isinstance(await waiting, Refused)
+        await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == before
+
+
+async def test_it_can_be_started_again(tmp_path: Path) -> None:
+    async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
+        gateway = live.gateway
+        await gateway.stop()
+        assert gateway.pools == {}
+        await gateway.start()
+        assert isinstance(await live.pool.place(request("r"), hold=False), Granted)
