@@ -1,0 +1,97 @@
+"""The composition root of the server: the gateway in front, Django and its websockets behind, one edge around all."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import cast
+
+import django
+from asgiref.sync import sync_to_async
+from channels.auth import AuthMiddlewareStack
+from channels.routing import URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+from django.apps import apps
+from django.conf import settings
+from django.core.handlers.asgi import ASGIHandler
+from django.db import DatabaseError
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+if not apps.ready:
+    # `manage.py up` has done so already, and given the log a file that a second set-up would take away.
+    django.setup(set_prefix=False)
+
+# These need a Django that is set up.
+from controlplane.bus import get_bus
+from controlplane.services.publication import publish
+from controlplane.state_lock import hold_state
+from gateway.app import GatewayApp
+from gateway.asgi_types import AsgiApp, Receive, Scope, Send
+from gateway.edge import Edge, EdgeSettings
+from gateway.gateway import Gateway
+from gateway.settings import GatewaySettings
+from web.live.feed import fleet_feed
+from web.routing import websocket_urlpatterns
+
+logger = logging.getLogger(__name__)
+
+
+class Switchyard:
+    """Sends each ASGI connection to the part that serves it, and starts and stops the live wing."""
+
+    def __init__(self, gateway: Gateway, pages: AsgiApp, sockets: AsgiApp) -> None:
+        self._gateway = gateway
+        self._gateway_app = GatewayApp(gateway)
+        self._pages = pages
+        self._sockets = sockets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] == "http":
+            app = self._gateway_app if self._gateway_app.handles(scope["path"]) else self._pages
+            await app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._sockets(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self._start()
+        except Exception as error:
+            # The edge of the process: the server must hear why it cannot start.
+            await send({"type": "lifespan.startup.failed", "message": f"{type(error).__name__}: {error}"})
+            raise
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._gateway.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _start(self) -> None:
+        if not settings.REDIS_URL:
+            hold_state(settings.STATE_DIR)
+        try:
+            await sync_to_async(publish)()
+        except DatabaseError as error:
+            # The gateway then serves from its last-known-good snapshot.
+            logger.warning("the database cannot be read", extra={"error": str(error)})
+        fleet_feed()
+        await self._gateway.start()
+
+
+def _compose() -> Edge:
+    gateway = Gateway(
+        get_bus(),
+        fleet_secret=settings.FLEET_SECRET,
+        state_dir=settings.STATE_DIR,
+        settings=GatewaySettings(engine_bearer=settings.ENGINE_API_KEY),
+    )
+    pages = cast("AsgiApp", ASGIHandler())
+    sockets = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
+    hosts = tuple(settings.ALLOWED_HOSTS)
+    edge_settings = EdgeSettings(allowed_hosts=hosts, body_limit=settings.MAX_BODY_BYTES)
+    return Edge(Switchyard(gateway, pages, sockets), edge_settings, gateway.metrics.rejected_input.inc)
+
+
+application = _compose()

@@ -1,0 +1,21 @@
+"""The Celery application: the wake-up of jobs. Whether a job runs is decided by its lease."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+
+app = Celery("switchyard")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.imports = ["controlplane.jobs.probe", "controlplane.jobs.housekeeping", "controlplane.jobs.snapshot_refresh"]
+app.conf.task_default_queue = "jobs"
+app.conf.task_routes = {"controlplane.probe": {"queue": "probe"}}
+app.conf.beat_schedule = {
+    # A wake-up that nobody took in time is dropped: the next one says the same.
+    "probe": {"task": "controlplane.probe", "schedule": 0.5, "options": {"expires": 0.5}},
+    "snapshot": {"task": "controlplane.refresh_snapshot", "schedule": 1.0, "options": {"expires": 1.0}},
+    "housekeeping": {"task": "controlplane.housekeeping", "schedule": 60.0, "options": {"expires": 60.0}},
+}

@@ -1,0 +1,100 @@
+"""Refuses to start on settings that would lose data, split the fleet's state or open a door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
+
+_SHORTEST_SECRET = 32
+
+
+@register(Tags.compatibility)
+def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse several processes while bus, broker or channel layer live in the memory of one."""
+    in_memory = [
+        name
+        for name, is_memory in (
+            ("bus", not settings.REDIS_URL),
+            ("Celery broker", settings.CELERY_BROKER_URL.startswith("memory:")),
+            ("channel layer", "InMemory" in settings.CHANNEL_LAYERS["default"]["BACKEND"]),
+        )
+        if is_memory
+    ]
+    if settings.PROCESSES > 1 and in_memory:
+        return [
+            Error(
+                f"{settings.PROCESSES} processes would each have their own {', '.join(in_memory)} and never hear "
+                "each other.",
+                hint="Set REDIS_URL, or SWITCHYARD_PROCESSES=1 (and WEB_CONCURRENCY, where it is set).",
+                id="switchyard.E001",
+            )
+        ]
+    return []
+
+
+@register(Tags.compatibility)
+def a_shared_bus_exists(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse REDIS_URL as long as the bus cannot go over Redis."""
+    if not settings.REDIS_URL:
+        return []
+    return [
+        Error(
+            "REDIS_URL is set, but this version has no bus over Redis.",
+            hint="Unset REDIS_URL and run one process.",
+            id="switchyard.E002",
+        )
+    ]
+
+
+@register(Tags.security)
+def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse DEBUG, which shows source and settings, where anyone but this machine can reach us."""
+    if settings.DEBUG and not settings.LOOPBACK_ONLY:
+        return [
+            Error(
+                "SWITCHYARD_DEBUG is on while SWITCHYARD_ALLOWED_HOSTS names more than this machine.",
+                hint="Turn SWITCHYARD_DEBUG off.",
+                id="switchyard.E003",
+            )
+        ]
+    return []
+
+
+@register(Tags.security)
+def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse short secrets and Django's well-known insecure ones, unless only this machine can reach us."""
+    if settings.LOOPBACK_ONLY:
+        return []
+    weak = [
+        name
+        for name, value in (
+            ("SECRET_KEY", settings.SECRET_KEY),
+            ("SWITCHYARD_FLEET_SECRET", settings.FLEET_SECRET.decode()),
+        )
+        if len(value) < _SHORTEST_SECRET or len(set(value)) < 8 or value.startswith("django-insecure-")
+    ]
+    return [
+        Error(
+            f"{name} is too easy to guess.",
+            hint=f"Give at least {_SHORTEST_SECRET} random characters: `openssl rand -base64 48`.",
+            id="switchyard.E004",
+        )
+        for name in weak
+    ]
+
+
+@register(Tags.compatibility)
+def sqlite_locks_first(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse SQLite without IMMEDIATE: reading and then writing fails as soon as two writers meet."""
+    return [
+        Error(
+            f"The SQLite database {alias!r} lacks OPTIONS['transaction_mode'] = 'IMMEDIATE'.",
+            hint="Leave DATABASES as controlplane.settings makes it.",
+            id="switchyard.E005",
+        )
+        for alias, database in settings.DATABASES.items()
+        if database["ENGINE"] == "django.db.backends.sqlite3"
+        and database.get("OPTIONS", {}).get("transaction_mode") != "IMMEDIATE"
+    ]

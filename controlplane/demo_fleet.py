@@ -1,0 +1,58 @@
+"""The child processes of the demo: simulated engines and a replay that sends them traffic."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controlplane.child_process import ChildSpec
+from controlplane.demo_names import API_KEY_VARIABLE, SERVED_MODEL
+from controlplane.models import Engine
+from controlplane.services.first_run import engine_ports
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTraffic:
+    """What the demo replays."""
+
+    target: str
+    """Base URL of the gateway."""
+    api_key: str
+    trace: str = ""
+    """Path of a trace; empty: the generated one."""
+    speed: float = 1.0
+    """How much faster than recorded."""
+
+
+def engine_children(engines: Sequence[Engine]) -> list[ChildSpec]:
+    """Return the simulated engines, at the addresses that the topology names."""
+    return [_engine_child(engine) for engine in engines]
+
+
+def replay_child(traffic: DemoTraffic) -> ChildSpec:
+    """Return the client that replays the trace for ever."""
+    argv = [*_python("simulator.replay"), *([traffic.trace] if traffic.trace else [])]
+    argv += ["--target", traffic.target, "--model", SERVED_MODEL, "--speed", str(traffic.speed)]
+    argv += ["--loop", *_parent()]
+    return ChildSpec("replay", tuple(argv), env={API_KEY_VARIABLE: traffic.api_key})
+
+
+def _engine_child(engine: Engine) -> ChildSpec:
+    http, events, replay = engine_ports(engine)
+    argv = [
+        *_python("simulator.engine_server"),
+        *("--port", str(http), "--kv-events-port", str(events), "--kv-replay-port", str(replay)),
+        *("--served-model-name", engine.pool.served_model, "--block-size", str(engine.pool.block_tokens)),
+        *_parent(),
+    ]
+    return ChildSpec(engine.engine_id, tuple(argv), ports=(http, events, replay))
+
+
+def _python(module: str) -> list[str]:
+    return [sys.executable, "-m", module]
+
+
+def _parent() -> list[str]:
+    return ["--parent-pid", str(os.getpid())]

@@ -1,0 +1,9 @@
+"""What the demo's things are called. Needs no Django."""
+
+from __future__ import annotations
+
+TENANT = "demo"
+POOL = "demo"
+SERVED_MODEL = "demo-8b"
+API_KEY_VARIABLE = "SWITCHYARD_API_KEY"
+"""Environment variable from which simulator.replay takes its key."""

@@ -1,0 +1,40 @@
+"""`manage.py create_api_key`: make a key and show it once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+from typing_extensions import override
+
+from controlplane.models import Tenant
+from controlplane.services.api_keys import create_api_key
+
+
+class Command(BaseCommand):
+    """A running server knows the key within about a second."""
+
+    help = "Create an API key for a tenant and print it; it cannot be shown again."
+
+    @override
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--tenant", default="demo", help="slug of the tenant")
+        parser.add_argument("--name", default="command line", help="what the key is for")
+        parser.add_argument("--days", type=int, help="days until the key expires (default: never)")
+
+    @override
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print the key alone on standard output."""
+        tenant = Tenant.objects.filter(slug=options["tenant"]).first()
+        if tenant is None:
+            known = ", ".join(Tenant.objects.values_list("slug", flat=True)) or "none yet; run `manage.py up` once"
+            raise CommandError(f"There is no tenant {options['tenant']!r}. Known tenants: {known}.")
+        days = options["days"]
+        if days is not None and days < 1:
+            raise CommandError("--days must be at least 1.")
+        expires_at = None if days is None else timezone.now() + timedelta(days=days)
+        _, text = create_api_key(tenant, options["name"], expires_at=expires_at)
+        self.stdout.write(text)

@@ -1,0 +1,116 @@
+"""`manage.py up`: the whole program with one command."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging.config
+import os
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from typing_extensions import override
+
+from controlplane.bus import get_bus
+from controlplane.child_process import TOPIC, ChildSpec, ChildStatus, encode_statuses
+from controlplane.demo_fleet import DemoTraffic, engine_children, replay_child
+from controlplane.demo_names import SERVED_MODEL
+from controlplane.first_run_secrets import FirstRunSecrets, UnsafeSecretsError, secrets_of
+from controlplane.json_log import logging_settings
+from controlplane.server import PortTakenError, Serving, listen, serve
+from controlplane.services.first_run import ADMIN, seed, seed_demo_pool
+from controlplane.services.free_ports import NoFreePortError
+from controlplane.state_lock import StateInUseError, hold_state
+from controlplane.supervisor import Supervisor
+from controlplane.welcome import Welcome, is_loopback, render
+
+
+class Command(BaseCommand):
+    """Serves console, API and proxy; by default with a fleet of simulated engines under replayed traffic."""
+
+    help = "Run Switchyard: console, decision API, proxy and jobs, with a demo fleet unless --no-demo."
+
+    @override
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
+        parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument("--demo", action=argparse.BooleanOptionalAction, default=True)
+        parser.add_argument("--trace", default="", help="Mooncake JSONL[.gz] to replay (default: a generated one)")
+        parser.add_argument("--speed", type=float, default=1.0, help="how much faster than recorded")
+        parser.add_argument("--with-parent", action="store_true", help="end when the parent process ends")
+
+    @override
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Prepare the state directory, serve, and end everything on SIGINT or SIGTERM."""
+        if options["with_parent"]:
+            from simulator.parent_death import die_with_parent
+
+            die_with_parent(os.getppid())
+        if options["trace"] and not Path(options["trace"]).is_file():
+            raise CommandError(f"There is no trace at {options['trace']}.")
+        # The database and logs are for this user only, whatever the mode of a state directory that existed before.
+        os.umask(0o077)
+        try:
+            hold_state(settings.STATE_DIR)
+            listener = listen(options["host"], options["port"])
+            secrets = secrets_of(settings.STATE_DIR)
+            _migrate_if_needed()
+            seed(secrets)
+            children = _demo_children(options, secrets) if options["demo"] else []
+        except (StateInUseError, PortTakenError, UnsafeSecretsError, NoFreePortError) as error:
+            raise CommandError(str(error)) from error
+        connection.close()
+        log_dir = settings.STATE_DIR / "log"
+        logging.config.dictConfig(logging_settings(settings.LOG_LEVEL, log_dir / "switchyard.log"))
+        serving = Serving(
+            listener=listener,
+            supervisor=Supervisor(log_dir, _tell_children),
+            children=children,
+            embed_jobs=not settings.REDIS_URL,
+            on_ready=lambda: self._greet(options, secrets, log_dir),
+        )
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            served = runner.run(serve(serving))
+        if not served:
+            raise CommandError(f"The server could not start; see {log_dir / 'switchyard.log'}.")
+
+    def _greet(self, options: dict[str, Any], secrets: FirstRunSecrets, log_dir: Path) -> None:
+        welcome = Welcome(
+            url=_base_url(options) + "/",
+            user=ADMIN,
+            password=secrets.admin_password,
+            api_key=secrets.api_key,
+            served_model=SERVED_MODEL if options["demo"] else "",
+            log_dir=str(log_dir),
+        )
+        self.stdout.write(render(welcome, show_secrets=is_loopback(options["host"])))
+        self.stdout.flush()
+
+
+def _tell_children(statuses: tuple[ChildStatus, ...]) -> None:
+    get_bus().publish(TOPIC, encode_statuses(statuses))
+
+
+def _migrate_if_needed() -> None:
+    executor = MigrationExecutor(connection)
+    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        call_command("migrate", verbosity=0, interactive=False)
+
+
+def _demo_children(options: dict[str, Any], secrets: FirstRunSecrets) -> list[ChildSpec]:
+    engines = seed_demo_pool(ports_from=settings.DEMO_PORTS_FROM)
+    trace = str(Path(options["trace"]).resolve()) if options["trace"] else ""
+    traffic = DemoTraffic(_base_url(options), secrets.api_key, trace, options["speed"])
+    return [*engine_children(engines), replay_child(traffic)]
+
+
+def _base_url(options: dict[str, Any]) -> str:
+    host = "127.0.0.1" if options["host"] in ("0.0.0.0", "::") else options["host"]  # noqa: S104 - compared, not bound
+    return f"http://[{host}]:{options['port']}" if ":" in host else f"http://{host}:{options['port']}"

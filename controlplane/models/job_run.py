@@ -1,0 +1,51 @@
+"""One background run: the truth about jobs, of which Celery is only the wake-up."""
+
+from __future__ import annotations
+
+from django.db import models
+from typing_extensions import override
+
+
+class JobState(models.TextChoices):
+    """Where a run stands."""
+
+    ACTIVE = "active", "Held, or waiting for a holder"
+    DONE = "done", "Finished"
+    FAILED = "failed", "Ended with an error"
+    ABANDONED = "abandoned", "Nobody took it up again in time"
+
+
+class JobRun(models.Model):
+    """One run of a job on one shard. Its holder is whoever made the last conditional update on it."""
+
+    job = models.CharField(max_length=64)
+    shard = models.PositiveIntegerField(default=0)
+    state = models.CharField(max_length=16, choices=JobState.choices, default=JobState.ACTIVE)
+    inputs = models.JSONField(default=dict)
+    plan = models.JSONField(default=dict)
+    outcome = models.JSONField(default=dict)
+    progress = models.JSONField(default=dict)
+    lease_owner = models.CharField(max_length=200, blank=True)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    fencing_token = models.PositiveBigIntegerField(default=0)
+    """Rises with each new holder, also from one run of the same job and shard to the next."""
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-started_at", "-id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("job", "shard"), condition=models.Q(state=JobState.ACTIVE), name="job_run_active_once"
+            ),
+            models.CheckConstraint(condition=models.Q(state__in=JobState.values), name="job_run_state_known"),
+            models.CheckConstraint(
+                condition=models.Q(state=JobState.ACTIVE, finished_at=None)
+                | (~models.Q(state=JobState.ACTIVE) & models.Q(finished_at__isnull=False)),
+                name="job_run_finished_when_not_active",
+            ),
+        )
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.job}[{self.shard}] #{self.pk}"

@@ -1,0 +1,48 @@
+"""Engines of one served model and role in one region, under one policy."""
+
+from __future__ import annotations
+
+from django.db import models
+from typing_extensions import override
+
+from controlplane.models.policy import Policy
+from controlplane.models.region import Region
+
+
+class KeySource(models.TextChoices):
+    """Where a pool's block keys come from."""
+
+    EXACT = "exact", "Token blocks, index fed by the engines' KV events"
+    APPROXIMATE = "approximate", "Byte blocks, index fed by our own dispatches"
+
+
+class Pool(models.Model):
+    """One pool; `slug` is its id in snapshots, metrics and decisions and never changes."""
+
+    slug = models.SlugField(max_length=64, unique=True)
+    name = models.CharField(max_length=120)
+    region = models.ForeignKey(Region, on_delete=models.PROTECT, related_name="pools")
+    served_model = models.CharField(max_length=200)
+    key_source = models.CharField(max_length=16, choices=KeySource.choices, default=KeySource.EXACT)
+    block_tokens = models.PositiveIntegerField(default=512)
+    block_bytes = models.PositiveIntegerField(default=2048)
+    isolated = models.BooleanField(default=False)
+    """Caches are separated per tenant by a salt that we derive."""
+    max_prompt_tokens = models.PositiveIntegerField(default=131_072)
+    policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="pools")
+
+    class Meta:
+        ordering = ("slug",)
+        constraints = (
+            models.CheckConstraint(condition=models.Q(key_source__in=KeySource.values), name="pool_key_source_known"),
+            models.CheckConstraint(
+                condition=models.Q(block_tokens__range=(1, 65_536)) & models.Q(block_bytes__range=(1, 1 << 20)),
+                name="pool_block_size_in_range",
+            ),
+            models.CheckConstraint(condition=models.Q(max_prompt_tokens__gte=1), name="pool_prompt_limit_positive"),
+            models.CheckConstraint(condition=~models.Q(served_model=""), name="pool_serves_a_model"),
+        )
+
+    @override
+    def __str__(self) -> str:
+        return self.slug

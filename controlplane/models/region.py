@@ -1,0 +1,20 @@
+"""A place where engines stand, with one network distance inside it."""
+
+from __future__ import annotations
+
+from django.db import models
+from typing_extensions import override
+
+
+class Region(models.Model):
+    """One region; `slug` is its id everywhere outside this database and never changes."""
+
+    slug = models.SlugField(max_length=64, unique=True)
+    name = models.CharField(max_length=120)
+
+    class Meta:
+        ordering = ("slug",)
+
+    @override
+    def __str__(self) -> str:
+        return self.slug

@@ -1,0 +1,40 @@
+"""Finds loopback ports that nobody listens on."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+
+LOOPBACK = "127.0.0.1"
+_HIGHEST = 32_000
+"""Above it systems take the local ends of outgoing connections, which would be in the way now and then."""
+
+
+class NoFreePortError(RuntimeError):
+    """Every port of the range has a listener."""
+
+
+def free_ports(count: int, *, start: int, taken: Iterable[int] = ()) -> list[int]:
+    """Return the `count` lowest free ports from `start` on that are not `taken`; raises NoFreePortError."""
+    avoided = set(taken)
+    ports: list[int] = []
+    for port in range(start, _HIGHEST):
+        if len(ports) == count:
+            break
+        if port not in avoided and is_free(port):
+            ports.append(port)
+    if len(ports) < count:
+        raise NoFreePortError(f"no {count} free ports between {start} and {_HIGHEST}; set SWITCHYARD_DEMO_PORTS_FROM")
+    return ports
+
+
+def is_free(port: int) -> bool:
+    """Return whether a listener could bind the loopback port now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As servers do: a port in TIME_WAIT after a restart is free, one with a listener is not.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,109 @@
+"""Publishes the whole of topology, policies and API keys as one versioned snapshot.
+
+A change raises the version inside its own transaction, and a snapshot is read under a lock on that
+row, so that a version always stands for one committed state. Gateways take what is on the bus and
+keep it on disk as their last-known-good.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import datetime
+
+import msgspec
+from django.db import models, transaction
+
+from controlplane.bus import get_bus
+from controlplane.models import ApiKey, Engine, Pool, SnapshotVersion
+from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, decode_snapshot, encode_snapshot
+from routing.policy_document import RoutingPolicy
+
+TOPIC = "snapshot"
+
+# Two threads that publish at once must leave the newer snapshot on the bus.
+_publishing = threading.Lock()
+
+
+def record_change() -> None:
+    """Raise the snapshot version and publish once the surrounding transaction is committed.
+
+    Call it as the last step of every transaction that changes what a snapshot holds.
+    """
+    if not transaction.get_connection().in_atomic_block:
+        raise transaction.TransactionManagementError("record_change belongs into the transaction of its change")
+    SnapshotVersion.objects.get_or_create(pk=SnapshotVersion.ONLY)
+    SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).update(version=models.F("version") + 1)
+    transaction.on_commit(publish)
+
+
+def publish() -> Snapshot:
+    """Put the committed state on the bus and return it; the same version again is harmless."""
+    with _publishing:
+        snapshot = build_snapshot(at=time.time())
+        get_bus().publish(TOPIC, encode_snapshot(snapshot))
+    return snapshot
+
+
+def publish_if_newer() -> Snapshot | None:
+    """Publish when another process (a command, a second server) has changed the database; None: nothing new."""
+    latest = get_bus().latest(TOPIC)
+    on_bus = decode_snapshot(latest).version if latest is not None else -1
+    in_database = SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).values_list("version", flat=True).first()
+    return publish() if (in_database or 0) > on_bus else None
+
+
+def build_snapshot(at: float) -> Snapshot:
+    """Read the whole committed state as one Snapshot; `at` is unix seconds."""
+    with transaction.atomic():
+        counter = SnapshotVersion.objects.select_for_update().filter(pk=SnapshotVersion.ONLY).first()
+        pools = Pool.objects.select_related("region", "policy__live_version").order_by("slug")
+        engines = Engine.objects.select_related("pool").order_by("pool__slug", "name")
+        keys = ApiKey.objects.select_related("tenant").filter(revoked_at=None).order_by("key_id")
+        return Snapshot(
+            version=counter.version if counter else 0,
+            published_at=at,
+            pools=tuple(_pool_entry(pool) for pool in pools),
+            engines=tuple(_engine_entry(engine) for engine in engines),
+            api_keys=tuple(_key_entry(key) for key in keys),
+        )
+
+
+def _pool_entry(pool: Pool) -> PoolEntry:
+    live = pool.policy.live_version
+    return PoolEntry(
+        pool_id=pool.slug,
+        name=pool.name,
+        region=pool.region.slug,
+        served_model=pool.served_model,
+        key_source=pool.key_source,
+        block_tokens=pool.block_tokens,
+        block_bytes=pool.block_bytes,
+        isolated=pool.isolated,
+        max_prompt_tokens=pool.max_prompt_tokens,
+        policy_version=live.number if live else 0,
+        policy=msgspec.convert(live.routing_document, RoutingPolicy) if live else RoutingPolicy(),
+    )
+
+
+def _engine_entry(engine: Engine) -> EngineEntry:
+    return EngineEntry(
+        engine_id=engine.engine_id,
+        name=engine.name,
+        pool_id=engine.pool.slug,
+        url=engine.connect_url,
+        desired_state=engine.desired_state,
+        kv_events_endpoint=engine.kv_events_endpoint,
+        kv_replay_endpoint=engine.kv_replay_endpoint,
+        speed=engine.speed,
+    )
+
+
+def _key_entry(key: ApiKey) -> ApiKeyEntry:
+    return ApiKeyEntry(
+        key_id=key.key_id, sha256=key.sha256, tenant_id=key.tenant.slug, expires_at=_unix_seconds(key.expires_at)
+    )
+
+
+def _unix_seconds(moment: datetime | None) -> float | None:
+    return moment.timestamp() if moment else None

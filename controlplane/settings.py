@@ -1,0 +1,192 @@
+"""Django settings: read from the environment only; `.env.example` lists every variable.
+
+The defaults make one machine work with nothing installed: SQLite, and bus, broker and channel layer
+in memory. DATABASE_URL and REDIS_URL grow it. controlplane.checks refuses unsafe mixtures.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from controlplane.environment import BASE_DIR, env, state_directory
+from controlplane.first_run_secrets import UnsafeSecretsError, secrets_of
+from controlplane.json_log import logging_settings
+
+STATE_DIR = state_directory()
+STATE_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+# Who may reach us -------------------------------------------------------------------------------
+DEBUG = env.flag("SWITCHYARD_DEBUG", default=False)
+ALLOWED_HOSTS = env.words("SWITCHYARD_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
+LOOPBACK_ONLY = set(ALLOWED_HOSTS) <= {"127.0.0.1", "localhost", "[::1]"}
+CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
+MAX_BODY_BYTES = env.whole_number("SWITCHYARD_MAX_BODY_BYTES", default=1 << 20, at_least=1 << 10, at_most=1 << 26)
+PROCESSES = env.whole_number(
+    "SWITCHYARD_PROCESSES",
+    default=env.whole_number("WEB_CONCURRENCY", default=1, at_least=1, at_most=1024),
+    at_least=1,
+    at_most=1024,
+)
+
+# Secrets ----------------------------------------------------------------------------------------
+SECRET_KEY = env.text("SECRET_KEY")
+_fleet_secret = env.text("SWITCHYARD_FLEET_SECRET")
+if not SECRET_KEY or not _fleet_secret:
+    try:
+        _first_run = secrets_of(STATE_DIR)
+    except UnsafeSecretsError as error:
+        raise ImproperlyConfigured(str(error)) from error
+    SECRET_KEY = SECRET_KEY or _first_run.secret_key
+    _fleet_secret = _fleet_secret or _first_run.fleet_secret
+FLEET_SECRET = _fleet_secret.encode()
+
+# What runs --------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "controlplane",
+    "web",
+    "rest_framework",
+    "channels",
+    "csp",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "controlplane.urls"
+ASGI_APPLICATION = "controlplane.asgi.application"
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+            ]
+        },
+    }
+]
+
+# Database ---------------------------------------------------------------------------------------
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": env.database("DATABASE_URL", default=f"sqlite:///{STATE_DIR / 'switchyard.sqlite3'}")
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    DATABASES["default"]["OPTIONS"] = {
+        # Deferred transactions that read first and write later fail under WAL as soon as a second
+        # writer exists; taking the write lock at the start makes them wait instead.
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 5,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=67108864;",
+    }
+
+# Bus, channel layer, jobs -----------------------------------------------------------------------
+REDIS_URL = env.text("REDIS_URL")
+CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
+    "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
+    if REDIS_URL
+    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
+}
+CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
+CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
+    # Lowered so that the work of a killed worker is not left waiting for 100 s.
+    {"unacked_restore_interval": 1, "unacked_restore_throttle": 1} if REDIS_URL else {"polling_interval": 0.05}
+)
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_SERIALIZER = "json"
+CELERY_TASK_ALWAYS_EAGER = False
+CELERY_TASK_ACKS_LATE = False
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TIMEZONE = "UTC"
+
+# Engines ----------------------------------------------------------------------------------------
+ALLOW_LOOPBACK_ENGINES = env.flag("SWITCHYARD_ALLOW_LOOPBACK_ENGINES", default=LOOPBACK_ONLY)
+try:
+    ENGINE_NETWORKS = tuple(
+        ipaddress.ip_network(network)
+        for network in env.words(
+            "SWITCHYARD_ENGINE_NETWORKS", default=["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"]
+        )
+    )
+except ValueError as error:
+    raise ImproperlyConfigured(f"SWITCHYARD_ENGINE_NETWORKS: {error}") from error
+
+ENGINE_API_KEY = env.text("SWITCHYARD_ENGINE_API_KEY")
+DEMO_PORTS_FROM = env.whole_number("SWITCHYARD_DEMO_PORTS_FROM", default=21_000, at_least=1024, at_most=31_900)
+
+# Browser security -------------------------------------------------------------------------------
+CONTENT_SECURITY_POLICY: dict[str, Any] = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'"],
+        "connect-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "object-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "frame-ancestors": ["'none'"],
+        "form-action": ["'self'"],
+    }
+}
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = not LOOPBACK_ONLY
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_HSTS_SECONDS = 0 if LOOPBACK_ONLY else 31_536_000
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_PROXY_SSL_HEADER = (
+    ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("SWITCHYARD_BEHIND_TLS_PROXY", default=False) else None
+)
+X_FRAME_OPTIONS = "DENY"
+LOGIN_URL = "/login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+
+# Static files: straight from the apps, or hashed and compressed from where collectstatic put them --
+STATIC_URL = "/static/"
+STATIC_ROOT = env.text("SWITCHYARD_STATIC_ROOT") or None
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
+WHITENOISE_AUTOREFRESH = DEBUG
+WHITENOISE_MAX_AGE = 0 if STATIC_ROOT is None else 60
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if STATIC_ROOT
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+
+REST_FRAMEWORK = {
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"],
+}
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = False
+LOG_LEVEL = env.choice("SWITCHYARD_LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+LOGGING = logging_settings(LOG_LEVEL)

@@ -1,0 +1,153 @@
+"""Owns every child process of this program: starts, restarts and ends them.
+
+Start it from the main thread: Linux tells a child of its parent's death when the *thread* that
+started it ends. Children get sessions of their own, so that Ctrl-C reaches only the supervisor,
+which then ends them in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from controlplane.child_log import ChildLog
+from controlplane.child_process import RUNNING, STARTING, STOPPED, WAITING, ChildSpec, ChildStatus
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 10.0
+PROVEN_S = 5.0
+"""A child that ran this long starts again after the first pause; before that the pause doubles each time."""
+TERM_S = 2.0
+"""Time between the request to end and SIGKILL."""
+TRIM_S = 10.0
+
+
+class Supervisor:
+    """The children and their states. Mutable state: `_children` and the tasks that keep them."""
+
+    def __init__(self, log_dir: Path, on_change: Callable[[tuple[ChildStatus, ...]], None] = lambda _: None) -> None:
+        """Log into `log_dir`; `on_change` hears how all children stand after each change, and must not block."""
+        self._log_dir = log_dir
+        self._on_change = on_change
+        self._children: dict[str, _Child] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, specs: Iterable[ChildSpec]) -> None:
+        """Start children and keep them running; raises ValueError for a name that is taken."""
+        for spec in specs:
+            if spec.name in self._children:
+                raise ValueError(f"there is a child named {spec.name} already")
+            child = _Child(spec, ChildLog(self._log_dir / f"{spec.name}.log"), self._changed)
+            self._children[spec.name] = child
+            self._tasks[spec.name] = asyncio.create_task(child.keep(), name=f"child {spec.name}")
+
+    async def stop(self, names: Iterable[str] | None = None) -> None:
+        """End the named children (None: all) together: SIGTERM, and SIGKILL after TERM_S."""
+        ending = [name for name in (self._children if names is None else names) if name in self._tasks]
+        tasks = [self._tasks.pop(name) for name in ending]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def statuses(self) -> tuple[ChildStatus, ...]:
+        """Return how all children stand, in order of their names; may be called from any thread."""
+        children = dict(self._children)
+        return tuple(children[name].status for name in sorted(children))
+
+    def _changed(self) -> None:
+        self._on_change(self.statuses())
+
+
+class _Child:
+    """One child over all its starts. Mutable state: `status`, replaced whole at each change."""
+
+    def __init__(self, spec: ChildSpec, log: ChildLog, changed: Callable[[], None]) -> None:
+        self._spec = spec
+        self._log = log
+        self._changed = changed
+        self.status = ChildStatus(spec.name, STARTING, None, spec.ports, 0, None, time.time())
+
+    async def keep(self) -> None:
+        """Run the child again and again until cancelled, then end it."""
+        pause_s = FIRST_PAUSE_S
+        try:
+            while True:
+                ran_s = await self._run_once()
+                pause_s = FIRST_PAUSE_S if ran_s >= PROVEN_S else min(LONGEST_PAUSE_S, pause_s * 2)
+                await asyncio.sleep(pause_s)
+        finally:
+            self._change(STOPPED, None)
+
+    async def _run_once(self) -> float:
+        """Start the child, wait for its end and return how many seconds it ran."""
+        began = time.monotonic()
+        try:
+            process = await self._spawn()
+        except OSError as error:
+            logger.error("a child cannot be started", extra={"child": self._spec.name, "error": str(error)})
+            self._change(WAITING, None)
+            return 0.0
+        self._change(RUNNING, process.pid, starts=self.status.starts + 1)
+        try:
+            await self._wait(process)
+        finally:
+            await _end(process)
+            self._change(WAITING, None, exit_status=process.returncode)
+        logger.warning("a child ended", extra={"child": self._spec.name, "exit_status": process.returncode})
+        return time.monotonic() - began
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        log = self._log.open()
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self._spec.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self._spec.env},
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+
+    async def _wait(self, process: asyncio.subprocess.Process) -> None:
+        while process.returncode is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TRIM_S):
+                    await process.wait()
+            self._log.trim()
+
+    def _change(
+        self, state: str, pid: int | None, *, starts: int | None = None, exit_status: int | None = None
+    ) -> None:
+        old = self.status
+        self.status = ChildStatus(
+            name=old.name,
+            state=state,
+            pid=pid,
+            ports=old.ports,
+            starts=old.starts if starts is None else starts,
+            exit_status=old.exit_status if exit_status is None else exit_status,
+            since=time.time(),
+        )
+        self._changed()
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the child's whole process group and wait until it is gone."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TERM_S):
+                await process.wait()

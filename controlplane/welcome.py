@@ -1,0 +1,41 @@
+"""What `up` prints once the program answers."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What a person needs to begin."""
+
+    url: str
+    user: str
+    password: str
+    api_key: str
+    served_model: str
+    log_dir: str
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach `host`."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def render(welcome: Welcome, *, show_secrets: bool) -> str:
+    """Return the block of text; secrets are left out where others may see them or use them from outside."""
+    lines = ["", "  Switchyard is running", "", f"    Console   {welcome.url}"]
+    if show_secrets:
+        lines += [
+            f"    Login     {welcome.user} / {welcome.password}",
+            f"    API key   {welcome.api_key}",
+        ]
+    else:
+        lines += ["    Login and API key are in first_run.json in the state directory."]
+    if welcome.served_model:
+        lines += [f"    Model     {welcome.served_model}   (POST {welcome.url}v1/chat/completions)"]
+    return "\n".join([*lines, f"    Logs      {welcome.log_dir}", "", "  Stop with Ctrl-C.", ""])

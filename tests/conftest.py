@@ -1,0 +1,27 @@
+"""Fixtures of all rooms: tests touch no state directory but their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.test import override_settings
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Secrets, locks, snapshots and logs of the run go to a temporary directory."""
+    directory = tmp_path_factory.mktemp("state")
+    with override_settings(STATE_DIR=directory):
+        yield directory
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(own_state_dir: Path) -> None:
+    """Use a database file, not memory: threads and the WAL then behave as in the running program."""
+    if settings.DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+        from django.db import connections
+
+        connections["default"].settings_dict["TEST"]["NAME"] = str(own_state_dir / "test.sqlite3")

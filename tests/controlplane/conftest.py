@@ -1,0 +1,43 @@
+"""Nouns that most tests of the control plane start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.bus import get_bus
+from controlplane.models import Policy, Pool, Region, Tenant
+from gateway.bus import Bus
+
+
+@pytest.fixture
+def bus() -> Iterator[Bus]:
+    """Return the process's bus, empty."""
+    get_bus.cache_clear()
+    yield get_bus()
+    get_bus.cache_clear()
+
+
+@pytest.fixture
+def region(db: None) -> Region:
+    """Return a region."""
+    return Region.objects.create(slug="here", name="Here")
+
+
+@pytest.fixture
+def policy(db: None) -> Policy:
+    """Return a policy without versions."""
+    return Policy.objects.create(slug="p", name="P")
+
+
+@pytest.fixture
+def pool(region: Region, policy: Policy) -> Pool:
+    """Return a pool without engines."""
+    return Pool.objects.create(slug="chat", name="Chat", region=region, served_model="m-8b", policy=policy)
+
+
+@pytest.fixture
+def tenant(db: None) -> Tenant:
+    """Return a tenant."""
+    return Tenant.objects.create(slug="acme", name="Acme")

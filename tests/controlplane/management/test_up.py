@@ -1,0 +1,266 @@
+"""The whole program as a process: it starts, answers, refuses a second one, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from controlplane.services.free_ports import free_ports
+
+pytestmark = pytest.mark.processes
+ROOT = Path(__file__).resolve().parents[3]
+START_S = 30.0
+
+
+@dataclass
+class Program:
+    """One `manage.py up` and where it answers."""
+
+    process: subprocess.Popen[str]
+    port: int
+    state_dir: Path
+
+    def get(self, path: str, key: str = "") -> tuple[int, str]:
+        """Return status and body; a redirect is returned, not followed."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")
+        if key:
+            request.add_header("Authorization", f"Bearer {key}")
+        opener = urllib.request.build_opener(_NoRedirect)
+        try:
+            with opener.open(request, timeout=5) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def banner(self) -> str:
+        """Return what it prints once it answers."""
+        assert self.process.stdout is not None
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if "Ctrl-C" in line:
+                break
+        return "".join(lines)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_args: object) -> None:
+        return None
+
+
+def environment(state_dir: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "SWITCHYARD_STATE_DIR": str(state_dir),
+        "SWITCHYARD_DEMO_PORTS_FROM": "18450",
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    }
+
+
+def start(state_dir: Path, *options: str) -> Program:
+    (port,) = free_ports(1, start=18402)
+    command = [sys.executable, "manage.py", "up", "--port", str(port), *options]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment(state_dir), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    return Program(process, port, state_dir)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    """Run the program without the demo."""
+    running = start(tmp_path / "var", "--no-demo")
+    with running.process:
+        yield running
+        running.process.kill()
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Program]:
+    """Run the program with its engines and the replay."""
+    running = start(tmp_path / "var")
+    with running.process:
+        yield running
+        running.process.kill()
+
+
+def manage(program: Program, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "manage.py", *arguments],
+        cwd=ROOT,
+        env=environment(program.state_dir),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def eventually(condition: object, limit_s: float = START_S) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.1)
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(status.parent.name))
+    return found
+
+
+def command_line(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
+def completed(program: Program) -> float:
+    found = re.search(
+        r'^switchyard_requests_total\{outcome="completed",pool="demo"\} (\S+)$',
+        program.get("/metrics")[1],
+        re.MULTILINE,
+    )
+    return float(found[1]) if found else 0.0
+
+
+def test_a_new_installation_greets_answers_and_ends_with_ctrl_c(program: Program) -> None:
+    banner = program.banner()
+    secrets = json.loads((program.state_dir / "first_run.json").read_text())
+    assert f"http://127.0.0.1:{program.port}/" in banner
+    assert secrets["admin_password"] in banner
+    assert secrets["api_key"] in banner
+    assert program.get("/live")[0] == 200
+    assert program.get("/login")[0] == 200
+    assert program.get("/")[0] == 302
+    assert program.get("/v1/models", secrets["api_key"])[0] == 200
+    assert program.get("/v1/models", "sy_wrong")[0] == 401
+    program.process.send_signal(signal.SIGINT)
+    assert program.process.wait(10) == 0
+
+
+def test_the_state_directory_is_for_its_owner_only(program: Program) -> None:
+    program.banner()
+    assert stat.S_IMODE(program.state_dir.stat().st_mode) == 0o700
+    for name in ("first_run.json", "switchyard.sqlite3"):
+        assert stat.S_IMODE((program.state_dir / name).stat().st_mode) == 0o600
+
+
+def test_a_second_program_on_the_same_state_is_refused_with_the_pid_of_the_first(program: Program) -> None:
+    program.banner()
+    second = manage(program, "up", "--port", "18499", "--no-demo")
+    assert second.returncode == 1
+    assert f"pid {program.process.pid}" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert program.get("/live")[0] == 200
+
+
+def test_a_taken_port_is_told_in_one_line(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refused = subprocess.run(
+            [sys.executable, "manage.py", "up", "--no-demo", "--port", str(port)],
+            cwd=ROOT,
+            env=environment(tmp_path),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert refused.returncode == 1
+    assert re.fullmatch(rf"CommandError: Port {port} on 127\.0\.0\.1 .*--port\.\n", refused.stderr)
+
+
+def test_a_missing_trace_is_told_in_one_line(tmp_path: Path) -> None:
+    process = start(tmp_path, "--trace", "/nonexistent.jsonl").process
+    output, _ = process.communicate(timeout=START_S)
+    assert process.returncode == 1
+    assert output.startswith("CommandError: There is no trace at /nonexistent.jsonl")
+
+
+def test_a_key_made_by_a_command_works_within_seconds(program: Program) -> None:
+    program.banner()
+    made = manage(program, "create_api_key", "--name", "test")
+    assert made.returncode == 0
+    key = made.stdout.strip()
+    assert key.startswith("sy_")
+    eventually(lambda: program.get("/v1/models", key)[0] == 200, 10.0)
+
+
+def test_an_unknown_tenant_is_told_with_the_known_ones(program: Program) -> None:
+    program.banner()
+    refused = manage(program, "create_api_key", "--tenant", "nobody")
+    assert refused.returncode == 1
+    assert "Known tenants: demo" in refused.stderr
+
+
+def test_with_parent_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    (port,) = free_ports(1, start=18402)
+    command = [sys.executable, "manage.py", "up", "--no-demo", "--with-parent", "--port", str(port)]
+    starter = f"import subprocess, sys; p = subprocess.Popen({command!r}); print(p.pid, flush=True); p.wait()"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", starter], cwd=ROOT, env=environment(tmp_path), stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    with parent:
+        pid = int(parent.stdout.readline())
+        while "Ctrl-C" not in parent.stdout.readline():
+            pass
+        parent.kill()
+        eventually(lambda: not Path(f"/proc/{pid}").exists(), 10.0)
+
+
+def test_the_demo_routes_traffic_and_survives_the_death_of_an_engine(demo: Program) -> None:
+    demo.banner()
+    eventually(lambda: completed(demo) > 0)
+    eventually(lambda: len(children_of(demo.process.pid)) == 9)
+    victim = next(pid for pid in children_of(demo.process.pid) if "simulator.engine_server" in command_line(pid))
+    same = command_line(victim)
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: any(pid != victim and command_line(pid) == same for pid in children_of(demo.process.pid)), 10.0)
+    done = completed(demo)
+    eventually(lambda: completed(demo) > done)
+
+
+def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo: Program) -> None:
+    demo.banner()
+    eventually(lambda: len(children_of(demo.process.pid)) == 9)
+    children = children_of(demo.process.pid)
+    secrets = (demo.state_dir / "first_run.json").read_text()
+    engines = {tuple(command_line(pid)[:9]) for pid in children if "simulator.engine_server" in command_line(pid)}
+    demo.process.kill()
+    demo.process.wait()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 10.0)
+    again = start(demo.state_dir)
+    with again.process:
+        again.banner()
+        eventually(lambda: len(children_of(again.process.pid)) == 9)
+        assert (demo.state_dir / "first_run.json").read_text() == secrets
+        assert engines == {
+            tuple(command_line(pid)[:9])
+            for pid in children_of(again.process.pid)
+            if "simulator.engine_server" in command_line(pid)
+        }
+        children = children_of(again.process.pid)
+        again.process.send_signal(signal.SIGTERM)
+        assert again.process.wait(10) == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in children)

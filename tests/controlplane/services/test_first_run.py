@@ -1,0 +1,82 @@
+"""An empty installation is filled once; later starts find what is there."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from django.contrib.auth import authenticate
+
+from controlplane.first_run_secrets import FirstRunSecrets, secrets_of
+from controlplane.models import ApiKey, Engine, Policy, Pool
+from controlplane.services import first_run
+from controlplane.services.api_keys import hash_api_key
+from controlplane.services.free_ports import is_free
+from controlplane.services.publication import build_snapshot
+from gateway.bus import Bus
+
+pytestmark = pytest.mark.django_db
+PORTS_FROM = 18440
+
+
+@pytest.fixture
+def secrets(tmp_path: Path, bus: Bus) -> FirstRunSecrets:
+    return secrets_of(tmp_path)
+
+
+def test_the_first_start_makes_a_login_a_key_and_a_live_policy(secrets: FirstRunSecrets) -> None:
+    first_run.seed(secrets)
+    assert authenticate(username="admin", password=secrets.admin_password) is not None
+    assert ApiKey.objects.get().sha256 == hash_api_key(secrets.api_key)
+    live = Policy.objects.get().live_version
+    assert live is not None
+    assert live.routing_document["placement"]["name"] == "least_cost"
+    assert live.routing_document["order"]["name"] == "shed"
+
+
+def test_the_demo_pool_has_eight_engines_at_different_free_ports(secrets: FirstRunSecrets) -> None:
+    first_run.seed(secrets)
+    engines = first_run.seed_demo_pool(ports_from=PORTS_FROM)
+    assert [engine.engine_id for engine in engines] == [f"e-{number:02d}" for number in range(1, 9)]
+    ports = [port for engine in engines for port in first_run.engine_ports(engine)]
+    assert len(set(ports)) == 24
+    assert all(port >= PORTS_FROM and is_free(port) for port in ports)
+    (pool,) = build_snapshot(at=0.0).pools
+    assert (pool.served_model, pool.key_source, pool.block_tokens) == ("demo-8b", "exact", 512)
+    assert pool.policy_version == 1
+
+
+def test_a_second_start_changes_nothing(secrets: FirstRunSecrets) -> None:
+    first_run.seed(secrets)
+    first_run.seed_demo_pool(ports_from=PORTS_FROM)
+    before = build_snapshot(at=0.0)
+    first_run.seed(secrets)
+    first_run.seed_demo_pool(ports_from=PORTS_FROM)
+    assert build_snapshot(at=0.0) == before
+    assert Pool.objects.count() == 1
+
+
+def test_an_engine_whose_port_was_taken_moves_and_keeps_its_id(
+    secrets: FirstRunSecrets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_run, "_RELEASE_S", 0.0)
+    first_run.seed(secrets)
+    engines = first_run.seed_demo_pool(ports_from=PORTS_FROM)
+    old = {engine.engine_id: first_run.engine_ports(engine) for engine in engines}
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", old["e-03"][1]))
+        other.listen()
+        engines = first_run.seed_demo_pool(ports_from=PORTS_FROM)
+    new = {engine.engine_id: first_run.engine_ports(engine) for engine in engines}
+    assert [engine_id for engine_id in old if old[engine_id] != new[engine_id]] == ["e-03"]
+    assert not set(new["e-03"]) & {port for ports in old.values() for port in ports}
+    assert first_run.engine_ports(Engine.objects.get(engine_id="e-03")) == new["e-03"]
+
+
+def test_a_revoked_first_key_stays_revoked(secrets: FirstRunSecrets) -> None:
+    first_run.seed(secrets)
+    ApiKey.objects.update(revoked_at="2030-01-01T00:00:00Z")
+    first_run.seed(secrets)
+    assert build_snapshot(at=0.0).api_keys == ()

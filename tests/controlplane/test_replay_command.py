@@ -1,0 +1,71 @@
+"""`manage.py replay` brings the demo's key and model, and only to this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from controlplane.first_run_secrets import secrets_of
+from controlplane.replay_command import lend_key, with_model
+
+ROOT = Path(__file__).resolve().parents[2]
+VARIABLE = "SWITCHYARD_API_KEY"
+
+
+@pytest.fixture
+def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("SWITCHYARD_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv(VARIABLE, "")  # so that the test's end takes away what is lent
+    return secrets_of(tmp_path).api_key
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [[], ["t.jsonl", "--target", "http://127.0.0.1:9"], ["--target=http://localhost"], ["--target", "http://[::1]:1"]],
+)
+def test_a_target_on_this_machine_gets_the_first_key_and_the_demo_model(key: str, argv: list[str]) -> None:
+    lend_key(argv)
+    assert os.environ[VARIABLE] == key
+    assert with_model(argv) == [*argv, "--model", "demo-8b"]
+
+
+@pytest.mark.parametrize("target", ["http://10.0.0.1", "https://gateway.example", "http://127.0.0.1.evil.example"])
+def test_another_machine_gets_neither(key: str, target: str) -> None:
+    argv = ["--target", target]
+    lend_key(argv)
+    assert os.environ[VARIABLE] == ""
+    assert with_model(argv) == argv
+
+
+def test_what_the_caller_gives_is_kept(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "sy_mine")
+    lend_key([])
+    assert os.environ[VARIABLE] == "sy_mine"
+    assert with_model(["--model=m"]) == ["--model=m"]
+
+
+def test_a_key_on_the_command_line_needs_no_secrets_file(key: str) -> None:
+    lend_key(["--api-key", "sy_other"])
+    assert os.environ[VARIABLE] == ""
+
+
+def test_a_secrets_file_that_others_may_read_is_not_used(key: str, tmp_path: Path) -> None:
+    (tmp_path / "first_run.json").chmod(0o644)
+    with pytest.raises(SystemExit, match="chmod 600"):
+        lend_key([])
+
+
+@pytest.mark.parametrize("command", ["simengine", "replay"])
+def test_light_commands_start_without_loading_django(command: str) -> None:
+    program = (
+        "import sys, manage\n"
+        "try: manage.main(['manage.py', sys.argv[1], '--help'])\n"
+        "except SystemExit as end: assert end.code in (None, 0), end\n"
+        "loaded = {'django.db', 'django.apps', 'celery', 'channels'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", program, command], cwd=ROOT, check=True, capture_output=True)
