@@ -12,6 +12,13 @@ from controlplane.demo_names import API_KEY_VARIABLE, SERVED_MODEL
 from controlplane.models import Engine
 from controlplane.services.first_run import engine_ports
 
+GENERATED_QPS = 9.0
+"""Mean arrival rate of the generated trace: about three quarters of what eight engines carry, so that bursts
+of one prefix make hotspots that the fleet recovers from."""
+
+GENERATED_MAX_INPUT = 20_480
+"""Longer prompts of the generated trace are cut: one would occupy its engine for up to half a minute."""
+
 
 @dataclass(frozen=True, slots=True)
 class DemoTraffic:
@@ -33,7 +40,11 @@ def engine_children(engines: Sequence[Engine]) -> list[ChildSpec]:
 
 def replay_child(traffic: DemoTraffic) -> ChildSpec:
     """Return the client that replays the trace for ever."""
-    argv = [*_python("simulator.replay"), *([traffic.trace] if traffic.trace else [])]
+    argv = _python("simulator.replay")
+    if traffic.trace:
+        argv += [traffic.trace]
+    else:
+        argv += ["--qps", str(GENERATED_QPS), "--max-input", str(GENERATED_MAX_INPUT)]
     argv += ["--target", traffic.target, "--model", SERVED_MODEL, "--speed", str(traffic.speed)]
     argv += ["--loop", *_parent()]
     return ChildSpec("replay", tuple(argv), env={API_KEY_VARIABLE: traffic.api_key})

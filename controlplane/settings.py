@@ -7,6 +7,7 @@ in memory. DATABASE_URL and REDIS_URL grow it. controlplane.checks refuses unsaf
 from __future__ import annotations
 
 import ipaddress
+import logging.config
 from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
@@ -189,4 +190,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 USE_I18N = False
 LOG_LEVEL = env.choice("SWITCHYARD_LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
-LOGGING = logging_settings(LOG_LEVEL)
+# Django would configure logging at each django.setup(), and Celery calls that a second time in the running
+# program, which would take its log file away; so it happens here, once.
+LOGGING_CONFIG = None
+logging.config.dictConfig(logging_settings(LOG_LEVEL))

@@ -1,0 +1,41 @@
+# Switchyard. `make help` lists what there is.
+PYTHON := .venv/bin/python
+TRACE ?=
+PORT ?= 8000
+SOAK_MINUTES ?= 10
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check format bench soak clean
+
+help: ## list these targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: ## install what the other targets need (they call it themselves)
+	@.ci/setup-python
+	@.ci/setup-frontend
+
+run: setup ## start a demo fleet with replayed traffic and the console on http://127.0.0.1:8000 (TRACE=file, PORT=n)
+	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)"
+
+test: setup ## run all tests
+	@CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest
+
+check: setup ## lint, types, import directions, house rules
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+	@$(PYTHON) -m mypy
+	@.venv/bin/lint-imports
+	@$(PYTHON) -m pytest -q tests/house
+	@$(PYTHON) manage.py makemigrations --check --dry-run
+
+format: setup ## format all Python files
+	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
+
+bench: setup ## run the benchmarks that need no other product; results in var/bench
+	@$(PYTHON) -m bench
+
+soak: setup ## run the whole program under load for SOAK_MINUTES and watch its memory and errors
+	@$(PYTHON) -m bench.soak --minutes $(SOAK_MINUTES)
+
+clean: ## remove what was set up and built (not var/, which holds your data)
+	rm -rf .venv node_modules web/static/dist

@@ -1,0 +1,74 @@
+"""What one routing decision costs in process, for every placement: `python -m bench.decision --json OUT`.
+
+A decision is everything between a request with its keys and a standing reservation: prefix match on
+all engines, scores, choice, decision value and accounting. Requests have 24 block keys (12,288
+tokens) whose first 6, 12 or 24 blocks are held by two engines; the fleet is in steady work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from random import Random
+
+from bench.report import Target, write_report
+from routing.fleet import EngineFacts
+from routing.inference_request import InferenceRequest
+from routing.observation import Completed, FirstToken
+from routing.policy_document import RoutingPolicy, Stage
+from routing.registry import PLACEMENTS
+from routing.router import Router
+
+KEYS, BLOCK, GROUPS, ROUNDS, PER_ROUND = 24, 512, 200, 7, 3_000
+
+
+def measure(placement: str, engines: int) -> tuple[float, float]:
+    """Return the median and 99th percentile of one decision, in microseconds (best round's median)."""
+    router = Router("bench", RoutingPolicy(placement=Stage(name=placement)), 1)
+    router.set_engines([EngineFacts(f"e-{number:03}", 1, True) for number in range(engines)], 0.0)
+    rng = Random(11)
+    groups = [tuple(rng.getrandbits(64) for _ in range(KEYS)) for _ in range(GROUPS)]
+    for group in groups:
+        for engine in rng.sample(range(engines), 2):
+            router.blocks_stored(f"e-{engine:03}", group)
+    rounds = [_round(router, groups, rng, start=number * PER_ROUND) for number in range(ROUNDS)]
+    return min(median for median, _ in rounds), min(tail for _, tail in rounds)
+
+
+def _round(router: Router, groups: list[tuple[int, ...]], rng: Random, start: int) -> tuple[float, float]:
+    took = []
+    for number in range(start, start + PER_ROUND):
+        now = number * 0.02
+        group, shared = rng.choice(groups), rng.choice((6, 12, 24))
+        keys = group[:shared] + tuple(rng.getrandbits(64) for _ in range(KEYS - shared))
+        request = InferenceRequest(f"request-{number:012}", keys, KEYS * BLOCK, BLOCK, now, 5.0)
+        before = time.perf_counter_ns()
+        router.submit(request, now, hold=False)
+        took.append((time.perf_counter_ns() - before) / 1000)
+        router.observe(FirstToken(request.request_id), now + 0.01)
+        router.observe(Completed(request.request_id), now + 0.015)
+    return statistics.median(took), sorted(took)[len(took) * 99 // 100]
+
+
+def main() -> None:
+    """Measure all placements at 8, 32 and 256 engines."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, default=Path("var/bench/decision.json"), metavar="OUT")
+    path = parser.parse_args().json
+    figures: dict[str, float] = {}
+    targets: dict[str, Target] = {}
+    for engines in (8, 32, 256):
+        for placement in PLACEMENTS:
+            median, tail = measure(placement, engines)
+            figures[f"{placement}_{engines}_engines_median_us"] = round(median, 2)
+            figures[f"{placement}_{engines}_engines_p99_us"] = round(tail, 2)
+            if engines <= 32:
+                name = f"{placement}_{engines}_engines_median_us"
+                targets[name] = Target(value=figures[name], op="<=", target=10.0)
+    write_report("decision", figures, targets, path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""The real client against the real gateway in front of real simulated-engine processes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import openai
+import pytest
+
+from bench.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
+from routing.policy_document import RoutingPolicy
+
+pytestmark = pytest.mark.processes
+
+QUESTION = "Which engine holds my prefix? " * 200
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
+    state_dir: Path = tmp_path_factory.mktemp("state")
+    with live_fleet(state_dir, RoutingPolicy(), engines=2, time_scale=10.0, block_tokens=64, num_blocks=500) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(fleet: LiveFleet) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{fleet.url}/v1", api_key=API_KEY, max_retries=0) as client:
+        yield client
+
+
+def ask(client: openai.OpenAI, text: str, tokens: int = 4) -> tuple[str, int]:
+    """Return the decision's id and the cached tokens that the engine reports."""
+    answer = client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=[{"role": "user", "content": text}], max_tokens=tokens
+    )
+    usage = answer.parse().usage
+    assert usage is not None
+    assert usage.prompt_tokens_details is not None
+    return answer.headers["x-switchyard-decision"], usage.prompt_tokens_details.cached_tokens or 0
+
+
+def test_it_streams_text_and_the_usage_it_asked_for(client: openai.OpenAI) -> None:
+    stream = client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": QUESTION}],
+        max_tokens=12,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens == 12
+
+
+def test_a_stream_without_usage_shows_none(client: openai.OpenAI) -> None:
+    stream = client.completions.create(model=MODEL, prompt="Say something.", max_tokens=3, stream=True)
+    assert all(chunk.usage is None for chunk in stream)
+
+
+def test_a_repeated_prompt_meets_its_cache_and_says_why_it_went_there(client: openai.OpenAI, fleet: LiveFleet) -> None:
+    prompt = "A prompt nobody sent before. " * 200
+    assert ask(client, prompt)[1] == 0
+    decision_id, cached = ask(client, prompt)
+    assert cached > 1000
+    explained = client.get(f"{fleet.url}/api/v1/explain/{decision_id}", cast_to=dict[str, object])
+    assert str(decision_id) in str(explained)
+    assert "least_cost" in str(explained)
+
+
+def test_an_unknown_model_and_a_wrong_key_are_told_apart(client: openai.OpenAI, fleet: LiveFleet) -> None:
+    with pytest.raises(openai.NotFoundError, match="No pool serves this model"):
+        client.completions.create(model="nobody-8b", prompt="x")
+    stranger = openai.OpenAI(base_url=f"{fleet.url}/v1", api_key="sy_wrong", max_retries=0)
+    with stranger, pytest.raises(openai.AuthenticationError):
+        stranger.completions.create(model=MODEL, prompt="x")
+
+
+def test_the_models_are_listed(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [MODEL]

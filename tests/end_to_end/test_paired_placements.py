@@ -1,0 +1,44 @@
+"""The same rows under different placements, through real processes: affinity must show in the engines' own words."""
+
+import pytest
+
+from bench.live_fleet import API_KEY, MODEL, live_fleet
+from routing.policy_document import RoutingPolicy, Stage
+from simulator.replay import replay
+from simulator.replay_options import ReplayOptions
+from simulator.replay_summary import ReplaySummary
+from simulator.trace import TraceRow
+
+pytestmark = pytest.mark.processes
+
+BLOCK, SESSIONS, TURNS = 512, 11, 6
+
+
+def rows() -> list[TraceRow]:
+    """Return conversations that grow by two blocks a turn, interleaved (eleven: no multiple of the engines)."""
+    return [
+        TraceRow(
+            timestamp=100 * (turn * SESSIONS + session),
+            input_length=BLOCK * 2 * (turn + 1),
+            output_length=2,
+            hash_ids=[1000 * session + block for block in range(2 * (turn + 1))],
+        )
+        for turn in range(TURNS)
+        for session in range(SESSIONS)
+    ]
+
+
+async def run(placement: str, tmp_path_factory: pytest.TempPathFactory) -> ReplaySummary:
+    policy = RoutingPolicy(placement=Stage(name=placement))
+    with live_fleet(tmp_path_factory.mktemp(placement), policy, engines=4, time_scale=10.0) as fleet:
+        options = ReplayOptions(target=fleet.url, model=MODEL, api_key=API_KEY, speed=2.0)
+        return await replay(rows(), options)
+
+
+async def test_affinity_reaches_more_hit_tokens_than_taking_turns(tmp_path_factory: pytest.TempPathFactory) -> None:
+    summaries = {name: await run(name, tmp_path_factory) for name in ("round_robin", "dual_map", "least_cost")}
+    for summary in summaries.values():
+        assert (summary.ok, summary.failed, summary.refused) == (SESSIONS * TURNS, 0, 0)
+    base = summaries["round_robin"].cached_tokens
+    assert summaries["dual_map"].cached_tokens > 1.5 * base
+    assert summaries["least_cost"].cached_tokens > 1.5 * base

@@ -1,0 +1,95 @@
+"""The house's limits on files and functions, and its banned words."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("kvstore", "routing", "planning", "gateway", "simulator", "controlplane", "web", "bench", "tests")
+SOURCES = [
+    path
+    for room in ROOMS
+    for path in sorted((ROOT / room).rglob("*.py"))
+    if "migrations" not in path.parts and "node_modules" not in path.parts
+]
+FRONTEND = [
+    path
+    for pattern in ("web/frontend/**/*.js", "web/frontend/**/*.css", "templates/**/*.html")
+    for path in sorted(ROOT.glob(pattern))
+]
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+BANNED_NAMES = {"utils", "helpers", "common", "misc"}
+
+
+def text(path: Path) -> str:
+    return path.read_text()
+
+
+def functions(path: Path) -> list[FUNCTION]:
+    return [node for node in ast.walk(ast.parse(text(path))) if isinstance(node, FUNCTION)]
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *FRONTEND], ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_file_is_over_400_lines(path: Path) -> None:
+    assert len(text(path).splitlines()) <= 400
+
+
+def test_no_function_is_over_60_lines() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in SOURCES
+        for node in functions(path)
+        if (node.end_lineno or node.lineno) - node.lineno + 1 > 60
+    ]
+    assert not long
+
+
+def test_every_function_says_what_it_returns() -> None:
+    silent = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for path in SOURCES
+        if "tests" not in path.parts
+        for node in functions(path)
+        if node.returns is None
+    ]
+    assert not silent
+
+
+def test_no_module_is_a_drawer_for_everything() -> None:
+    assert not [path for path in SOURCES if path.stem in BANNED_NAMES]
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in SOURCES
+        if "tests" not in path.parts
+        and path.read_text().strip()
+        and ast.get_docstring(ast.parse(text(path))) is None
+    ]
+    assert not silent
+
+
+def test_nothing_is_left_unfinished() -> None:
+    marks = ("TO" + "DO", "FIX" + "ME", "NotImplemented" + "Error")
+    unfinished = [
+        f"{path.relative_to(ROOT)}: {mark}"
+        for path in [*SOURCES, *FRONTEND]
+        for mark in marks
+        if mark in path.read_text()
+    ]
+    assert not unfinished
+
+
+def test_no_wire_reads_code() -> None:
+    banned = ("import pickle", "yaml.load(", "marshal.loads", "eval(", "exec(")
+    here = Path(__file__)
+    readers = [
+        f"{path.relative_to(ROOT)}: {word}"
+        for path in SOURCES
+        if path != here
+        for word in banned
+        if any(line.strip().startswith(word) or f" {word}" in line for line in text(path).splitlines())
+    ]
+    assert not readers
