@@ -1,0 +1,118 @@
+"""The sentence above everything else."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.fleet_sample import EngineSample, FleetSample
+from tests.web.fake_fleet import FakeFleet
+from web.live.marker import Marker
+from web.live.verdict import judge
+
+START = 1_800_000_000.0
+SINCE = "08:00:03"
+
+
+def quiet() -> FleetSample:
+    return FakeFleet(4, 2, events=False).sample_at(0, START)
+
+
+def with_engines(sample: FleetSample, *changes: tuple[int, dict[str, object]]) -> FleetSample:
+    engines: list[EngineSample] = list(sample.engines)
+    for row, values in changes:
+        engines[row] = msgspec.structs.replace(engines[row], **values)
+    return msgspec.structs.replace(sample, engines=tuple(engines))
+
+
+def with_pool(sample: FleetSample, **values: object) -> FleetSample:
+    return msgspec.structs.replace(
+        sample, pools=(msgspec.structs.replace(sample.pools[0], **values), *sample.pools[1:])
+    )
+
+
+LOST = {"state": "lost", "reason": "3 connects refused.", "since": START + 3}
+HOT = {"state": "hot", "reason": "one prefix holds 71 % of its work", "since": START + 3, "outstanding_s": 10.6}
+
+
+def test_without_a_sample_it_says_so() -> None:
+    assert judge(None).severity == "quiet"
+    assert "has not published" in judge(None).text
+
+
+def test_without_engines_it_says_what_to_do() -> None:
+    assert "make run" in judge(msgspec.structs.replace(quiet(), engines=())).text
+
+
+def test_a_healthy_fleet_is_quiet() -> None:
+    verdict = judge(quiet())
+    assert (verdict.severity, verdict.lead) == ("ok", "All quiet.")
+    assert "on time" in verdict.text
+
+
+def test_a_lost_engine_comes_first_with_reason_and_time() -> None:
+    sample = with_pool(with_engines(quiet(), (1, HOT), (2, LOST)), on_time_share=0.2)
+    verdict = judge(sample)
+    assert (verdict.severity, verdict.lead, verdict.engine_id) == ("bad", "e-03 is lost.", "engine-e-03")
+    assert verdict.text == f"Since {SINCE}: 3 connects refused. 3 of 4 engines serve."
+
+
+def test_several_lost_engines_are_counted_and_the_first_explained() -> None:
+    later = {**LOST, "since": START + 9}
+    verdict = judge(with_engines(quiet(), (0, later), (2, LOST)))
+    assert verdict.lead == "2 engines are lost."
+    assert f"the first, e-03, since {SINCE}" in verdict.text
+
+
+def test_late_requests_come_before_a_hot_engine() -> None:
+    verdict = judge(with_pool(with_engines(quiet(), (1, HOT)), on_time_share=0.859, late=1234, unbound=37))
+    assert (verdict.severity, verdict.lead) == ("bad", "Requests are late.")
+    assert (
+        "85.9\u202f% of chat-70b within 3.5\u202fs over the last 60 s; 1,234 requests late, 37 waiting" in verdict.text
+    )
+
+
+def test_a_hot_engine_is_a_warning_with_its_work() -> None:
+    verdict = judge(with_engines(quiet(), (1, HOT)))
+    assert (verdict.severity, verdict.shape, verdict.engine_id) == ("warn", "hot", "engine-e-02")
+    assert verdict.text.startswith(f"Since {SINCE}: one prefix holds 71 % of its work. ")
+    assert verdict.text.endswith("% on time.")
+    silent = judge(with_engines(quiet(), (1, {**HOT, "reason": ""})))
+    assert f"Since {SINCE}: it holds 10.6\u202fs of work. " in silent.text
+
+
+def test_several_hot_engines_are_named_with_the_busiest() -> None:
+    verdict = judge(with_engines(quiet(), (0, HOT), (1, {**HOT, "outstanding_s": 12.0})))
+    assert verdict.lead == "2 engines are hot."
+    assert verdict.text.startswith("e-01, e-02. The busiest, e-02, holds 12.0\u202fs of work; ")
+
+
+def test_an_engine_that_drains_is_told_without_alarm() -> None:
+    drain = {"state": "draining", "running": 3, "bound": 0}
+    verdict = judge(with_engines(quiet(), (0, drain)))
+    assert (verdict.severity, verdict.lead) == ("info", "e-01 is draining.")
+    assert verdict.text.startswith("3 requests left, new ones go elsewhere. 3 of 4 engines serve")
+
+
+def test_an_engine_without_requests_has_drained() -> None:
+    drained = {"state": "draining", "running": 0, "bound": 0}
+    assert judge(with_engines(quiet(), (0, drained))).lead == "e-01 is drained."
+
+
+def test_a_recent_return_is_a_recovery_and_an_old_one_is_not() -> None:
+    sample = quiet()
+    text = "e-01 serves again; it was lost"
+    for age, lead in ((10, "Recovered."), (100, "All quiet.")):
+        marker = Marker(1, sample.at - age, "back", "e-01", text, "pool-0", "engine-e-01")
+        assert judge(sample, [marker]).lead == lead
+
+
+def test_a_fleet_without_requests_is_idle_not_quiet() -> None:
+    sample = with_engines(quiet(), *((row, {"outstanding_tokens": 0, "outstanding_s": 0.0}) for row in range(4)))
+    pools = tuple(msgspec.structs.replace(pool, requests_per_s=0.0, on_time_share=None) for pool in sample.pools)
+    verdict = judge(msgspec.structs.replace(sample, pools=pools))
+    assert verdict.lead == "Idle."
+    assert "no request in the last 60 s" in verdict.text
+
+
+def test_an_uneven_but_harmless_load_names_the_busiest() -> None:
+    assert "busiest is e-02 with 3.00\u202fs of work" in judge(with_engines(quiet(), (1, {"outstanding_s": 3.0}))).text

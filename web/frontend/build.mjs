@@ -1,0 +1,37 @@
+/* Bundles the console into web/static/dist: one script, one style sheet; fails when they grow past their budget. */
+import { gzipSync } from 'node:zlib';
+import { readFileSync, rmSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import * as esbuild from 'esbuild';
+
+const here = dirname(fileURLToPath(import.meta.url));
+const out = join(here, '..', 'static', 'dist');
+const budgets = { 'console.js': 120 * 1024, 'console.css': 24 * 1024 };
+
+const options = {
+  absWorkingDir: join(here, '..', '..'),
+  entryPoints: [
+    { in: join(here, 'console.js'), out: 'console' },
+    { in: join(here, 'style', 'index.css'), out: 'console' },
+  ],
+  outdir: out,
+  bundle: true,
+  minify: true,
+  format: 'esm',
+  target: ['es2022', 'chrome110', 'firefox115', 'safari16.4'],
+  legalComments: 'none',
+  logLevel: 'warning',
+};
+if (process.argv.includes('--watch')) {
+  const context = await esbuild.context({ ...options, sourcemap: 'inline' });
+  await context.watch();
+} else {
+  rmSync(out, { recursive: true, force: true });
+  await esbuild.build(options);
+  for (const [name, budget] of Object.entries(budgets)) {
+    const packed = gzipSync(readFileSync(join(out, name))).length;
+    process.stdout.write(`${name}: ${(packed / 1024).toFixed(1)} KB gzip, budget ${budget / 1024} KB\n`);
+    if (packed > budget) process.exitCode = 1;
+  }
+}

@@ -1,0 +1,55 @@
+/* Reads the binary frames that web/live/frames.py writes; that file describes them. */
+
+export const NOW_FLOATS = ['tokens', 'seconds', 'running', 'bound', 'kv', 'report_age_s'];
+export const ENGINE_FLOATS = ['tokens', 'seconds', 'running', 'bound'];
+export const ENGINE_BYTES = ['state', 'kv', 'hit'];
+export const POOL_FLOATS = ['cv', 'on_time', 'hit', 'ttft_p50_s', 'ttft_p90_s', 'ttft_p99_s', 'requests_per_s',
+  'prompt_tokens_per_s', 'unbound', 'unbound_tokens', 'oldest_wait_s', 'late'];
+export const PROTOCOL = 1;
+
+/** The bytes are no frame of this protocol, or of another topology than the one we hold. */
+export class FrameError extends Error {}
+
+/** Read the JSON head of a frame. */
+export function readHead(buffer) {
+  const length = new DataView(buffer).getUint32(0, true);
+  return JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)));
+}
+
+/**
+ * Read a frame. `shape` {engines, pools} is that of the last keyframe; a keyframe brings its own.
+ * Returns {head, now, engineFloats, poolFloats, hour, engineBytes}; the arrays are views into the buffer.
+ */
+export function readFrame(buffer, shape) {
+  const head = readHead(buffer);
+  const keyframe = head.kind === 'keyframe';
+  if (keyframe && head.protocol !== PROTOCOL) throw new FrameError(`protocol ${head.protocol} is not ${PROTOCOL}`);
+  if (!keyframe && !shape) throw new FrameError('a column came before its keyframe');
+  const engines = keyframe ? head.engines.length : shape.engines;
+  const pools = keyframe ? head.pools.length : shape.pools;
+  const columns = keyframe ? head.columns : 1;
+  const hourColumns = keyframe ? head.strip_columns : 1;
+  let offset = 4 + new DataView(buffer).getUint32(0, true);
+  const expected = offset + 4 * (engines * NOW_FLOATS.length + engines * columns * ENGINE_FLOATS.length
+    + pools * columns * POOL_FLOATS.length + pools * hourColumns) + engines * columns * ENGINE_BYTES.length;
+  if (buffer.byteLength !== expected) throw new FrameError(`${buffer.byteLength} bytes, not ${expected}`);
+  const floats = (length) => {
+    const view = new Float32Array(buffer, offset, length);
+    offset += 4 * length;
+    return view;
+  };
+  const bytes = (length) => {
+    const view = new Uint8Array(buffer, offset, length);
+    offset += length;
+    return view;
+  };
+  const named = (names, read) => Object.fromEntries(names.map((name) => [name, read()]));
+  return {
+    head,
+    now: floats(engines * NOW_FLOATS.length),
+    engineFloats: named(ENGINE_FLOATS, () => floats(engines * columns)),
+    poolFloats: named(POOL_FLOATS, () => floats(pools * columns)),
+    hour: floats(pools * hourColumns),
+    engineBytes: named(ENGINE_BYTES, () => bytes(engines * columns)),
+  };
+}

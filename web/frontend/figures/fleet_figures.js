@@ -1,0 +1,88 @@
+/* The six tiles: what the pools in scope say together. Percentiles of several pools cannot be added up,
+   so those and the CV are of the focused pool, named in the label. */
+
+import { clock, duration, durationPair, percent, percentText, rate, ratio, setting, short, whole } from './format.js';
+
+/** Goodput counts at this share of requests within the TTFT SLO. */
+export const ON_TIME_TARGET = 0.9;
+
+/** Mean of `values` weighted by `weights`; unknown values and weights are left out, NaN when nothing is left. */
+export function weightedMean(values, weights) {
+  let sum = 0;
+  let weight = 0;
+  values.forEach((value, place) => {
+    if (Number.isNaN(value) || !(weights[place] > 0)) return;
+    sum += value * weights[place];
+    weight += weights[place];
+  });
+  return weight ? sum / weight : NaN;
+}
+
+const total = (values) => values.reduce((sum, value) => (Number.isNaN(value) ? sum : (sum || 0) + value), NaN);
+
+/** Extreme of a series with its place: {value, place}, null when all is unknown; `sign` 1 highest, −1 lowest. */
+export function extreme(series, sign) {
+  let best = null;
+  series.forEach((value, place) => {
+    if (!Number.isNaN(value) && (best === null || sign * value > sign * best.value)) best = { value, place };
+  });
+  return best;
+}
+
+/** Series over the pools in scope, oldest first; `pools` are rows of the state, `focus` the focused one. */
+export function scopeSeries(state, pools, focus) {
+  const read = (name) => (index) => pools.map((pool) => state.poolAt(name, pool, index));
+  const all = (combine) => state.series(combine);
+  return {
+    onTime: all((index) => weightedMean(read('on_time')(index), read('requests_per_s')(index))),
+    hit: all((index) => weightedMean(read('hit')(index), read('prompt_tokens_per_s')(index))),
+    requests: all((index) => total(read('requests_per_s')(index))),
+    promptTokens: all((index) => total(read('prompt_tokens_per_s')(index))),
+    unbound: all((index) => total(read('unbound')(index))),
+    oldest: all((index) => Math.max(...read('oldest_wait_s')(index).map((wait) => (Number.isNaN(wait) ? -1 : wait)))),
+    p50: all((index) => state.poolAt('ttft_p50_s', focus, index)),
+    p90: all((index) => state.poolAt('ttft_p90_s', focus, index)),
+    p99: all((index) => state.poolAt('ttft_p99_s', focus, index)),
+    cv: all((index) => state.poolAt('cv', focus, index)),
+  };
+}
+
+/** The tiles in page order: {label, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. */
+export function tileFigures(state, pools, focus) {
+  const series = scopeSeries(state, pools, focus);
+  const last = (name) => series[name].at(-1);
+  const when = (found) => clock(state.timeOf(state.first + found.place));
+  const slos = new Set(pools.map((pool) => state.pools[pool].ttft_slo_s));
+  const named = pools.length > 1 ? `, ${state.pools[focus].name}` : '';
+  const low = extreme(series.onTime, -1);
+  const peak = extreme(series.cv, 1);
+  const [p50, p90] = durationPair(last('p50'), last('p90'));
+  return [
+    {
+      label: slos.size === 1 ? `On time, ≤ ${setting([...slos][0])}` : 'On time, by pool SLO',
+      figure: percent(last('onTime')), unit: '%', spark: series.onTime,
+      note: low ? `low ${percentText(low.value)}, ${when(low)}` : 'no request yet',
+      mark: last('onTime') < ON_TIME_TARGET ? 'lost' : '',
+    },
+    {
+      label: 'TTFT p50, p90', figure: p50, unit: p90,
+      note: `p99 ${duration(last('p99'))}${named}`, spark: series.p90, mark: '',
+    },
+    {
+      label: 'Hit rate, reported', figure: percent(last('hit')), unit: '%', spark: series.hit, mark: '',
+      note: Number.isNaN(last('hit')) ? 'no prompt yet' : `${percentText(1 - last('hit'))} recomputed`,
+    },
+    {
+      label: named ? `CV${named}` : 'Load CV', figure: ratio(last('cv')), unit: '', spark: series.cv, mark: '',
+      note: peak ? `peak ${ratio(peak.value)}, ${when(peak)}` : 'idle',
+    },
+    {
+      label: 'Requests', figure: rate(last('requests')), unit: '/s', spark: series.requests, mark: '',
+      note: `${short(last('promptTokens'))} prompt tok/s`,
+    },
+    {
+      label: 'Unbound tickets', figure: whole(last('unbound')), unit: '', spark: series.unbound, mark: '',
+      note: last('unbound') > 0 ? `oldest ${duration(last('oldest'))}` : 'none waits',
+    },
+  ];
+}

@@ -1,0 +1,38 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { extreme, tileFigures, weightedMean } from './fleet_figures.js';
+
+test('a mean is weighted and leaves the unknown out', () => {
+  assert.equal(weightedMean([1, 0], [3, 1]), 0.75);
+  assert.equal(weightedMean([1, NaN], [3, 100]), 1);
+  assert.ok(Number.isNaN(weightedMean([NaN], [1])));
+  assert.ok(Number.isNaN(weightedMean([0.5], [0])));
+});
+
+test('extremes carry their place and skip the unknown', () => {
+  assert.deepEqual(extreme([NaN, 0.9, 0.4, 0.7], -1), { value: 0.4, place: 2 });
+  assert.equal(extreme([NaN, NaN], 1), null);
+});
+
+const values = { on_time: [0.8, 1], requests_per_s: [30, 10], hit: [0.5, 0.9], prompt_tokens_per_s: [1000, 3000],
+  unbound: [2, 3], oldest_wait_s: [0.4, 1.5], ttft_p50_s: [0.6, 0.2], ttft_p90_s: [2.31, 0.9], ttft_p99_s: [4.9, 1.2], cv: [0.58, 0.2] };
+const state = {
+  pools: [{ name: 'chat', ttft_slo_s: 5 }, { name: 'agents', ttft_slo_s: 5 }], first: 0,
+  timeOf: (index) => index * 2, poolAt: (name, pool) => values[name][pool], series: (read) => [read(0), read(1)],
+};
+
+test('tiles add up what can be added and name the pool of what cannot', () => {
+  const [onTime, ttft, hit, cv, requests, unbound] = tileFigures(state, [0, 1], 0);
+  assert.equal(onTime.figure, '85.0');
+  assert.equal(onTime.mark, 'lost');
+  assert.match(ttft.note, /, chat$/);
+  assert.equal(hit.figure, '80.0');
+  assert.equal(cv.figure, '0.58');
+  assert.equal(requests.figure, '40');
+  assert.equal(unbound.figure, '5');
+});
+
+test('one pool in scope needs no name in the labels', () => {
+  assert.equal(tileFigures(state, [1], 1)[3].label, 'Load CV');
+  assert.equal(tileFigures(state, [1], 1)[0].mark, '');
+});

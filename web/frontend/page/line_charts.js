@@ -1,0 +1,95 @@
+/* Load CV and on-time share, under the heat on the same time axis; and the axis itself. */
+
+import { ON_TIME_TARGET } from '../figures/fleet_figures.js';
+import { clock, percent, ratio, NARROW } from '../figures/format.js';
+import { byId, make, setText } from './element.js';
+
+const CV_TOPS = [1, 2, 3, 5, 8, 16];
+const ON_TIME_BOTTOMS = [0.8, 0.5, 0];
+const AXIS_STEP_S = 60;
+
+/** The smallest printed range that holds the values: CV grows upward from 0. */
+export function cvTop(values) {
+  const highest = values.reduce((most, value) => (value > most ? value : most), 0);
+  return CV_TOPS.find((top) => highest <= top) ?? Math.ceil(highest);
+}
+
+/** The on-time share hangs down from 100 %; the lowest value decides how far. */
+export function onTimeBottom(values) {
+  const lowest = values.reduce((least, value) => (value < least ? value : least), 1);
+  return ON_TIME_BOTTOMS.find((bottom) => lowest >= bottom) ?? 0;
+}
+
+/** Whole minutes within the columns, as [label, percent from the left]; those too near the word now are left out. */
+export function axisTicks(state) {
+  const from = state.timeOf(state.first);
+  const span = state.columns * state.columnS;
+  const ticks = [];
+  for (let at = Math.ceil(from / AXIS_STEP_S) * AXIS_STEP_S; at < from + span; at += AXIS_STEP_S) {
+    const left = ((at - from) / span) * 100;
+    if (left >= 3 && left <= 92) ticks.push([clock(at), left]);
+  }
+  return ticks;
+}
+
+export class LineCharts {
+  constructor(view) {
+    this.view = view;
+    this.charts = { cv: byId('cv-lines'), on_time: byId('on-time-lines') };
+  }
+
+  update() {
+    const { view } = this;
+    const { state, pools } = view;
+    if (state.index === null || !pools.length) return;
+    const read = (name) => pools.map((pool) => state.series((index) => state.poolAt(name, pool, index)));
+    const [cv, onTime] = [read('cv'), read('on_time')];
+    const top = cvTop(cv.flat());
+    const bottom = onTimeBottom(onTime.flat());
+    this.#chart('cv', cv, [0, top], [0, top / 2, top], null);
+    this.#chart('on_time', onTime, [bottom, 1], [bottom, (1 + bottom) / 2, 1], ON_TIME_TARGET);
+    setText(byId('cv-range'), `0 to ${top}`);
+    setText(byId('on-time-range'), `${bottom * 100} to 100${NARROW}%`);
+    setText(byId('on-time-target'), `target ${ON_TIME_TARGET * 100}${NARROW}%`);
+    this.#values('cv-values', (pool) => ratio(state.poolAt('cv', pool, state.index)));
+    this.#values('on-time-values', (pool) => percent(state.poolAt('on_time', pool, state.index)) + NARROW + '%');
+    this.#axis();
+  }
+
+  #chart(name, series, range, grid, target) {
+    const { state, pools, focus } = this.view;
+    const x = state.series((index) => state.timeOf(index) + state.columnS / 2);
+    const span = [state.timeOf(state.first), state.timeOf(state.index + 1)];
+    this.charts[name].show({ x, series, focus: pools.indexOf(focus), range, grid, target, span });
+  }
+
+  /** The newest values at the right, the focused pool first; names of the others on focus. */
+  #values(id, format) {
+    const { state, pools, focus } = this.view;
+    const order = [focus, ...pools.filter((pool) => pool !== focus)].slice(0, 3);
+    const key = JSON.stringify(order.map((pool) => [pool, format(pool)]));
+    const root = byId(id);
+    if (root.dataset.key === key) return;
+    root.dataset.key = key;
+    root.replaceChildren(...order.map((pool) => {
+      const figure = make(pool === focus ? 'b' : 'span', '', format(pool).replace('—' + NARROW + '%', '—'));
+      const line = make('span', 'line-value', make('i', pool === focus ? 'line-key focused' : 'line-key'), figure);
+      line.title = state.pools[pool].name;
+      return line;
+    }));
+  }
+
+  #axis() {
+    const { state } = this.view;
+    const axis = byId('axis');
+    const ticks = axisTicks(state);
+    const key = `${state.first} ${ticks.length}`;
+    if (axis.dataset.key === key) return;
+    axis.dataset.key = key;
+    axis.replaceChildren(...ticks.map(([label, left]) => {
+      const tick = make('span', '', label);
+      tick.style.left = `${left.toFixed(3)}%`;
+      return tick;
+    }), make('span', 'axis-now', 'now'));
+  }
+}

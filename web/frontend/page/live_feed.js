@@ -1,0 +1,97 @@
+/* Joins socket and state: applies frames, notices gaps and silence, and holds the view still while paused. */
+
+import { readFrame } from '../feed/frame_reader.js';
+import { FleetState } from '../feed/fleet_state.js';
+import { LiveSocket } from '../feed/live_socket.js';
+
+const SILENT_MS = 3000;
+
+/** Calls onFrame(isKeyframe) after the state changed and onStatus() when status or its age changed. */
+export class LiveFeed {
+  constructor({ onFrame, onStatus }) {
+    this.state = new FleetState();
+    this.onFrame = onFrame;
+    this.onStatus = onStatus;
+    this.connection = 'connecting';
+    this.paused = false;
+    this.heardAt = performance.now();
+    const scheme = location.protocol === 'https:' ? 'wss' : 'ws';
+    this.socket = new LiveSocket(`${scheme}://${location.host}/ws/fleet`, {
+      onFrame: (buffer) => this.#take(buffer),
+      onStatus: (connection) => this.#connection(connection),
+    });
+    setInterval(() => this.onStatus(), 500);
+  }
+
+  /** connecting, waiting, live, paused, silent, reconnecting or signed-out. */
+  get status() {
+    if (this.connection !== 'live') return this.connection;
+    if (this.paused) return 'paused';
+    if (this.state.at == null) return 'waiting';
+    return this.silenceS > SILENT_MS / 1000 ? 'silent' : 'live';
+  }
+
+  /** Seconds since the last frame was heard. */
+  get silenceS() {
+    return (performance.now() - this.heardAt) / 1000;
+  }
+
+  /** Hold the view still; the server keeps the history. */
+  pause() {
+    if (this.paused || this.state.index === null) return;
+    this.paused = true;
+    this.newestAt = this.state.at;
+    this.onStatus();
+  }
+
+  /** Go on live, from a keyframe: nothing that happened meanwhile is missing. */
+  resume() {
+    this.paused = false;
+    this.#askKeyframe();
+    this.onStatus();
+  }
+
+  /** Seconds between the view and the newest sample heard. */
+  get behindS() {
+    return this.paused ? Math.max(0, this.newestAt - this.state.at) + this.silenceS : 0;
+  }
+
+  #askKeyframe() {
+    this.waiting = true;
+    this.socket.askKeyframe();
+  }
+
+  #take(buffer) {
+    this.heardAt = performance.now();
+    let frame;
+    try {
+      frame = readFrame(buffer, this.state.shape);
+    } catch (error) {
+      // A topology that changed while we waited, or a newer server: only a keyframe helps.
+      console.warn('an unreadable frame:', error.message);
+      this.#askKeyframe();
+      return;
+    }
+    if (this.paused) {
+      this.newestAt = frame.head.at ?? this.newestAt;
+      return;
+    }
+    const keyframe = frame.head.kind === 'keyframe';
+    if (keyframe) {
+      this.waiting = false;
+      this.state.applyKeyframe(frame);
+    } else if (this.waiting) {
+      return;
+    } else if (!this.state.applyColumn(frame)) {
+      this.#askKeyframe();
+      return;
+    }
+    this.onFrame(keyframe);
+  }
+
+  #connection(connection) {
+    this.connection = connection;
+    if (connection === 'live') this.waiting = true;
+    this.onStatus();
+  }
+}

@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { capsuleKind, firstHeard, placeMarkers } from './marker_lane.js';
+
+test('markers with room keep their words', () => {
+  const placed = placeMarkers([{ x: 100, label: 'e-17' }, { x: 300, label: 'e-23' }]);
+  assert.deepEqual(placed.map((item) => [item.label, item.wordy]), [['e-17', true], ['e-23', true]]);
+});
+
+test('crowding drops the words of the earlier marker', () => {
+  const placed = placeMarkers([{ x: 100, label: 'v42 live' }, { x: 130, label: 'e-23' }]);
+  assert.deepEqual(placed.map((item) => item.wordy), [false, true]);
+});
+
+test('markers of one moment become a stack', () => {
+  const placed = placeMarkers([{ x: 100, label: 'a' }, { x: 105, label: 'b' }, { x: 122, label: 'c' }]);
+  assert.equal(placed.length, 1);
+  assert.equal(placed[0].label, '3 events');
+  assert.equal(placed[0].markers.length, 3);
+});
+
+test('the beginning of the record is the first column in which anyone was heard', () => {
+  const state = { columns: 5, first: 10, engines: [{}, {}], stateAt: (row, index) => (row === 1 && index >= 13 ? 'serving' : '') };
+  assert.equal(firstHeard(state), 3);
+  assert.equal(firstHeard({ ...state, stateAt: () => 'serving' }), 0);
+});
+
+test('a stack carries the shape of its worst event', () => {
+  assert.equal(capsuleKind([{ kind: 'back' }]), 'back');
+  assert.equal(capsuleKind([{ kind: 'degraded' }, { kind: 'lost' }, { kind: 'back' }]), 'lost');
+  assert.equal(capsuleKind([{ kind: 'back' }, { kind: 'policy' }]), 'policy');
+  assert.equal(capsuleKind([{ kind: 'back' }, { kind: 'joined' }]), 'events');
+});

@@ -1,0 +1,62 @@
+/* The fixed line above the picture: the cell under the cursor, or the fleet at this moment. */
+
+import { ago, clock, duration, percentText, short, times, whole } from '../figures/format.js';
+import { byId, make } from './element.js';
+
+/** Median of the known values, NaN without any. */
+export function median(values) {
+  const known = values.filter((value) => !Number.isNaN(value)).sort((one, other) => one - other);
+  if (!known.length) return NaN;
+  const middle = known.length >> 1;
+  return known.length % 2 ? known[middle] : (known[middle - 1] + known[middle]) / 2;
+}
+
+/** Parts of the line about one cell: [label, value] pairs, the first being name and moment. */
+export function cellParts(state, { row, index }) {
+  const engine = state.engines[row];
+  const peers = state.engines.flatMap((peer, place) => (peer.pool === engine.pool ? [place] : []));
+  const tokens = state.engineAt('tokens', row, index);
+  const middle = median(peers.map((peer) => state.engineAt('tokens', peer, index)));
+  const compared = middle > 0 && !Number.isNaN(tokens) ? `, ${times(tokens / middle)}` : '';
+  const stateWord = state.stateAt(row, index);
+  const name = stateWord && stateWord !== 'serving' ? `${engine.name}, ${stateWord}` : engine.name;
+  if (!stateWord) return [[name, `${clock(state.timeOf(index))}, nothing was heard`]];
+  return [
+    [name, `${clock(state.timeOf(index))}, ${ago(state.at - state.timeOf(index))}`],
+    ['Outstanding', `${short(tokens)} tok, ${duration(state.engineAt('seconds', row, index))}`],
+    ['Running, bound', `${whole(state.engineAt('running', row, index))}, ${whole(state.engineAt('bound', row, index))}`],
+    ['Pool median', `${short(middle)} tok${compared}`],
+    ['Hit', percentText(state.shareAt('hit', row, index))],
+    ['KV', percentText(state.shareAt('kv', row, index))],
+  ];
+}
+
+/** Parts of the line when no cell is chosen: the fleet now. */
+export function fleetParts(state, rows) {
+  const tokens = rows.map((row) => state.nowOf('tokens', row));
+  const busiest = rows[tokens.indexOf(Math.max(...tokens))];
+  const serving = rows.filter((row) => ['serving', 'hot', 'degraded'].includes(state.engines[row].state)).length;
+  return [
+    ['Now', clock(state.at)],
+    ['Busiest', `${state.engines[busiest].name}, ${short(state.nowOf('tokens', busiest))} tok, ${duration(state.nowOf('seconds', busiest))}`],
+    ['Median', `${short(median(tokens))} tok`],
+    ['All', `${short(tokens.reduce((sum, value) => sum + value, 0))} tok`],
+    ['Serving', `${serving} of ${rows.length}`],
+  ];
+}
+
+/** Write the line; the first part is bold with its moment beside it. */
+export function updateReadout(view) {
+  const { state, rows, cell } = view;
+  const line = byId('readout');
+  if (state.index === null || !rows.length) return;
+  const parts = cell ? cellParts(state, cell) : fleetParts(state, rows);
+  const text = JSON.stringify(parts);
+  if (line.dataset.text === text) return;
+  line.dataset.text = text;
+  // A screen reader hears the cursor, not twice a second the fleet.
+  line.setAttribute('aria-live', cell && !view.hover ? 'polite' : 'off');
+  const [[name, moment], ...rest] = parts;
+  line.replaceChildren(make('b', '', name), make('span', '', moment),
+    ...rest.map(([label, value]) => make('span', '', `${label} `, make('i', '', value))));
+}

@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { cellParts, fleetParts, median } from './readout.js';
+
+test('the median leaves the unknown out', () => {
+  assert.equal(median([3, NaN, 1, 2]), 2);
+  assert.equal(median([4, 1]), 2.5);
+  assert.ok(Number.isNaN(median([NaN])));
+});
+
+const tokens = [128000, 5000, 5200];
+const state = {
+  at: 100, index: 50, engines: [{ name: 'e-1', pool: 'a', state: 'hot' }, { name: 'e-2', pool: 'a', state: 'serving' }, { name: 'e-3', pool: 'a', state: 'lost' }],
+  timeOf: (index) => index * 2, stateAt: (row, index) => (index < 10 ? '' : row === 0 ? 'hot' : 'serving'),
+  engineAt: (name, row) => (name === 'tokens' ? tokens[row] : 1), shareAt: () => NaN, nowOf: (name, row) => (name === 'tokens' ? tokens[row] : 0.4),
+};
+
+test('a cell is described with its pool beside it', () => {
+  const parts = cellParts(state, { row: 0, index: 40 });
+  assert.equal(parts[0][0], 'e-1, hot');
+  assert.match(parts[3][1], /^5.2k tok, 25×$/);
+  assert.deepEqual(parts[4], ['Hit', '—']);
+});
+
+test('a column nobody heard of says so', () => assert.match(cellParts(state, { row: 0, index: 3 })[0][1], /nothing was heard/));
+
+test('without a cursor the busiest engine is named', () => {
+  const parts = fleetParts(state, [0, 1, 2]);
+  assert.match(parts[1][1], /^e-1, 128k tok/);
+  assert.deepEqual(parts.at(-1), ['Serving', '2 of 3']);
+});

@@ -1,0 +1,36 @@
+/* The breadcrumb of the top bar, which is also the switch of the scope. */
+
+import { byId, make, setText } from './element.js';
+
+export class ScopeMenu {
+  constructor(view) {
+    this.view = view;
+    this.menu = byId('scope-menu');
+  }
+
+  /** Name the scope and list what may be chosen. */
+  update() {
+    const { state, poolId } = this.view;
+    const regions = [...new Set(state.pools.map((pool) => pool.region))];
+    const scoped = state.pools[state.poolRow(poolId)];
+    setText(byId('scope-region'), scoped?.region ?? (regions.length === 1 ? regions[0] : regions.length ? 'All regions' : 'Fleet'));
+    setText(byId('scope-pool'), scoped?.name ?? 'All pools');
+    const choices = [['', 'All pools', `${state.engines.length} engines`], ...state.pools.map((pool) => {
+      const engines = state.engines.filter((engine) => engine.pool === pool.id).length;
+      return [pool.id, pool.name, `${engines} engines`];
+    })];
+    byId('scope-choices').replaceChildren(...choices.map((choice) => this.#choice(choice)));
+  }
+
+  #choice([poolId, name, remark]) {
+    const item = make('button', 'menu-item', name, make('span', '', remark));
+    item.type = 'button';
+    if (poolId === this.view.poolId) item.setAttribute('aria-current', 'true');
+    item.addEventListener('click', () => {
+      this.menu.open = false;
+      this.menu.querySelector('summary').focus();
+      this.view.setScope(poolId);
+    });
+    return item;
+  }
+}

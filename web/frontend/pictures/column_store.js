@@ -1,0 +1,55 @@
+/* One pixel per cell, off screen: a new column is a shift by one pixel and one column of look-ups. */
+
+import { heatPosition } from '../scale/log_scale.js';
+
+/** The cells of some engine rows as an image of columns × rows pixels; unknown cells are transparent. */
+export class ColumnStore {
+  constructor() {
+    this.canvas = document.createElement('canvas');
+    this.key = '';
+    this.index = null;
+  }
+
+  /** Bring the image up to the newest column of `state`; returns the canvas. */
+  sync(state, rows, sloS, heat) {
+    const key = [state.generation, state.columns, sloS, heat[0], heat[heat.length - 1], rows.join(',')].join('|');
+    const behind = this.index === null ? Infinity : state.index - this.index;
+    if (key !== this.key || behind < 0 || behind >= state.columns) {
+      this.canvas.width = state.columns;
+      this.canvas.height = rows.length;
+      this.context = this.canvas.getContext('2d');
+      this.#paint(state, rows, sloS, heat, state.first, state.index);
+    } else {
+      if (behind > 0) this.#shift(behind);
+      this.#paint(state, rows, sloS, heat, this.index, state.index);
+    }
+    this.key = key;
+    this.index = state.index;
+    return this.canvas;
+  }
+
+  #shift(by) {
+    this.context.globalCompositeOperation = 'copy';
+    this.context.drawImage(this.canvas, -by, 0);
+    this.context.globalCompositeOperation = 'source-over';
+  }
+
+  /** Look up the cells of columns `from`..`to` (the one that was newest may still have grown). */
+  #paint(state, rows, sloS, heat, from, to) {
+    const width = to - from + 1;
+    const image = this.context.createImageData(width, rows.length);
+    for (let y = 0; y < rows.length; y += 1) {
+      for (let x = 0; x < width; x += 1) {
+        const waitS = state.engineAt('seconds', rows[y], from + x);
+        if (Number.isNaN(waitS)) continue;
+        const entry = Math.round(heatPosition(waitS, sloS) * 255) * 3;
+        const pixel = (y * width + x) * 4;
+        image.data[pixel] = heat[entry];
+        image.data[pixel + 1] = heat[entry + 1];
+        image.data[pixel + 2] = heat[entry + 2];
+        image.data[pixel + 3] = 255;
+      }
+    }
+    this.context.putImageData(image, from - state.first, 0);
+  }
+}

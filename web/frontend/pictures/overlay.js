@@ -1,0 +1,70 @@
+/* <sy-overlay>: what lies over all pictures of the shared time axis: marker lines, crosshair, cell cursor. */
+
+import { palette } from '../scale/palette.js';
+import { Picture, columnEdge } from './picture.js';
+
+class Overlay extends Picture {
+  /**
+   * Show `scene`: {columns, lines: [{place, lead}], crosshair: place | null, row: {top, height} | null,
+   * cell: {place, top, height} | null}; places are columns, tops and heights CSS pixels.
+   */
+  show(scene) {
+    this.scene = scene;
+    this.invalidate();
+  }
+
+  paint() {
+    const { context, width, height, scene, ratio } = this;
+    context.clearRect(0, 0, width, height);
+    if (!scene) return;
+    const { colour } = palette();
+    for (const { place, lead } of scene.lines) this.#line(place, colour(lead ? '--ink' : '--ink-3'), lead ? 0.85 : 0.6, lead ? [] : [ratio, 2 * ratio]);
+    if (scene.crosshair !== null) this.#line(scene.crosshair, colour('--ink'), 0.35, []);
+    if (scene.row) this.#frame(0, scene.row.top, width / ratio, scene.row.height);
+    if (scene.cell) this.#cell(scene.cell);
+  }
+
+  #line(place, colour, opacity, dash) {
+    const { context, height, ratio } = this;
+    const x = Math.floor(this.#middle(place)) + 0.5;
+    context.globalAlpha = opacity;
+    context.strokeStyle = colour;
+    context.lineWidth = Math.round(ratio);
+    context.setLineDash(dash);
+    context.beginPath();
+    context.moveTo(x, 0);
+    context.lineTo(x, height);
+    context.stroke();
+    context.setLineDash([]);
+    context.globalAlpha = 1;
+  }
+
+  #middle(place) {
+    const { columns } = this.scene;
+    return (columnEdge(place, columns, this.width) + columnEdge(place + 1, columns, this.width)) / 2;
+  }
+
+  #frame(left, top, wide, tall) {
+    const { context, ratio } = this;
+    context.strokeStyle = palette().colour('--ink');
+    context.lineWidth = Math.round(ratio);
+    const half = context.lineWidth / 2;
+    context.strokeRect(left * ratio + half, Math.round(top * ratio) - half, wide * ratio - 2 * half, Math.round(tall * ratio));
+  }
+
+  #cell({ place, top, height }) {
+    const { context, ratio, scene } = this;
+    const left = columnEdge(place, scene.columns, this.width) - 2 * ratio;
+    const right = columnEdge(place + 1, scene.columns, this.width) + 2 * ratio;
+    const box = [left, top * ratio - 2 * ratio, right - left, height * ratio + 3 * ratio, 2 * ratio];
+    for (const [name, line] of [['--bg', 5], ['--ink', 2]]) {
+      context.strokeStyle = palette().colour(name);
+      context.lineWidth = line * ratio;
+      context.beginPath();
+      context.roundRect(...box);
+      context.stroke();
+    }
+  }
+}
+
+customElements.define('sy-overlay', Overlay);

@@ -1,0 +1,129 @@
+"""The live feed of this process: one bus subscription, one history, frames encoded once for all viewers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Protocol
+
+import msgspec
+
+from controlplane.bus import get_bus
+from gateway.fleet_sample import SCHEMA_VERSION, TOPIC, FleetSample
+from web.live.frames import encode_column, encode_keyframe, topology
+from web.live.history import FleetHistory
+from web.live.verdict import Verdict, judge
+from web.live.viewer import Viewer
+
+logger = logging.getLogger(__name__)
+
+
+class SampleSource(Protocol):
+    """The half of a bus that the feed needs."""
+
+    def subscribe(self, topic: str, callback: Callable[[str, bytes], None]) -> Callable[[], None]:
+        """Call `callback(topic, value)` for each value; return what ends it."""
+        ...
+
+
+class FleetFeed:
+    """Turns fleet samples into frames. Thread-safe: samples come in the publisher's thread, viewers in theirs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._history = FleetHistory()
+        self._viewers: set[Viewer] = set()
+        self._seq = 0
+        self._keyframe: tuple[int, bytes] | None = None
+        self._started = False
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def start(self, bus: SampleSource) -> None:
+        """Follow the bus's fleet topic; a second call changes nothing."""
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+        self._unsubscribe = bus.subscribe(TOPIC, lambda _topic, value: self.take(value))
+
+    def stop(self) -> None:
+        """Leave the bus; the history stays."""
+        with self._lock:
+            self._started = False
+            unsubscribe, self._unsubscribe = self._unsubscribe, None
+        if unsubscribe is not None:
+            unsubscribe()
+
+    def take(self, value: bytes) -> None:
+        """Fold one encoded FleetSample into the history and hand its frame to every viewer.
+
+        A value that is no sample of our schema is logged and dropped: the picture keeps its last truth.
+        """
+        try:
+            sample = msgspec.msgpack.decode(value, type=FleetSample)
+        except msgspec.DecodeError as error:
+            logger.warning("a fleet sample is unreadable and was dropped: %s", error)
+            return
+        if sample.schema_version != SCHEMA_VERSION:
+            logger.warning("a fleet sample has schema %d, not %d; dropped", sample.schema_version, SCHEMA_VERSION)
+            return
+        with self._lock:
+            frame = self._advance(sample)
+            viewers = tuple(self._viewers) if frame else ()
+            seq = self._seq
+        for viewer in viewers:
+            viewer.offer(seq, frame)
+
+    def join(self) -> Viewer:
+        """Add a viewer on the running event loop; its first frame is a keyframe."""
+        viewer = Viewer()
+        with self._lock:
+            self._viewers.add(viewer)
+        return viewer
+
+    def leave(self, viewer: Viewer) -> None:
+        """Forget the viewer; harmless when it left before."""
+        with self._lock:
+            self._viewers.discard(viewer)
+
+    def keyframe(self) -> tuple[int, bytes]:
+        """Return sequence number and keyframe of the newest state, encoded once per state."""
+        with self._lock:
+            return self._keyframe_of_now()
+
+    @property
+    def latest(self) -> FleetSample | None:
+        """The newest sample; None before the first."""
+        return self._history.latest
+
+    def verdict(self) -> Verdict:
+        """Return the sentence about the newest sample."""
+        with self._lock:
+            return judge(self._history.latest, self._history.markers.recent())
+
+    def _advance(self, sample: FleetSample) -> bytes:
+        """Return the frame that leads from the last state to the one with `sample`; empty when it came too late."""
+        before = self._history.latest
+        last_marker = self._history.markers.last_number
+        if not self._history.add(sample):
+            return b""
+        self._seq += 1
+        self._keyframe = None
+        if topology(before) != topology(sample):
+            return self._keyframe_of_now()[1]
+        return encode_column(self._history, self._seq, before, last_marker)
+
+    def _keyframe_of_now(self) -> tuple[int, bytes]:
+        if self._keyframe is None:
+            self._keyframe = (self._seq, encode_keyframe(self._history, self._seq))
+        return self._keyframe
+
+
+@cache
+def fleet_feed() -> FleetFeed:
+    """Return this process's feed, following the control plane's bus."""
+    feed = FleetFeed()
+    feed.start(get_bus())
+    return feed

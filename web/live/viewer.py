@@ -1,0 +1,65 @@
+"""One browser that watches: a mailbox of length one between the feed's thread and the viewer's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Viewer:
+    """Holds the newest frame for one viewer; an unread frame is replaced, never queued.
+
+    `offer` may be called from any thread; everything else belongs to the loop that made the viewer.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._frame: bytes | None = None
+        self._wants_keyframe = True
+        self._keyframe_seq = -1
+        self._paused = False
+        self._news = asyncio.Event()
+        self._news.set()
+
+    def offer(self, seq: int, frame: bytes) -> None:
+        """Put the frame into the mailbox, in place of the one that lies there."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._take, seq, frame)
+
+    def ask_keyframe(self) -> None:
+        """Let the next frame be a keyframe."""
+        self._wants_keyframe = True
+        self._news.set()
+
+    def pause(self) -> None:
+        """Send nothing until resume(); for a tab that nobody sees."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on, from a keyframe."""
+        self._paused = False
+        self.ask_keyframe()
+
+    async def next_frame(self) -> bytes | None:
+        """Wait for news and return the frame; None means that the viewer is owed a keyframe."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            if self._paused:
+                continue
+            if self._wants_keyframe:
+                self._wants_keyframe = False
+                self._frame = None
+                return None
+            frame, self._frame = self._frame, None
+            if frame is not None:
+                return frame
+
+    def keyframe_sent(self, seq: int) -> None:
+        """Note that the viewer holds the state of `seq`; older frames that are still under way are dropped."""
+        self._keyframe_seq = seq
+
+    def _take(self, seq: int, frame: bytes) -> None:
+        if seq <= self._keyframe_seq or self._paused or self._wants_keyframe:
+            return
+        self._frame = frame
+        self._news.set()

@@ -1,0 +1,47 @@
+"""Numbers and times as the console writes them (the browser's figures/format.js follows the same rules)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+NARROW_SPACE = "\u202f"
+
+
+def clock_time(at: float) -> str:
+    """Return the time of day of unix seconds `at` in UTC, as 03:13:18."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
+
+
+def percent(share: float) -> str:
+    """Return a share 0..1 in percent with one decimal."""
+    return f"{share * 100:.1f}{NARROW_SPACE}%"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time: < 1 ms, 84 ms, 2.31 s, 41.2 s, 2 min 32 s."""
+    if seconds < 0.001:
+        return f"<{NARROW_SPACE}1{NARROW_SPACE}ms" if seconds > 0 else f"0{NARROW_SPACE}s"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}{NARROW_SPACE}ms"
+    if seconds < 9.995:
+        return f"{seconds:.2f}{NARROW_SPACE}s"
+    if seconds < 60:
+        return f"{seconds:.1f}{NARROW_SPACE}s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}{NARROW_SPACE}min {rest}{NARROW_SPACE}s"
+
+
+def setting(seconds: float) -> str:
+    """Return a duration that somebody set, without trailing zeros: 3.5 s, 5 s, 250 ms."""
+    value, unit = (seconds * 1000, "ms") if seconds < 1 else (seconds, "s")
+    return f"{value:.3g}{NARROW_SPACE}{unit}"
+
+
+def count(number: int, singular: str, plural: str = "") -> str:
+    """Return a number with its noun in the right form: 1 engine, 1,204 engines."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def rate(per_s: float) -> str:
+    """Return requests per second with three significant digits when short."""
+    return f"{per_s:.1f}" if per_s < 9.95 else f"{per_s:,.0f}"

@@ -1,0 +1,32 @@
+"""The Fleet page: the server says how things stand, the live feed draws the rest."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from gateway.fleet_sample import FleetSample
+from web.live.feed import fleet_feed
+from web.shell import shell_context
+
+TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests", "Unbound tickets")
+"""Labels of the first paint; the live feed adds SLO and pool to them."""
+
+
+@require_safe
+@never_cache
+def fleet(request: HttpRequest) -> HttpResponse:
+    """Show the verdict on the newest sample, and the frame that the live feed fills."""
+    feed = fleet_feed()
+    context = shell_context(
+        request, page="Fleet", tiles=TILES, verdict=feed.verdict(), region=_region_words(feed.latest)
+    )
+    return render(request, "web/fleet.html", context)
+
+
+def _region_words(sample: FleetSample | None) -> str:
+    """Return what stands before the pool in the scope; the live feed writes the same words."""
+    regions = sorted({pool.region for pool in sample.pools}) if sample else []
+    return regions[0] if len(regions) == 1 else "All regions" if regions else "Fleet"
