@@ -118,10 +118,11 @@ class GatewayApp:
             return None
         except ApiError as error:
             self._count(error)
-            return LaneAnswer(error.status, [JSON, *error.headers], error.body)
+            return LaneAnswer(error.status, [JSON, *error.headers, (b"x-request-id", decision_id.encode())], error.body)
         if answer is None:
             return None
-        return LaneAnswer(200, [JSON, (b"x-switchyard-decision", decision_id.encode())], answer)
+        name = decision_id.encode()
+        return LaneAnswer(200, [JSON, (b"x-switchyard-decision", name), (b"x-request-id", name)], answer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""

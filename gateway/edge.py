@@ -79,10 +79,7 @@ class Edge:
             self._check(head, self._settings.body_limit)
         except RefusedAtEdgeError:
             return None
-        answer = self._fast_lane(head, body)
-        if answer is None:
-            return None
-        return LaneAnswer(answer.status, [*answer.headers, (b"x-request-id", head.request_id.encode())], answer.body)
+        return self._fast_lane(head, body)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = scope[SCOPE_KEY] = RequestHead(scope["headers"])

@@ -71,15 +71,20 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._reading = True
         self._read_bytes = 0
-        super().on_message_begin()
+        if self._lane is None:
+            super().on_message_begin()
+            return
+        # The ASGI scope is made when it is known to be needed.
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
 
     @override
     def on_headers_complete(self) -> None:
         if self._lane is not None and self.url == PATH and self._may_take_lane():
             self._lane_body = b""
             return
-        self._stop_reading()
-        super().on_headers_complete()
+        self._take_ordinary_way()
 
     @override
     def on_body(self, body: bytes) -> None:
@@ -122,10 +127,18 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         """Let the request take the ordinary way with what was read of its body."""
         body = self._lane_body or b""
         self._lane_body = None
-        self._stop_reading()
-        super().on_headers_complete()
+        self._take_ordinary_way()
         if body:
             super().on_body(body)
+
+    def _take_ordinary_way(self) -> None:
+        self._stop_reading()
+        if self._lane is not None:
+            url, headers, expect = self.url, self.headers, self.expect_100_continue
+            super().on_message_begin()
+            self.url, self.expect_100_continue = url, expect
+            self.headers.extend(headers)
+        super().on_headers_complete()
 
     def _ask(self, lane: Lane, body: bytes) -> LaneAnswer | None:
         try:

@@ -58,6 +58,11 @@ class GatewayMetrics:
         self.key_sources = CounterFamily(
             registry, "switchyard_key_sources_total", "How block keys of a request were made.", ("pool", "source")
         )
+        self._add_engine_counters(registry)
+        self._add_histograms(registry)
+        self._add_gauges(registry)
+
+    def _add_engine_counters(self, registry: CollectorRegistry) -> None:
         self.kv_events = CounterFamily(
             registry, "switchyard_kv_events_total", "KV events taken in, by engine and type.", ("engine", "type")
         )
@@ -73,6 +78,8 @@ class GatewayMetrics:
         self.breaker_trips = CounterFamily(
             registry, "switchyard_breaker_trips_total", "Times a breaker opened, by cause.", ("engine", "cause")
         )
+
+    def _add_histograms(self, registry: CollectorRegistry) -> None:
         self.ttft = HistogramFamily(
             registry,
             "switchyard_ttft_seconds",
@@ -90,7 +97,6 @@ class GatewayMetrics:
             ("pool",),
             DECISION_BUCKETS_S,
         )
-        self._add_gauges(registry)
 
     def _add_gauges(self, registry: CollectorRegistry) -> None:
         self.outstanding_tokens = GaugeFamily(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -119,9 +119,9 @@ class Proxy:
                 if failure is None:
                     return
                 excluded |= {record.decision.engine_id}
-                may_retry, retried = self._may_retry(failure, retried)
-                if attempts_left == 0 or not may_retry:
+                if attempts_left == 0:
                     self._give_up(record, failure)
+                retried = retried or self._takes_budget(record, failure)
                 self._retry(record, failure)
         except (asyncio.CancelledError, ClientGoneError):
             if record is not None:
@@ -149,16 +149,18 @@ class Proxy:
         finally:
             assumed.cancel()
 
-    def _may_retry(self, failure: AttemptFailure, retried: bool) -> tuple[bool, bool]:
-        """Return whether another attempt may be made, and whether this request has taken from the budget.
+    def _takes_budget(self, record: DecisionRecord, failure: AttemptFailure) -> bool:
+        """Return whether the next attempt takes from the budget; raises ApiError where the budget is empty.
 
         An engine that cannot be reached is out of rotation at once, so going elsewhere adds no load to
         it and needs no budget; answers that say "too much" or "failed" do.
         """
-        if failure.kind == CONNECT or retried:
-            return True, retried
-        taken = self.budget.take()
-        return taken, taken
+        if failure.kind == CONNECT:
+            return False
+        if not self.budget.take():
+            self._desk.metrics.retries.inc(record.decision.pool_id, "budget_empty")
+            self._give_up(record, failure)
+        return True
 
     def _retry(self, record: DecisionRecord, failure: AttemptFailure) -> None:
         self._desk.released(record)
@@ -172,7 +174,7 @@ class Proxy:
             status=failure.status,
         )
 
-    def _give_up(self, record: DecisionRecord, failure: AttemptFailure) -> None:
+    def _give_up(self, record: DecisionRecord, failure: AttemptFailure) -> NoReturn:
         error: ApiError = failure.as_error()
         self._desk.failed(record, monotonic(), error.code)
         raise error

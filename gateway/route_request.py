@@ -33,7 +33,7 @@ class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     token_ids: list[Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]] | None = None
-    block_hashes: Annotated[list[int], Meta(max_length=MAX_HASHES)] | None = None
+    block_hashes: Annotated[list[Annotated[int, Meta(ge=-(2**63))]], Meta(max_length=MAX_HASHES)] | None = None
     prompt_tokens: Tokens | None = None
     max_tokens: Tokens | None = None
     ttft_slo_s: Annotated[float, Meta(gt=0, le=3600)] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -49,9 +50,13 @@ class ServedGateway:
         sent = {"content-type": "application/json", **(headers or {})}
         if key is not None:
             sent["authorization"] = f"Bearer {key}"
-        argument = {"data": body} if isinstance(body, bytes) else {"json": body}
+        argument = {"data": io.BytesIO(body)} if isinstance(body, bytes) else {"json": body}
         async with self.client.post(self.url + path, headers=sent, **argument) as response:
-            return response.status, await response.json(), dict(response.headers)
+            return (
+                response.status,
+                await response.json(),
+                {name.lower(): value for name, value in response.headers.items()},
+            )
 
     async def get(self, path: str, *, key: str | None = KEY) -> tuple[int, Any]:
         """Return status and decoded JSON body of the answer."""
@@ -117,7 +122,6 @@ async def served(
         timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     await gateway.start()
     serving = asyncio.create_task(server._serve([listener]))
     while not server.started:

@@ -1,0 +1,60 @@
+"""HTTP by hand, for requests that no client library would send."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+
+class RawConnection:
+    """One TCP connection to a server on loopback."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, url: str) -> RawConnection:
+        """Connect."""
+        parts = urlsplit(url)
+        return cls(*await asyncio.open_connection(parts.hostname, parts.port))
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def answer(self) -> tuple[int, dict[str, str], bytes]:
+        """Return status, headers and body of the next answer that has a Content-Length."""
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+        lines = head.split("\r\n")
+        headers = {
+            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:] if line)
+        }
+        body = await self._reader.readexactly(int(headers.get("content-length", "0")))
+        return int(lines[0].split()[1]), headers, body
+
+    async def closed(self) -> bool:
+        """Return whether the server has closed the connection, waiting for what it may still send."""
+        try:
+            return not await self._reader.read(1)
+        except ConnectionError:
+            return True
+
+    async def close(self) -> None:
+        """Close it."""
+        self._writer.close()
+        await asyncio.wait([asyncio.ensure_future(_quietly_closed(self._writer))])
+
+
+async def _quietly_closed(writer: asyncio.StreamWriter) -> None:
+    try:
+        await writer.wait_closed()
+    except ConnectionError:
+        return
+
+
+def post(path: str, body: bytes, *headers: str, host: str = "127.0.0.1") -> bytes:
+    """Return a POST with a Content-Length."""
+    lines = [f"POST {path} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body

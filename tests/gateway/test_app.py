@@ -1,0 +1,143 @@
+"""Health, readiness, metrics, and what happens on paths and methods that are not there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.app import AppSettings, GatewayApp
+from gateway.bus import InProcessBus
+from gateway.gateway import Gateway
+from gateway.settings import GatewaySettings
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, SECRET, ServedGateway, served
+
+
+def _app(tmp_path: Path, settings: AppSettings | None = None) -> GatewayApp:
+    gateway = Gateway(InProcessBus(), fleet_secret=SECRET, state_dir=tmp_path, settings=GatewaySettings())
+    return GatewayApp(gateway, settings)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/route",
+        "/api/v1/route/batch",
+        "/api/v1/requests/x/complete",
+        "/api/v1/explain/x",
+        "/v1/chat/completions",
+        "/v1/anything",
+        "/metrics",
+        "/live",
+        "/ready",
+    ],
+)
+def test_the_gateways_paths_are_its_own(tmp_path: Path, path: str) -> None:
+    assert _app(tmp_path).handles(path)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api/v1/pools", "/api/v1/routes", "/api/schema/", "/v1", "/metrics/x", "/static/a"]
+)
+def test_all_other_paths_are_not(tmp_path: Path, path: str) -> None:
+    assert not _app(tmp_path).handles(path)
+
+
+async def _ask(gateway: ServedGateway, method: str, path: str, **headers: str) -> tuple[int, Any]:
+    async with gateway.client.request(method, gateway.url + path, headers=headers) as response:
+        return response.status, await response.read()
+
+
+async def test_readiness_waits_for_a_topology_and_an_engine(tmp_path: Path) -> None:
+    async with served([], tmp_path) as gateway:
+        assert (await gateway.get("/live", key=None))[0] == 200
+        status, answer = await gateway.get("/ready", key=None)
+        assert status == 503
+        assert "topology" in answer["error"]["message"]
+
+
+async def test_readiness_follows_the_engines(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+        assert (await gateway.get("/ready", key=None))[0] == 200
+        await engine.stop()
+        async with asyncio.timeout(10):
+            while (await gateway.get("/ready", key=None))[0] == 200:
+                await asyncio.sleep(0.05)
+        status, answer = await gateway.get("/ready", key=None)
+        assert (status, answer["error"]["code"]) == (503, "not_ready")
+        assert (await gateway.get("/live", key=None))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v1/nothing", 404),
+        ("POST", "/v1/embeddings", 404),
+        ("GET", "/api/v1/route", 405),
+        ("POST", "/v1/models", 405),
+        ("POST", "/live", 405),
+        ("DELETE", "/api/v1/explain/x", 405),
+        ("HEAD", "/live", 200),
+    ],
+)
+async def test_wrong_paths_and_methods_are_told_apart(tmp_path: Path, method: str, path: str, status: int) -> None:
+    async with served(
+        [],
+        tmp_path,
+    ) as gateway:
+        gateway.gateway._api_keys = _keys()
+        assert (await _ask(gateway, method, path, authorization=f"Bearer {KEY}"))[0] == status
+
+
+def _keys() -> Any:
+    from tests.gateway.served_gateway import snapshot
+
+    return {key.sha256: key for key in snapshot([]).api_keys}
+
+
+async def test_metrics_are_open_on_loopback_only(tmp_path: Path) -> None:
+    settings = AppSettings(scrape_token="scrape-me")
+    async with served([], tmp_path, settings=settings) as gateway:
+        assert (await _ask(gateway, "GET", "/metrics"))[0] == 200
+        # What a proxy on this machine passes on is not from this machine.
+        assert (await _ask(gateway, "GET", "/metrics", **{"x-forwarded-for": "10.0.0.9"}))[0] == 401
+        forwarded = {"x-forwarded-for": "10.0.0.9", "authorization": "Bearer scrape-me"}
+        assert (await _ask(gateway, "GET", "/metrics", **forwarded))[0] == 200
+        forwarded["authorization"] = "Bearer scrape-you"
+        assert (await _ask(gateway, "GET", "/metrics", **forwarded))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("client", "status"),
+    [(("127.0.0.1", 1), 200), (("::1", 1), 200), (("10.0.0.9", 1), 401), (None, 401), (("x", 1), 401)],
+)
+async def test_a_scrape_from_elsewhere_needs_the_token(tmp_path: Path, client: Any, status: int) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": [], "client": client}
+    await _app(tmp_path)(scope, receive, send)
+    assert sent[0]["status"] == status
+
+
+async def test_a_fault_in_a_handler_is_a_500_that_says_nothing_of_the_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+
+        def broken(*_: Any, **__: Any) -> None:
+            raise ZeroDivisionError("CANARY")
+
+        monkeypatch.setattr(gateway.pool, "place", broken)
+        status, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "block_hashes": [1]})
+    assert (status, answer["error"]["code"]) == (500, "internal_error")
+    assert "ZeroDivisionError" in caplog.text
+    assert "CANARY" not in caplog.text + str(answer)

@@ -1,0 +1,80 @@
+"""What callers report about requests reaches router, counters and traffic, once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import MODEL, OTHER_KEY, ServedGateway, served
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+        yield gateway
+
+
+async def _decided(gateway: ServedGateway, **more: Any) -> str:
+    question = {"model": MODEL, "block_hashes": [1, 2, 3, 4], "wait": False, **more}
+    status, answer, _ = await gateway.post("/api/v1/route", question)
+    assert status == 200
+    return str(answer["decision_id"])
+
+
+async def _report(gateway: ServedGateway, decision_id: str, verb: str, body: Any = None, **more: Any) -> Any:
+    return await gateway.post(f"/api/v1/requests/{decision_id}/{verb}", body or {}, **more)
+
+
+async def test_repeated_reports_are_harmless(gateway: ServedGateway) -> None:
+    decision_id = await _decided(gateway)
+    for verb in ("first_token", "complete", "complete", "fail", "first_token"):
+        status, answer, _ = await _report(gateway, decision_id, verb, {"cached_tokens": 16})
+        assert status == 200
+    assert answer["outcome"] == "completed"
+    text = await gateway.metrics()
+    assert 'switchyard_requests_total{outcome="completed",pool="pool"} 1.0' in text
+    assert 'switchyard_cached_tokens_total{pool="pool"} 16.0' in text
+    assert 'switchyard_prompt_tokens_total{pool="pool"} 64.0' in text
+    assert 'switchyard_ttft_seconds_count{pool="pool"} 1.0' in text
+    assert 'outcome="failed"' not in text
+    assert len(gateway.pool.router.reservations) == 0
+    assert gateway.pool.traffic.totals("engine-0") == (64, 16)
+
+
+async def test_a_reported_failure_releases_the_engine(gateway: ServedGateway) -> None:
+    decision_id = await _decided(gateway)
+    status, answer, _ = await _report(gateway, decision_id, "fail")
+    assert (status, answer["outcome"]) == (200, "failed")
+    assert len(gateway.pool.router.reservations) == 0
+    _, explained = await gateway.get(f"/api/v1/explain/{decision_id}")
+    assert explained["outcome"]["error"] == "reported_by_caller"
+
+
+async def test_cached_tokens_never_exceed_the_prompt(gateway: ServedGateway) -> None:
+    decision_id = await _decided(gateway)
+    await _report(gateway, decision_id, "complete", {"cached_tokens": 10_000})
+    assert 'switchyard_cached_tokens_total{pool="pool"} 64.0' in await gateway.metrics()
+
+
+@pytest.mark.parametrize("body", [{"cached_tokens": -1}, {"cached_tokens": "many"}, {"output_tokens": 1.5}, [1]])
+async def test_a_report_that_cannot_be_is_refused_and_changes_nothing(gateway: ServedGateway, body: Any) -> None:
+    decision_id = await _decided(gateway)
+    assert (await _report(gateway, decision_id, "complete", body))[0] == 400
+    _, explained = await gateway.get(f"/api/v1/explain/{decision_id}")
+    assert explained["outcome"]["state"] == "running"
+
+
+@pytest.mark.parametrize("path", ["/api/v1/requests/nobody/complete", "/api/v1/requests/nobody/explode"])
+async def test_unknown_ids_and_verbs_are_404(gateway: ServedGateway, path: str) -> None:
+    assert (await gateway.post(path, {}))[0] == 404
+
+
+async def test_tenants_see_and_touch_only_their_own(gateway: ServedGateway) -> None:
+    decision_id = await _decided(gateway)
+    assert (await _report(gateway, decision_id, "complete", key=OTHER_KEY))[0] == 404
+    assert (await gateway.get(f"/api/v1/explain/{decision_id}", key=OTHER_KEY))[0] == 404
+    assert (await gateway.get(f"/api/v1/explain/{decision_id}"))[0] == 200
