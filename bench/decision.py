@@ -2,7 +2,7 @@
 
 A decision is everything between a request with its keys and a standing reservation: prefix match on
 all engines, scores, choice, decision value and accounting. Requests have 24 block keys (12,288
-tokens) whose first 6, 12 or 24 blocks are held by two engines; the fleet is in steady work.
+tokens) whose first 6, 12 or 24 blocks are held by two engines; two requests per engine are under way.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections import deque
 from pathlib import Path
 from random import Random
 
@@ -33,12 +34,16 @@ def measure(placement: str, engines: int) -> tuple[float, float]:
     for group in groups:
         for engine in rng.sample(range(engines), 2):
             router.blocks_stored(f"e-{engine:03}", group)
-    rounds = [_round(router, groups, rng, start=number * PER_ROUND) for number in range(ROUNDS)]
+    under_way: deque[str] = deque()
+    rounds = [_round(router, groups, rng, under_way, start=number * PER_ROUND) for number in range(ROUNDS)]
     return min(median for median, _ in rounds), min(tail for _, tail in rounds)
 
 
-def _round(router: Router, groups: list[tuple[int, ...]], rng: Random, start: int) -> tuple[float, float]:
+def _round(
+    router: Router, groups: list[tuple[int, ...]], rng: Random, under_way: deque[str], start: int
+) -> tuple[float, float]:
     took = []
+    engines = len(router.view.accepting)
     for number in range(start, start + PER_ROUND):
         now = number * 0.02
         group, shared = rng.choice(groups), rng.choice((6, 12, 24))
@@ -47,8 +52,10 @@ def _round(router: Router, groups: list[tuple[int, ...]], rng: Random, start: in
         before = time.perf_counter_ns()
         router.submit(request, now, hold=False)
         took.append((time.perf_counter_ns() - before) / 1000)
-        router.observe(FirstToken(request.request_id), now + 0.01)
-        router.observe(Completed(request.request_id), now + 0.015)
+        under_way.append(request.request_id)
+        if len(under_way) > 2 * engines:
+            router.observe(FirstToken(under_way[-engines]), now + 0.01)
+            router.observe(Completed(under_way.popleft()), now + 0.015)
     return statistics.median(took), sorted(took)[len(took) * 99 // 100]
 
 

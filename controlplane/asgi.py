@@ -42,6 +42,7 @@ class Switchyard:
     def __init__(self, gateway: Gateway, pages: AsgiApp, sockets: AsgiApp) -> None:
         self._gateway = gateway
         self._gateway_app = GatewayApp(gateway)
+        self.answer_at_once = self._gateway_app.answer_at_once
         self._pages = pages
         self._sockets = sockets
 
@@ -91,7 +92,8 @@ def _compose() -> Edge:
     sockets = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
     hosts = tuple(settings.ALLOWED_HOSTS)
     edge_settings = EdgeSettings(allowed_hosts=hosts, body_limit=settings.MAX_BODY_BYTES)
-    return Edge(Switchyard(gateway, pages, sockets), edge_settings, gateway.metrics.rejected_input.inc)
+    app = Switchyard(gateway, pages, sockets)
+    return Edge(app, edge_settings, gateway.metrics.rejected_input.inc, fast_lane=app.answer_at_once)
 
 
 application = _compose()

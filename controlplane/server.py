@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -70,6 +71,9 @@ async def serve(serving: Serving) -> bool:
     jobs = None
     try:
         if await _started(server, serving_task):
+            # What start-up made stays for good; without this each full collection would walk over all of it.
+            gc.collect()
+            gc.freeze()
             serving.on_ready()
             serving.supervisor.start(serving.children)
             if serving.embed_jobs:
@@ -91,6 +95,7 @@ def _config() -> uvicorn.Config:
         lifespan="on",
         log_config=None,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACEFUL_S,
     )

@@ -7,6 +7,7 @@ engine's own URL only.
 
 from __future__ import annotations
 
+import io
 from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from gateway.engine_metrics import (
 MAX_ANSWER_BYTES = 64 << 10
 MAX_TOKENIZE_BYTES = 16 << 20
 _CHUNK_BYTES = 64 << 10
+_LARGE_BODY = 1 << 20
 _TEXT_TYPES = ("text/plain", "application/openmetrics-text")
 
 Wanted = TypeVar("Wanted")
@@ -227,7 +229,8 @@ class VllmAdapter:
                 method,
                 self.url + path,
                 headers=headers,
-                data=body,
+                # aiohttp warns about large bytes, which it would copy in one go; a file it reads piece by piece.
+                data=io.BytesIO(body) if body is not None and len(body) >= _LARGE_BODY else body,
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
             ) as response:

@@ -62,6 +62,8 @@ def rekey_hashes(seed: int, hashes: Sequence[int]) -> tuple[int, ...]:
     Each hash names its whole prefix, so it is salted alone. Raises OverflowError on a hash outside
     −2⁶³ … 2⁶⁴−1 (engines send both signed and unsigned 64-bit hashes).
     """
+    if hashes and min(hashes) < -(1 << 63):
+        raise OverflowError("a block hash is below −2⁶³")
     digest = xxh3_64_intdigest
     return tuple([digest((value & _MASK_64 if value < 0 else value).to_bytes(8, "little"), seed) for value in hashes])
 

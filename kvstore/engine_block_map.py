@@ -7,10 +7,14 @@ removed as often before the block is gone (engine notes, KV events), hence the c
 
 from __future__ import annotations
 
+from itertools import islice
+
 from kvstore.block_keys import extend_key, pack_tokens
 from kvstore.kv_events import BlockRemoved, BlockStored
 
 _TOKEN_BYTES = 4
+_BATCH_SHARE = 128
+"""One part in so many leaves at once when the limit is exceeded."""
 
 
 class EngineBlockMap:
@@ -107,10 +111,10 @@ class EngineBlockMap:
             self._copies[key] = self._copies.get(key, 0) + 1
         self._blocks[block_hash] = (key, times)
         if len(self._blocks) > self.max_blocks:
-            oldest = next(iter(self._blocks))
-            forgotten, _ = self._blocks.pop(oldest)
-            if self._forget(forgotten):
-                self._dropped.append(forgotten)
+            for oldest in list(islice(self._blocks, max(1, self.max_blocks // _BATCH_SHARE))):
+                forgotten, _ = self._blocks.pop(oldest)
+                if self._forget(forgotten):
+                    self._dropped.append(forgotten)
 
     def _forget(self, key: int) -> bool:
         left = self._copies[key] - 1

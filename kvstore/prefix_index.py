@@ -6,12 +6,16 @@ keys with a running AND, so its cost grows with the blocks of the prompt and not
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from kvstore.prefix_match import NO_MATCH, PrefixMatch
 
 ENTRY_BYTES = 150
 """Bytes one entry costs: dict slot at its usual load, key object, bitset object (measured, 64 targets)."""
+
+_BATCH_SHARE = 128
+"""One part in so many leaves at once when the budget is exceeded."""
 
 
 class PrefixIndex:
@@ -28,6 +32,8 @@ class PrefixIndex:
         """Keys dropped for the budget since the start."""
         self._max_keys = max_bytes // ENTRY_BYTES
         self._targets_of: dict[int, int] = {}
+        self.targets_of: Callable[[int, int], int] = self._targets_of.get
+        """Returns the bitset of targets that hold a block, or the given default."""
 
     def __len__(self) -> int:
         return len(self._targets_of)
@@ -98,10 +104,6 @@ class PrefixIndex:
         groups.reverse()
         return PrefixMatch(tuple(groups))
 
-    def targets_of(self, key: int) -> int:
-        """Return the bitset of targets that hold the block."""
-        return self._targets_of.get(key, 0)
-
     def check(self) -> None:
         """Raise AssertionError unless every entry has a holder and the budget is kept."""
         for key, targets in self._targets_of.items():
@@ -112,6 +114,11 @@ class PrefixIndex:
 
     def _evict(self) -> None:
         table = self._targets_of
-        while len(table) > self._max_keys:
-            del table[next(iter(table))]
-            self.evicted += 1
+        over = len(table) - self._max_keys
+        if over <= 0:
+            return
+        # In batches: finding the oldest entry of a dict walks over all that were deleted before it.
+        oldest = list(islice(table, max(over, self._max_keys // _BATCH_SHARE)))
+        for key in oldest:
+            del table[key]
+        self.evicted += len(oldest)

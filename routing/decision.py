@@ -16,6 +16,8 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     wait_s: float
     compute_s: float
     cost: float
+    blocks: int = 0
+    """Leading blocks of the prompt that the engine holds or is about to hold, whatever the trust in that."""
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):

@@ -72,7 +72,7 @@ class FleetView:
         self.speeds: list[float] = []
         self.trusts: list[float] = []
         self.uniform = True
-        """All accepting targets have the same speed and full trust."""
+        """All accepting targets have the same speed."""
         self._match = match
         self._prefill_cost = prefill_cost
         self._derived: dict[object, object] = {}

@@ -84,7 +84,7 @@ class FleetTable:
         accepting = [each for each in self.facts() if each.accepts]
         view.accepting = tuple(self._target_of[each.engine_id] for each in accepting)
         view.accepting_mask = sum(1 << target for target in view.accepting)
-        view.uniform = all(each.trust == 1.0 for each in accepting) and len({each.speed for each in accepting}) <= 1
+        view.uniform = len({each.speed for each in accepting}) <= 1
         view.version += 1
         view.forget_derived()
 

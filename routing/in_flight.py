@@ -15,6 +15,8 @@ from kvstore.prefix_match import NO_MATCH, PrefixMatch
 class InFlightBlocks:
     """Counted (block, target) pairs beside a prefix index, matched together with it.
 
+    A request adds only the blocks that its target is not known to hold or to get anyway.
+
     Mutable state: `_targets_of` (key → bitset) and `_extra` (how often a pair stands beyond once).
     """
 
@@ -58,10 +60,7 @@ class InFlightBlocks:
     def match(self, keys: Sequence[int], among: int) -> PrefixMatch:
         """Return the leading blocks per target in `among`, resident or on their way."""
         coming = self._targets_of
-        if not keys:
-            return NO_MATCH
-        if keys[0] not in coming:
-            # A chain on its way starts with its first block, so nothing of this prompt is coming.
+        if coming.keys().isdisjoint(keys):
             return self._resident.match(keys, among)
         return self._match_both(keys, among)
 
@@ -72,7 +71,7 @@ class InFlightBlocks:
         groups: list[tuple[int, int]] = []
         depth = 0
         for key in keys:
-            still = running & (resident(key) | coming(key, 0))
+            still = running & (resident(key, 0) | coming(key, 0))
             if still != running:
                 if depth and running:
                     groups.append((depth, running & ~still))

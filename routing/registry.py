@@ -28,6 +28,9 @@ QUEUE_ORDERS: dict[str, type[msgspec.Struct]] = {
     "shed": Shed,
 }
 
+STAGES: dict[str, dict[str, type[msgspec.Struct]]] = {"placement": PLACEMENTS, "order": QUEUE_ORDERS}
+"""The table behind each stage of a policy document, by the name of the document's field."""
+
 
 class PolicyStageError(ValueError):
     """A stage names nothing we know, or its parameters do not fit; the message starts with the path."""

@@ -7,7 +7,7 @@ an expiry; releasing twice is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from routing.fleet import NEVER, FleetView
 from routing.inference_request import InferenceRequest
@@ -21,7 +21,7 @@ _OVERRUN = 0.5
 class Reservation:
     """One request's claim on one target: bound and waiting, then in prefill, then decoding."""
 
-    __slots__ = ("compute_s", "expires_s", "granted_s", "phase", "request", "target", "uncached_tokens")
+    __slots__ = ("coming", "compute_s", "expires_s", "granted_s", "phase", "request", "target", "uncached_tokens")
 
     def __init__(
         self, request: InferenceRequest, target: int, compute_s: float, uncached_tokens: int, expires_s: float
@@ -31,6 +31,8 @@ class Reservation:
         self.compute_s = compute_s
         self.uncached_tokens = uncached_tokens
         self.expires_s = expires_s
+        self.coming: Sequence[int] = ()
+        """Keys of the prompt's blocks that the target gets through this request."""
         self.granted_s = 0.0
         self.phase = WAITING
 

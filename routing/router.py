@@ -216,7 +216,8 @@ class Router:
         chosen = choice.candidates[0]
         decision = self._decision(request, choice, now)
         reservation = Reservation(request, target, chosen.compute_s, request.prompt_tokens - chosen.hit_tokens, NEVER)
-        self.in_flight.add(target, request.keys)
+        reservation.coming = request.keys[chosen.blocks :]
+        self.in_flight.add(target, reservation.coming)
         if hold and not self._may_go(reservation, now):
             self.reservations.hold(reservation, now)
             self.waiting.add(target, request, chosen.compute_s, decision)
@@ -281,9 +282,11 @@ class Router:
         """Grant with fresh estimates: caches have moved while the ticket waited."""
         request, target = reservation.request, reservation.target
         decision = self.waiting.remove(request.request_id)
-        self.in_flight.remove(target, request.keys)
-        hit = self.view.hit_tokens(request, target, self.view.match(request).blocks(target))
-        self.in_flight.add(target, request.keys)
+        self.in_flight.remove(target, reservation.coming)
+        blocks = self.view.match(request).blocks(target)
+        reservation.coming = request.keys[blocks:]
+        self.in_flight.add(target, reservation.coming)
+        hit = self.view.hit_tokens(request, target, blocks)
         compute_s = self.view.compute_s(request, target, hit)
         self.reservations.reestimate(reservation, compute_s, request.prompt_tokens - hit)
         self._reserve(reservation, now)
@@ -296,7 +299,7 @@ class Router:
             self.waiting.remove(request_id)
         reservation = self.reservations.release(request_id, now)
         if reservation is not None:
-            self.in_flight.remove(reservation.target, reservation.request.keys)
+            self.in_flight.remove(reservation.target, reservation.coming)
         return reservation
 
     def _withdraw(self, request_id: str, now: float) -> Reservation:
@@ -309,7 +312,7 @@ class Router:
         """Release all that stands on a target that is gone and return its waiting tickets."""
         waiting = [self._withdraw(ticket.request.request_id, 0.0) for ticket in self.waiting.of(target)]
         for reservation in self.reservations.close_target(target):
-            self.in_flight.remove(target, reservation.request.keys)
+            self.in_flight.remove(target, reservation.coming)
         return waiting
 
     def _decision(self, request: InferenceRequest, choice: Choice, now: float) -> Decision:

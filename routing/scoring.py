@@ -15,5 +15,5 @@ def candidate(
     wait_s = view.wait_s(target, now)
     compute_s = view.compute_s(request, target, hit_tokens)
     return Candidate(
-        view.engine_ids[target], hit_tokens, wait_s, compute_s, wait_s + compute_s if cost is None else cost
+        view.engine_ids[target], hit_tokens, wait_s, compute_s, wait_s + compute_s if cost is None else cost, blocks
     )

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from routing import reasons
-from routing.decision import Choice
+from routing.decision import Candidate, Choice
 from routing.fleet import FleetView, hash_of, tie_salt
 from routing.hash_ring import DualRing
 from routing.inference_request import InferenceRequest
@@ -17,34 +17,45 @@ from routing.scoring import candidate
 
 
 class DualMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Affinity within the pair while the estimated TTFT meets the SLO, the less loaded one otherwise."""
+    """Keeps a prefix on its pair of engines: the one that holds more while the TTFT meets the SLO, else the freer."""
 
-    virtual_nodes: Annotated[int, Meta(ge=1, le=1000, description="Points per engine on each ring.")] = 100
-    key_blocks: Annotated[int, Meta(ge=1, le=64, description="Leading blocks that make the hash key.")] = 2
+    virtual_nodes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            title="Virtual nodes",
+            description="Points per engine on each ring; more points share the keys more evenly.",
+            extra_json_schema={"x-unit": "points", "x-usual": [50, 200]},
+        ),
+    ] = 100
+    key_blocks: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            title="Key length",
+            description="Leading blocks of the prompt that choose its pair.",
+            extra_json_schema={"x-unit": "blocks", "x-usual": [1, 4]},
+        ),
+    ] = 2
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return one of the request's two candidates."""
-        pair = self._pair(request, view)
+        first, second = self._pair(request, view)
         match = view.match(request)
-        first, second = pair
-        first_blocks, second_blocks = match.blocks(first), match.blocks(second)
-        loads = view.outstanding_tokens
-        salt = tie_salt(request)
-        if first_blocks == second_blocks:
-            chosen = min(pair, key=lambda each: (loads[each], each ^ salt))
-            reason = reasons.EQUAL_MATCH
-        else:
-            chosen = first if first_blocks > second_blocks else second
-            reason = reasons.LONGEST_MATCH
-            best = candidate(request, view, chosen, max(first_blocks, second_blocks), now)
-            if best.cost > request.ttft_slo_s:
-                chosen = min(pair, key=lambda each: (loads[each], each ^ salt))
-                reason = reasons.SLO_SWITCH
-        other = second if chosen == first else first
-        scored = tuple(
-            candidate(request, view, each, match.blocks(each), now) for each in dict.fromkeys((chosen, other))
-        )
-        return Choice(chosen, reason if len(scored) > 1 else reasons.ONLY_ENGINE, scored)
+        one = candidate(request, view, first, match.blocks(first), now)
+        if first == second:
+            return Choice(first, reasons.ONLY_ENGINE, (one,))
+        two = candidate(request, view, second, match.blocks(second), now)
+        if one.blocks != two.blocks:
+            take_first = one.blocks > two.blocks
+            if (one if take_first else two).cost <= request.ttft_slo_s:
+                return _choice(first, second, one, two, reasons.LONGEST_MATCH, take_first=take_first)
+        loads, salt = view.outstanding_tokens, tie_salt(request)
+        take_first = (loads[first], first ^ salt) <= (loads[second], second ^ salt)
+        reason = reasons.EQUAL_MATCH if one.blocks == two.blocks else reasons.SLO_SWITCH
+        return _choice(first, second, one, two, reason, take_first=take_first)
 
     def _pair(self, request: InferenceRequest, view: FleetView) -> tuple[int, int]:
         ring = view.derived(("dual_ring", self.virtual_nodes), self._build)
@@ -55,3 +66,7 @@ class DualMap(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _build(self, view: FleetView) -> DualRing:
         return DualRing([view.engine_ids[each] for each in view.accepting], virtual_nodes=self.virtual_nodes)
+
+
+def _choice(first: int, second: int, one: Candidate, two: Candidate, reason: str, *, take_first: bool) -> Choice:
+    return Choice(first, reason, (one, two)) if take_first else Choice(second, reason, (two, one))

@@ -14,7 +14,7 @@ from routing.scoring import candidate
 
 
 class LeastLoaded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Least pending uncached tokens (waiting, and the unfinished prefill)."""
+    """Picks the engine with the fewest pending uncached tokens, waiting and prefilling; blind to caches otherwise."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the least loaded engine."""

@@ -14,7 +14,7 @@ from routing.scoring import candidate
 
 
 class RoundRobin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Takes the accepting engines in the order of their ids."""
+    """Takes the accepting engines in turn, in the order of their ids."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the next engine of the round."""

@@ -54,8 +54,9 @@ def test_extending_block_by_block_gives_the_same_keys() -> None:
 def test_rekeyed_hashes_are_salted_and_accept_signed_ones() -> None:
     assert rekey_hashes(1, [5, 6]) != rekey_hashes(2, [5, 6])
     assert rekey_hashes(1, [-1]) == rekey_hashes(1, [2**64 - 1])
-    with pytest.raises(OverflowError):
-        rekey_hashes(1, [2**64])
+    for outside in (2**64, -(2**63) - 1):
+        with pytest.raises(OverflowError):
+            rekey_hashes(1, [outside])
 
 
 def test_a_block_size_of_zero_is_refused() -> None:

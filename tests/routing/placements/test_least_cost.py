@@ -39,6 +39,5 @@ def test_a_blind_index_earns_no_hits() -> None:
     router, asked = pool(size=2), request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
     router.view.trusts[0] = 0.0
-    router.view.uniform = False
     router.view.ready_at[0] = 0.1
     assert LeastCost().choose(asked, router.view, 0.0, Random(1)).target == 1
