@@ -64,9 +64,7 @@ def test_every_module_says_what_it_is() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for path in SOURCES
-        if "tests" not in path.parts
-        and path.read_text().strip()
-        and ast.get_docstring(ast.parse(text(path))) is None
+        if "tests" not in path.parts and path.read_text().strip() and ast.get_docstring(ast.parse(text(path))) is None
     ]
     assert not silent
 
