@@ -26,10 +26,6 @@ class _Family(Collector):
         self._labels = tuple(labels)
         registry.register(self)
 
-    @override
-    def collect(self) -> Iterable[Metric]:
-        raise NotImplementedError
-
     def describe(self) -> Iterable[Metric]:
         """Tell the registry the names without rendering values."""
         return self.collect()
