@@ -133,7 +133,7 @@ def held(live: LiveGateway, engine_id: str, keys: tuple[int, ...]) -> int:
     router = live.pool.router
     target = router.fleet.target_of(engine_id)
     assert target is not None
-    return sum(router.index.targets_of(key) >> target & 1 for key in keys)
+    return sum(router.index.targets_of(key, 0) >> target & 1 for key in keys)
 
 
 async def test_a_gateway_learns_what_real_engines_hold_and_routes_by_it(

@@ -24,7 +24,7 @@ def held_blocks(live: LiveGateway, engine_id: str, keys: tuple[int, ...]) -> int
     target = router.fleet.target_of(engine_id)
     if target is None:
         return 0
-    return sum(router.index.targets_of(key) >> target & 1 for key in keys)
+    return sum(router.index.targets_of(key, 0) >> target & 1 for key in keys)
 
 
 async def engine_of(live: LiveGateway, name: str, **kwargs: object) -> str:
