@@ -1,0 +1,46 @@
+"""The console over the real program: decisions flow, cells change, a killed engine is named within seconds."""
+
+import os
+import re
+import signal
+import sqlite3
+import time
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.end_to_end.conftest import PATIENCE_MS, Program
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
+
+
+def engine_port(program: Program, name: str) -> int:
+    with sqlite3.connect(f"file:{program.state_dir}/switchyard.sqlite3?mode=ro", uri=True) as database:
+        (url,) = database.execute("select url from controlplane_engine where name = ?", (name,)).fetchone()
+    return int(url.rsplit(":", 1)[1])
+
+
+def wait_for_column(page: Page, after: int) -> int:
+    """Return the newest column once the page has drawn one beyond `after`; the page's policy forbids eval."""
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while (drawn := int(page.get_attribute("#fleet", "data-column") or 0)) <= after:
+        assert time.monotonic() < deadline, f"no column came after {after}"
+        page.wait_for_timeout(100)
+    return drawn
+
+
+def test_signed_in_the_cells_change_as_traffic_is_routed(page: Page, trouble: list[str]) -> None:
+    heat = page.locator("sy-heat canvas").first
+    before = heat.evaluate("canvas => canvas.toDataURL()")
+    wait_for_column(page, wait_for_column(page, 0) + 1)
+    assert heat.evaluate("canvas => canvas.toDataURL()") != before
+    expect(page.locator("#live-words")).to_have_text("Live")
+    requests = page.locator(".tile", has_text="Requests").locator(".tile-value b")
+    expect(requests).to_have_text(re.compile(r"^\d+(\.\d+)?$"))
+    assert trouble == []
+
+
+def test_a_killed_engine_is_shown_as_lost_with_its_reason_and_returns(page: Page, program: Program) -> None:
+    os.kill(program.engine_pid(engine_port(program, "e-05")), signal.SIGKILL)
+    expect(page.locator("#verdict")).to_contain_text(re.compile("e-05 is lost.*(refused|reset|closed)"), timeout=3_000)
+    expect(page.locator("#verdict")).not_to_contain_text("e-05 is lost", timeout=PATIENCE_MS)
