@@ -18,15 +18,15 @@ run: setup ## start a demo fleet with replayed traffic and the console on http:/
 	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)"
 
 test: setup ## run all tests
-	@CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest
 
 check: setup ## lint, types, import directions, house rules
 	@$(PYTHON) -m ruff check .
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
 	@.venv/bin/lint-imports
-	@$(PYTHON) -m pytest -q tests/house
-	@$(PYTHON) manage.py makemigrations --check --dry-run
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -q tests/house
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) manage.py makemigrations --check --dry-run
 
 format: setup ## format all Python files
 	@$(PYTHON) -m ruff check --fix . && $(PYTHON) -m ruff format .
