@@ -94,6 +94,12 @@ class LivePool:
         self._remember(outcome, request)
         return outcome
 
+    def place_at_once(self, request: InferenceRequest) -> Granted | Refused:
+        """Return an engine for a request that does not wait; raises ValueError for an id already under way."""
+        outcome = self._driver.place_at_once(request)
+        self._remember(outcome, request)
+        return outcome
+
     def observe(self, observation: Observation) -> None:
         """Tell the router what happened to a request, and grant what follows; unknown ids are ignored."""
         if self.by_dispatches:

@@ -7,6 +7,7 @@ client_error; its end releases the reservation, counts, and completes the decisi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import monotonic, perf_counter, time
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from gateway.openai_error import ApiError
 from gateway.prompt_keys import KeyedPrompt
 from gateway.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.traffic_window import CANCELLED, COMPLETED, FAILED, REFUSED, RequestResult
-from routing.decision import Decision, Refused
+from routing.decision import Decision, Granted, Refused
 from routing.inference_request import InferenceRequest
 from routing.observation import Completed, Failed, FirstToken
 
@@ -52,9 +53,13 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
 class PlacementDesk:
     """The way in and out of a pool for single requests."""
 
-    def __init__(self, metrics: GatewayMetrics, recent: RecentDecisions) -> None:
+    def __init__(
+        self, metrics: GatewayMetrics, recent: RecentDecisions, ended: Callable[[str], None] | None = None
+    ) -> None:
         self.metrics = metrics
         self.recent = recent
+        self._ended = ended
+        """Called with the decision's id at each request's end."""
 
     async def place(
         self,
@@ -70,29 +75,32 @@ class PlacementDesk:
 
         `earlier` is the record of the same request's attempt on another engine, which is continued.
         """
-        entry = pool.entry
-        if keyed.prompt_tokens > entry.max_prompt_tokens:
-            raise prompt_too_long(keyed.prompt_tokens, entry.max_prompt_tokens)
-        slo_s = wanted.ttft_slo_s or entry.policy.ttft_slo_s
-        request = InferenceRequest(
-            wanted.request_id,
-            keyed.keys,
-            keyed.prompt_tokens,
-            entry.block_tokens,
-            wanted.arrived_s,
-            slo_s,
-            wanted.max_output_tokens,
-            wanted.tenant_id,
-            wanted.session_id,
-            wanted.priority,
-        )
+        request = _request(pool, wanted, keyed)
         asked_s = perf_counter()
         try:
             outcome = await pool.place(request, hold=hold, excluded=excluded)
         except asyncio.CancelledError:
             if earlier is None:
-                self.metrics.requests.inc(entry.pool_id, CANCELLED)
+                self.metrics.requests.inc(pool.entry.pool_id, CANCELLED)
             raise
+        return self._taken(pool, request, keyed, outcome, asked_s, earlier)
+
+    def place_at_once(self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> DecisionRecord:
+        """Return the record of a request that does not wait for its engine; raises ApiError as `place` does."""
+        request = _request(pool, wanted, keyed)
+        asked_s = perf_counter()
+        return self._taken(pool, request, keyed, pool.place_at_once(request), asked_s, None)
+
+    def _taken(
+        self,
+        pool: LivePool,
+        request: InferenceRequest,
+        keyed: KeyedPrompt,
+        outcome: Granted | Refused,
+        asked_s: float,
+        earlier: DecisionRecord | None,
+    ) -> DecisionRecord:
+        """Count and keep the decision; raises ApiError for a refusal."""
         if isinstance(outcome, Refused):
             raise self._refused(pool, request, keyed, outcome, earlier)
         decision = outcome.decision
@@ -100,12 +108,20 @@ class PlacementDesk:
         if earlier is not None:
             earlier.decision = decision
             earlier.attempts += (decision.engine_id,)
+            self.recent.add(earlier)
             return earlier
         record = DecisionRecord(
-            decision, pool, wanted.tenant_id, keyed.source, wanted.arrived_s, slo_s, time(), (decision.engine_id,)
+            decision,
+            pool,
+            request.tenant_id,
+            keyed.source,
+            request.arrived_s,
+            request.ttft_slo_s,
+            time(),
+            (decision.engine_id,),
         )
         self.recent.add(record)
-        self.metrics.key_sources.inc(entry.pool_id, keyed.source)
+        self.metrics.key_sources.inc(pool.entry.pool_id, keyed.source)
         return record
 
     def _count(self, decision: Decision, took_s: float) -> None:
@@ -170,9 +186,13 @@ class PlacementDesk:
         decision = record.decision
         record.outcome = outcome
         record.finished_s = now
+        if self._ended is not None:
+            self._ended(decision.decision_id)
         self.metrics.requests.inc(decision.pool_id, outcome)
         counted = CANCELLED if outcome == CLIENT_ERROR else outcome
-        result = RequestResult(now, record.ttft_s, decision.prompt_tokens, record.cached_tokens, on_time, counted)
+        result = RequestResult(
+            now, record.ttft_s, decision.prompt_tokens, record.cached_tokens, on_time, counted, decision.hit_tokens
+        )
         record.pool.traffic.add(result, decision.engine_id or None)
         if outcome == FAILED:
             log_event(
@@ -233,4 +253,23 @@ def _no_decision(pool: LivePool, request: InferenceRequest, refused: Refused) ->
         0.0,
         0.0,
         request.arrived_s,
+    )
+
+
+def _request(pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> InferenceRequest:
+    """Return the request in the core's terms; raises ApiError 400 for a prompt over the pool's limit."""
+    entry = pool.entry
+    if keyed.prompt_tokens > entry.max_prompt_tokens:
+        raise prompt_too_long(keyed.prompt_tokens, entry.max_prompt_tokens)
+    return InferenceRequest(
+        wanted.request_id,
+        keyed.keys,
+        keyed.prompt_tokens,
+        entry.block_tokens,
+        wanted.arrived_s,
+        wanted.ttft_slo_s or entry.policy.ttft_slo_s,
+        wanted.max_output_tokens,
+        wanted.tenant_id,
+        wanted.session_id,
+        wanted.priority,
     )

@@ -93,12 +93,14 @@ class RouteApi:
         keyed = self._prompt_keys.at_once(pool, caller.tenant_id, prompt_of(asked))
         if keyed is None:
             return None
-        return _encode(_run(self._placed(pool, caller, asked, keyed, decision_id, arrived_s)))
+        wanted = _wanted(caller, asked, decision_id, arrived_s)
+        return _encode(self._answer(pool, self._desk.place_at_once(pool, wanted, keyed), asked))
 
     async def batch(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve `POST /api/v1/route/batch`: a list, or an object with `requests`; entries fail one by one."""
         arrived_s = monotonic()
         asked = read_batch(await exchange.body())
+        self._gateway.key_quotas.spend(caller, arrived_s, len(asked))
         head = exchange.head
         made = [
             self._entry(caller, each, arrived_s, head.given, f"{head.request_id}/{n}") for n, each in enumerate(asked)
@@ -144,16 +146,16 @@ class RouteApi:
         decision_id: str,
         arrived_s: float,
     ) -> RouteAnswer:
-        wanted = Wanted(
-            decision_id,
-            caller.tenant_id,
-            arrived_s,
-            asked.ttft_slo_s,
-            asked.max_tokens or 0,
-            asked.session_id or "",
-            asked.priority or 0,
-        )
-        return self._answer(pool, await self._desk.place(pool, wanted, keyed, hold=asked.wait), asked)
+        wanted = _wanted(caller, asked, decision_id, arrived_s)
+        quotas = self._gateway.key_quotas
+        quotas.enter(caller, wanted.request_id, wanted.arrived_s)
+        try:
+            answer = self._answer(pool, await self._desk.place(pool, wanted, keyed, hold=asked.wait), asked)
+        except BaseException:
+            quotas.release(wanted.request_id)
+            raise
+        quotas.end_by(wanted.request_id, monotonic() + pool.entry.policy.reservation_ttl_s)
+        return answer
 
     def _answer(self, pool: LivePool, record: DecisionRecord, asked: RouteRequest) -> RouteAnswer:
         decision = record.decision
@@ -202,15 +204,16 @@ class RouteApi:
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 
 
-def _run(work: Coroutine[Any, Any, RouteAnswer]) -> RouteAnswer:
-    """Return the result of a coroutine that never waits."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        answer: RouteAnswer = done.value
-        return answer
-    work.close()
-    raise RuntimeError("a placement without hold has waited")
+def _wanted(caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float) -> Wanted:
+    return Wanted(
+        decision_id,
+        caller.tenant_id,
+        arrived_s,
+        asked.ttft_slo_s,
+        asked.max_tokens or 0,
+        asked.session_id or "",
+        asked.priority or 0,
+    )
 
 
 def unknown_model() -> ApiError:

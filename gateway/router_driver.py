@@ -47,6 +47,15 @@ class RouterDriver:
         finally:
             self._waiting.pop(request.request_id, None)
 
+    def place_at_once(self, request: InferenceRequest) -> Granted | Refused:
+        """Return an engine for a request that does not wait, or the refusal."""
+        now = time.monotonic()
+        outcome = self.router.submit(request, now, hold=False)
+        if isinstance(outcome, Queued):
+            raise RuntimeError("a placement without hold has waited")
+        self._arm(now)
+        return outcome
+
     def observe(self, observation: Observation) -> None:
         """Tell the router what happened to a request, and deliver what follows."""
         now = time.monotonic()

@@ -52,7 +52,7 @@ class FleetView:
     """
 
     __slots__ = (
-        "_derived", "_match", "_prefill_cost", "accepting", "accepting_mask", "decisions", "engine_ids",
+        "_derived", "_match", "_prefill_cost", "accepting", "accepting_mask", "alike", "decisions", "engine_ids",
         "outstanding_requests", "outstanding_tokens", "ready_at", "speeds", "trusts", "uniform", "version",
     )  # fmt: skip
 
@@ -71,6 +71,8 @@ class FleetView:
         self.outstanding_requests: list[int] = []
         self.speeds: list[float] = []
         self.trusts: list[float] = []
+        self.alike = True
+        """All accepting targets have the same speed and the same trust."""
         self.uniform = True
         """All accepting targets have the same speed."""
         self._match = match
@@ -119,7 +121,8 @@ class FleetView:
         other = FleetView(self._match, self._prefill_cost)
         for name in ("version", "decisions", "engine_ids", "ready_at", "outstanding_tokens", "outstanding_requests"):
             setattr(other, name, getattr(self, name))
-        other.speeds, other.trusts, other.uniform = self.speeds, self.trusts, self.uniform
+        other.speeds, other.trusts = self.speeds, self.trusts
+        other.uniform, other.alike = self.uniform, self.alike
         other.accepting = accepting
         other.accepting_mask = sum(1 << target for target in accepting)
         return other

@@ -85,6 +85,7 @@ class FleetTable:
         view.accepting = tuple(self._target_of[each.engine_id] for each in accepting)
         view.accepting_mask = sum(1 << target for target in view.accepting)
         view.uniform = len({each.speed for each in accepting}) <= 1
+        view.alike = len({(each.speed, each.trust) for each in accepting}) <= 1
         view.version += 1
         view.forget_derived()
 

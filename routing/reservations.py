@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from routing.fleet import NEVER, FleetView
 from routing.inference_request import InferenceRequest
 
@@ -18,23 +20,18 @@ _OVERRUN = 0.5
 """A prefill past its estimate is expected to need this share of the time it has taken already."""
 
 
-class Reservation:
-    """One request's claim on one target: bound and waiting, then in prefill, then decoding."""
+class Reservation(msgspec.Struct, gc=False):
+    """One request's claim on one target: bound and waiting, then in prefill, then decoding. Mutable."""
 
-    __slots__ = ("coming", "compute_s", "expires_s", "granted_s", "phase", "request", "target", "uncached_tokens")
-
-    def __init__(
-        self, request: InferenceRequest, target: int, compute_s: float, uncached_tokens: int, expires_s: float
-    ) -> None:
-        self.request = request
-        self.target = target
-        self.compute_s = compute_s
-        self.uncached_tokens = uncached_tokens
-        self.expires_s = expires_s
-        self.coming: Sequence[int] = ()
-        """Keys of the prompt's blocks that the target gets through this request."""
-        self.granted_s = 0.0
-        self.phase = WAITING
+    request: InferenceRequest
+    target: int
+    compute_s: float
+    uncached_tokens: int
+    expires_s: float = NEVER
+    coming: Sequence[int] = ()
+    """Keys of the prompt's blocks that the target gets through this request."""
+    granted_s: float = 0.0
+    phase: str = WAITING
 
 
 class _TargetWork:

@@ -43,12 +43,15 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for blocks, mask in view.match(request).groups:
             holders = mask & others
             others &= ~mask
+            alike: tuple[int, float] | None = None
             while holders:
                 low = holders & -holders
                 holders ^= low
                 target = low.bit_length() - 1
-                hit = view.hit_tokens(request, target, blocks)
-                compute = view.compute_s(request, target, hit)
+                if alike is None or not view.alike:
+                    hit = view.hit_tokens(request, target, blocks)
+                    alike = (hit, view.compute_s(request, target, hit))
+                hit, compute = alike
                 ready = ready_at[target]
                 cost = beta * compute + (ready - now if ready > now else 0.0)
                 scored.append((cost, target ^ salt, target, compute, hit, blocks))

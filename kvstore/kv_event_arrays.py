@@ -1,0 +1,53 @@
+"""Wire structs of KV events in the positional form: vLLM up to 0.23 and SGLang's array encoding.
+
+An event is the msgpack array [tag, field, …]; trailing fields may be missing, and fields behind the
+last known one are ignored. SGLang from 0.5.18 on puts a map of metadata where vLLM has the adapter's
+name (engine notes, KV events).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class StoredMetadata(msgspec.Struct, frozen=True):
+    """SGLang's map at position 7; keys that are not named here are ignored."""
+
+    cache_salt: str | None = None
+    lora_name: str | None = None
+    extra_keys: list[Any] | None = None
+
+
+class StoredArray(msgspec.Struct, frozen=True, array_like=True, tag="BlockStored"):
+    """["BlockStored", hashes, parent, token ids, block size, lora id, medium, name or metadata, extra keys, …]."""
+
+    block_hashes: list[int | bytes]
+    parent_block_hash: int | bytes | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | str | None = None
+    medium: str | None = "GPU"
+    name_or_metadata: str | StoredMetadata | None = None
+    extra_keys: list[Any] | None = None
+
+    @property
+    def metadata(self) -> StoredMetadata:
+        """Position 7 as metadata, whichever of the two it was."""
+        found = self.name_or_metadata
+        return found if isinstance(found, StoredMetadata) else StoredMetadata(lora_name=found)
+
+
+class RemovedArray(msgspec.Struct, frozen=True, array_like=True, tag="BlockRemoved"):
+    """["BlockRemoved", hashes, medium, …]."""
+
+    block_hashes: list[int | bytes]
+    medium: str | None = "GPU"
+
+
+class ClearedArray(msgspec.Struct, frozen=True, array_like=True, tag="AllBlocksCleared"):
+    """["AllBlocksCleared", …]."""
+
+
+ArrayEvent = StoredArray | RemovedArray | ClearedArray
