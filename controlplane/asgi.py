@@ -23,12 +23,16 @@ if not apps.ready:
 
 # These need a Django that is set up.
 from controlplane.bus import get_bus
+from controlplane.checks import refuse_unsafe
+from controlplane.recent_decisions import offer
 from controlplane.services.publication import publish
 from controlplane.state_lock import hold_state
 from gateway.app import GatewayApp
 from gateway.asgi_types import AsgiApp, Receive, Scope, Send
+from gateway.bus_metrics import BusMetrics
 from gateway.edge import Edge, EdgeSettings
 from gateway.gateway import Gateway
+from gateway.redis_bus import RedisBus
 from gateway.settings import GatewaySettings
 from web.live.feed import fleet_feed
 from web.routing import websocket_urlpatterns
@@ -42,6 +46,7 @@ class Switchyard:
     def __init__(self, gateway: Gateway, pages: AsgiApp, sockets: AsgiApp) -> None:
         self._gateway = gateway
         self._gateway_app = GatewayApp(gateway)
+        offer(self._gateway_app.recent)
         self.answer_at_once = self._gateway_app.answer_at_once
         self._pages = pages
         self._sockets = sockets
@@ -70,6 +75,7 @@ class Switchyard:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _start(self) -> None:
+        refuse_unsafe()
         if not settings.REDIS_URL:
             hold_state(settings.STATE_DIR)
         try:
@@ -82,12 +88,15 @@ class Switchyard:
 
 
 def _compose() -> Edge:
+    bus = get_bus()
     gateway = Gateway(
-        get_bus(),
+        bus,
         fleet_secret=settings.FLEET_SECRET,
         state_dir=settings.STATE_DIR,
         settings=GatewaySettings(engine_bearer=settings.ENGINE_API_KEY),
     )
+    if isinstance(bus, RedisBus):
+        BusMetrics(gateway.metrics.registry, bus)
     pages = cast("AsgiApp", ASGIHandler())
     sockets = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
     hosts = tuple(settings.ALLOWED_HOSTS)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import functools
+import os
 
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 
 from gateway.bus import Bus, InProcessBus
 
 
 @functools.cache
 def get_bus() -> Bus:
-    """Return the process's one bus; raises ImproperlyConfigured where REDIS_URL asks for a shared one."""
-    if settings.REDIS_URL:
-        raise ImproperlyConfigured(
-            "REDIS_URL is set, but this version has no bus over Redis: several processes would not see "
-            "each other's topology. Unset REDIS_URL and run one process."
-        )
-    return InProcessBus()
+    """Return the process's one bus: over Redis where REDIS_URL is set, else in memory."""
+    if not settings.REDIS_URL:
+        return InProcessBus()
+    from gateway.redis_bus import RedisBus
+
+    return RedisBus(settings.REDIS_URL, settings.REDIS_PREFIX)
+
+
+# A forked child has the bus object without the thread behind it, so that it needs one of its own.
+os.register_at_fork(after_in_child=get_bus.cache_clear)

@@ -10,12 +10,22 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 app = Celery("switchyard")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.conf.imports = ["controlplane.jobs.probe", "controlplane.jobs.housekeeping", "controlplane.jobs.snapshot_refresh"]
+app.conf.imports = [
+    "controlplane.jobs.probe",
+    "controlplane.jobs.housekeeping",
+    "controlplane.jobs.snapshot_refresh",
+    "controlplane.jobs.key_usage",
+    "controlplane.jobs.preflight",
+    "controlplane.jobs.rollup",
+]
 app.conf.task_default_queue = "jobs"
 app.conf.task_routes = {"controlplane.probe": {"queue": "probe"}}
 app.conf.beat_schedule = {
     # A wake-up that nobody took in time is dropped: the next one says the same.
     "probe": {"task": "controlplane.probe", "schedule": 0.5, "options": {"expires": 0.5}},
     "snapshot": {"task": "controlplane.refresh_snapshot", "schedule": 1.0, "options": {"expires": 1.0}},
+    "preflight": {"task": "controlplane.preflight", "schedule": 1.0, "options": {"expires": 1.0}},
+    "key usage": {"task": "controlplane.store_key_usage", "schedule": 5.0, "options": {"expires": 5.0}},
+    "roll-ups": {"task": "controlplane.rollup", "schedule": 5.0, "options": {"expires": 5.0}},
     "housekeeping": {"task": "controlplane.housekeeping", "schedule": 60.0, "options": {"expires": 60.0}},
 }

@@ -5,9 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import CheckMessage, Error, Tags, register, run_checks
 
 _SHORTEST_SECRET = 32
+
+
+class UnsafeSettingsError(RuntimeError):
+    """The settings would lose data, split the fleet's state or open a door."""
+
+
+def refuse_unsafe() -> None:
+    """Raise UnsafeSettingsError with every reason, for servers that start without a management command."""
+    found = [message for message in run_checks() if str(message.id).startswith("switchyard.") and message.is_serious()]
+    if found:
+        raise UnsafeSettingsError(" ".join(f"{message.msg} {message.hint}" for message in found))
 
 
 @register(Tags.compatibility)
@@ -35,15 +46,31 @@ def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
 
 
 @register(Tags.compatibility)
-def a_shared_bus_exists(**_kwargs: Any) -> list[CheckMessage]:
-    """Refuse REDIS_URL as long as the bus cannot go over Redis."""
-    if not settings.REDIS_URL:
+def redis_url_is_one(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse a REDIS_URL that the client libraries would stumble over later."""
+    scheme, separator, rest = settings.REDIS_URL.partition("://")
+    if not settings.REDIS_URL or (scheme in ("redis", "rediss", "unix") and separator and rest):
         return []
     return [
         Error(
-            "REDIS_URL is set, but this version has no bus over Redis.",
-            hint="Unset REDIS_URL and run one process.",
+            "REDIS_URL is no address of a Redis server.",
+            hint="Write redis://host:6379/0, rediss://… for TLS, or unix:///path/to/socket.",
             id="switchyard.E002",
+        )
+    ]
+
+
+@register(Tags.compatibility)
+def several_processes_share_secrets(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse several processes, each of which would make up secrets of its own."""
+    if settings.PROCESSES == 1 or settings.SECRETS_GIVEN:
+        return []
+    return [
+        Error(
+            f"{settings.PROCESSES} processes take SECRET_KEY or SWITCHYARD_FLEET_SECRET from the state directory, "
+            "which another machine does not have: sessions and block keys would not agree.",
+            hint="Set SECRET_KEY and SWITCHYARD_FLEET_SECRET, or their _FILE variants, to the same values everywhere.",
+            id="switchyard.E006",
         )
     ]
 

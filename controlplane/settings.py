@@ -15,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from controlplane.environment import BASE_DIR, env, state_directory
 from controlplane.first_run_secrets import UnsafeSecretsError, secrets_of
 from controlplane.json_log import logging_settings
+from gateway.redis_scripts import installation_prefix
 
 STATE_DIR = state_directory()
 STATE_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -35,7 +36,8 @@ PROCESSES = env.whole_number(
 # Secrets ----------------------------------------------------------------------------------------
 SECRET_KEY = env.text("SECRET_KEY")
 _fleet_secret = env.text("SWITCHYARD_FLEET_SECRET")
-if not SECRET_KEY or not _fleet_secret:
+SECRETS_GIVEN = bool(SECRET_KEY and _fleet_secret)
+if not SECRETS_GIVEN:
     try:
         _first_run = secrets_of(STATE_DIR)
     except UnsafeSecretsError as error:
@@ -59,12 +61,13 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "web.static_files.WholeFileMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "web.session_record.note_sessions",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 ROOT_URLCONF = "controlplane.urls"
@@ -99,16 +102,24 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
 
 # Bus, channel layer, jobs -----------------------------------------------------------------------
 REDIS_URL = env.text("REDIS_URL")
+# Installations that share a server stay apart by a name that their processes derive from the same secret.
+REDIS_PREFIX = installation_prefix(FLEET_SECRET)
 CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
-    "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [REDIS_URL]}}
+    "default": {
+        "BACKEND": "channels_redis.core.RedisChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL], "prefix": f"{REDIS_PREFIX}:channels"},
+    }
     if REDIS_URL
     else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
 }
 CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
     # Lowered so that the work of a killed worker is not left waiting for 100 s.
-    {"unacked_restore_interval": 1, "unacked_restore_throttle": 1} if REDIS_URL else {"polling_interval": 0.05}
+    {"unacked_restore_interval": 1, "unacked_restore_throttle": 1, "global_keyprefix": f"{REDIS_PREFIX}:jobs:"}
+    if REDIS_URL
+    else {"polling_interval": 0.05}
 )
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
@@ -179,11 +190,29 @@ STORAGES = {
     },
 }
 
-REST_FRAMEWORK = {
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+REST_FRAMEWORK: dict[str, Any] = {
+    # Every view of controlplane.api states the rest; one that does not is closed.
+    "DEFAULT_RENDERER_CLASSES": ["controlplane.api.rendering.ApiRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["controlplane.api.strict_json.StrictJsonParser"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"],
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+    "URL_FORMAT_OVERRIDE": None,
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Switchyard",
+    "DESCRIPTION": "Control plane for fleets of LLM inference engines: management API, decision API, proxy.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        "DesiredState": "controlplane.models.engine.DesiredState.choices",
+        "JobState": "controlplane.models.job_run.JobState.choices",
+        "KeySource": "controlplane.models.pool.KeySource.choices",
+        "Role": "controlplane.models.role_grant.Role.choices",
+    },
 }
 
 USE_TZ = True

@@ -42,3 +42,16 @@ def hold_state(state_dir: Path) -> IO[str]:
     file.write(f"{os.getpid()}\n")
     file.flush()
     return file
+
+
+def holder(state_dir: Path) -> str | None:
+    """Return the pid of the process that holds the directory; None: nobody does."""
+    try:
+        with (state_dir / FILE_NAME).open("r", encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return file.read(32).strip() or "unknown"
+    except OSError:
+        return None
+    return None

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-urlpatterns = [path("", include("web.urls"))]
+urlpatterns = [path("api/", include("controlplane.api.urls")), path("", include("web.urls"))]

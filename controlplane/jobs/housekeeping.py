@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from controlplane.models import JobRun
 from controlplane.models.job_run import JobState
+from controlplane.services.sessions import forget_sessions
 
 ABANDONED_AFTER = timedelta(hours=1)
 KEPT = timedelta(days=30)
@@ -21,6 +22,7 @@ def housekeeping() -> None:
     now = timezone.now()
     abandon_runs(now)
     forget_runs(now)
+    forget_sessions(now)
 
 
 def abandon_runs(now: datetime) -> int:

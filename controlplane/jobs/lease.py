@@ -3,6 +3,9 @@
 A holder acts only until the end that it wrote itself; whoever comes later takes the row over by
 raising the fencing token. No two holders believe in their lease at one time as long as their clocks
 agree, and an update with an old token changes nothing at any time.
+
+Cancelling is cooperative: a run that somebody asked to end cannot be renewed or taken any more, so its
+holder stops as it does when the lease is lost, and the run ends as cancelled.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from controlplane.models import JobRun
 from controlplane.models.job_run import JobState
 
 Clock = Callable[[], datetime]
+
+CANCELLED = "the run was cancelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,9 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
     run = _active_run(job, shard, now)
     if run is None or (run.lease_until is not None and run.lease_until > now):
         return None
+    if run.cancel_requested_at is not None:
+        _end_cancelled(JobRun.objects.filter(pk=run.pk, fencing_token=run.fencing_token), now)
+        return None
     until = now + duration
     taken = JobRun.objects.filter(
         pk=run.pk, state=JobState.ACTIVE, fencing_token=run.fencing_token, lease_until=run.lease_until
@@ -55,13 +63,16 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
 def renew(
     lease: Lease, duration: timedelta, *, progress: Mapping[str, Any] | None = None, clock: Clock = timezone.now
 ) -> Lease | None:
-    """Extend the lease from now on, and store the run's progress; None when it is lost.
+    """Extend the lease from now on, and store the run's progress; None when it is lost or the run was cancelled.
 
     A lease that ran out may be renewed as long as nobody took it; its holder must not have acted in between.
     """
     until = clock() + duration
     news = {} if progress is None else {"progress": dict(progress)}
-    return replace(lease, until=until) if _held(lease).update(lease_until=until, **news) else None
+    if _held(lease).filter(cancel_requested_at=None).update(lease_until=until, **news):
+        return replace(lease, until=until)
+    _end_cancelled(_held(lease), clock())
+    return None
 
 
 def release(lease: Lease, *, clock: Clock = timezone.now) -> bool:
@@ -79,6 +90,12 @@ def finish(
     """End the run for good; False when the lease was lost before."""
     ended = _held(lease).update(state=state, outcome=dict(outcome), finished_at=clock(), lease_owner="")
     return bool(ended)
+
+
+def _end_cancelled(runs: models.QuerySet[JobRun], now: datetime) -> None:
+    """End those runs that somebody asked to end."""
+    asked = runs.filter(state=JobState.ACTIVE).exclude(cancel_requested_at=None)
+    asked.update(state=JobState.CANCELLED, finished_at=now, lease_owner="", outcome={"reason": CANCELLED})
 
 
 def _held(lease: Lease) -> models.QuerySet[JobRun]:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import uuid_utils
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from typing_extensions import override
 
+from controlplane.models.role_grant import Role
 from controlplane.models.tenant import Tenant
+
+SCOPES = ("infer", "route", "manage")
+"""infer: the OpenAI-compatible proxy. route: the decision API. manage: the management API, with the key's role."""
+TRAFFIC_SCOPES = ("infer", "route")
 
 
 def new_key_id() -> str:
     """Return an id that tells nothing about the key."""
     return f"key-{uuid_utils.uuid7().hex}"
+
+
+def traffic_scopes() -> list[str]:
+    """Return what an ordinary key may do."""
+    return list(TRAFFIC_SCOPES)
 
 
 class ApiKey(models.Model):
@@ -24,15 +35,38 @@ class ApiKey(models.Model):
     """First characters, so that people can tell keys apart."""
     sha256 = models.CharField(max_length=64, unique=True)
     """Lower-case hex of the whole key's SHA-256. The key has 256 random bits, so no salt is needed."""
+    scopes = models.JSONField(default=traffic_scopes)
+    """A list of SCOPES."""
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+    """What the scope manage allows; without that scope it means nothing."""
+    rate_per_min = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]
+    )
+    """Requests per minute; empty: no limit."""
+    max_in_flight = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(100_000)]
+    )
+    """Requests at the same time; empty: no limit."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    revision = models.PositiveIntegerField(default=1)
+    """Rises with each change; the ETag of the API."""
 
     class Meta:
         ordering = ("tenant__slug", "created_at")
         constraints = (
             models.CheckConstraint(condition=models.Q(sha256__regex=r"^[0-9a-f]{64}$"), name="api_key_is_hashed"),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="api_key_role_known"),
+            models.CheckConstraint(
+                condition=models.Q(rate_per_min=None) | models.Q(rate_per_min__range=(1, 1_000_000)),
+                name="api_key_rate_in_range",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(max_in_flight=None) | models.Q(max_in_flight__range=(1, 100_000)),
+                name="api_key_concurrency_in_range",
+            ),
         )
 
     @override

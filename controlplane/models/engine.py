@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid_utils
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from typing_extensions import override
 
@@ -34,12 +35,14 @@ class Engine(models.Model):
     """Where gateways connect: http addresses are resolved once, so that a name cannot move elsewhere later."""
     kv_events_endpoint = models.CharField(max_length=200, blank=True)
     kv_replay_endpoint = models.CharField(max_length=200, blank=True)
-    speed = models.FloatField(default=1.0)
+    speed = models.FloatField(default=1.0, validators=[MinValueValidator(0.001), MaxValueValidator(1000)])
     """Prefill speed relative to the pool's cost profile."""
     desired_state = models.CharField(max_length=16, choices=DesiredState.choices, default=DesiredState.READY)
     supervised = models.BooleanField(default=False)
     """Our own supervisor starts and stops its process."""
     registered_at = models.DateTimeField(auto_now_add=True)
+    revision = models.PositiveIntegerField(default=1)
+    """Rises with each change; the ETag of the API."""
 
     class Meta:
         ordering = ("pool__slug", "name")

@@ -13,6 +13,7 @@ class JobState(models.TextChoices):
     DONE = "done", "Finished"
     FAILED = "failed", "Ended with an error"
     ABANDONED = "abandoned", "Nobody took it up again in time"
+    CANCELLED = "cancelled", "Ended because somebody asked for it"
 
 
 class JobRun(models.Model):
@@ -29,6 +30,10 @@ class JobRun(models.Model):
     lease_until = models.DateTimeField(null=True, blank=True)
     fencing_token = models.PositiveBigIntegerField(default=0)
     """Rises with each new holder, also from one run of the same job and shard to the next."""
+    cancel_requested_at = models.DateTimeField(null=True, blank=True)
+    """Set when somebody asks the run to end; its holder hears of it when it renews its lease."""
+    cancel_requested_by = models.CharField(max_length=150, blank=True)
+    retry_of = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, blank=True, related_name="retries")
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
 

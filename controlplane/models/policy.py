@@ -14,6 +14,8 @@ class Policy(models.Model):
     live_version = models.ForeignKey(
         "controlplane.PolicyVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
+    revision = models.PositiveIntegerField(default=1)
+    """Rises with each change of the name or of the live version; the ETag of the API."""
 
     class Meta:
         ordering = ("slug",)

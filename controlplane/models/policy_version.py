@@ -28,6 +28,8 @@ class PolicyVersion(models.Model):
     )
     """Empty for versions that the program itself made."""
     message = models.CharField(max_length=200, blank=True)
+    based_on = models.PositiveIntegerField(null=True, blank=True)
+    """Number of the version that was live when its author began to change it; empty: none was."""
     created_at = models.DateTimeField(auto_now_add=True)
     published_at = models.DateTimeField(null=True, blank=True)
 

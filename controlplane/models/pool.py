@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from typing_extensions import override
 
@@ -24,12 +25,20 @@ class Pool(models.Model):
     region = models.ForeignKey(Region, on_delete=models.PROTECT, related_name="pools")
     served_model = models.CharField(max_length=200)
     key_source = models.CharField(max_length=16, choices=KeySource.choices, default=KeySource.EXACT)
-    block_tokens = models.PositiveIntegerField(default=512)
-    block_bytes = models.PositiveIntegerField(default=2048)
+    block_tokens = models.PositiveIntegerField(
+        default=512, validators=[MinValueValidator(1), MaxValueValidator(65_536)]
+    )
+    block_bytes = models.PositiveIntegerField(
+        default=2048, validators=[MinValueValidator(1), MaxValueValidator(1 << 20)]
+    )
     isolated = models.BooleanField(default=False)
     """Caches are separated per tenant by a salt that we derive."""
-    max_prompt_tokens = models.PositiveIntegerField(default=131_072)
+    max_prompt_tokens = models.PositiveIntegerField(
+        default=131_072, validators=[MinValueValidator(1), MaxValueValidator(100_000_000)]
+    )
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="pools")
+    revision = models.PositiveIntegerField(default=1)
+    """Rises with each change; the ETag of the API."""
 
     class Meta:
         ordering = ("slug",)

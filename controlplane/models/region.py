@@ -11,6 +11,8 @@ class Region(models.Model):
 
     slug = models.SlugField(max_length=64, unique=True)
     name = models.CharField(max_length=120)
+    revision = models.PositiveIntegerField(default=1)
+    """Rises with each change; the ETag of the API."""
 
     class Meta:
         ordering = ("slug",)

@@ -1,50 +1,116 @@
-"""Makes and revokes API keys."""
+"""Makes, changes and revokes API keys."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.models import ApiKey, Tenant
-from controlplane.services.publication import record_change
+from controlplane.models import ApiKey, Role, Tenant
+from controlplane.models.api_key import SCOPES, TRAFFIC_SCOPES
+from controlplane.services import recorded_change
+from controlplane.services.actor import Actor
+from controlplane.services.field_problems import check_names, problem
+from controlplane.services.revisions import locked
+from controlplane.services.roles import require
 
 KEY_START = "sy_"
+KEY_FIELDS = frozenset({"name", "scopes", "role", "expires_at", "rate_per_min", "max_in_flight"})
 _PREFIX_LENGTH = 11
 
 
-def create_api_key(tenant: Tenant, name: str, *, expires_at: datetime | None = None) -> tuple[ApiKey, str]:
-    """Store a new random key and return it with its text, which exists nowhere else."""
+def create_api_key(
+    tenant: Tenant,
+    name: str,
+    *,
+    actor: Actor,
+    scopes: Sequence[str] = TRAFFIC_SCOPES,
+    role: Role = Role.VIEWER,
+    expires_at: datetime | None = None,
+    rate_per_min: int | None = None,
+    max_in_flight: int | None = None,
+    why: str = "",
+) -> tuple[ApiKey, str]:
+    """Store and publish a new random key and return it with its text, which exists nowhere else.
+
+    `role` is what a key with the scope manage may do. Raises NotAllowedError, InvalidFieldsError.
+    """
     text = KEY_START + secrets.token_urlsafe(32)
-    return adopt_api_key(tenant, name, text, expires_at=expires_at), text
+    key = adopt_api_key(
+        tenant,
+        name,
+        text,
+        actor=actor,
+        scopes=scopes,
+        role=role,
+        expires_at=expires_at,
+        rate_per_min=rate_per_min,
+        max_in_flight=max_in_flight,
+        why=why,
+    )
+    return key, text
 
 
-def adopt_api_key(tenant: Tenant, name: str, text: str, *, expires_at: datetime | None = None) -> ApiKey:
-    """Store the hash of a key that was made elsewhere (the first run's)."""
+def adopt_api_key(
+    tenant: Tenant,
+    name: str,
+    text: str,
+    *,
+    actor: Actor,
+    scopes: Sequence[str] = TRAFFIC_SCOPES,
+    why: str = "",
+    **limits: Any,
+) -> ApiKey:
+    """Store the hash of a key that was made elsewhere (the first run's); `limits` are further KEY_FIELDS."""
+    require(actor, Role.ADMIN)
+    check_names(limits, KEY_FIELDS)
+    key = ApiKey(
+        tenant=tenant,
+        name=name,
+        prefix=text[:_PREFIX_LENGTH],
+        sha256=hash_api_key(text),
+        scopes=_checked_scopes(scopes),
+        **limits,
+    )
+    return recorded_change.create(key, "key.create", actor=actor, why=why)
+
+
+def change_api_key(
+    key: ApiKey, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
+) -> ApiKey:
+    """Change and publish KEY_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
+    require(actor, Role.ADMIN)
+    check_names(changes, KEY_FIELDS)
+    if "scopes" in changes:
+        changes = {**changes, "scopes": _checked_scopes(changes["scopes"])}
     with transaction.atomic():
-        key = ApiKey.objects.create(
-            tenant=tenant,
-            name=name,
-            prefix=text[:_PREFIX_LENGTH],
-            sha256=hash_api_key(text),
-            expires_at=expires_at,
-        )
-        record_change()
-    return key
+        if locked(key, expected).revoked_at is not None:
+            raise problem("", "The key is revoked, which is for good; create a new one.")
+        return recorded_change.change(key, changes, "key.change", actor=actor, why=why)
 
 
-def revoke_api_key(key: ApiKey) -> bool:
-    """Revoke the key for good; False when it was revoked before."""
+def revoke_api_key(key: ApiKey, *, actor: Actor, expected: int | None = None, why: str = "") -> bool:
+    """Revoke the key for good; False when it was revoked before. Raises NotAllowedError, StaleRevisionError."""
+    require(actor, Role.ADMIN)
     with transaction.atomic():
-        changed = ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now())
-        if changed:
-            record_change()
-    return bool(changed)
+        if locked(key, expected).revoked_at is not None:
+            return False
+        recorded_change.change(key, {"revoked_at": timezone.now()}, "key.revoke", actor=actor, why=why)
+    return True
 
 
 def hash_api_key(text: str) -> str:
     """Return the lower-case hex SHA-256 by which keys are stored and looked up."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _checked_scopes(scopes: Any) -> list[str]:
+    known = isinstance(scopes, Sequence) and not isinstance(scopes, str) and all(scope in SCOPES for scope in scopes)
+    if not known or not scopes:
+        raise problem("scopes", f"Must be one or more of {', '.join(SCOPES)}.")
+    return [scope for scope in SCOPES if scope in scopes]

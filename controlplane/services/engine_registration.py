@@ -1,15 +1,21 @@
-"""Adds engines to the topology, after checking that their addresses may be connected to."""
+"""Adds engines to the topology and changes them, after checking that their addresses may be connected to."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.db import transaction
 
-from controlplane.models import Engine, Pool
-from controlplane.services.engine_url import CheckedUrl, EngineUrlRules, check_engine_url, check_kv_endpoint
-from controlplane.services.publication import record_change
+from controlplane.models import Engine, Pool, Role
+from controlplane.services import recorded_change
+from controlplane.services.actor import Actor
+from controlplane.services.engine_url import EngineUrlRules, RefusedUrlError, check_engine_url, check_kv_endpoint
+from controlplane.services.field_problems import check_names
+from controlplane.services.roles import require
+
+ENGINE_FIELDS = frozenset({"name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed"})
 
 
 def engine_url_rules() -> EngineUrlRules:
@@ -26,42 +32,76 @@ def register_engine(
     name: str,
     url: str,
     *,
+    actor: Actor,
     kv_events_endpoint: str = "",
     kv_replay_endpoint: str = "",
     speed: float = 1.0,
     engine_id: str = "",
     supervised: bool = False,
+    why: str = "",
 ) -> Engine:
-    """Store and publish a new engine; raises RefusedUrlError, or IntegrityError for a name or URL taken."""
-    rules = engine_url_rules()
-    checked = check_engine_url(url, rules)
+    """Store and publish a new engine; raises NotAllowedError, RefusedUrlError, InvalidFieldsError."""
+    require(actor, Role.OPERATOR, pool)
+    given = {"url": url, "kv_events_endpoint": kv_events_endpoint, "kv_replay_endpoint": kv_replay_endpoint}
+    addresses = checked_addresses(given)
+    return store_engine(
+        pool, name, addresses, actor=actor, speed=speed, engine_id=engine_id, supervised=supervised, why=why
+    )
+
+
+def store_engine(
+    pool: Pool,
+    name: str,
+    addresses: Mapping[str, str],
+    *,
+    actor: Actor,
+    speed: float = 1.0,
+    engine_id: str = "",
+    supervised: bool = False,
+    why: str = "",
+) -> Engine:
+    """Store and publish a new engine whose addresses `checked_addresses` gave.
+
+    Raises NotAllowedError, InvalidFieldsError.
+    """
+    require(actor, Role.OPERATOR, pool)
     identity = {"engine_id": engine_id} if engine_id else {}
-    with transaction.atomic():
-        engine = Engine.objects.create(
-            pool=pool,
-            name=name,
-            url=checked.url,
-            connect_url=checked.connect_url,
-            kv_events_endpoint=_kv_endpoint(kv_events_endpoint, rules),
-            kv_replay_endpoint=_kv_endpoint(kv_replay_endpoint, rules),
-            speed=speed,
-            supervised=supervised,
-            **identity,
-        )
-        record_change()
-    return engine
+    engine = Engine(pool=pool, name=name, speed=speed, supervised=supervised, **addresses, **identity)
+    return recorded_change.create(engine, "engine.register", actor=actor, why=why, pool=pool.slug)
 
 
-def move_engine(engine: Engine, url: str, *, kv_events_endpoint: str = "", kv_replay_endpoint: str = "") -> None:
-    """Give the engine other addresses and publish them; raises RefusedUrlError."""
+def change_engine(
+    engine: Engine, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
+) -> Engine:
+    """Change and publish ENGINE_FIELDS of an engine; a given URL is resolved anew.
+
+    Raises NotAllowedError, RefusedUrlError, InvalidFieldsError, StaleRevisionError.
+    """
+    require(actor, Role.OPERATOR, engine.pool)
+    check_names(changes, ENGINE_FIELDS)
+    checked = {**changes, **checked_addresses(changes)}
+    return recorded_change.change(
+        engine, checked, "engine.change", actor=actor, expected=expected, why=why, pool=engine.pool.slug
+    )
+
+
+def checked_addresses(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return the address fields among those given, checked and resolved; raises RefusedUrlError with its `field`."""
     rules = engine_url_rules()
-    checked: CheckedUrl = check_engine_url(url, rules)
-    with transaction.atomic():
-        engine.url, engine.connect_url = checked.url, checked.connect_url
-        engine.kv_events_endpoint = _kv_endpoint(kv_events_endpoint, rules)
-        engine.kv_replay_endpoint = _kv_endpoint(kv_replay_endpoint, rules)
-        engine.save(update_fields=["url", "connect_url", "kv_events_endpoint", "kv_replay_endpoint"])
-        record_change()
+    checked: dict[str, str] = {}
+    for field in ("url", "kv_events_endpoint", "kv_replay_endpoint"):
+        if field not in given:
+            continue
+        try:
+            if field == "url":
+                address = check_engine_url(given[field], rules)
+                checked |= {"url": address.url, "connect_url": address.connect_url}
+            else:
+                checked[field] = _kv_endpoint(given[field], rules)
+        except RefusedUrlError as error:
+            error.field = field
+            raise
+    return checked
 
 
 def _kv_endpoint(endpoint: str, rules: EngineUrlRules) -> str:

@@ -37,6 +37,9 @@ _EMBEDDING = tuple(
 class RefusedUrlError(ValueError):
     """The address may not be an engine; the message says why and what to do."""
 
+    field = ""
+    """Which field of the engine held the address, where one did."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineUrlRules:

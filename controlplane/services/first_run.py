@@ -10,13 +10,18 @@ from django.db import transaction
 from controlplane.demo_names import POOL, SERVED_MODEL, TENANT
 from controlplane.first_run_secrets import FirstRunSecrets
 from controlplane.models import ApiKey, Engine, Policy, Pool, Region, Tenant
+from controlplane.services import audit
+from controlplane.services.actor import program
 from controlplane.services.api_keys import adopt_api_key, hash_api_key
-from controlplane.services.engine_registration import move_engine, register_engine
+from controlplane.services.engine_registration import change_engine, register_engine
 from controlplane.services.free_ports import LOOPBACK, free_ports, is_free
-from controlplane.services.policies import draft, publish_version
-from controlplane.services.publication import record_change
+from controlplane.services.policies import create_policy, draft, publish_version
+from controlplane.services.topology import create_pool, create_region, create_tenant
 
 ADMIN = "admin"
+ACTOR = program("first run")
+REGION = "local"
+POLICY = "default"
 BLOCK_TOKENS = 512
 ENGINES = 8
 _PORTS_PER_ENGINE = 3
@@ -26,17 +31,17 @@ _RELEASE_S = 1.0
 
 def seed(secrets: FirstRunSecrets) -> None:
     """Make the first user, tenant, API key, region and policy unless they exist."""
-    users = get_user_model().objects
     with transaction.atomic():
-        if not users.filter(is_superuser=True).exists():
-            users.create_superuser(username=ADMIN, password=secrets.admin_password)
-        tenant, _ = Tenant.objects.get_or_create(slug=TENANT, defaults={"name": "Demo"})
+        _seed_admin(secrets.admin_password)
+        tenant = Tenant.objects.filter(slug=TENANT).first() or create_tenant(TENANT, "Demo", actor=ACTOR)
         if not ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key)).exists():
-            adopt_api_key(tenant, "first run", secrets.api_key)
-        Region.objects.get_or_create(slug="local", defaults={"name": "Local"})
-        policy, new = Policy.objects.get_or_create(slug="default", defaults={"name": "Default"})
-    if new or policy.live_version is None:
-        publish_version(draft(policy, {}, author=None, message="The defaults of this program"), instead_of=None)
+            adopt_api_key(tenant, "first run", secrets.api_key, actor=ACTOR)
+        if not Region.objects.filter(slug=REGION).exists():
+            create_region(REGION, "Local", actor=ACTOR)
+        policy = Policy.objects.filter(slug=POLICY).first() or create_policy(POLICY, "Default", actor=ACTOR)
+        if policy.live_version is None:
+            first = draft(policy, {}, actor=ACTOR, message="The defaults of this program")
+            publish_version(first, instead_of=None, actor=ACTOR)
 
 
 def seed_demo_pool(*, ports_from: int) -> list[Engine]:
@@ -45,19 +50,10 @@ def seed_demo_pool(*, ports_from: int) -> list[Engine]:
     Ports are remembered, so that engines keep their addresses over restarts; an engine one of whose
     ports now belongs to another program moves to free ones.
     """
-    pool, new = Pool.objects.get_or_create(
-        slug=POOL,
-        defaults={
-            "name": "Demo",
-            "region": Region.objects.get(slug="local"),
-            "served_model": SERVED_MODEL,
-            "block_tokens": BLOCK_TOKENS,
-            "policy": Policy.objects.get(slug="default"),
-        },
-    )
-    if new:
-        with transaction.atomic():
-            record_change()
+    pool = Pool.objects.filter(slug=POOL).first()
+    if pool is None:
+        region, policy = Region.objects.get(slug=REGION), Policy.objects.get(slug=POLICY)
+        pool = create_pool(POOL, "Demo", region, SERVED_MODEL, policy, actor=ACTOR, block_tokens=BLOCK_TOKENS)
         _register_engines(pool, ports_from)
     engines = list(pool.engines.filter(supervised=True).order_by("name"))
     _move_from_taken_ports(engines, ports_from)
@@ -71,6 +67,14 @@ def engine_ports(engine: Engine) -> tuple[int, int, int]:
     return http, events, replay
 
 
+def _seed_admin(password: str) -> None:
+    users = get_user_model().objects
+    if not users.filter(is_superuser=True).exists():
+        admin = users.create_superuser(username=ADMIN, password=password)
+        after = {"username": admin.get_username(), "is_superuser": True}
+        audit.record(ACTOR, "person.create", "person", admin.get_username(), after=after)
+
+
 def _register_engines(pool: Pool, ports_from: int) -> None:
     ports = free_ports(ENGINES * _PORTS_PER_ENGINE, start=ports_from)
     with transaction.atomic():
@@ -81,6 +85,7 @@ def _register_engines(pool: Pool, ports_from: int) -> None:
                 pool,
                 name,
                 _url("http", http),
+                actor=ACTOR,
                 kv_events_endpoint=_url("tcp", events),
                 kv_replay_endpoint=_url("tcp", replay),
                 engine_id=name,
@@ -98,12 +103,12 @@ def _move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:
             continue
         http, events, replay = free_ports(_PORTS_PER_ENGINE, start=ports_from, taken=ours)
         ours |= {http, events, replay}
-        move_engine(
-            engine,
-            _url("http", http),
-            kv_events_endpoint=_url("tcp", events),
-            kv_replay_endpoint=_url("tcp", replay),
-        )
+        moved = {
+            "url": _url("http", http),
+            "kv_events_endpoint": _url("tcp", events),
+            "kv_replay_endpoint": _url("tcp", replay),
+        }
+        change_engine(engine, moved, actor=ACTOR, why="Another program has taken a port of this engine")
 
 
 def _url(scheme: str, port: int) -> str:

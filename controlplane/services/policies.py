@@ -1,62 +1,171 @@
-"""Writes, publishes and rolls back policies. Nothing is overwritten: each change is a new version."""
+"""Writes, publishes and rolls back policies. Nothing is overwritten: each change is a new version.
+
+Whoever operates one of a policy's pools may draft; what goes live touches all of its pools, so that
+publishing needs the role in each.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from django.contrib.auth.models import User
 from django.db import models, transaction
 from django.utils import timezone
 
-from controlplane.models import Policy, PolicyVersion
+from controlplane.models import Policy, PolicyVersion, Role
+from controlplane.services import audit, recorded_change
+from controlplane.services.actor import Actor
+from controlplane.services.field_problems import check_fields, check_names
+from controlplane.services.plain_fields import plain_fields
 from controlplane.services.policy_problems import validated
 from controlplane.services.publication import record_change
+from controlplane.services.roles import may, require
+
+POLICY_FIELDS = frozenset({"name"})
 
 
 class StalePolicyError(RuntimeError):
-    """Somebody else published in the meantime."""
+    """Somebody else published in the meantime; `live` is the version that is live now (None: none is)."""
+
+    def __init__(self, policy: Policy, live: PolicyVersion | None) -> None:
+        self.live = live
+        where = f"version {live.number} is live" if live else "no version is live"
+        super().__init__(f"{policy} was published by somebody else: {where}; look at it and publish again")
 
 
-def draft(policy: Policy, document: Any, *, author: User | None, message: str = "") -> PolicyVersion:
-    """Store the document as the policy's next version, not live yet; raises InvalidPolicyError.
+def create_policy(slug: str, name: str, *, actor: Actor, why: str = "") -> Policy:
+    """Store a policy without versions; raises NotAllowedError, InvalidFieldsError."""
+    require(actor, Role.OPERATOR)
+    return recorded_change.create(Policy(slug=slug, name=name), "policy.create", actor=actor, why=why)
+
+
+def change_policy(
+    policy: Policy, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
+) -> Policy:
+    """Change POLICY_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
+    _require_all_pools(actor, policy)
+    check_names(changes, POLICY_FIELDS)
+    return recorded_change.change(
+        policy, changes, "policy.change", actor=actor, expected=expected, why=why, pool=_only_pool(policy)
+    )
+
+
+def delete_policy(policy: Policy, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
+    """Delete a policy without versions and pools; raises NotAllowedError, StaleRevisionError, InUseError."""
+    _require_all_pools(actor, policy)
+    recorded_change.delete(policy, "policy.delete", actor=actor, expected=expected, why=why)
+
+
+def draft(
+    policy: Policy, document: Any, *, actor: Actor, message: str = "", based_on: int | None = None
+) -> PolicyVersion:
+    """Store the document as the policy's next version, not live yet; raises NotAllowedError, InvalidPolicyError.
 
     What is stored is complete: defaults are written out, so that a later program with other defaults
-    reads the same policy.
+    reads the same policy. `based_on` is the number of the version that was live when the author began
+    (None: the one that is live).
     """
+    _require_some_pool(actor, policy)
     complete = msgspec.to_builtins(validated(document))
     with transaction.atomic():
-        # The lock makes two authors take turns, so that each gets a number of its own.
-        Policy.objects.select_for_update().get(pk=policy.pk)
-        newest = policy.versions.aggregate(newest=models.Max("number"))["newest"] or 0
-        return PolicyVersion.objects.create(
-            policy=policy, number=newest + 1, routing_document=complete, author=author, message=message
+        version = _next_version(policy, complete, actor, message, based_on)
+        audit.record(
+            actor,
+            "policy.draft",
+            "policy",
+            policy.slug,
+            after=plain_fields(version),
+            why=message,
+            pool=_only_pool(policy),
         )
+    return version
 
 
-def publish_version(version: PolicyVersion, *, instead_of: int | None) -> None:
-    """Make the version live in all pools of its policy.
+def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Actor, why: str = "") -> PolicyVersion:
+    """Make the version live in all pools of its policy and return it.
 
     `instead_of` is the number of the version that the caller believes to be live (None: none is);
-    raises StalePolicyError when another one is, and InvalidPolicyError when the stored document no
-    longer fits this program.
+    raises StalePolicyError when another one is, InvalidPolicyError when the stored document no longer
+    fits this program, and NotAllowedError.
     """
+    _require_all_pools(actor, version.policy)
     validated(version.routing_document)
     with transaction.atomic():
-        live = version.policy.versions.get(number=instead_of) if instead_of is not None else None
-        changed = Policy.objects.filter(pk=version.policy_id, live_version=live).update(live_version=version)
-        if not changed:
-            raise StalePolicyError(f"{version.policy} was published by somebody else; look at its live version again")
-        PolicyVersion.objects.filter(pk=version.pk, published_at=None).update(published_at=timezone.now())
-        record_change()
-    version.refresh_from_db()
+        _make_live(version, instead_of, "policy.publish", actor, why)
+    return version
 
 
-def roll_back(policy: Policy, number: int, *, author: User | None) -> PolicyVersion:
-    """Publish a copy of version `number` as the newest version and return it."""
+def roll_back(policy: Policy, number: int, *, instead_of: int | None, actor: Actor, why: str = "") -> PolicyVersion:
+    """Publish a copy of version `number` as the newest version and return it; raises as publish_version does."""
+    _require_all_pools(actor, policy)
     with transaction.atomic():
-        policy.refresh_from_db()
         old = policy.versions.get(number=number)
-        copy = draft(policy, old.routing_document, author=author, message=f"Roll back to version {number}")
-        publish_version(copy, instead_of=policy.live_version.number if policy.live_version else None)
+        validated(old.routing_document)
+        message = why or f"Roll back to version {number}"
+        copy = _next_version(policy, old.routing_document, actor, message, instead_of)
+        _make_live(copy, instead_of, "policy.roll_back", actor, why)
     return copy
+
+
+def _next_version(policy: Policy, document: Any, actor: Actor, message: str, based_on: int | None) -> PolicyVersion:
+    # The lock makes two authors take turns, so that each gets a number of its own.
+    stored = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=policy.pk)
+    newest = policy.versions.aggregate(newest=models.Max("number"))["newest"] or 0
+    live = stored.live_version
+    version = PolicyVersion(
+        policy=policy,
+        number=newest + 1,
+        routing_document=document,
+        author=actor.user,
+        message=message,
+        based_on=based_on if based_on is not None or live is None else live.number,
+    )
+    check_fields(version)
+    version.save()
+    return version
+
+
+def _make_live(version: PolicyVersion, instead_of: int | None, verb: str, actor: Actor, why: str) -> None:
+    policy = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=version.policy_id)
+    live = policy.live_version
+    if (live.number if live else None) != instead_of:
+        raise StalePolicyError(policy, live)
+    changed = Policy.objects.filter(pk=policy.pk, live_version=live).update(
+        live_version=version, revision=models.F("revision") + 1
+    )
+    if not changed:
+        raise StalePolicyError(policy, Policy.objects.select_related("live_version").get(pk=policy.pk).live_version)
+    PolicyVersion.objects.filter(pk=version.pk, published_at=None).update(published_at=timezone.now())
+    version.refresh_from_db()
+    before = plain_fields(live) if live else None
+    audit.record(
+        actor,
+        verb,
+        "policy",
+        policy.slug,
+        before=before,
+        after=plain_fields(version),
+        why=why,
+        pool=_only_pool(policy),
+    )
+    record_change()
+
+
+def _require_some_pool(actor: Actor, policy: Policy) -> None:
+    if not any(may(actor, Role.OPERATOR, pool) for pool in policy.pools.all()):
+        require(actor, Role.OPERATOR)
+
+
+def _require_all_pools(actor: Actor, policy: Policy) -> None:
+    pools = list(policy.pools.all())
+    for pool in pools:
+        require(actor, Role.OPERATOR, pool)
+    if not pools:
+        require(actor, Role.OPERATOR)
+
+
+def _only_pool(policy: Policy) -> str:
+    """Return the pool that an event about the policy concerns; empty for several."""
+    slugs = list(policy.pools.values_list("slug", flat=True)[:2])
+    return slugs[0] if len(slugs) == 1 else ""

@@ -2,67 +2,188 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import math
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from controlplane.services.field_problems import FieldProblem
+from controlplane.services.policy_numbers import number_words
+from controlplane.services.policy_schema import (
+    ABSENT,
+    SWITCH,
+    TEXT,
+    WHOLE,
+    Node,
+    ObjectSchema,
+    Path,
+    SettingSchema,
+    StageSchema,
+    path_text,
+    policy_schema,
+)
 from routing.policy_document import RoutingPolicy
-from routing.registry import stage_problems
+from routing.registry import STAGES, stage_problems
+
+_LONGEST_SHOWN = 60
+"""Characters of a wrong value or name that an error repeats."""
+
+_LONGEST_NAME = 64
+"""Characters of a rule's name."""
 
 
 class InvalidPolicyError(ValueError):
-    """The document is no policy; `problems` are sentences that start with the path of their field."""
+    """The document is no policy; `problems` are sentences that start with the path of their field.
 
-    def __init__(self, problems: tuple[str, ...]) -> None:
-        self.problems = problems
-        super().__init__("; ".join(problems))
+    `found` holds the same as pairs of path (empty: the whole document) and message.
+    """
+
+    def __init__(self, found: Iterable[FieldProblem]) -> None:
+        self.found = tuple(found)
+        self.problems = tuple(f"{_rooted(one.path)}: {one.message}" for one in self.found)
+        super().__init__("; ".join(self.problems))
 
 
 def validated(document: object) -> RoutingPolicy:
-    """Return the policy that the document describes; raises InvalidPolicyError with all problems."""
-    problems = _struct_problems(document, RoutingPolicy, "$")
-    if problems:
-        raise InvalidPolicyError(tuple(problems))
-    policy = msgspec.convert(document, RoutingPolicy)
-    if stages := stage_problems(policy):
-        raise InvalidPolicyError(tuple(f"$.{problem}" for problem in stages))
-    return policy
+    """Return the policy that the document describes, with the parameters of its rules written out.
 
-
-def _struct_problems(value: object, kind: type[msgspec.Struct], path: str) -> list[str]:
-    if not isinstance(value, dict):
-        return [f"{path}: expected an object, got {_kind_name(value)}"]
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    problems = [f"{path}.{name}: is unknown; known are {', '.join(fields)}" for name in value if name not in fields]
-    problems += [f"{path}.{name}: is missing" for name, field in fields.items() if field.required and name not in value]
-    for name, field in fields.items():
-        if name in value:
-            problems += _field_problems(value[name], field.type, f"{path}.{name}")
-    return problems
-
-
-def _field_problems(value: object, kind: Any, path: str) -> list[str]:
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _struct_problems(value, kind, path)
-    if bad := _number_problems(value, path):
-        return bad
+    Raises InvalidPolicyError with all problems at once, those of fields beside those of rules.
+    """
+    if found := list(_node_problems(document, policy_schema(), ())):
+        raise InvalidPolicyError(found)
     try:
-        msgspec.convert(value, kind)
+        policy = msgspec.convert(document, RoutingPolicy)
     except msgspec.ValidationError as error:
         sentence, _, where = str(error).partition(" - at `")
-        return [f"{path}{where.rstrip('`').removeprefix('$')}: {sentence[:1].lower()}{sentence[1:]}"]
-    return []
+        raise InvalidPolicyError([FieldProblem(where.rstrip("`").removeprefix("$."), sentence.lower())]) from error
+    if stages := stage_problems(policy):
+        raise InvalidPolicyError(FieldProblem(*text.split(": ", 1)) for text in stages)
+    return _with_parameters(policy)
 
 
-def _number_problems(value: object, path: str) -> list[str]:
-    """NaN passes every comparison with a bound, and Python's JSON reader accepts it."""
+def problems_of(document: object) -> tuple[FieldProblem, ...]:
+    """Return all that is wrong with the document; empty for a valid one."""
+    try:
+        validated(document)
+    except InvalidPolicyError as error:
+        return error.found
+    return ()
+
+
+def _with_parameters(policy: RoutingPolicy) -> RoutingPolicy:
+    """Write out what a rule was not told: its defaults may differ in a later program."""
+    stages = {}
+    for name, table in STAGES.items():
+        stage = getattr(policy, name)
+        rule = msgspec.convert(stage.params, table[stage.name])
+        stages[name] = msgspec.structs.replace(stage, params=msgspec.to_builtins(rule))
+    return msgspec.structs.replace(policy, **stages)
+
+
+def _node_problems(value: object, schema: Node, path: Path) -> Iterator[FieldProblem]:
+    if isinstance(schema, SettingSchema):
+        if message := _setting_problem(value, schema):
+            yield FieldProblem(path_text(path), message)
+    elif not isinstance(value, dict):
+        yield FieldProblem(path_text(path), f"expected an object, got {_kind_name(value)}")
+    elif isinstance(schema, StageSchema):
+        yield from _stage_problems(value, schema)
+    else:
+        yield from _object_problems(value, schema, path)
+
+
+def _object_problems(value: dict[str, Any], schema: ObjectSchema, path: Path) -> Iterator[FieldProblem]:
+    yield from _unknown_names(value, schema.members, path)
+    for name, member in schema.members.items():
+        if name in value:
+            yield from _node_problems(value[name], member, (*path, name))
+        elif not isinstance(member, ObjectSchema) and member.default is ABSENT:
+            yield FieldProblem(path_text((*path, name)), "is missing")
+
+
+def _stage_problems(value: dict[str, Any], schema: StageSchema) -> Iterator[FieldProblem]:
+    yield from _unknown_names(value, ("name", "params"), schema.path)
+    rule = None
+    if message := _rule_name_problem(value.get("name", ABSENT), schema):
+        yield FieldProblem(path_text(schema.name_path), message)
+    else:
+        rule = schema.rules[value["name"]]
+    params = value.get("params", {})
+    if not isinstance(params, dict):
+        yield FieldProblem(path_text(schema.params_path), f"expected an object, got {_kind_name(params)}")
+    elif rule is not None:
+        yield from _object_problems(params, rule, schema.params_path)
+
+
+def _rule_name_problem(name: object, schema: StageSchema) -> str:
+    if name is ABSENT:
+        return f"is missing; known are {', '.join(sorted(schema.rules))}"
+    if not isinstance(name, str):
+        return f"expected text, got {_kind_name(name)}"
+    if name in schema.rules:
+        return ""
+    if not name:
+        return f"is empty; known are {', '.join(sorted(schema.rules))}"
+    if len(name) > _LONGEST_NAME:
+        return f"is longer than {_LONGEST_NAME} characters"
+    return f"{_shown(name)} is unknown; {_suggestion(name, schema.rules)}"
+
+
+def _unknown_names(value: dict[str, Any], known: Collection[str], path: Path) -> Iterator[FieldProblem]:
+    for name in value:
+        if name not in known:
+            where = path_text((*path, str(name)[:_LONGEST_SHOWN]))
+            yield FieldProblem(where, f"is unknown; {_suggestion(str(name), known)}")
+
+
+def _suggestion(wrong: str, known: Collection[str]) -> str:
+    """Return what was probably meant, else everything that could have been."""
+    if close := difflib.get_close_matches(wrong[:_LONGEST_NAME], list(known), n=1):
+        return f"did you mean {close[0]}?"
+    return f"known are {', '.join(known)}" if known else "nothing can be set here"
+
+
+def _setting_problem(value: object, schema: SettingSchema) -> str:
+    if schema.kind == SWITCH:
+        return "" if isinstance(value, bool) else f"expected true or false, got {_kind_name(value)}"
+    if schema.kind == TEXT:
+        return "" if isinstance(value, str) else f"expected text, got {_kind_name(value)}"
+    if isinstance(value, str):
+        return f"{_shown(value)} is not a number"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"expected a number, got {_kind_name(value)}"
     if isinstance(value, float) and not math.isfinite(value):
-        return [f"{path}: is not a finite number"]
-    if isinstance(value, dict):
-        return [problem for name, item in value.items() for problem in _number_problems(item, f"{path}.{name}")]
-    return []
+        return "is not a finite number"
+    return _number_problem(value, schema)
+
+
+def _number_problem(value: float, schema: SettingSchema) -> str:
+    unit = f" {schema.unit}" if schema.unit else ""
+    low, high = schema.low, schema.high
+    if low is not None and (value < low or (schema.above_low and value == low)):
+        side = "not above" if schema.above_low else "below"
+        return f"{number_words(value)} is {side} {number_words(low)}{unit}"
+    if high is not None and (value > high or (schema.below_high and value == high)):
+        side = "not below" if schema.below_high else "above"
+        return f"{number_words(value)} is {side} {number_words(high)}{unit}"
+    if schema.kind == WHOLE and not isinstance(value, int):
+        remedy = f"; write {number_words(round(value))}" if value.is_integer() else ""
+        return f"{value!r} is not a whole number{remedy}"
+    return ""
+
+
+def _rooted(path: str) -> str:
+    return f"$.{path}" if path else "$"
+
+
+def _shown(value: str) -> str:
+    shortened = value if len(value) <= _LONGEST_SHOWN else value[: _LONGEST_SHOWN - 1] + "…"
+    return json.dumps(shortened, ensure_ascii=False)
 
 
 def _kind_name(value: object) -> str:
-    return "null" if value is None else type(value).__name__
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return "nothing" if value is None else names.get(type(value), type(value).__name__)

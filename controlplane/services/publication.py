@@ -101,7 +101,13 @@ def _engine_entry(engine: Engine) -> EngineEntry:
 
 def _key_entry(key: ApiKey) -> ApiKeyEntry:
     return ApiKeyEntry(
-        key_id=key.key_id, sha256=key.sha256, tenant_id=key.tenant.slug, expires_at=_unix_seconds(key.expires_at)
+        key_id=key.key_id,
+        sha256=key.sha256,
+        tenant_id=key.tenant.slug,
+        expires_at=_unix_seconds(key.expires_at),
+        scopes=tuple(key.scopes),
+        rate_per_min=key.rate_per_min,
+        max_in_flight=key.max_in_flight,
     )
 
 

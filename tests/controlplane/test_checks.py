@@ -8,6 +8,15 @@ import pytest
 from django.core.checks import run_checks
 from django.test import override_settings
 
+from controlplane.checks import UnsafeSettingsError, refuse_unsafe
+
+SHARED = {
+    "REDIS_URL": "redis://r:6379/0",
+    "CELERY_BROKER_URL": "redis://r:6379/0",
+    "CHANNEL_LAYERS": {"default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": []}}},
+    "SECRETS_GIVEN": True,
+    "PROCESSES": 4,
+}
 IN_MEMORY = {"CHANNEL_LAYERS": {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}}
 SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "x"}
 GOOD = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"
@@ -28,7 +37,10 @@ def test_the_defaults_are_safe() -> None:
         ({"PROCESSES": 2}, "switchyard.E001"),
         ({"REDIS_URL": "redis://r", "PROCESSES": 2, "CELERY_BROKER_URL": "memory://"}, "switchyard.E001"),
         ({"REDIS_URL": "redis://r", "PROCESSES": 2, "CELERY_BROKER_URL": "redis://r", **IN_MEMORY}, "switchyard.E001"),
-        ({"REDIS_URL": "redis://r"}, "switchyard.E002"),
+        ({"REDIS_URL": "localhost:6379"}, "switchyard.E002"),
+        ({"REDIS_URL": "http://r"}, "switchyard.E002"),
+        ({"REDIS_URL": "redis://"}, "switchyard.E002"),
+        ({"PROCESSES": 2, "REDIS_URL": "redis://r", "SECRETS_GIVEN": False}, "switchyard.E006"),
         ({"DEBUG": True, "LOOPBACK_ONLY": False, "SECRET_KEY": GOOD}, "switchyard.E003"),
         ({"LOOPBACK_ONLY": False, "SECRET_KEY": "django-insecure-" + GOOD}, "switchyard.E004"),
         ({"LOOPBACK_ONLY": False, "SECRET_KEY": "changeme"}, "switchyard.E004"),
@@ -44,3 +56,25 @@ def test_an_unsafe_mix_is_refused(values: dict[str, Any], check: str) -> None:
 
 def test_strong_secrets_pass_outside_loopback() -> None:
     assert "switchyard.E004" not in found(LOOPBACK_ONLY=False, SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode())
+
+
+@pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock"])
+def test_several_processes_pass_once_they_share_everything(url: str) -> None:
+    assert found(**{**SHARED, "REDIS_URL": url}) == set()
+
+
+def test_each_part_that_is_left_in_memory_is_named() -> None:
+    with override_settings(**{**SHARED, **IN_MEMORY}):
+        sentences = [message.msg for message in run_checks() if message.id == "switchyard.E001"]
+    assert sentences == ["4 processes would each have their own channel layer and never hear each other."]
+
+
+def test_a_server_started_past_manage_py_is_refused_with_every_reason() -> None:
+    refuse_unsafe()
+    with (
+        override_settings(PROCESSES=2, SECRETS_GIVEN=False, DEBUG=True, LOOPBACK_ONLY=False, SECRET_KEY=GOOD),
+        pytest.raises(UnsafeSettingsError) as refused,
+    ):
+        refuse_unsafe()
+    for part in ("bus, Celery broker, channel layer", "SWITCHYARD_DEBUG", "Set REDIS_URL", "SWITCHYARD_FLEET_SECRET"):
+        assert part in str(refused.value)

@@ -9,7 +9,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 from typing_extensions import override
 
-from controlplane.models import Tenant
+from controlplane.models import Role, Tenant
+from controlplane.models.api_key import SCOPES, TRAFFIC_SCOPES
+from controlplane.services.actor import command
 from controlplane.services.api_keys import create_api_key
 
 
@@ -23,6 +25,12 @@ class Command(BaseCommand):
         """Declare the options."""
         parser.add_argument("--tenant", default="demo", help="slug of the tenant")
         parser.add_argument("--name", default="command line", help="what the key is for")
+        parser.add_argument(
+            "--scopes", nargs="+", choices=SCOPES, default=TRAFFIC_SCOPES, help="what it opens (default: traffic)"
+        )
+        parser.add_argument(
+            "--role", choices=Role.values, default=Role.VIEWER, help="what the scope manage allows (default: viewer)"
+        )
         parser.add_argument("--days", type=int, help="days until the key expires (default: never)")
 
     @override
@@ -36,5 +44,12 @@ class Command(BaseCommand):
         if days is not None and days < 1:
             raise CommandError("--days must be at least 1.")
         expires_at = None if days is None else timezone.now() + timedelta(days=days)
-        _, text = create_api_key(tenant, options["name"], expires_at=expires_at)
+        _, text = create_api_key(
+            tenant,
+            options["name"],
+            actor=command("create_api_key"),
+            scopes=options["scopes"],
+            role=Role(options["role"]),
+            expires_at=expires_at,
+        )
         self.stdout.write(text)

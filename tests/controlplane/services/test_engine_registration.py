@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import pytest
-from django.db import IntegrityError, transaction
 from django.test import override_settings
 
 from controlplane.models import Engine, Pool
-from controlplane.services.engine_registration import engine_url_rules, move_engine, register_engine
+from controlplane.services.actor import program
+from controlplane.services.engine_registration import change_engine, engine_url_rules, register_engine
 from controlplane.services.engine_url import RefusedUrlError
+from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.publication import build_snapshot
 from gateway.bus import Bus
 
+ACTOR = program("test")
 pytestmark = pytest.mark.django_db
 
 
 def test_a_registered_engine_is_in_the_next_snapshot(pool: Pool, bus: Bus) -> None:
     before = build_snapshot(at=0.0).version
-    register_engine(pool, "a", "http://10.1.2.3:8000/", kv_events_endpoint="tcp://10.1.2.3:5557", speed=2.0)
+    register_engine(
+        pool, "a", "http://10.1.2.3:8000/", kv_events_endpoint="tcp://10.1.2.3:5557", speed=2.0, actor=ACTOR
+    )
     snapshot = build_snapshot(at=0.0)
     (entry,) = snapshot.engines
     assert snapshot.version == before + 1
@@ -30,27 +34,27 @@ def test_a_registered_engine_is_in_the_next_snapshot(pool: Pool, bus: Bus) -> No
 )
 def test_a_refused_address_leaves_no_engine(pool: Pool, bus: Bus, url: str, kv_events_endpoint: str) -> None:
     with pytest.raises(RefusedUrlError):
-        register_engine(pool, "a", url, kv_events_endpoint=kv_events_endpoint)
+        register_engine(pool, "a", url, kv_events_endpoint=kv_events_endpoint, actor=ACTOR)
     assert not Engine.objects.exists()
 
 
 def test_one_address_is_one_engine(pool: Pool, bus: Bus) -> None:
-    register_engine(pool, "a", "http://10.1.2.3:8000")
-    with pytest.raises(IntegrityError), transaction.atomic():
-        register_engine(pool, "b", "http://10.1.2.3:8000/")
+    register_engine(pool, "a", "http://10.1.2.3:8000", actor=ACTOR)
+    with pytest.raises(InvalidFieldsError, match="url: Engine with this Url already exists"):
+        register_engine(pool, "b", "http://10.1.2.3:8000/", actor=ACTOR)
 
 
 def test_a_moved_engine_keeps_its_id(pool: Pool, bus: Bus) -> None:
-    engine = register_engine(pool, "a", "http://10.1.2.3:8000")
-    move_engine(engine, "http://10.1.2.4:8000")
+    engine = register_engine(pool, "a", "http://10.1.2.3:8000", actor=ACTOR)
+    change_engine(engine, {"url": "http://10.1.2.4:8000"}, actor=ACTOR)
     (entry,) = build_snapshot(at=0.0).engines
     assert (entry.engine_id, entry.url) == (engine.engine_id, "http://10.1.2.4:8000")
 
 
 def test_moving_to_a_refused_address_changes_nothing(pool: Pool, bus: Bus) -> None:
-    engine = register_engine(pool, "a", "http://10.1.2.3:8000")
+    engine = register_engine(pool, "a", "http://10.1.2.3:8000", actor=ACTOR)
     with pytest.raises(RefusedUrlError):
-        move_engine(engine, "http://[fe80::1]:8000")
+        change_engine(engine, {"url": "http://[fe80::1]:8000"}, actor=ACTOR)
     engine.refresh_from_db()
     assert engine.url == "http://10.1.2.3:8000"
 

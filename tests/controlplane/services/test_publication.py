@@ -8,6 +8,7 @@ import pytest
 from django.db import connection, transaction
 
 from controlplane.models import Engine, Pool, Region, SnapshotVersion
+from controlplane.services.actor import program
 from controlplane.services.policies import draft, publish_version
 from controlplane.services.publication import TOPIC, build_snapshot, publish, publish_if_newer, record_change
 from gateway.bus import Bus
@@ -87,9 +88,9 @@ def test_a_snapshot_holds_the_whole_topology_and_the_live_policy(bus: Bus, pool:
             url=f"http://10.0.0.1/{name}",
             connect_url=f"http://10.0.0.1:80/{name}",
         )
-    version = draft(pool.policy, {"ttft_slo_s": 3.0}, author=None)
-    publish_version(version, instead_of=None)
-    draft(pool.policy, {"ttft_slo_s": 9.0}, author=None)
+    version = draft(pool.policy, {"ttft_slo_s": 3.0}, actor=program("test"))
+    publish_version(version, instead_of=None, actor=program("test"))
+    draft(pool.policy, {"ttft_slo_s": 9.0}, actor=program("test"))
     snapshot = build_snapshot(at=1234.5)
     (entry,) = snapshot.pools
     assert [engine.engine_id for engine in snapshot.engines] == ["a", "b"]

@@ -1,0 +1,131 @@
+"""The gateway's part of the OpenAPI document, made from the gateway's own structs and paths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway import explain_api, feedback_api, proxy
+from gateway.app import BATCH, ROUTE
+from gateway.explain_api import Explanation
+from gateway.feedback_api import Completion
+from gateway.route_api import RouteAnswer
+from gateway.route_request import MAX_BATCH, RouteRequest
+
+Operation = dict[str, Any]
+
+_REF = "#/components/schemas/{name}"
+_STRUCTS = (RouteRequest, RouteAnswer, Completion, Explanation)
+_KEY = [{"apiKey": []}]
+
+
+def gateway_part() -> tuple[dict[str, dict[str, Operation]], dict[str, Any]]:
+    """Return paths and component schemas of the decision API, the proxy and the health addresses."""
+    schemas: dict[str, Any]
+    _, schemas = msgspec.json.schema_components(_STRUCTS, ref_template=_REF)
+    return _paths(), {**schemas, "GatewayError": _ERROR, "Feedback": _FEEDBACK}
+
+
+def _paths() -> dict[str, dict[str, Operation]]:
+    feedback = f"{feedback_api.PREFIX}{{id}}/"
+    route, answer, told = _ref("RouteRequest"), _ref("RouteAnswer"), _ref("Feedback")
+    paths = {
+        ROUTE: {"post": _operation("route", "Ask for an engine for one request.", route, answer)},
+        BATCH: {"post": _operation("routeBatch", "Ask for engines for several requests.", _BATCH, _DECISIONS)},
+        feedback + "first_token": {"post": _operation("firstToken", "The first token has come.", None, told)},
+        feedback + "complete": {
+            "post": _operation("complete", "The request is complete.", _ref("Completion"), told, body_needed=False)
+        },
+        feedback + "fail": {"post": _operation("fail", "The request has failed.", None, told)},
+        explain_api.PREFIX + "{id}": {
+            "get": _operation("explain", "Why a request went where it went.", None, _ref("Explanation"))
+        },
+        proxy.CHAT: {"post": _operation("chat", "OpenAI's chat completions.", _OPENAI, _OPENAI)},
+        proxy.COMPLETIONS: {"post": _operation("completions", "OpenAI's completions.", _OPENAI, _OPENAI)},
+        proxy.MODELS: {"get": _operation("models", "The models that pools serve.", None, _OPENAI)},
+        proxy.MODELS + "/{id}": {"get": _operation("model", "One of these models.", None, _OPENAI)},
+        "/live": {"get": _open("live", "Whether the gateway's process runs.")},
+        "/ready": {"get": _open("ready", "Whether the gateway can serve; 503 says why not.")},
+        "/metrics": {"get": _open("metrics", "Prometheus metrics.", "text/plain")},
+    }
+    for path, operations in paths.items():
+        if "{id}" in path:
+            for operation in operations.values():
+                operation["parameters"] = [_ID]
+    return paths
+
+
+def _operation(name: str, sentence: str, body: Any, answer: Any, *, body_needed: bool = True) -> Operation:
+    operation: Operation = {
+        "operationId": name,
+        "description": sentence,
+        "tags": ["inference" if answer is _OPENAI else "decisions"],
+        "security": _KEY,
+        "responses": {
+            "200": {"description": "The answer.", "content": {"application/json": {"schema": answer}}},
+            "default": {
+                "description": "Says what to do.",
+                "content": {"application/json": {"schema": _ref("GatewayError")}},
+            },
+        },
+    }
+    if body is not None:
+        operation["requestBody"] = {"required": body_needed, "content": {"application/json": {"schema": body}}}
+    return operation
+
+
+def _open(name: str, sentence: str, media_type: str = "application/json") -> Operation:
+    answer = {"type": "string"} if media_type == "text/plain" else {"type": "object"}
+    return {
+        "operationId": name,
+        "description": sentence,
+        "tags": ["health"],
+        "security": [{}],
+        "responses": {
+            "200": {"description": "Yes.", "content": {media_type: {"schema": answer}}},
+            "default": {
+                "description": "No, and why.",
+                "content": {"application/json": {"schema": _ref("GatewayError")}},
+            },
+        },
+    }
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": _REF.format(name=name)}
+
+
+_ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 256}}
+_ERROR = {
+    "type": "object",
+    "title": "GatewayError",
+    "description": "An error in OpenAI's shape.",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "code": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+            },
+        }
+    },
+}
+_FEEDBACK = {
+    "type": "object",
+    "title": "Feedback",
+    "required": ["decision_id", "outcome"],
+    "properties": {"decision_id": {"type": "string"}, "outcome": {"type": "string"}},
+}
+_OPENAI = {"type": "object", "additionalProperties": True, "description": "As OpenAI documents it."}
+_REQUESTS = {"type": "array", "minItems": 1, "maxItems": MAX_BATCH, "items": _ref("RouteRequest")}
+_BATCH = {"oneOf": [_REQUESTS, {"type": "object", "required": ["requests"], "properties": {"requests": _REQUESTS}}]}
+_DECISIONS = {
+    "type": "object",
+    "required": ["decisions"],
+    "properties": {"decisions": {"type": "array", "items": {"anyOf": [_ref("RouteAnswer"), _ref("GatewayError")]}}},
+}

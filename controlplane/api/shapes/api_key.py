@@ -1,0 +1,69 @@
+"""API keys on the wire: never their text, except once when one is made, and never their hash."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from controlplane.api.shapes.pool import Named
+from controlplane.api.strict_fields import Change, Text, WholeNumber
+from controlplane.models import ApiKey, Role, Tenant
+from controlplane.models.api_key import SCOPES, TRAFFIC_SCOPES
+
+
+class ApiKeyShape(serializers.ModelSerializer):
+    """Proof of who sends requests."""
+
+    tenant = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES), read_only=True)
+
+    class Meta:
+        model = ApiKey
+        fields = (
+            "key_id",
+            "tenant",
+            "name",
+            "prefix",
+            "scopes",
+            "role",
+            "rate_per_min",
+            "max_in_flight",
+            "created_at",
+            "expires_at",
+            "last_used_at",
+            "revoked_at",
+            "revision",
+        )
+        read_only_fields = fields
+
+
+class CreatedApiKeyShape(ApiKeyShape):
+    """A key that was just made, with its text."""
+
+    text = serializers.CharField(
+        allow_null=True, help_text="The key itself, shown this once; null when the answer is a repetition."
+    )
+
+    class Meta(ApiKeyShape.Meta):
+        fields = (*ApiKeyShape.Meta.fields, "text")
+        read_only_fields = fields
+
+
+class ApiKeyChange(Change):
+    """What of an API key can change."""
+
+    name = Text(max_length=120)
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=SCOPES), min_length=1, max_length=len(SCOPES), default=TRAFFIC_SCOPES
+    )
+    role = serializers.ChoiceField(
+        choices=Role.choices, default=Role.VIEWER, help_text="What the scope manage allows, in all pools."
+    )
+    expires_at = serializers.DateTimeField(allow_null=True, default=None)
+    rate_per_min = WholeNumber(min_value=1, max_value=1_000_000, allow_null=True, default=None)
+    max_in_flight = WholeNumber(min_value=1, max_value=100_000, allow_null=True, default=None)
+
+
+class NewApiKey(ApiKeyChange):
+    """An API key to be."""
+
+    tenant = Named(slug_field="slug", queryset=Tenant.objects.all(), help_text="Slug of its tenant.")

@@ -1,0 +1,63 @@
+"""Pools on the wire."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from controlplane.api.strict_fields import Change, Text, Truth, WholeNumber
+from controlplane.models import Policy, Pool, Region
+from controlplane.models.pool import KeySource
+
+
+class PoolShape(serializers.ModelSerializer):
+    """Engines of one served model in one region, under one policy."""
+
+    region = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    policy = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+
+    class Meta:
+        model = Pool
+        fields = (
+            "slug",
+            "name",
+            "region",
+            "served_model",
+            "key_source",
+            "block_tokens",
+            "block_bytes",
+            "isolated",
+            "max_prompt_tokens",
+            "policy",
+            "revision",
+        )
+        read_only_fields = fields
+
+
+class Named(serializers.SlugRelatedField):
+    """Another object by its slug."""
+
+    def to_internal_value(self, data: object) -> object:
+        """Return the object; anything but a known slug is wrong."""
+        if not isinstance(data, str) or len(data) > 64:
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class PoolChange(Change):
+    """What of a pool can change."""
+
+    name = Text(max_length=120)
+    region = Named(slug_field="slug", queryset=Region.objects.all(), help_text="Slug of its region.")
+    served_model = Text()
+    key_source = serializers.ChoiceField(choices=KeySource.choices, default=KeySource.EXACT)
+    block_tokens = WholeNumber(min_value=1, max_value=65_536, default=512)
+    block_bytes = WholeNumber(min_value=1, max_value=1 << 20, default=2048)
+    isolated = Truth(default=False, help_text="Separate the caches of tenants by a salt that Switchyard derives.")
+    max_prompt_tokens = WholeNumber(min_value=1, max_value=100_000_000, default=131_072)
+    policy = Named(slug_field="slug", queryset=Policy.objects.all(), help_text="Slug of its policy.")
+
+
+class NewPool(PoolChange):
+    """A pool to be."""
+
+    slug = Text(max_length=64, help_text="Its id; never changes.")

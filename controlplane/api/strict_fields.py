@@ -1,0 +1,88 @@
+"""Fields that take JSON values as they are: no "5" for 5, no "yes" for true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from typing_extensions import override
+
+
+class Text(serializers.CharField):
+    """A string."""
+
+    @override
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"max_length": 200, "trim_whitespace": False, **options})
+
+    @override
+    def to_internal_value(self, data: Any) -> str:
+        """Return the string; anything else is wrong."""
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class WholeNumber(serializers.IntegerField):
+    """A whole number."""
+
+    @override
+    def to_internal_value(self, data: Any) -> int:
+        """Return the number; anything else is wrong."""
+        if not isinstance(data, int) or isinstance(data, bool):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class Number(serializers.FloatField):
+    """A finite number."""
+
+    @override
+    def to_internal_value(self, data: Any) -> float:
+        """Return the number; anything else is wrong."""
+        if not isinstance(data, int | float) or isinstance(data, bool):
+            self.fail("invalid")
+        try:
+            return float(data)
+        except OverflowError:
+            return self.fail("invalid")
+
+
+class Truth(serializers.BooleanField):
+    """True or false."""
+
+    @override
+    def to_internal_value(self, data: Any) -> bool:
+        """Return the truth; anything else is wrong."""
+        if not isinstance(data, bool):
+            self.fail("invalid", input=str(data)[:50])
+        return data
+
+
+class Document(serializers.DictField):
+    """A JSON object whose content somebody else checks."""
+
+
+class Input(serializers.Serializer):
+    """A request body. Unknown members are wrong, each by its name."""
+
+    @override
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the values; raises ValidationError with every problem."""
+        unknown = [name for name in data if name not in self.fields] if isinstance(data, dict) else []
+        problems = {name: [f"Is unknown; known are {', '.join(self.fields)}."] for name in unknown}
+        try:
+            values = super().to_internal_value(data)
+        except serializers.ValidationError as error:
+            if isinstance(error.detail, dict):
+                raise serializers.ValidationError({**error.detail, **problems}) from error
+            raise
+        if problems:
+            raise serializers.ValidationError(problems)
+        return values
+
+
+class Change(Input):
+    """The body of a change: why it is made, for the audit, beside the new values."""
+
+    why = Text(required=False, allow_blank=True, default="", help_text="Why, for the audit; at most 200 characters.")

@@ -1,0 +1,74 @@
+"""Addresses of the management API. The gateway's part of /api/v1 is dispatched before Django sees it."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path, register_converter
+
+from controlplane.api.views import api_keys, engines, job_runs, policies, policy_versions, pools, regions, tenants
+from controlplane.api.views.audit_events import AuditEvents, OneAuditEvent
+from controlplane.api.views.nothing import Nothing
+from controlplane.api.views.openapi_document import OpenApiDocument
+
+
+class PlainId:
+    """Ids of engines and keys."""
+
+    regex = r"[A-Za-z0-9._-]{1,64}"
+
+    def to_python(self, value: str) -> str:
+        """Return the id."""
+        return value
+
+    def to_url(self, value: str) -> str:
+        """Return the id."""
+        return value
+
+
+class RowId:
+    """Ids that the database counts."""
+
+    regex = r"[0-9]{1,18}"
+
+    def to_python(self, value: str) -> int:
+        """Return the number."""
+        return int(value)
+
+    def to_url(self, value: int) -> str:
+        """Return the number's digits."""
+        return str(value)
+
+
+register_converter(PlainId, "plain_id")
+register_converter(RowId, "row_id")
+
+urlpatterns = [
+    path("v1/regions", regions.Regions.as_view()),
+    path("v1/regions/<slug:slug>", regions.OneRegion.as_view()),
+    path("v1/pools", pools.Pools.as_view()),
+    path("v1/pools/<slug:slug>", pools.OnePool.as_view()),
+    path("v1/engines", engines.Engines.as_view()),
+    path("v1/engines/bulk", engines.EngineBulk.as_view()),
+    path("v1/engines/<plain_id:engine_id>", engines.OneEngine.as_view()),
+    path("v1/engines/<plain_id:engine_id>/state", engines.EngineState.as_view()),
+    path("v1/tenants", tenants.Tenants.as_view()),
+    path("v1/tenants/<slug:slug>", tenants.OneTenant.as_view()),
+    path("v1/keys", api_keys.ApiKeys.as_view()),
+    path("v1/keys/<plain_id:key_id>", api_keys.OneApiKey.as_view()),
+    path("v1/keys/<plain_id:key_id>/revoke", api_keys.ApiKeyRevocation.as_view()),
+    path("v1/policies", policies.Policies.as_view()),
+    path("v1/policies/schema", policies.PolicySchema.as_view()),
+    path("v1/policies/validate", policies.PolicyCheck.as_view()),
+    path("v1/policies/<slug:slug>", policies.OnePolicy.as_view()),
+    path("v1/policies/<slug:slug>/versions", policy_versions.PolicyVersions.as_view()),
+    path("v1/policies/<slug:slug>/versions/<row_id:number>", policy_versions.OnePolicyVersion.as_view()),
+    path("v1/policies/<slug:slug>/versions/<row_id:number>/publish", policy_versions.PolicyPublication.as_view()),
+    path("v1/policies/<slug:slug>/roll_back", policy_versions.PolicyRollBack.as_view()),
+    path("v1/jobs", job_runs.JobRuns.as_view()),
+    path("v1/jobs/<row_id:run>", job_runs.OneJobRun.as_view()),
+    path("v1/jobs/<row_id:run>/cancel", job_runs.JobCancellation.as_view()),
+    path("v1/jobs/<row_id:run>/retry", job_runs.JobRetry.as_view()),
+    path("v1/audit", AuditEvents.as_view()),
+    path("v1/audit/<row_id:event>", OneAuditEvent.as_view()),
+    path("schema/", OpenApiDocument.as_view()),
+    re_path(r"", Nothing.as_view()),
+]

@@ -1,0 +1,73 @@
+"""`/api/v1/pools`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.api.base import ApiView, by_method
+from controlplane.api.changing import Changeable, Deletable
+from controlplane.api.filters import contains, exact, one_of
+from controlplane.api.listing import Listing
+from controlplane.api.shapes.pool import NewPool, PoolChange, PoolShape
+from controlplane.models import Pool, Role
+from controlplane.models.pool import KeySource
+from controlplane.services import topology
+from controlplane.services.roles import visible_pools
+
+
+class Pools(ApiView):
+    """All pools, and new ones."""
+
+    noun = "pools"
+    shape = PoolShape
+    bodies = by_method(POST=NewPool)
+    answers = by_method(POST=(201, PoolShape))
+    changes_need = Role.ADMIN
+    has_etag = True
+    listing = Listing(
+        {"slug": ("slug",), "region": ("region__slug", "slug")},
+        "slug",
+        {
+            "region": exact("region__slug", "Slug of the region."),
+            "policy": exact("policy__slug", "Slug of the policy."),
+            "served_model": exact("served_model", "Name of the served model."),
+            "key_source": one_of("key_source", KeySource.values, "Where block keys come from."),
+            "name": contains("name", "Part of the name."),
+        },
+    )
+
+    def get(self, request: Request) -> Response:
+        """List pools."""
+        return self.show_page(visible_pools(self.actor).select_related("region", "policy"))
+
+    def post(self, request: Request) -> Response:
+        """Create a pool."""
+        return self.once(self._create)
+
+    def _create(self) -> Response:
+        return self.show(topology.create_pool(**self.body(), actor=self.actor), 201)
+
+
+class OnePool(Changeable, Deletable):
+    """One pool."""
+
+    noun = "pools"
+    shape = PoolShape
+    bodies = by_method(PUT=PoolChange, PATCH=PoolChange)
+    answers = by_method(DELETE=(204, None))
+    changes_need = Role.ADMIN
+
+    def thing(self, *, slug: str) -> Pool:
+        """Return the pool."""
+        return visible_pools(self.actor).select_related("region", "policy").get(slug=slug)
+
+    def change(self, thing: Pool, changes: dict[str, Any], *, expected: int | None, why: str) -> Pool:
+        """Change it."""
+        return topology.change_pool(thing, changes, actor=self.actor, expected=expected, why=why)
+
+    def remove(self, thing: Pool, *, expected: int | None, why: str) -> None:
+        """Delete it."""
+        topology.delete_pool(thing, actor=self.actor, expected=expected, why=why)

@@ -1,0 +1,38 @@
+"""What the doctor found about one thing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """How bad it is. Only a problem makes the command fail."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence about what is, and for all but OK one about what to do. Neither carries a secret."""
+
+    state: State
+    says: str
+    do: str = ""
+
+
+def ok(says: str) -> Finding:
+    """Return a finding that all is well."""
+    return Finding(State.OK, says)
+
+
+def warning(says: str, do: str) -> Finding:
+    """Return a finding that works, but not as well or as long as it should."""
+    return Finding(State.WARNING, says, do)
+
+
+def problem(says: str, do: str) -> Finding:
+    """Return a finding that keeps the program from serving."""
+    return Finding(State.PROBLEM, says, do)

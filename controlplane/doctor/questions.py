@@ -1,0 +1,55 @@
+"""The doctor's questions, in the order in which one depends on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from controlplane.doctor import (
+    clock,
+    database,
+    disk_space,
+    engines,
+    first_run,
+    front_end,
+    migrations,
+    open_files,
+    port,
+    probe_lease,
+    redis_server,
+    settings_mix,
+    snapshot_age,
+    state_directory,
+    versions,
+)
+from controlplane.doctor.finding import Finding, problem
+from controlplane.doctor.installation import Installation
+
+QUESTIONS: dict[str, Callable[[Installation], list[Finding]]] = {
+    "versions": versions.look,
+    "settings": settings_mix.look,
+    "state directory": state_directory.look,
+    "disk space": disk_space.look,
+    "secrets": first_run.look,
+    "open files": open_files.look,
+    "database": database.look,
+    "migrations": migrations.look,
+    "redis": redis_server.look,
+    "clock": clock.look,
+    "console": front_end.look,
+    "port": port.look,
+    "engines": engines.look,
+    "snapshot": snapshot_age.look,
+    "probing": probe_lease.look,
+}
+
+
+def examine(installation: Installation) -> dict[str, list[Finding]]:
+    """Ask every question; one that fails by itself is a problem, and the others are still asked."""
+    found = {}
+    for name, look in QUESTIONS.items():
+        try:
+            found[name] = look(installation)
+        except Exception as error:  # noqa: BLE001 - a doctor that stops at the first surprise is of no use
+            text = f"This could not be looked at: {type(error).__name__}."
+            found[name] = [problem(text, "Please report this with the version of the program.")]
+    return found

@@ -1,0 +1,54 @@
+"""Who stands where in the arrays of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gateway.fleet_sample import EngineSample
+
+
+@dataclass(frozen=True, slots=True)
+class Roster:
+    """The engines of a column in order, with their names and pools. Columns of one topology share one roster."""
+
+    engine_ids: tuple[str, ...]
+    names: tuple[str, ...]
+    pool_ids: tuple[str, ...]
+    place: dict[str, int] = field(init=False, repr=False, compare=False)
+    """Engine id → place in the arrays."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "place", {engine_id: row for row, engine_id in enumerate(self.engine_ids)})
+
+    def __len__(self) -> int:
+        return len(self.engine_ids)
+
+
+NOBODY = Roster((), (), ())
+
+
+def roster_of(engines: Iterable[EngineSample]) -> Roster:
+    """Return the roster of a sample's engines."""
+    rows = [(engine.engine_id, engine.name, engine.pool_id) for engine in engines]
+    return Roster(*(tuple(row[place] for row in rows) for place in range(3)))
+
+
+def union(rosters: Iterable[Roster], *, last: Roster = NOBODY, pools: Sequence[str] = ()) -> Roster:
+    """Return all engines of the rosters, pool by pool: those of `last` first and in its order, then the gone ones.
+
+    `last` is the newest roster; the names are each engine's newest ones. Pools come in the order of `pools`, the
+    others behind.
+    """
+    known: dict[str, tuple[str, str]] = {}
+    for roster in (*rosters, last):
+        for row, engine_id in enumerate(roster.engine_ids):
+            known[engine_id] = (roster.names[row], roster.pool_ids[row])
+    rank = {
+        pool: place
+        for place, pool in enumerate(dict.fromkeys([*pools, *last.pool_ids, *sorted({p for _, p in known.values()})]))
+    }
+    order = sorted(
+        known, key=lambda each: (rank[known[each][1]], last.place.get(each, len(last)), known[each][0], each)
+    )
+    return Roster(tuple(order), tuple(known[each][0] for each in order), tuple(known[each][1] for each in order))

@@ -1,0 +1,50 @@
+"""The leased job that keeps the fleet's past: observe the finished columns, store them, tell everyone the hour."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import timedelta
+
+import msgspec
+from celery import shared_task
+from django.db import DatabaseError
+
+from controlplane.bus import get_bus
+from controlplane.fleet_past.collector import FleetCollector, fleet_collector
+from controlplane.jobs.lease import acquire, renew, this_owner
+from controlplane.services.rollups import HOUR_TOPIC, store_finished, stored_hour
+from gateway.bus import Bus
+
+logger = logging.getLogger(__name__)
+
+LEASE = timedelta(seconds=30)
+"""Longer than any run; a dead holder's columns wait in other processes' collectors meanwhile."""
+
+
+@shared_task(name="controlplane.rollup", ignore_result=True)
+def rollup() -> None:
+    """Run every few seconds; it writes when a column of ten seconds has ended: three small transactions."""
+    keep(fleet_collector(), get_bus(), time.time())
+
+
+def keep(collector: FleetCollector, bus: Bus, at: float) -> None:
+    """Store what has finished by `at` (unix seconds), where this process gets the lease."""
+    try:
+        if bus.latest(HOUR_TOPIC) is None:
+            _tell_hour(bus, at)
+        columns = collector.finished(at)
+        lease = acquire("rollup", this_owner(), LEASE) if columns else None
+        if lease is None:
+            return
+        run = store_finished(collector, columns, at)
+        # A lease of no length is a release that brings the progress along.
+        renew(lease, timedelta(0), progress={"fine": run.fine, "coarse": run.coarse, "forgotten": run.forgotten})
+        _tell_hour(bus, at)
+    except DatabaseError as error:
+        # The columns wait in the collector until the database is back.
+        logger.warning("roll-ups cannot be stored now", extra={"error": type(error).__name__})
+
+
+def _tell_hour(bus: Bus, at: float) -> None:
+    bus.publish(HOUR_TOPIC, msgspec.msgpack.encode(stored_hour(at)))

@@ -1,0 +1,61 @@
+"""`manage.py doctor`: what is fine, what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+from django.utils import timezone
+from typing_extensions import override
+
+from controlplane.doctor.finding import Finding, State
+from controlplane.doctor.installation import Installation
+from controlplane.doctor.questions import examine
+
+
+class Command(BaseCommand):
+    """Ends with 1 where something keeps the program from serving; warnings leave the exit status at 0."""
+
+    help = "Check this installation and say what to do; --json for machines. Secrets are never printed."
+    requires_system_checks = ()
+
+    @override
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--host", default="127.0.0.1", help="address the server listens on, or should")
+        parser.add_argument("--port", type=int, default=8000)
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    @override
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Ask all questions and print the answers."""
+        found = examine(
+            Installation(settings.STATE_DIR, options["host"], options["port"], settings.REDIS_URL, timezone.now())
+        )
+        healthy = not any(finding.state is State.PROBLEM for findings in found.values() for finding in findings)
+        self.stdout.write(_as_json(found, healthy) if options["json"] else _as_text(found, healthy))
+        if not healthy:
+            sys.exit(1)
+
+
+def _as_json(found: Mapping[str, Sequence[Finding]], healthy: bool) -> str:
+    checks = [{"check": name, **asdict(finding)} for name, findings in found.items() for finding in findings]
+    return json.dumps({"healthy": healthy, "checks": checks}, indent=2)
+
+
+def _as_text(found: Mapping[str, Sequence[Finding]], healthy: bool) -> str:
+    lines = []
+    for name, findings in found.items():
+        for finding in findings:
+            lines.append(f"{finding.state:>8}  {name:<15}  {finding.says}")
+            if finding.do:
+                lines.append(f"{'':>8}  {'':<15}  → {finding.do}")
+    last = (
+        "Nothing keeps Switchyard from serving." if healthy else "Something keeps Switchyard from serving; see above."
+    )
+    return "\n".join([*lines, "", last])

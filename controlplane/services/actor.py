@@ -1,0 +1,44 @@
+"""Who asks for a change; every mutating service takes one and the audit names it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+
+from controlplane.models.api_key import ApiKey
+from controlplane.models.role_grant import Role
+
+CONSOLE, API, COMMAND, PROGRAM = "console", "api", "command", "program"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """A person, an API key, or the program itself, on one request."""
+
+    name: str
+    via: str
+    user: User | None = None
+    request_id: str = ""
+    role: Role | None = None
+    """The role of an API key, which has no user; without user and role it is the program, which may do everything."""
+
+
+def person(user: User, *, via: str, request_id: str = "") -> Actor:
+    """Return the actor for a signed-in person."""
+    return Actor(user.get_username(), via, user, request_id)
+
+
+def machine(key: ApiKey, *, request_id: str = "") -> Actor:
+    """Return the actor for an API key with the scope `manage`; it acts with the key's own role, in all pools."""
+    return Actor(f"key {key.name}"[:150], API, request_id=request_id, role=Role(key.role))
+
+
+def program(name: str) -> Actor:
+    """Return the actor for a part of the program, such as a job; it may do everything."""
+    return Actor(name, PROGRAM)
+
+
+def command(name: str) -> Actor:
+    """Return the actor for a management command, run by whoever may use the machine."""
+    return Actor(name, COMMAND)

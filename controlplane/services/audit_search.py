@@ -1,0 +1,106 @@
+"""Finds audit events: those that the asker may see, by what people look for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from controlplane.models import AuditEvent
+from controlplane.services.actor import Actor
+from controlplane.services.sessions import one_line
+from controlplane.services.visibility import visible_events
+
+EXPORT_LIMIT = 5_000
+"""Events in one download."""
+MAX_VALUE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """What to look for; empty fields are no condition. `since` and `until` are ISO 8601, in UTC unless they say so."""
+
+    person: str = ""
+    verb: str = ""
+    """A verb such as engine.drain, or its start such as engine."""
+    object: str = ""
+    """An object's id, or kind:id, or kind: alone."""
+    pool: str = ""
+    request: str = ""
+    since: str = ""
+    until: str = ""
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The conditions that are set."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+class UnreadableFilterError(ValueError):
+    """A condition cannot be read; the message says which and what it should look like."""
+
+
+def filter_from(values: Mapping[str, Any]) -> AuditFilter:
+    """Return the filter in query parameters; unknown names are ignored, values are cut to MAX_VALUE."""
+    names = [field.name for field in fields(AuditFilter)]
+    return AuditFilter(**{name: one_line(str(values.get(name) or ""))[:MAX_VALUE] for name in names})
+
+
+def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
+    """Return the visible events that match, newest first; raises UnreadableFilterError."""
+    events = visible_events(actor)
+    if wanted.person:
+        events = events.filter(actor_name=wanted.person)
+    if wanted.verb:
+        whole = "." in wanted.verb
+        events = events.filter(**{"verb" if whole else "verb__startswith": wanted.verb if whole else f"{wanted.verb}."})
+    if wanted.object:
+        events = _of_object(events, wanted.object)
+    if wanted.pool:
+        events = events.filter(pool_slug=wanted.pool)
+    if wanted.request:
+        events = events.filter(request_id=wanted.request)
+    if wanted.since:
+        events = events.filter(at__gte=_moment("since", wanted.since))
+    if wanted.until:
+        events = events.filter(at__lt=_moment("until", wanted.until))
+    return events.order_by("-at", "-id")
+
+
+def exported(event: AuditEvent) -> dict[str, Any]:
+    """Return the event as JSON values; what was secret in it never came in."""
+    return {
+        "id": event.pk,
+        "at": event.at.isoformat(),
+        "actor": event.actor_name,
+        "via": event.via,
+        "verb": event.verb,
+        "object": {"kind": event.object_kind, "id": event.object_id},
+        "pool": event.pool_slug,
+        "before": event.before,
+        "after": event.after,
+        "why": event.why,
+        "request_id": event.request_id,
+    }
+
+
+def _of_object(events: QuerySet[AuditEvent], wanted: str) -> QuerySet[AuditEvent]:
+    kind, separator, object_id = wanted.partition(":")
+    if not separator:
+        return events.filter(object_id=wanted)
+    return events.filter(object_kind=kind, object_id=object_id) if object_id else events.filter(object_kind=kind)
+
+
+def _moment(name: str, text: str) -> datetime:
+    try:
+        found = parse_datetime(text if "T" in text or " " in text else f"{text}T00:00:00")
+    except ValueError:
+        found = None
+    if found is None:
+        raise UnreadableFilterError(f"{name} cannot be read; write a time as 2026-11-20T03:13, in UTC.")
+    return found if timezone.is_aware(found) else timezone.make_aware(found, timezone.get_default_timezone())

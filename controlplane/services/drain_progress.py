@@ -1,0 +1,81 @@
+"""How far draining engines are: what is left in flight, and about how long it will take.
+
+Pure: samples in, progress out. A draining engine takes nothing new, so what is left only falls, and
+the fall of the last half minute gives the estimate.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+WINDOW_S = 30.0
+STEP_S = 1.0
+"""Points are kept this far apart; samples come twice a second."""
+DRAINING = ("draining", "maintenance")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLeft:
+    """What one sample says of one engine that takes no new work."""
+
+    engine_id: str
+    state: str
+    since: float
+    """Unix seconds since when it is in that state."""
+    left: int
+    """Requests running there or waiting for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainProgress:
+    """How far one engine is."""
+
+    left: int
+    longest_s: float
+    """The longest of what is left has been running at least this long; 0 when nothing is left."""
+    about_s: float | None
+    """About how long until nothing is left; None while nothing has finished lately."""
+
+
+class DrainMeter:
+    """Follows engines while they drain. Mutable state: per engine the points (unix s, left) of the window."""
+
+    def __init__(self) -> None:
+        self._points: dict[str, deque[tuple[float, int]]] = {}
+        self._since: dict[str, float] = {}
+
+    def take(self, at: float, engines: Iterable[EngineLeft]) -> None:
+        """Take in one sample at unix second `at`; engines that are not in it any more are forgotten."""
+        known = set()
+        for engine in engines:
+            if engine.state not in DRAINING:
+                continue
+            known.add(engine.engine_id)
+            points = self._points.setdefault(engine.engine_id, deque())
+            self._since.setdefault(engine.engine_id, engine.since)
+            if not points or at - points[-1][0] >= STEP_S or not engine.left:
+                points.append((at, engine.left))
+            # One point older than the window stays, so that the window is spanned.
+            while len(points) > 1 and points[1][0] <= at - WINDOW_S:
+                points.popleft()
+        for gone in self._points.keys() - known:
+            del self._points[gone]
+            del self._since[gone]
+
+    def progress(self, engine_id: str) -> DrainProgress | None:
+        """Return how far the engine is; None when it does not drain."""
+        points = self._points.get(engine_id)
+        if not points:
+            return None
+        at, left = points[-1]
+        if not left:
+            return DrainProgress(0, 0.0, 0.0)
+        return DrainProgress(left, max(0.0, at - self._since[engine_id]), _about(points))
+
+
+def _about(points: deque[tuple[float, int]]) -> float | None:
+    (start, before), (at, left) = points[0], points[-1]
+    finished = before - left
+    return left * (at - start) / finished if finished > 0 and at > start else None

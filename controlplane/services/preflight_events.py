@@ -1,0 +1,103 @@
+"""Listens to an engine's event socket for the blocks of one text."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import parse_monitor_message
+
+from kvstore.engine_block_map import EngineBlockMap
+from kvstore.kv_events import BlockStored, UnreadableEventError, decode_batch
+
+MAX_BATCH_BYTES = 16 << 20
+MAX_BLOCKS = 100_000
+_FRAMES = 3
+
+
+class ExpectedBlocks:
+    """Which of the wanted block keys were seen in events. Mutable state: everything that was heard."""
+
+    def __init__(self, seed: int, wanted: Sequence[int], block_tokens: int) -> None:
+        self.events = 0
+        """BlockStored events heard, of whatever text."""
+        self.foreign_sizes: set[int] = set()
+        """Tokens per block of events that are not cut as the pool's keys are."""
+        self.unreadable = 0
+        self._seed = seed
+        self._block_tokens = block_tokens
+        self._missing = set(wanted)
+        self._blocks = EngineBlockMap(MAX_BLOCKS)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every wanted block was stored by the engine."""
+        return not self._missing
+
+    def take(self, payload: bytes) -> None:
+        """Take in one batch of events."""
+        try:
+            batch = decode_batch(payload)
+        except UnreadableEventError:
+            self.unreadable += 1
+            return
+        for event in batch.events:
+            if not isinstance(event, BlockStored):
+                continue
+            self.events += 1
+            if event.block_size != self._block_tokens:
+                self.foreign_sizes.add(event.block_size)
+            self._missing.difference_update(self._blocks.stored(event, self._seed))
+
+
+class EventEar:
+    """A subscription to one event socket, as an async context."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._context = zmq.asyncio.Context(io_threads=1)
+        self._socket: zmq.asyncio.Socket = self._context.socket(zmq.SUB)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_BATCH_BYTES)
+        self._socket.setsockopt(zmq.RCVHWM, 1000)
+        self._socket.setsockopt(zmq.SUBSCRIBE, b"")
+        self._monitor: zmq.asyncio.Socket = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close(linger=0)
+        self._context.term()
+
+    async def connect(self, timeout_s: float) -> bool:
+        """Connect; False when no publisher answered in time."""
+        self._socket.connect(self._endpoint)
+        try:
+            async with asyncio.timeout(timeout_s):
+                parse_monitor_message(await self._monitor.recv_multipart())
+        except TimeoutError:
+            return False
+        return True
+
+    async def settle(self, seconds: float) -> None:
+        """Give the subscription time to reach the publisher."""
+        await asyncio.sleep(seconds)
+
+    async def hear(self, blocks: ExpectedBlocks, timeout_s: float) -> None:
+        """Take in events until all wanted blocks were seen or the time is up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while not blocks.complete:
+                    frames = await self._socket.recv_multipart()
+                    if len(frames) == _FRAMES:
+                        blocks.take(frames[-1])

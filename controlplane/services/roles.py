@@ -1,0 +1,75 @@
+"""Who may do what where."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.db.models import QuerySet
+
+from controlplane.models import Pool, Role
+from controlplane.services.actor import Actor
+
+_RANK = {Role.VIEWER: 1, Role.OPERATOR: 2, Role.ADMIN: 3}
+
+
+class NotAllowedError(PermissionError):
+    """The actor's role does not reach; the message says which role would."""
+
+
+def role_in(user: User | AbstractBaseUser | AnonymousUser, pool: Pool | None = None) -> Role | None:
+    """Return the person's role in a pool (None: in the whole installation); None where there is none.
+
+    One query per person object: the grants are kept on it.
+    """
+    if not isinstance(user, User) or not user.is_active:
+        return None
+    if user.is_superuser:
+        return Role.ADMIN
+    grants = _grants(user)
+    roles = [grants[place] for place in ({None, pool.pk} if pool else {None}) if place in grants]
+    return max(roles, key=lambda role: _RANK[role], default=None)
+
+
+def _grants(user: User) -> dict[int | None, Role]:
+    """Return the person's roles by pool (None: everywhere)."""
+    if not user.is_active:
+        return {}
+    grants: dict[int | None, Role] | None = user.__dict__.get("_role_grants")
+    if grants is None:
+        grants = user.__dict__["_role_grants"] = {grant.pool_id: Role(grant.role) for grant in user.role_grants.all()}
+    return grants
+
+
+def may(actor: Actor, wanted: Role, pool: Pool | None = None) -> bool:
+    """Return whether the actor has at least the wanted role there; the program itself may do everything."""
+    if actor.user is None:
+        return actor.role is None or _RANK[actor.role] >= _RANK[wanted]
+    role = role_in(actor.user, pool)
+    return role is not None and _RANK[role] >= _RANK[wanted]
+
+
+def may_somewhere(actor: Actor, wanted: Role) -> bool:
+    """Return whether the actor has at least the wanted role in some pool or everywhere."""
+    if may(actor, wanted):
+        return True
+    return isinstance(actor.user, User) and any(_RANK[role] >= _RANK[wanted] for role in _grants(actor.user).values())
+
+
+def require_somewhere(actor: Actor, wanted: Role) -> None:
+    """Raise NotAllowedError unless `may_somewhere`."""
+    if not may_somewhere(actor, wanted):
+        raise NotAllowedError(f"This needs the role {wanted.value}; ask an admin under Access.")
+
+
+def require(actor: Actor, wanted: Role, pool: Pool | None = None) -> None:
+    """Raise NotAllowedError unless `may`."""
+    if not may(actor, wanted, pool):
+        where = f"pool {pool.slug}" if pool else "all pools"
+        raise NotAllowedError(f"This needs the role {wanted.value} in {where}; ask an admin under Access.")
+
+
+def visible_pools(actor: Actor) -> QuerySet[Pool]:
+    """Return the pools the actor may see."""
+    pools = Pool.objects.all()
+    if may(actor, Role.VIEWER):
+        return pools
+    return pools.filter(role_grants__user=actor.user) if actor.user is not None else pools.none()

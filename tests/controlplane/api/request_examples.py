@@ -1,0 +1,82 @@
+"""One working request per address and method, by the name of the view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Example:
+    """One request that an admin may make; `status` is what it is answered."""
+
+    method: str
+    path: str
+    body: Any = None
+    status: int = 200
+    guarded: bool = False
+    """Needs If-Match."""
+
+
+_POOL = {"name": "New", "region": "here", "served_model": "m", "policy": "policy-a"}
+_ENGINE = {"name": "e-new", "url": "http://10.0.9.9:8000"}
+_BULK = {"operations": [{"op": "state", "engine_id": "e-a", "state": "draining"}]}
+A, V = "policies/policy-a", "policies/policy-a/versions"
+
+SAFE: dict[str, list[str]] = {
+    "Regions": ["regions"],
+    "OneRegion": ["regions/here"],
+    "Pools": ["pools"],
+    "OnePool": ["pools/pool-a"],
+    "Engines": ["engines"],
+    "OneEngine": ["engines/e-a"],
+    "Tenants": ["tenants"],
+    "OneTenant": ["tenants/acme"],
+    "ApiKeys": ["keys"],
+    "OneApiKey": ["keys/{key}"],
+    "Policies": ["policies"],
+    "PolicySchema": ["policies/schema"],
+    "OnePolicy": [A],
+    "PolicyVersions": [V],
+    "OnePolicyVersion": [f"{V}/1"],
+    "JobRuns": ["jobs"],
+    "OneJobRun": ["jobs/{run}"],
+    "AuditEvents": ["audit"],
+    "OneAuditEvent": ["audit/{event}"],
+    "OpenApiDocument": ["/api/schema/"],
+}
+
+CHANGES: dict[tuple[str, str], Example] = {
+    ("Regions", "POST"): Example("POST", "regions", {"slug": "there", "name": "There"}, 201),
+    ("OneRegion", "PUT"): Example("PUT", "regions/here", {"name": "New"}, guarded=True),
+    ("OneRegion", "PATCH"): Example("PATCH", "regions/here", {"name": "New"}, guarded=True),
+    ("OneRegion", "DELETE"): Example("DELETE", "regions/here", None, 409, guarded=True),
+    ("Pools", "POST"): Example("POST", "pools", {"slug": "new", **_POOL}, 201),
+    ("OnePool", "PUT"): Example("PUT", "pools/pool-a", _POOL, guarded=True),
+    ("OnePool", "PATCH"): Example("PATCH", "pools/pool-a", {"isolated": True}, guarded=True),
+    ("OnePool", "DELETE"): Example("DELETE", "pools/pool-a", None, 409, guarded=True),
+    ("Engines", "POST"): Example("POST", "engines", {"pool": "pool-a", **_ENGINE}, 201),
+    ("OneEngine", "PUT"): Example("PUT", "engines/e-a", _ENGINE, guarded=True),
+    ("OneEngine", "PATCH"): Example("PATCH", "engines/e-a", {"speed": 2.0}, guarded=True),
+    ("OneEngine", "DELETE"): Example("DELETE", "engines/e-a", None, 409, guarded=True),
+    ("EngineState", "POST"): Example("POST", "engines/e-a/state", {"state": "draining"}),
+    ("EngineBulk", "POST"): Example("POST", "engines/bulk", _BULK),
+    ("Tenants", "POST"): Example("POST", "tenants", {"slug": "new", "name": "New"}, 201),
+    ("OneTenant", "PUT"): Example("PUT", "tenants/acme", {"name": "New"}, guarded=True),
+    ("OneTenant", "PATCH"): Example("PATCH", "tenants/acme", {"name": "New"}, guarded=True),
+    ("OneTenant", "DELETE"): Example("DELETE", "tenants/acme", None, 409, guarded=True),
+    ("ApiKeys", "POST"): Example("POST", "keys", {"tenant": "acme", "name": "ci"}, 201),
+    ("OneApiKey", "PUT"): Example("PUT", "keys/{key}", {"name": "New"}, guarded=True),
+    ("OneApiKey", "PATCH"): Example("PATCH", "keys/{key}", {"rate_per_min": 60}, guarded=True),
+    ("ApiKeyRevocation", "POST"): Example("POST", "keys/{key}/revoke", {}),
+    ("Policies", "POST"): Example("POST", "policies", {"slug": "new", "name": "New"}, 201),
+    ("PolicyCheck", "POST"): Example("POST", "policies/validate", {"document": {}}),
+    ("OnePolicy", "PUT"): Example("PUT", A, {"name": "New"}, guarded=True),
+    ("OnePolicy", "PATCH"): Example("PATCH", A, {"name": "New"}, guarded=True),
+    ("OnePolicy", "DELETE"): Example("DELETE", A, None, 409, guarded=True),
+    ("PolicyVersions", "POST"): Example("POST", V, {"document": {"ttft_slo_s": 3.0}, "message": "x"}, 201),
+    ("PolicyPublication", "POST"): Example("POST", f"{V}/2/publish", {"instead_of": 1}),
+    ("PolicyRollBack", "POST"): Example("POST", f"{A}/roll_back", {"number": 2, "instead_of": 1}, 201),
+    ("JobCancellation", "POST"): Example("POST", "jobs/{run}/cancel", {}, 409),
+    ("JobRetry", "POST"): Example("POST", "jobs/{run}/retry", {}, 201),
+}

@@ -1,0 +1,127 @@
+"""A small installation with two pools, people of every role, and keys; and a client that speaks JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.http import HttpResponse
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.models import (
+    ApiKey,
+    Engine,
+    JobRun,
+    Policy,
+    PolicyVersion,
+    Pool,
+    Region,
+    Role,
+    RoleGrant,
+    Tenant,
+)
+from controlplane.models.job_run import JobState
+from controlplane.services.actor import program
+from controlplane.services.api_keys import create_api_key
+from controlplane.services.engine_registration import register_engine
+from controlplane.services.policies import create_policy, draft, publish_version
+from controlplane.services.topology import create_pool, create_region, create_tenant
+
+ACTOR = program("test")
+
+
+@dataclass
+class World:
+    """What there is; `texts` are the keys themselves, by name."""
+
+    region: Region
+    pools: dict[str, Pool]
+    policies: dict[str, Policy]
+    versions: dict[str, PolicyVersion]
+    engines: dict[str, Engine]
+    tenant: Tenant
+    keys: dict[str, ApiKey] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    people: dict[str, User] = field(default_factory=dict)
+
+
+def make_world() -> World:
+    """Store it."""
+    region = create_region("here", "Here", actor=ACTOR)
+    policies, versions, pools, engines = {}, {}, {}, {}
+    for number, name in enumerate(("a", "b"), 1):
+        policies[name] = create_policy(f"policy-{name}", name.upper(), actor=ACTOR)
+        versions[name] = draft(policies[name], {}, actor=ACTOR, message="first")
+        publish_version(versions[name], instead_of=None, actor=ACTOR)
+        draft(policies[name], {"ttft_slo_s": 2.0}, actor=ACTOR, message="second")
+        pools[name] = create_pool(f"pool-{name}", name.upper(), region, f"model-{name}", policies[name], actor=ACTOR)
+        url = f"http://10.0.{number}.1:8000"
+        engines[name] = register_engine(pools[name], f"e-{name}", url, actor=ACTOR, engine_id=f"e-{name}")
+    world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
+    _add_people(world)
+    _add_keys(world)
+    now = timezone.now()
+    JobRun.objects.create(job="probe", state=JobState.DONE, started_at=now, finished_at=now)
+    return world
+
+
+def _add_people(world: World) -> None:
+    grants: dict[str, list[tuple[Role, Pool | None]]] = {
+        "nobody": [],
+        "viewer": [(Role.VIEWER, None)],
+        "viewer_a": [(Role.VIEWER, world.pools["a"])],
+        "operator_a": [(Role.OPERATOR, world.pools["a"])],
+        "operator_a_viewer_b": [(Role.OPERATOR, world.pools["a"]), (Role.VIEWER, world.pools["b"])],
+        "operator_b": [(Role.OPERATOR, world.pools["b"])],
+        "operator": [(Role.OPERATOR, None)],
+        "admin": [(Role.ADMIN, None)],
+    }
+    for name, roles in grants.items():
+        world.people[name] = User.objects.create(username=name)
+        for role, pool in roles:
+            RoleGrant.objects.create(user=world.people[name], role=role, pool=pool)
+
+
+def _add_keys(world: World) -> None:
+    for name, scopes, role in (
+        ("traffic_key", ("infer", "route"), Role.ADMIN),
+        ("viewer_key", ("manage",), Role.VIEWER),
+        ("operator_key", ("manage",), Role.OPERATOR),
+        ("admin_key", ("manage",), Role.ADMIN),
+    ):
+        key, text = create_api_key(world.tenant, name, actor=ACTOR, scopes=scopes, role=role)
+        world.keys[name], world.texts[name] = key, text
+
+
+class Api:
+    """One caller: a person by name (signed in), a key by name, or anonymous (None)."""
+
+    def __init__(self, world: World, name: str | None = "admin") -> None:
+        self.client = Client()
+        self.headers: dict[str, str] = {}
+        if name in world.people:
+            self.client.force_login(world.people[name])
+        elif name is not None:
+            self.headers["Authorization"] = f"Bearer {world.texts[name]}"
+
+    def call(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
+        """Send one request; keyword arguments are headers with underscores for dashes."""
+        sent = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        content = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        address = path if path.startswith("/") else f"/api/v1/{path}"
+        return self.client.generic(method, address, headers=sent, **content)
+
+    def get(self, path: str, **headers: str) -> HttpResponse:
+        """Send a GET."""
+        return self.call("GET", path, **headers)
+
+    def post(self, path: str, body: Any, **headers: str) -> HttpResponse:
+        """Send a POST."""
+        return self.call("POST", path, body, **headers)
+
+    def change(self, method: str, path: str, body: Any = None) -> HttpResponse:
+        """Change what is stored now."""
+        return self.call(method, path, body, If_Match=self.get(path.partition("?")[0])["ETag"])

@@ -1,0 +1,330 @@
+"""Each question of the doctor: what it says of a sound installation, and of each way in which one is not."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import override_settings
+from django.utils import timezone
+
+from controlplane.doctor import (
+    clock,
+    database,
+    disk_space,
+    engines,
+    first_run,
+    front_end,
+    migrations,
+    open_files,
+    port,
+    probe_lease,
+    questions,
+    redis_server,
+    settings_mix,
+    snapshot_age,
+    state_directory,
+    versions,
+)
+from controlplane.doctor.finding import Finding, State, ok
+from controlplane.doctor.installation import Installation
+from controlplane.first_run_secrets import secrets_of
+from controlplane.models import Engine, JobRun, Pool, SnapshotVersion
+from controlplane.state_lock import hold_state
+from gateway.snapshot import Snapshot
+from gateway.snapshot_store import SnapshotStore
+from tests.private_redis import private_redis
+
+GOOD = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Installation:
+    tmp_path.chmod(0o700)
+    return Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
+
+
+def at(here: Installation, **changes: Any) -> Installation:
+    names = ("state_dir", "host", "port", "redis_url", "now")
+    return Installation(**{**{name: getattr(here, name) for name in names}, **changes})
+
+
+def only(found: list[Finding]) -> Finding:
+    (finding,) = found
+    assert finding.says.endswith((".", "!", "."))
+    assert (finding.do == "") == (finding.state is State.OK)
+    return finding
+
+
+def states(found: list[Finding]) -> list[State]:
+    return [finding.state for finding in found]
+
+
+def broken(*_: Any) -> Any:
+    """Be the cursor of a dead database."""
+    raise OperationalError("connection to postgres://user:hunter2@db failed")
+
+
+@contextmanager
+def answering(status: int, body: bytes = b"") -> Iterator[int]:
+    """Run an HTTP server that always answers so; gives its port."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.send_header("Location", "http://127.0.0.1:1/health")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_versions(here: Installation) -> None:
+    assert states(versions.look(here)) == [State.OK, State.OK]
+    assert states(versions.look(here, python=(3, 12, 1), django_version=(6, 0, 0))) == [State.PROBLEM, State.WARNING]
+    assert states(versions.look(here, python=(3, 10, 1), django_version=(4, 2, 0))) == [State.PROBLEM, State.PROBLEM]
+
+
+def test_settings_that_contradict_each_other(here: Installation) -> None:
+    assert only(settings_mix.look(here)).state is State.OK
+    with override_settings(PROCESSES=2):
+        found = settings_mix.look(here)
+    assert State.PROBLEM in states(found)
+    assert "REDIS_URL" in " ".join(finding.do for finding in found)
+
+
+def test_the_state_directory(here: Installation) -> None:
+    assert only(state_directory.look(here)).state is State.OK
+    assert only(state_directory.look(at(here, state_dir=here.state_dir / "gone"))).state is State.PROBLEM
+    here.state_dir.chmod(0o755)
+    (here.state_dir / "first_run.json").touch(0o644)
+    found = state_directory.look(here)
+    assert states(found) == [State.WARNING, State.WARNING]
+    assert f"chmod 700 {here.state_dir}" in found[0].do
+    assert "chmod 600" in found[1].do
+
+
+def test_a_state_directory_of_somebody_else(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.doctor.state_directory.os.access", lambda *_: False)
+    assert only(state_directory.look(here)).state is State.PROBLEM
+
+
+def test_disk_space(here: Installation) -> None:
+    assert only(disk_space.look(here, free=2 << 30)).state is State.OK
+    assert only(disk_space.look(here, free=500 << 20)).state is State.WARNING
+    assert only(disk_space.look(here, free=10 << 20)).state is State.PROBLEM
+    assert only(disk_space.look(at(here, state_dir=here.state_dir / "gone"))).state is State.PROBLEM
+
+
+def test_open_files(here: Installation) -> None:
+    assert only(open_files.look(here, limit=-1)).state is State.OK
+    assert only(open_files.look(here, limit=65_536)).state is State.OK
+    assert only(open_files.look(here, limit=1024)).state is State.WARNING
+    assert only(open_files.look(here, limit=256)).state is State.PROBLEM
+
+
+def test_secrets(here: Installation) -> None:
+    secret = secrets_of(here.state_dir)
+    with override_settings(SECRET_KEY=secret.secret_key, FLEET_SECRET=secret.fleet_secret.encode()):
+        assert only(first_run.look(here)).state is State.OK
+        (here.state_dir / "first_run.json").chmod(0o644)
+        found = only(first_run.look(here))
+        assert found.state is State.PROBLEM
+        assert "chmod 600" in found.do
+    with override_settings(SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode(), SECRETS_GIVEN=True):
+        assert only(first_run.look(here)).state is State.OK
+    with override_settings(SECRET_KEY="changeme", FLEET_SECRET=b"aaaa" * 20, SECRETS_GIVEN=True):
+        found_weak = first_run.look(here)
+    assert states(found_weak) == [State.WARNING, State.WARNING]
+    assert "changeme" not in str(found_weak)
+
+
+@pytest.mark.django_db
+def test_a_database_that_answers(here: Installation) -> None:
+    assert only(database.look(here)).state is State.OK
+
+
+@pytest.mark.django_db
+def test_a_database_that_is_away(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "cursor", broken)
+    found = only(database.look(here))
+    assert found.state is State.PROBLEM
+    assert "hunter2" not in str(found)
+
+
+@pytest.mark.django_db
+def test_a_sqlite_that_cannot_do_wal(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cursor:
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def execute(self, _sql: str) -> None: ...
+
+        def fetchone(self) -> tuple[str]:
+            return ("delete",)
+
+    monkeypatch.setattr(connection, "cursor", Cursor)
+    monkeypatch.setattr(connection, "vendor", "sqlite")
+    found = only(database.look(here))
+    assert found.state is State.PROBLEM
+    assert "WAL" in found.says
+
+
+@pytest.mark.django_db
+def test_migrations(here: Installation) -> None:
+    assert only(migrations.look(here)).state is State.OK
+    recorder = MigrationRecorder(connection)
+    recorder.record_applied("controlplane", "9999_from_the_future")
+    newer = only(migrations.look(here))
+    assert newer.state is State.PROBLEM
+    assert "9999_from_the_future" in newer.says
+    recorder.record_unapplied("controlplane", "9999_from_the_future")
+    last = max(name for app, name in recorder.applied_migrations() if app == "sessions")
+    recorder.record_unapplied("sessions", last)
+    waiting = only(migrations.look(here))
+    assert waiting.state is State.WARNING
+    assert "manage.py migrate" in waiting.do
+
+
+def test_redis(here: Installation, tmp_path: Path) -> None:
+    assert only(redis_server.look(here)).state is State.OK
+    away = only(redis_server.look(at(here, redis_url="redis://user:hunter2@127.0.0.1:1/0")))
+    assert away.state is State.PROBLEM
+    assert "hunter2" not in str(away)
+    assert only(redis_server.look(at(here, redis_url="http://x"))).state is State.PROBLEM
+    with private_redis(tmp_path) as server:
+        there = at(here, redis_url=server.url)
+        assert only(redis_server.look(there)).state is State.OK
+        import redis
+
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+        assert only(redis_server.look(there)).state is State.WARNING
+
+
+@pytest.mark.django_db
+def test_the_clock(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert only(clock.look(here)).state is State.OK
+    monkeypatch.setattr(clock, "_database_time", lambda: timezone.now() + timedelta(seconds=90))
+    monkeypatch.setattr(clock, "_redis_time", lambda _url: timezone.now() - timedelta(seconds=90))
+    found = clock.look(here)
+    assert states(found) == [State.WARNING, State.WARNING]
+    assert "+90" in found[0].says
+    assert "-90" in found[1].says
+
+
+@pytest.mark.django_db
+def test_a_clock_that_went_back(here: Installation) -> None:
+    JobRun.objects.create(job="probe", started_at=here.now + timedelta(hours=1))
+    assert only(clock.look(here)).state is State.PROBLEM
+
+
+def test_a_console_that_is_not_built(here: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(front_end.finders, "find", lambda _name: None)
+    assert "npm run build" in only(front_end.look(here)).do
+    with override_settings(STATIC_ROOT=str(tmp_path)):
+        assert "collectstatic" in only(front_end.look(here)).do
+        (tmp_path / "dist").mkdir()
+        (tmp_path / "dist" / "console.0a1b.js").touch()
+        assert only(front_end.look(here)).state is State.OK
+
+
+def test_the_port(here: Installation) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        free = other.getsockname()[1]
+        other.listen()
+        taken = only(port.look(at(here, port=free)))
+        assert taken.state is State.PROBLEM
+        assert "--port" in taken.do
+    assert only(port.look(at(here, port=free))).state is State.OK
+    with answering(200, b'{"live":true}') as ours:
+        assert "Switchyard listens" in only(port.look(at(here, port=ours))).says
+    with answering(200, b"<html>") as stranger:
+        assert only(port.look(at(here, port=stranger))).state is State.PROBLEM
+
+
+def test_engines(here: Installation, pool: Pool) -> None:
+    assert "No engine" in only(engines.look(here)).says
+    with answering(200) as sound, answering(503) as sick, answering(302) as moved:
+        for number, each in enumerate((sound, sick, moved, 1)):
+            address = f"http://127.0.0.1:{each}"
+            Engine.objects.create(
+                engine_id=f"e{number}", name=f"e{number}", pool=pool, url=address, connect_url=address
+            )
+        found = only(engines.look(here))
+        assert found.state is State.WARNING
+        for part in ("3 of 4", "e1 (health answers 503)", "e2 (health answers 302)", "e3 (Connection refused)"):
+            assert part in found.says
+        Engine.objects.exclude(engine_id="e0").update(desired_state="maintenance")
+        assert only(engines.look(here)).state is State.OK
+
+
+@pytest.mark.django_db
+def test_the_snapshot_on_disk(here: Installation) -> None:
+    assert only(snapshot_age.look(here)).state is State.WARNING
+    store = SnapshotStore(here.state_dir, 1e9)
+    store.save(Snapshot(version=3, published_at=0.0), here.now.timestamp())
+    assert only(snapshot_age.look(here)).state is State.OK
+    SnapshotVersion.objects.create(pk=SnapshotVersion.ONLY, version=5)
+    behind = only(snapshot_age.look(here))
+    assert behind.state is State.WARNING
+    assert "version 3" in behind.says
+    assert "has 5" in behind.says
+    store.path.write_bytes(b"damaged")
+    assert "damaged" in only(snapshot_age.look(here)).says
+
+
+@pytest.mark.django_db
+def test_nobody_probes(here: Installation) -> None:
+    assert only(probe_lease.look(here)).state is State.OK
+    with hold_state(here.state_dir):
+        assert only(probe_lease.look(here)).state is State.WARNING
+    hold_state.cache_clear()
+    assert "manage.py worker" in only(probe_lease.look(at(here, redis_url="redis://r"))).do
+    run = JobRun.objects.create(job="probe", started_at=here.now, lease_owner="vm:1:2")
+    JobRun.objects.filter(pk=run.pk).update(lease_until=here.now + timedelta(seconds=1))
+    assert "vm:1:2" in only(probe_lease.look(here)).says
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("look", [engines.look, probe_lease.look, migrations.look, clock.look, snapshot_age.look])
+def test_questions_of_the_database_say_so_when_it_is_away(
+    here: Installation, look: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "cursor", broken)
+    monkeypatch.setattr(connection, "chunked_cursor", broken)
+    assert "hunter2" not in str(look(here))
+
+
+def test_a_question_that_fails_by_itself_is_a_problem_and_the_others_are_asked(
+    here: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_installation: Installation) -> list[Finding]:
+        raise RuntimeError("hunter2")
+
+    monkeypatch.setattr(questions, "QUESTIONS", {"a": failing, "b": lambda _: [ok("fine.")]})
+    found = questions.examine(here)
+    assert only(found["a"]).state is State.PROBLEM
+    assert "hunter2" not in str(found)
+    assert found["b"] == [ok("fine.")]

@@ -1,0 +1,74 @@
+"""What is stored of a column is what comes back, small, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.fleet_past.codec import (
+    MAX_BYTES,
+    UnreadableRollupError,
+    decode_part,
+    encode_part,
+    peak_seconds,
+    rows_of,
+)
+from controlplane.fleet_past.column import ENGINE_FLOATS
+from controlplane.fleet_past.marker import Marker
+from tests.controlplane.fleet_past.columns import columns_of, samples_of
+from tests.web.fake_fleet import LOST_AT
+
+MARKER = Marker(3, 1.5, "lost", "e-01", "e-01 is lost", "pool-0", "engine-e-01")
+
+
+def test_a_part_comes_back_with_its_markers() -> None:
+    column = columns_of(samples_of(5, 30, begin=LOST_AT))[1]
+    rows = rows_of(column.roster, "pool-0")
+    part = decode_part(encode_part(column, "pool-0", rows, [MARKER]))
+    assert (part.samples, part.markers) == (column.samples, [MARKER])
+    for place, name in enumerate(ENGINE_FLOATS):
+        expected = [column.floats[place][row] for row in rows]
+        # Tokens are stored in units of 64.
+        assert list(part.floats[place]) == pytest.approx(expected, rel=6e-4, abs=0.04 if "tokens" in name else 1e-6)
+    assert part.codes == [bytearray(series[row] for row in rows) for series in column.codes]
+    assert part.pool == pytest.approx(column.pools["pool-0"], rel=1e-6, nan_ok=True)
+    assert peak_seconds(column, rows) == max(column.floats[1][row] for row in rows)
+
+
+@given(st.floats(0, 1e12), st.floats(0, 1e9))
+def test_a_value_beyond_the_scale_is_stored_as_the_largest(tokens: float, seconds: float) -> None:
+    column = columns_of(samples_of(2, 1))[0]
+    column.floats[0][0], column.floats[1][0] = tokens, seconds
+    part = decode_part(encode_part(column, "pool-0", [0], []))
+    assert part.floats[0][0] == pytest.approx(min(tokens, 65_504 * 64), rel=6e-4, abs=0.04)
+    assert part.floats[1][0] == pytest.approx(min(seconds, 65_504), rel=6e-4, abs=1e-6)
+
+
+def test_unknown_stays_unknown() -> None:
+    column = columns_of(samples_of(2, 1))[0]
+    column.floats[0][0] = math.nan
+    assert math.isnan(decode_part(encode_part(column, "pool-0", [0], [])).floats[0][0])
+
+
+@pytest.mark.parametrize(("engines", "limit"), [(8, 300), (1000, 14_000)])
+def test_a_row_stays_as_small_as_the_retention_reckons(engines: int, limit: int) -> None:
+    column = columns_of(samples_of(engines, 20, step_s=2))[1]
+    rows = rows_of(column.roster, "pool-0") + rows_of(column.roster, "pool-1")
+    assert len(encode_part(column, "pool-0", rows, [])) < limit
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"nonsense", zlib.compress(b"nonsense"), zlib.compress(b"\x97\x02" + b"\xc0" * 6)]
+)
+def test_garbage_is_refused(data: bytes) -> None:
+    with pytest.raises(UnreadableRollupError):
+        decode_part(data)
+
+
+def test_a_row_that_unpacks_without_end_is_refused() -> None:
+    with pytest.raises(UnreadableRollupError):
+        decode_part(zlib.compress(b"\x00" * (2 * MAX_BYTES)))

@@ -1,0 +1,32 @@
+"""The job that stores last uses listens from its first run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from django.utils import timezone
+
+from controlplane.jobs.key_usage import intake, store_key_usage
+from controlplane.models import ApiKey, Tenant
+from controlplane.services.actor import program
+from controlplane.services.api_keys import create_api_key
+from gateway.bus import Bus
+from gateway.key_usage import TOPIC, KeyUses
+
+
+@pytest.fixture(autouse=True)
+def own_intake(bus: Bus) -> Iterator[None]:
+    intake.cache_clear()
+    yield
+    intake.cache_clear()
+
+
+def test_a_use_told_between_two_runs_is_stored_by_the_second(bus: Bus, tenant: Tenant) -> None:
+    key, _ = create_api_key(tenant, "k", actor=program("test"))
+    store_key_usage()
+    now = timezone.now()
+    bus.append(TOPIC, msgspec.msgpack.encode(KeyUses({key.key_id: now.timestamp()})))
+    store_key_usage()
+    assert abs((ApiKey.objects.get().last_used_at - now).total_seconds()) < 0.001

@@ -1,0 +1,67 @@
+"""`manage.py doctor` as a process: text, JSON, exit status, and no secret in either."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.first_run_secrets import secrets_of
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def doctor(state_dir: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir), **variables}
+    return subprocess.run(
+        [sys.executable, "manage.py", "doctor", "--port", "1", *options],
+        cwd=ROOT, env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def migrated(tmp_path: Path) -> Path:
+    env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "manage.py", "migrate", "-v", "0"], cwd=ROOT, env=env, check=True)
+    tmp_path.chmod(0o700)
+    (tmp_path / "switchyard.sqlite3").chmod(0o600)
+    return tmp_path
+
+
+def as_json(done: subprocess.CompletedProcess[str]) -> dict[str, list[Any]]:
+    checks: dict[str, list[Any]] = {}
+    for each in json.loads(done.stdout)["checks"]:
+        checks.setdefault(each["check"], []).append(each["state"])
+    return checks
+
+
+def test_a_sound_installation_ends_with_0_and_every_question_is_answered(migrated: Path) -> None:
+    done = doctor(migrated, "--json", "--host", "127.0.0.1")
+    checks = as_json(done)
+    assert len(checks) == 15
+    assert checks["database"] == checks["migrations"] == checks["secrets"] == checks["state directory"] == ["ok"]
+    text = doctor(migrated)
+    assert done.returncode == text.returncode == (0 if json.loads(done.stdout)["healthy"] else 1)
+    assert "SQLite answers" in text.stdout
+
+
+def test_a_broken_one_ends_with_1_says_what_to_do_and_keeps_its_secrets(tmp_path: Path) -> None:
+    urls = {
+        "DATABASE_URL": "postgres://user:hunter2@127.0.0.1:1/switchyard",
+        "REDIS_URL": "redis://:hunter2@127.0.0.1:1/0",
+    }
+    done = doctor(tmp_path, **urls)
+    found = doctor(tmp_path, "--json", **urls)
+    assert done.returncode == found.returncode == 1
+    checks = as_json(found)
+    assert checks["database"] == checks["redis"] == ["problem"]
+    assert "→ Is the server running" in done.stdout
+    secrets = secrets_of(tmp_path)
+    everything = done.stdout + done.stderr + found.stdout + found.stderr
+    for secret in ("hunter2", secrets.secret_key, secrets.fleet_secret, secrets.api_key, secrets.admin_password):
+        assert secret not in everything

@@ -1,0 +1,56 @@
+"""Policy documents for hypothesis: any valid one, drawn from the document's own schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from controlplane.services.policy_schema import (
+    SWITCH,
+    WHOLE,
+    ObjectSchema,
+    SettingSchema,
+    StageSchema,
+    policy_schema,
+)
+
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+"""A busy machine is no failure."""
+
+_TINY = 1e-12
+_HUGE = 1e12
+
+
+def valid_documents(*, partial: bool = False) -> st.SearchStrategy[dict[str, Any]]:
+    """Return documents that hold every rule of the schema; `partial` ones leave some settings out."""
+    return _object(policy_schema(), partial=partial)
+
+
+def _object(schema: ObjectSchema, *, partial: bool) -> st.SearchStrategy[dict[str, Any]]:
+    members = {name: _member(member, partial=partial) for name, member in schema.members.items()}
+    return st.fixed_dictionaries({}, optional=members) if partial else st.fixed_dictionaries(members)
+
+
+def _member(schema: Any, *, partial: bool) -> st.SearchStrategy[Any]:
+    if isinstance(schema, ObjectSchema):
+        return _object(schema, partial=partial)
+    if isinstance(schema, StageSchema):
+        return st.one_of([_stage(name, rule, partial=partial) for name, rule in schema.rules.items()])
+    return _setting(schema)
+
+
+def _stage(name: str, rule: ObjectSchema, *, partial: bool) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({"name": st.just(name), "params": _object(rule, partial=partial)})
+
+
+def _setting(schema: SettingSchema) -> st.SearchStrategy[Any]:
+    if schema.kind == SWITCH:
+        return st.booleans()
+    low = schema.low if schema.low is not None else -_HUGE
+    high = schema.high if schema.high is not None else _HUGE
+    if schema.kind == WHOLE:
+        return st.integers(int(low), int(high))
+    first = max(low, _TINY) if schema.above_low else low
+    return st.floats(first, high, allow_nan=False, allow_subnormal=False)

@@ -1,0 +1,70 @@
+"""Real simulated engines in processes of their own, for tests that look at one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+STARTED_S = 30
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@dataclass
+class SimulatedEngine:
+    """One engine server; `start` returns when it listens."""
+
+    model: str = "m-8b"
+    block_tokens: int = 16
+    events: bool = True
+    ports: list[int] = field(default_factory=lambda: free_ports(3))
+    extra: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.ports[0]}"
+
+    @property
+    def events_endpoint(self) -> str:
+        """Where it publishes its KV events."""
+        return f"tcp://127.0.0.1:{self.ports[1]}"
+
+    def start(self) -> None:
+        """Start it and wait until its port is open."""
+        argv = [sys.executable, "-m", "simulator.engine_server", "--port", str(self.ports[0])]
+        argv += ["--served-model-name", self.model, "--block-size", str(self.block_tokens), "--num-blocks", "4096"]
+        argv += ["--time-scale", "50", "--parent-pid", str(os.getpid()), *self.extra]
+        if self.events:
+            argv += ["--kv-events-port", str(self.ports[1]), "--kv-replay-port", str(self.ports[2])]
+        self.process = subprocess.Popen(argv)
+        deadline = time.monotonic() + STARTED_S
+        while not self._listens():
+            assert time.monotonic() < deadline and self.process.poll() is None, "the simulated engine did not start"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End it."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(10)
+            self.process = None
+
+    def _listens(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.ports[0])) == 0
