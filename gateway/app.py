@@ -14,12 +14,12 @@ from ipaddress import ip_address
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from gateway import explain_api, feedback_api, proxy
 from gateway.asgi_types import Receive, Scope, Send
-from gateway.authentication import UnauthenticatedError, authenticate
+from gateway.authentication import INFER, UnauthenticatedError, authenticate, require_scope
+from gateway.authentication import ROUTE as ROUTE_SCOPE
 from gateway.engine_relay import RelaySettings
+from gateway.event_log import log_event
 from gateway.explain_api import ExplainApi
 from gateway.fast_lane import LaneAnswer
 from gateway.feedback_api import FeedbackApi
@@ -44,7 +44,9 @@ BATCH = "/api/v1/route/batch"
 
 Handler = Callable[[Exchange, ApiKeyEntry], Awaitable[None]]
 
-_logger = logging.getLogger("gateway")
+
+class BrokenOffError(RuntimeError):
+    """An answer that had begun cannot be completed; says no more than the type of the error that ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ class GatewayApp:
         self._gateway = gateway
         self._settings = settings
         self.recent = RecentDecisions(settings.recent_decisions)
-        desk = PlacementDesk(gateway.metrics, self.recent)
+        self._note_use = gateway.key_usage.note
+        desk = PlacementDesk(gateway.metrics, self.recent, gateway.key_quotas.release)
         prompt_keys = PromptKeys()
         route_api = self._route_api = RouteApi(gateway, desk, prompt_keys, gateway.fleet_secret)
         proxied = Proxy(
@@ -75,17 +78,20 @@ class GatewayApp:
             engine_bearer=gateway.settings.engine_bearer,
             settings=settings.relay,
         )
+        feedback = _scoped(ROUTE_SCOPE, FeedbackApi(desk).serve)
+        models = self._metered(INFER, proxied.models)
         self._exact: dict[str, tuple[str, Handler]] = {
-            ROUTE: ("POST", route_api.route),
-            BATCH: ("POST", route_api.batch),
-            proxy.CHAT: ("POST", proxied.serve),
-            proxy.COMPLETIONS: ("POST", proxied.serve),
-            proxy.MODELS: ("GET", proxied.models),
+            ROUTE: ("POST", self._metered(ROUTE_SCOPE, route_api.route)),
+            BATCH: ("POST", _scoped(ROUTE_SCOPE, route_api.batch)),
+            proxy.CHAT: ("POST", self._metered(INFER, proxied.serve)),
+            proxy.COMPLETIONS: ("POST", self._metered(INFER, proxied.serve)),
+            proxy.MODELS: ("GET", models),
         }
+        # Feedback frees what a request holds, so it is never limited; any key may ask about its own decisions.
         self._below: tuple[tuple[str, str, Handler], ...] = (
-            (feedback_api.PREFIX, "POST", FeedbackApi(desk).serve),
+            (feedback_api.PREFIX, "POST", feedback),
             (explain_api.PREFIX, "GET", ExplainApi(self.recent).serve),
-            (proxy.MODELS + "/", "GET", proxied.models),
+            (proxy.MODELS + "/", "GET", models),
         )
         self._open: dict[str, Callable[[Exchange], Awaitable[None]]] = {
             "/live": self._live,
@@ -108,8 +114,11 @@ class GatewayApp:
         properly; nothing has happened until then.
         """
         try:
-            caller = authenticate(head.headers.get(b"authorization"), self._gateway, time())
+            caller = self._caller(head)
         except UnauthenticatedError:
+            return None
+        if caller.rate_per_min is not None or caller.max_in_flight is not None or ROUTE_SCOPE not in caller.scopes:
+            # The ordinary way looks closer at keys with limits.
             return None
         decision_id = head.request_id
         try:
@@ -135,11 +144,12 @@ class GatewayApp:
             raise
         except ApiError as error:
             await self._refuse(exchange, error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the process edge: a fault ends one request, not the server
             # The type and place are enough to find it; the message might quote a prompt.
-            _logger.error("%s", _crash_line(error))
+            log_event("crashed", level=logging.ERROR, error=type(error).__name__, where=_where(error))
             if exchange.started:
-                raise
+                # The server ends the connection, and logs this error instead of the first.
+                raise BrokenOffError(type(error).__name__) from None
             body = error_body(500, "The gateway failed; the error is in its log.", "internal_error")
             await exchange.answer(500, body)
 
@@ -154,10 +164,27 @@ class GatewayApp:
                 raise ApiError(405, "Use GET here.", "method_not_allowed")
             await opened(exchange)
             return
-        caller = authenticate(exchange.head.headers.get(b"authorization"), self._gateway, time())
+        caller = self._caller(exchange.head)
         if exchange.method != method:
             raise ApiError(405, f"Use {method} here.", "method_not_allowed")
         await handler(exchange, caller)
+
+    def _caller(self, head: RequestHead) -> ApiKeyEntry:
+        """Return the valid key that the request carries, noting its use; raises UnauthenticatedError."""
+        now = time()
+        caller = authenticate(head.headers.get(b"authorization"), self._gateway, now)
+        self._note_use(caller.key_id, now)
+        return caller
+
+    def _metered(self, scope: str, handler: Handler) -> Handler:
+        """Return the handler behind the key's scope and its requests per minute."""
+
+        def serve(exchange: Exchange, caller: ApiKeyEntry) -> Awaitable[None]:
+            require_scope(caller, scope)
+            self._gateway.key_quotas.spend(caller, monotonic())
+            return handler(exchange, caller)
+
+        return serve
 
     def _find_below(self, path: str) -> tuple[str, Handler] | None:
         for prefix, method, handler in self._below:
@@ -210,6 +237,16 @@ class GatewayApp:
         return not forwarded and _is_loopback(exchange.scope.get("client"))
 
 
+def _scoped(scope: str, handler: Handler) -> Handler:
+    """Return the handler behind the key's scope."""
+
+    def serve(exchange: Exchange, caller: ApiKeyEntry) -> Awaitable[None]:
+        require_scope(caller, scope)
+        return handler(exchange, caller)
+
+    return serve
+
+
 def _is_loopback(client: tuple[str, int] | None) -> bool:
     try:
         return client is not None and ip_address(client[0]).is_loopback
@@ -217,9 +254,8 @@ def _is_loopback(client: tuple[str, int] | None) -> bool:
         return False
 
 
-def _crash_line(error: BaseException) -> str:
+def _where(error: BaseException) -> str:
     place = error.__traceback__
     while place is not None and place.tb_next is not None:
         place = place.tb_next
-    where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
-    return msgspec.json.encode({"event": "crashed", "error": type(error).__name__, "where": where}).decode()
+    return f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""

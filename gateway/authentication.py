@@ -12,6 +12,11 @@ KEY_PREFIX = b"sy_"
 MAX_KEY_BYTES = 512
 _BEARER = b"bearer "
 
+INFER = "infer"
+"""Scope of /v1: inference through the proxy."""
+ROUTE = "route"
+"""Scope of the decision API: routes and their feedback."""
+
 
 class KeyDirectory(Protocol):
     """Where API keys are looked up; the Gateway is one."""
@@ -27,6 +32,15 @@ class UnauthenticatedError(ApiError):
     def __init__(self, cause: str, message: str) -> None:
         super().__init__(401, message, cause)
         self.cause = cause
+
+
+class OutOfScopeError(ApiError):
+    """The caller's key is valid but does not open this path."""
+
+    def __init__(self, scope: str, scopes: tuple[str, ...]) -> None:
+        has = ", ".join(scopes) or "none"
+        message = f"This API key lacks the scope {scope} (it has: {has}); use a key that has it."
+        super().__init__(403, message, "missing_scope")
 
 
 def authenticate(authorization: bytes | None, directory: KeyDirectory, unix_now: float) -> ApiKeyEntry:
@@ -48,3 +62,9 @@ def authenticate(authorization: bytes | None, directory: KeyDirectory, unix_now:
     if entry.expires_at is not None and entry.expires_at <= unix_now:
         raise UnauthenticatedError("expired_api_key", "This API key has expired; create a new one in the console.")
     return entry
+
+
+def require_scope(key: ApiKeyEntry, scope: str) -> None:
+    """Raise OutOfScopeError unless the key has this scope."""
+    if scope not in key.scopes:
+        raise OutOfScopeError(scope, key.scopes)

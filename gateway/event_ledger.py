@@ -16,11 +16,19 @@ import msgspec
 from gateway.event_sequence import APPLY, ASK, LOST, RESTARTED, EventSequence
 from gateway.settings import EventSettings
 from kvstore.engine_block_map import EngineBlockMap
-from kvstore.kv_events import BlockRemoved, BlockStored, KvEvent, UnreadableEventError, decode_batch
+from kvstore.kv_events import (
+    BlockRemoved,
+    BlockStored,
+    KvEvent,
+    PairedTokensError,
+    UnreadableEventError,
+    decode_batch,
+)
 
 EXACT = "exact"
 DEGRADED = "degraded"
 BLIND = "blind"
+_UNREADABLE = "a batch of events could not be read; the index is being rebuilt from new ones"
 
 
 class Trust(msgspec.Struct, frozen=True):
@@ -77,7 +85,7 @@ class EventLedger:
         self._foreign_block_size = 0
         self._stored_since_loss = 0
         self._rebuilt_at = 0
-        self._unreadable = False
+        self._unreadable = ""
 
     @property
     def trust(self) -> Trust:
@@ -95,7 +103,7 @@ class EventLedger:
         if not self._sequence.complete:
             return Trust(DEGRADED, "older events are no longer to be had; the index is being rebuilt from new ones")
         if self._unreadable:
-            return Trust(DEGRADED, "a batch of events could not be read; the index is being rebuilt from new ones")
+            return Trust(DEGRADED, self._unreadable)
         return Trust(EXACT, "")
 
     def resync(self, seed: int, block_tokens: int) -> None:
@@ -259,14 +267,16 @@ class EventLedger:
     def _mark_whole(self) -> None:
         self._rebuilt_at = 0
         self._stored_since_loss = 0
-        self._unreadable = False
+        self._unreadable = ""
 
     def _apply(self, payload: bytes) -> None:
         try:
             batch = decode_batch(payload)
-        except UnreadableEventError:
+        except UnreadableEventError as error:
             self.counts["unreadable"] += 1
-            self._unreadable = True
+            self._unreadable = (
+                _UNREADABLE if not isinstance(error, PairedTokensError) else f"events are unusable: {error}"
+            )
             self._rebuilt_at = self._as_many_again()
             self._stored_since_loss = 0
             return
@@ -309,5 +319,6 @@ class EventLedger:
 
 def _is_ours(event: BlockStored) -> bool:
     """Return whether our requests can hit these blocks: on the GPU, without adapter, salt or image."""
-    plain = event.lora_name is None and event.cache_salt is None and not any(event.extra_keys or ())
+    adapted = event.lora_name is not None or event.lora_id is not None
+    plain = not adapted and event.cache_salt is None and not any(event.extra_keys or ())
     return plain and event.medium in (None, "GPU")

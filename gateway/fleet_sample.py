@@ -35,6 +35,8 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_total: int
     cached_tokens_total: int
     """As the engine reports it per request, summed since the gateway started."""
+    predicted_tokens_total: int = 0
+    """What the decisions on the same requests expected to be cached."""
     index_trust: str
     """exact, degraded or blind."""
     report_age_s: float | None
@@ -58,7 +60,8 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     unbound_tokens: int
     oldest_wait_s: float
     load_cv: float
-    """Coefficient of variation of outstanding work over serving engines (0 when idle)."""
+    """Coefficient of variation of outstanding work over serving engines, each engine's work smoothed over about
+    4 s (0 when idle)."""
     requests_per_s: float
     prompt_tokens_per_s: float
     ttft_p50_s: float | None

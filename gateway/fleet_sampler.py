@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -16,6 +16,7 @@ from gateway.fleet_sample import STATES, TOPIC, EngineSample, FleetSample, PoolS
 from gateway.hotspot import HotspotDetector
 from gateway.live_engine import LiveEngine
 from gateway.live_pool import LivePool
+from gateway.load_smoother import LoadSmoother, load_cv
 from gateway.metrics import GatewayMetrics
 from gateway.settings import GatewaySettings
 from routing.cost_model import PrefillCost
@@ -34,7 +35,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 class FleetSampler:
-    """Makes FleetSamples. Mutable state: the sequence number, hotspots, and each engine's last shown state."""
+    """Makes FleetSamples. Mutable state: sequence number, hotspots, smoothed loads, each engine's last shown state."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class FleetSampler:
         self._settings = settings
         self._seq = 0
         self._hotspots = HotspotDetector()
+        self._smoother = LoadSmoother()
         self._shown: dict[str, _Shown] = {}
         self._event_counters = EventCounters(metrics)
         self._pool_ids: set[str] = set()
@@ -89,12 +91,12 @@ class FleetSampler:
         self, pool: LivePool, loads: dict[str, EngineLoad], now: float, unix: float
     ) -> tuple[list[EngineSample], float]:
         live = sorted(pool.engines.values(), key=lambda each: (each.entry.name, each.entry.engine_id))
-        serving = [
-            loads[each.entry.engine_id].outstanding_s
+        serving = {
+            each.entry.engine_id: loads[each.entry.engine_id].outstanding_s
             for each in live
             if pool.accepts(each.entry.engine_id) and each.entry.engine_id in loads
-        ]
-        median_s = statistics.median(serving) if serving else 0.0
+        }
+        median_s = statistics.median(serving.values()) if serving else 0.0
         samples = []
         for engine in live:
             load = loads.get(engine.entry.engine_id) or EngineLoad(engine.entry.engine_id, 0, 0.0, 0, 0)
@@ -102,7 +104,7 @@ class FleetSampler:
             samples.append(_engine_sample(pool, engine, load, shown, now))
             if engine.intake is not None:
                 self._event_counters.take(engine.entry.engine_id, engine.intake.ledger.counts)
-        return samples, coefficient_of_variation(serving)
+        return samples, load_cv(self._smoother.update(serving, now))
 
     def _state(
         self, pool: LivePool, engine: LiveEngine, load: EngineLoad, median_s: float, now: float, unix: float
@@ -116,6 +118,7 @@ class FleetSampler:
         else:
             hot = False
             self._hotspots.forget(engine_id)
+            self._smoother.forget(engine_id)
         state, reason = health_state(engine, now, accepts=accepts)
         if state == "serving" and hot:
             state = "hot"
@@ -177,6 +180,7 @@ class FleetSampler:
         for engine_id in self._shown.keys() - engine_ids:
             del self._shown[engine_id]
             self._hotspots.forget(engine_id)
+            self._smoother.forget(engine_id)
             self._event_counters.forget(engine_id)
             metrics.outstanding_tokens.remove(engine_id)
             for state in STATES:
@@ -185,14 +189,6 @@ class FleetSampler:
             for family in (metrics.queue_tickets, metrics.load_cv, metrics.index_bytes):
                 family.remove(pool_id)
         self._pool_ids = pool_ids
-
-
-def coefficient_of_variation(values: Sequence[float]) -> float:
-    """Return standard deviation over mean; 0 where nothing is outstanding or fewer than two engines serve."""
-    if len(values) < 2:
-        return 0.0
-    mean = statistics.fmean(values)
-    return statistics.pstdev(values, mean) / mean if mean > 0 else 0.0
 
 
 def _engine_sample(pool: LivePool, engine: LiveEngine, load: EngineLoad, shown: _Shown, now: float) -> EngineSample:
@@ -213,6 +209,7 @@ def _engine_sample(pool: LivePool, engine: LiveEngine, load: EngineLoad, shown: 
         kv_usage=engine.report.kv_usage if engine.report is not None else None,
         prompt_tokens_total=prompt,
         cached_tokens_total=cached,
+        predicted_tokens_total=pool.traffic.predicted(entry.engine_id),
         index_trust=engine.index_trust(by_dispatches=pool.by_dispatches).grade,
         report_age_s=engine.report_age_s(now),
     )

@@ -16,6 +16,8 @@ from gateway.bus import Bus
 from gateway.engine_report import TOPIC_PREFIX, EngineReport, UnreadableReportError, decode_report
 from gateway.event_log import log_event
 from gateway.fleet_sampler import FleetSampler
+from gateway.key_quota import KeyQuotas
+from gateway.key_usage import KeyUsage
 from gateway.live_pool import LivePool
 from gateway.metrics import GatewayMetrics
 from gateway.settings import GatewaySettings
@@ -40,6 +42,8 @@ class Gateway:
         self.snapshot: Snapshot | None = None
         self.session: aiohttp.ClientSession | None = None
         """Shared by proxy and adapters; made by `start`."""
+        self.key_quotas = KeyQuotas(self.metrics.key_limited)
+        self.key_usage = KeyUsage(bus, settings.key_usage_interval_s)
         self._bus = bus
         self.fleet_secret = fleet_secret
         """Secret behind block keys and cache salts."""
@@ -78,6 +82,7 @@ class Gateway:
         self._tasks = [
             background.start("fleet samples", self._sampler.run),
             background.start("last-known-good", self._keep_confirmed),
+            background.start("key usage", self.key_usage.run),
         ]
         await self._first_probes()
 
@@ -165,6 +170,7 @@ class Gateway:
         for entry in snapshot.pools:
             self._apply_pool(entry, engines_of.get(entry.pool_id, []))
         self._api_keys = {key.sha256: key for key in snapshot.api_keys}
+        self.key_quotas.keep_only(snapshot.api_keys)
         self._index_pools()
         log_event("snapshot_applied", version=snapshot.version, pools=len(self.pools), engines=len(snapshot.engines))
 

@@ -16,22 +16,27 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from gateway.event_log import log_event
 from gateway.fast_lane import MAX_BODY_BYTES, PATH, Lane, LaneAnswer, lane_of
 
 HEAD_TIMEOUT_S = 10.0
+REST_TIMEOUT_S = 5.0
+"""A client may go on sending a body this long after it was answered; uvicorn alone would wait for ever."""
 MAX_HEAD_BYTES = 64 * 1024
-
-_logger = logging.getLogger("gateway")
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
     """One connection whose request heads must arrive whole, in time and within a size.
 
     Mutable state of its own: whether a head (or a body for the lane) is being read, since how many
-    bytes, and under which timer; and that body, None while the request takes the ordinary way.
+    bytes, and under which timer; that body, None while the request takes the ordinary way; whether
+    the whole request has come, and the timer of the rest of one that was answered before.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
+    rest_timeout_s = REST_TIMEOUT_S
+    _whole = True
+    _rest_timer: asyncio.TimerHandle | None = None
     _reading = True
     _read_bytes = 0
     _timer: asyncio.TimerHandle | None = None
@@ -55,6 +60,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._rest_is_here()
         super().connection_lost(exc)
 
     @override
@@ -71,6 +77,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._reading = True
         self._read_bytes = 0
+        self._whole = False
         if self._lane is None:
             super().on_message_begin()
             return
@@ -97,6 +104,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @override
     def on_message_complete(self) -> None:
+        self._rest_is_here()
         body = self._lane_body
         if body is None or self._lane is None:
             super().on_message_complete()
@@ -109,6 +117,18 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._lane_body = None
         self._stop_reading()
         self._send(answer)
+
+    @override
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._whole and not self.transport.is_closing():
+            self._rest_timer = self.loop.call_later(self.rest_timeout_s, self.transport.close)
+
+    def _rest_is_here(self) -> None:
+        self._whole = True
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
 
     def _may_take_lane(self) -> bool:
         """Return whether the request is of the plain kind: POST on an idle keep-alive connection."""
@@ -144,7 +164,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         try:
             return lane(self.headers, body)
         except Exception as error:  # noqa: BLE001 - the process edge: a fault here must not end the connection
-            _logger.error('{"event": "fast_lane_failed", "error": "%s"}', type(error).__name__)
+            log_event("fast_lane_failed", level=logging.ERROR, error=type(error).__name__)
             return None
 
     def _send(self, answer: LaneAnswer) -> None:

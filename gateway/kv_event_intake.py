@@ -2,7 +2,9 @@
 
 Frames of a live message are topic, batch number (8 bytes, big-endian) and payload. History comes from
 a ROUTER socket: a DEALER sends an empty frame and the number to start from, and gets batches until
-one numbered −1. A fresh DEALER is used for each replay, so that no late answer mixes with the next.
+one numbered −1; number and payload are the last two frames, whatever stands before them (vLLM up to
+0.25.1 sends no topic here). A fresh DEALER is used for each replay, so that no late answer mixes with
+the next.
 """
 
 from __future__ import annotations
@@ -168,7 +170,7 @@ class KvEventIntake:
         count = 0
         while True:
             frames = await socket.recv_multipart()
-            if len(frames) < 3 or len(frames[-2]) != _SEQ_BYTES:
+            if len(frames) < 2 or len(frames[-2]) != _SEQ_BYTES:
                 self.ledger.counts["unreadable"] += 1
                 continue
             if frames[-2] == _END:

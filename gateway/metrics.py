@@ -55,6 +55,12 @@ class GatewayMetrics:
         self.rejected_input = CounterFamily(
             registry, "switchyard_rejected_input_total", "Requests refused for what they carry.", ("cause",)
         )
+        self.key_limited = CounterFamily(
+            registry,
+            "switchyard_key_limited_total",
+            "Requests refused because their API key is at its limit: rate or in_flight.",
+            ("reason",),
+        )
         self.key_sources = CounterFamily(
             registry, "switchyard_key_sources_total", "How block keys of a request were made.", ("pool", "source")
         )

@@ -80,7 +80,12 @@ class Proxy:
             salt=cache_salt(self._fleet_secret, caller.tenant_id) if pool.entry.isolated else None,
             bearer=self._engine_bearer,
         )
-        await while_connected(exchange, self._serve_while_connected(exchange, pool, wanted, prompt, request))
+        quotas = self._gateway.key_quotas
+        quotas.enter(caller, decision_id, arrived_s)
+        try:
+            await while_connected(exchange, self._serve_while_connected(exchange, pool, wanted, prompt, request))
+        finally:
+            quotas.release(decision_id)
 
     async def models(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve `GET /v1/models` and `/v1/models/{id}`: what all pools together serve."""

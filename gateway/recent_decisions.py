@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from gateway.live_pool import LivePool
 
 DEFAULT_CAPACITY = 20_000
+PER_ENGINE = 16
+"""Decisions that are found by their engine: those an operator reads at a glance."""
+MAX_ENGINES = 4096
+"""Engines whose decisions are kept apart; the one that got none for the longest time leaves first."""
 
 
 class DecisionRecord(msgspec.Struct, gc=False):
@@ -46,7 +50,10 @@ class DecisionRecord(msgspec.Struct, gc=False):
 
 
 class RecentDecisions:
-    """Records by decision id; the oldest leaves when `capacity` is reached."""
+    """Records by decision id; the oldest leaves when `capacity` is reached. The last few of each engine are at hand.
+
+    The loop's thread adds; any thread may read.
+    """
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         if capacity < 1:
@@ -54,20 +61,41 @@ class RecentDecisions:
         self._capacity = capacity
         # A plain dict would scan its deleted front for each oldest entry; an OrderedDict links them.
         self._records: OrderedDict[str, DecisionRecord] = OrderedDict()
+        self._by_engine: OrderedDict[str, deque[DecisionRecord]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._records)
 
     def add(self, record: DecisionRecord) -> None:
-        """Keep the record; one of the same id is replaced."""
+        """Keep the record; one of the same id is replaced, and one that moved to another engine is found there."""
         records = self._records
         records[record.decision.decision_id] = record
         if len(records) > self._capacity:
             records.popitem(last=False)
+        engine_id = record.decision.engine_id
+        if engine_id:
+            self._add_to_engine(engine_id, record)
 
     def get(self, decision_id: str) -> DecisionRecord | None:
         """Return the record, if it is still here."""
         return self._records.get(decision_id)
+
+    def of_engine(self, engine_id: str) -> list[DecisionRecord]:
+        """Return the last records that chose this engine, newest first; those that moved on are left out."""
+        records = self._by_engine.get(engine_id, ())
+        # list() copies within one step of the interpreter, so the loop may go on adding meanwhile.
+        return [record for record in reversed(list(records)) if record.decision.engine_id == engine_id]
+
+    def _add_to_engine(self, engine_id: str, record: DecisionRecord) -> None:
+        by_engine = self._by_engine
+        records = by_engine.get(engine_id)
+        if records is None:
+            records = by_engine[engine_id] = deque(maxlen=PER_ENGINE)
+            if len(by_engine) > MAX_ENGINES:
+                by_engine.popitem(last=False)
+        else:
+            by_engine.move_to_end(engine_id)
+        records.append(record)
 
     def find(self, decision_id: str, tenant_id: str) -> DecisionRecord | None:
         """Return the record, if it is still here and belongs to this tenant."""

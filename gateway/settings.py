@@ -75,6 +75,8 @@ class GatewaySettings:
     """Requests per pool whose keys are kept until their first token (approximate pools)."""
     snapshot_max_age_s: float = 7 * 86_400.0
     """A last-known-good snapshot on disk that was confirmed longer ago than this is not served."""
+    key_usage_interval_s: float = 5.0
+    """Last uses of API keys are told to the control plane this often."""
     snapshot_refresh_s: float = 600.0
     """The snapshot on disk is confirmed this often while the gateway runs."""
     engine_bearer: str = field(default="", repr=False)

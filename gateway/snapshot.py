@@ -58,6 +58,12 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     tenant_id: str
     expires_at: float | None = None
     """Unix seconds; None: never."""
+    scopes: tuple[str, ...] = ("infer", "route")
+    """What the key opens: infer (/v1) and route (/api/v1/route and what belongs to it)."""
+    rate_per_min: int | None = None
+    """Requests per minute at each gateway; None: no limit."""
+    max_in_flight: int | None = None
+    """Requests that may be under way at once at each gateway; None: no limit."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

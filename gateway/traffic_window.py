@@ -24,6 +24,8 @@ class RequestResult(msgspec.Struct, frozen=True, gc=False):
     on_time: bool
     outcome: str
     """completed, failed, refused or cancelled; cancelled ones are neither on time nor late."""
+    predicted_tokens: int = 0
+    """Cached tokens as the decision expected them."""
 
 
 class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
@@ -49,7 +51,7 @@ class TrafficWindow:
     def __init__(self, window_s: float = 15.0, max_results: int = 16_384) -> None:
         self.window_s = window_s
         self._results: deque[RequestResult] = deque(maxlen=max_results)
-        self._totals: dict[str, tuple[int, int]] = {}
+        self._totals: dict[str, tuple[int, int, int]] = {}
         self._first_s: float | None = None
 
     def __len__(self) -> int:
@@ -61,12 +63,20 @@ class TrafficWindow:
             self._first_s = result.at_s
         self._results.append(result)
         if engine_id is not None and result.outcome == COMPLETED:
-            prompt, cached = self._totals.get(engine_id, (0, 0))
-            self._totals[engine_id] = (prompt + result.prompt_tokens, cached + (result.cached_tokens or 0))
+            prompt, cached, predicted = self._totals.get(engine_id, (0, 0, 0))
+            self._totals[engine_id] = (
+                prompt + result.prompt_tokens,
+                cached + (result.cached_tokens or 0),
+                predicted + result.predicted_tokens,
+            )
 
     def totals(self, engine_id: str) -> tuple[int, int]:
         """Return (prompt tokens, cached tokens) of the engine's completed requests since the start."""
-        return self._totals.get(engine_id, (0, 0))
+        return self._totals.get(engine_id, (0, 0, 0))[:2]
+
+    def predicted(self, engine_id: str) -> int:
+        """Return the cached tokens that the decisions on the same requests expected."""
+        return self._totals.get(engine_id, (0, 0, 0))[2]
 
     def forget(self, engine_id: str) -> None:
         """Drop the totals of an engine that left the topology."""

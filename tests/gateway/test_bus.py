@@ -1,18 +1,33 @@
-"""The in-process bus: topics, prefixes, last values, isolation of subscribers, threads."""
+"""What every bus promises: topics, prefixes, last values, isolation of subscribers, threads."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from gateway.bus import Bus, InProcessBus
+from gateway.redis_bus import RedisBus
+from tests.private_redis import private_redis
 
 
-@pytest.fixture
-def bus() -> Bus:
-    return InProcessBus()
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with private_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server.url
+
+
+@pytest.fixture(params=["in process", "over Redis", "over a Redis that is away"])
+def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
+    if request.param == "in process":
+        yield InProcessBus()
+        return
+    url = request.getfixturevalue("redis_url") if request.param == "over Redis" else "redis://127.0.0.1:1/0"
+    bus = RedisBus(url, f"test:{request.node.name}")
+    yield bus
+    bus.close()
 
 
 def test_it_keeps_the_last_value_of_a_topic(bus: Bus) -> None:

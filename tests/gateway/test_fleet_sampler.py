@@ -7,27 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.fleet_sample import STATES
-from gateway.fleet_sampler import coefficient_of_variation
 from gateway.traffic_window import COMPLETED, RequestResult
 from tests.gateway.fake_engine import fake_engine, free_port, until
 from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
-
-
-def test_the_coefficient_of_variation_is_zero_when_idle_and_grows_with_imbalance() -> None:
-    assert coefficient_of_variation([]) == 0.0
-    assert coefficient_of_variation([5.0]) == 0.0
-    assert coefficient_of_variation([0.0, 0.0]) == 0.0
-    assert coefficient_of_variation([2.0, 2.0, 2.0]) == 0.0
-    assert coefficient_of_variation([0.0, 4.0]) == pytest.approx(1.0)
-
-
-@given(st.lists(st.floats(0, 1e6), max_size=20))
-def test_the_coefficient_of_variation_is_never_negative(values: list[float]) -> None:
-    assert coefficient_of_variation(values) >= 0.0
 
 
 async def test_samples_are_numbered_complete_and_in_a_stable_order(tmp_path: Path) -> None:

@@ -62,6 +62,41 @@ async def test_a_stalling_body_on_the_fast_lane_is_answered_with_408(gateway: Se
     await connection.close()
 
 
+async def test_a_body_that_dribbles_on_after_its_answer_is_cut_off(
+    gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GuardedHttpProtocol, "rest_timeout_s", 0.3)
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{")
+    assert (await connection.answer())[0] == 401
+
+    async def dribble() -> None:
+        while True:
+            await connection.send(b"a")
+            await asyncio.sleep(0.05)
+
+    dribbling = asyncio.create_task(dribble())
+    async with asyncio.timeout(5):
+        assert await connection.closed()
+    dribbling.cancel()
+    await asyncio.gather(dribbling, return_exceptions=True)
+    await connection.close()
+
+
+async def test_a_body_that_comes_whole_after_its_answer_keeps_the_connection(
+    gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GuardedHttpProtocol, "rest_timeout_s", 0.3)
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\n{")
+    assert (await connection.answer())[0] == 401
+    await connection.send(b"aaa")
+    await asyncio.sleep(0.5)
+    await connection.send(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert (await connection.answer())[0] == 200
+    await connection.close()
+
+
 @pytest.mark.usefixtures("hasty")
 async def test_slow_heads_do_not_disturb_others(gateway: ServedGateway) -> None:
     slow = [await RawConnection.open(gateway.url) for _ in range(50)]

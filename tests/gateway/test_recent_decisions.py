@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from gateway.recent_decisions import DecisionRecord, RecentDecisions
+from gateway import recent_decisions
+from gateway.recent_decisions import PER_ENGINE, DecisionRecord, RecentDecisions
 from routing.decision import Decision
 
 
@@ -49,3 +51,46 @@ def test_ttft_counts_from_arrival() -> None:
 def test_a_ring_without_room_is_refused() -> None:
     with pytest.raises(ValueError, match="capacity"):
         RecentDecisions(0)
+
+
+def _moved(number: int, engine_id: str) -> DecisionRecord:
+    record = _record(number)
+    record.decision = msgspec.structs.replace(record.decision, engine_id=engine_id)
+    return record
+
+
+def test_an_engines_last_decisions_are_at_hand_newest_first_and_bounded() -> None:
+    recent = RecentDecisions(1000)
+    for number in range(50):
+        recent.add(_moved(number, f"engine-{number % 2}"))
+    names = [record.decision.decision_id for record in recent.of_engine("engine-1")]
+    assert names == [f"id-{number}" for number in range(49, 49 - 2 * PER_ENGINE, -2)]
+    assert recent.of_engine("nowhere") == []
+
+
+def test_a_decision_that_moved_to_another_engine_is_found_there_only() -> None:
+    recent = RecentDecisions(10)
+    record = _moved(1, "first")
+    recent.add(record)
+    record.decision = msgspec.structs.replace(record.decision, engine_id="second")
+    recent.add(record)
+    assert recent.of_engine("first") == []
+    assert recent.of_engine("second") == [record]
+    assert len(recent) == 1
+
+
+def test_a_refused_request_belongs_to_no_engine() -> None:
+    recent = RecentDecisions(10)
+    recent.add(_moved(1, ""))
+    assert recent.of_engine("") == []
+
+
+def test_engines_that_came_and_went_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_decisions, "MAX_ENGINES", 3)
+    recent = RecentDecisions(1000)
+    for number in range(6):
+        recent.add(_moved(number, f"engine-{number}"))
+        recent.add(_moved(100 + number, "engine-0"))
+    assert recent.of_engine("engine-1") == []
+    assert len(recent.of_engine("engine-5")) == 1
+    assert len(recent.of_engine("engine-0")) == 7

@@ -90,3 +90,13 @@ def test_shares_and_percentiles_stay_in_range(rows: list[tuple[float, float, boo
         assert 0.0 <= summary.on_time_share <= 1.0
     if summary.ttft_p50_s is not None and summary.ttft_p90_s is not None and summary.ttft_p99_s is not None:
         assert summary.ttft_p50_s <= summary.ttft_p90_s <= summary.ttft_p99_s
+
+
+def test_what_decisions_expected_is_summed_beside_what_engines_reported() -> None:
+    window = TrafficWindow()
+    window.add(RequestResult(1.0, 0.1, 100, 25, True, COMPLETED, 40), "a")
+    window.add(RequestResult(1.1, 0.1, 100, None, True, COMPLETED, 20), "a")
+    window.add(RequestResult(1.2, None, 100, None, False, FAILED, 90), "a")
+    assert (window.totals("a"), window.predicted("a")) == ((200, 25), 60)
+    window.forget("a")
+    assert window.predicted("a") == 0

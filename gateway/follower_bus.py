@@ -1,0 +1,36 @@
+"""A gateway's end of a bus that belongs to a control plane: it follows all, and speaks for itself only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.bus import Bus
+from gateway.bus_subscribers import Callback
+
+TOPIC_PREFIX = "gateways/"
+
+
+class FollowerBus:
+    """Hears the shared topics and publishes last values below `gateways/<name>/` only, so that it never answers
+    for the fleet; entries of streams come from many by nature and go where all read them.
+    """
+
+    def __init__(self, bus: Bus, name: str) -> None:
+        self._bus = bus
+        self._own = f"{TOPIC_PREFIX}{name}/"
+
+    def publish(self, topic: str, value: bytes) -> None:
+        """Make `value` the last value of this gateway's own `topic`."""
+        self._bus.publish(self._own + topic, value)
+
+    def latest(self, topic: str) -> bytes | None:
+        """Return the last value of the shared topic."""
+        return self._bus.latest(topic)
+
+    def append(self, topic: str, value: bytes) -> None:
+        """Tell the subscribers of the shared topic."""
+        self._bus.append(topic, value)
+
+    def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
+        """Hear the shared topic, or all below a prefix ending in "/"."""
+        return self._bus.subscribe(topic, callback)

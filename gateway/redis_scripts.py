@@ -1,0 +1,80 @@
+"""What a shared bus does on the Redis server, and the names it uses there.
+
+Both scripts change the store and tell subscribers in one step, so that who reads after subscribing
+has either the value or the message. The server orders the values of a topic: what arrives later gets
+the higher version, whatever its publisher's clock says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+PUBLISH = """
+local stored = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '-1')
+local version = tonumber(ARGV[2])
+if ARGV[5] == 'restore' then
+  if stored >= version then return tostring(stored) end
+elseif stored >= version then
+  version = stored + 1
+end
+if stored < 0 and redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[6]) then return '-1' end
+local text = string.format('%.0f', version)
+local frame = text .. ARGV[3]
+redis.call('HSET', KEYS[1], ARGV[1], text)
+redis.call('HSET', KEYS[2], ARGV[1], frame)
+redis.call('PUBLISH', ARGV[4], frame)
+return text
+"""
+"""KEYS versions, values; ARGV topic, version, rest of the frame, channel, "publish" or "restore", most topics.
+
+Returns the version in force, or -1 where there are too many topics.
+"""
+
+APPEND = """
+if redis.call('SISMEMBER', KEYS[1], ARGV[1]) == 0 then
+  if redis.call('SCARD', KEYS[1]) >= tonumber(ARGV[5]) then return '-1' end
+  redis.call('SADD', KEYS[1], ARGV[1])
+end
+local id = redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[4], '*', 'frame', ARGV[2])
+redis.call('PUBLISH', ARGV[3], id .. '\\n' .. ARGV[2])
+return id
+"""
+"""KEYS set of streams, the stream; ARGV topic, frame, channel, most entries, most streams.
+
+Returns the entry's id, or -1 where there are too many streams.
+"""
+
+
+class BusNames:
+    """Keys and channels of one installation's bus; several installations may share a server."""
+
+    def __init__(self, prefix: str) -> None:
+        # The braces keep all keys in one slot of a Redis cluster, where scripts want them.
+        self.versions = f"{{{prefix}}}:bus:versions"
+        self.values = f"{{{prefix}}}:bus:values"
+        self.streams = f"{{{prefix}}}:bus:streams"
+        self._stream = f"{{{prefix}}}:bus:stream:"
+        self._channel = f"{prefix}:bus:"
+
+    def stream(self, topic: str) -> str:
+        """Return the key of a stream's entries."""
+        return self._stream + topic
+
+    def channel(self, kind: str, topic: str) -> str:
+        """Return the channel of a topic; `kind` is v (values) or s (stream entries)."""
+        return f"{self._channel}{kind}:{topic}"
+
+    def pattern(self, kind: str, prefix: str) -> str:
+        """Return the pattern of all channels below a prefix."""
+        plain = self.channel(kind, prefix)
+        return "".join(f"\\{character}" if character in "*?[]\\" else character for character in plain) + "*"
+
+    def topic(self, channel: str) -> tuple[str, str]:
+        """Return kind and topic of a channel."""
+        kind, _, topic = channel.removeprefix(self._channel).partition(":")
+        return kind, topic
+
+
+def installation_prefix(fleet_secret: bytes) -> str:
+    """Return the name under which one installation's processes meet; it tells nothing about the secret."""
+    return "switchyard:" + hashlib.blake2b(fleet_secret, digest_size=6, person=b"bus prefix").hexdigest()

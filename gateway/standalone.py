@@ -1,0 +1,74 @@
+"""The ASGI app of a gateway without a control plane in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+from gateway.app import AppSettings, GatewayApp
+from gateway.asgi_types import Receive, Scope, Send
+from gateway.bus import Bus, InProcessBus
+from gateway.gateway import SNAPSHOT_TOPIC, Gateway
+from gateway.settings import GatewaySettings
+from gateway.snapshot import encode_snapshot
+from gateway.snapshot_store import SnapshotStore
+
+_LOOK_S = 1.0
+
+
+class StandaloneGateway:
+    """Serves what a shared `bus` tells; without one, the newest snapshot that lies in `state_dir`."""
+
+    def __init__(
+        self,
+        state_dir: Path,
+        fleet_secret: bytes,
+        *,
+        bus: Bus | None = None,
+        scrape_token: str = "",
+        settings: GatewaySettings | None = None,
+    ) -> None:
+        settings = settings or GatewaySettings()
+        self._follows_file = bus is None
+        self._bus: Bus = bus or InProcessBus()
+        self._store = SnapshotStore(state_dir, settings.snapshot_max_age_s)
+        self._gateway = Gateway(self._bus, fleet_secret=fleet_secret, state_dir=state_dir, settings=settings)
+        self._app = GatewayApp(self._gateway, AppSettings(scrape_token=scrape_token))
+        self.answer_at_once = self._app.answer_at_once
+        self.count_rejected = self._gateway.metrics.rejected_input.inc
+        self.registry = self._gateway.metrics.registry
+        self._watch: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] == "http":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        else:
+            await receive()
+            await send({"type": "websocket.close", "code": 1003})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await self._gateway.start()
+        if self._follows_file:
+            self._watch = asyncio.create_task(self._follow_file(), name="snapshot file")
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        await self._gateway.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _follow_file(self) -> None:
+        """Publish a newer snapshot on our own bus whenever the file holds one."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            snapshot = await asyncio.to_thread(self._store.load, time.time())
+            if snapshot is not None and snapshot.version > self._gateway.snapshot_version:
+                self._bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))
