@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from typing_extensions import override
 
 
 class WebConfig(AppConfig):
@@ -10,3 +11,10 @@ class WebConfig(AppConfig):
 
     name = "web"
     verbose_name = "Console"
+
+    @override
+    def ready(self) -> None:
+        """Begin to note who signs in and out."""
+        from web import session_record
+
+        session_record.listen()

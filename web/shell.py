@@ -29,7 +29,8 @@ class NavigationItem:
 
 NAVIGATION = (
     (NavigationItem("Fleet", "/", "fleet"), NavigationItem("Policies", "/policies", "policies")),
-    (NavigationItem("Topology", "/topology", "topology"),),
+    (NavigationItem("Topology", "/topology", "topology"), NavigationItem("Jobs", "/jobs", "jobs")),
+    (NavigationItem("Audit", "/audit", "audit"), NavigationItem("Access", "/access", "access")),
 )
 """Groups of pages; a page appears here when it exists."""
 

@@ -4,15 +4,71 @@ from __future__ import annotations
 
 from django.urls import path
 
+from web.pages import access_keys, access_people, access_sessions, access_tenants, access_you, jobs, topology_changes
+from web.pages.audit import audit, audit_download
 from web.pages.fleet import fleet
+from web.pages.fleet_engine import card, decision, set_state
+from web.pages.fleet_history import fleet_history
 from web.pages.login import sign_in, sign_out
 from web.pages.policies import policies
+from web.pages.policy_check import check as policy_check
+from web.pages.policy_check import state as policy_state
+from web.pages.policy_compare import compare as policy_compare
+from web.pages.policy_editor import policy
+from web.pages.policy_merge import merge as policy_merge
+from web.pages.policy_publish import go_back as policy_roll_back
+from web.pages.policy_publish import publish as policy_publish
 from web.pages.topology import topology
+from web.pages.topology_live import topology_checklist, topology_live
+from web.pages.topology_paste import topology_paste
 
 urlpatterns = [
     path("", fleet, name="fleet"),
+    path("fleet/history", fleet_history, name="fleet-history"),
+    path("fleet/engines/<str:engine_id>", card, name="fleet-engine"),
+    path("fleet/engines/<str:engine_id>/state", set_state, name="fleet-engine-state"),
+    path("fleet/decisions/<str:decision_id>", decision, name="fleet-decision"),
     path("policies", policies, name="policies"),
+    path("policies/<slug:slug>", policy, name="policy"),
+    path("policies/<slug:slug>/check", policy_check, name="policy-check"),
+    path("policies/<slug:slug>/compare", policy_compare, name="policy-compare"),
+    path("policies/<slug:slug>/merge", policy_merge, name="policy-merge"),
+    path("policies/<slug:slug>/publish", policy_publish, name="policy-publish"),
+    path("policies/<slug:slug>/roll-back", policy_roll_back, name="policy-roll-back"),
+    path("policies/<slug:slug>/state", policy_state, name="policy-state"),
     path("topology", topology, name="topology"),
+    path("topology/live", topology_live, name="topology-live"),
+    path("topology/paste", topology_paste, name="topology-paste"),
+    path("topology/engines", topology_changes.register, name="topology-register"),
+    path("topology/engines/<str:engine_id>/change", topology_changes.change, name="topology-change"),
+    path("topology/engines/<str:engine_id>/move", topology_changes.move, name="topology-move"),
+    path("topology/engines/<str:engine_id>/delete", topology_changes.delete, name="topology-delete"),
+    path("topology/engines/<str:engine_id>/check", topology_changes.check, name="topology-check"),
+    path("topology/engines/<str:engine_id>/checklist", topology_checklist, name="topology-checklist"),
+    path("access", access_you.access, name="access"),
+    path("access/keys", access_keys.keys, name="access-keys"),
+    path("access/keys/<slug:key_id>", access_keys.change_key, name="access-key-change"),
+    path("access/keys/<slug:key_id>/revoke", access_keys.revoke_key, name="access-key-revoke"),
+    path("access/people", access_people.people, name="access-people"),
+    path("access/people/<int:person_id>/grant", access_people.grant, name="access-person-grant"),
+    path("access/people/<int:person_id>/withdraw", access_people.withdraw, name="access-person-withdraw"),
+    path("access/people/<int:person_id>/activity", access_people.activity, name="access-person-activity"),
+    path("access/people/<int:person_id>/password", access_people.password, name="access-person-password"),
+    path("access/people/<int:person_id>/sign-out", access_people.sign_out_person, name="access-person-sign-out"),
+    path("access/sessions", access_sessions.sessions, name="access-sessions"),
+    path("access/sessions/end-all", access_sessions.end_all_sessions, name="access-sessions-end-all"),
+    path("access/sessions/<slug:session_id>/end", access_sessions.end_session, name="access-session-end"),
+    path("access/tenants", access_tenants.tenants, name="access-tenants"),
+    path("access/tenants/<slug:slug>", access_tenants.rename_tenant, name="access-tenant-change"),
+    path("access/tenants/<slug:slug>/delete", access_tenants.remove_tenant, name="access-tenant-delete"),
+    path("access/you", access_you.you, name="access-you"),
+    path("access/you/password", access_you.change_own_password, name="access-own-password"),
+    path("access/you/end-others", access_you.end_other_sessions, name="access-end-others"),
+    path("audit", audit, name="audit"),
+    path("audit/events.json", audit_download, name="audit-download"),
+    path("jobs", jobs.jobs, name="jobs"),
+    path("jobs/<int:run_id>/cancel", jobs.cancel_run, name="job-cancel"),
+    path("jobs/<int:run_id>/retry", jobs.retry_run, name="job-retry"),
     path("login", sign_in, name="login"),
     path("logout", sign_out, name="logout"),
 ]

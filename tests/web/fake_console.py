@@ -21,21 +21,42 @@ if __name__ == "__main__":
     django.setup()
 
 NAME, PASSWORD = "op", "op-password"
+VIEWER = "viewer"
+"""Who may look and steer nothing; has the same password."""
 HISTORY_S = 300
 PERIOD_S = 0.5
 HOUR_S = 3600
-COARSE_S = 15
+COARSE_S = 5
+KEEP_S = 2.0
 
 
-def prepare() -> None:
-    """Make the database and the account."""
-    from django.contrib.auth import get_user_model
+def prepare(arguments: argparse.Namespace) -> None:
+    """Make the database, the accounts, and the engines as registered ones."""
+    from django.contrib.auth.models import User
     from django.core.management import call_command
 
+    from controlplane.models import Engine, Policy, Pool, Region, Role, RoleGrant
+    from tests.web.fake_fleet import FakeFleet
+
     call_command("migrate", verbosity=0)
-    users = get_user_model().objects
-    if not users.filter(username=NAME).exists():
-        users.create_user(NAME, password=PASSWORD)
+    if User.objects.filter(username=NAME).exists():
+        return
+    for name, role in ((NAME, Role.OPERATOR), (VIEWER, Role.VIEWER)):
+        user = User.objects.create_user(name, password=PASSWORD)
+        RoleGrant.objects.create(user=user, role=role)
+    sample = FakeFleet(max(1, arguments.engines), arguments.pools).sample_at(0.0, 0.0)
+    region = Region.objects.create(slug="eu-west", name="eu-west")
+    for pool in sample.pools:
+        policy = Policy.objects.create(slug=pool.pool_id, name=pool.name)
+        Pool.objects.create(
+            slug=pool.pool_id, name=pool.name, region=region, served_model=pool.served_model, policy=policy
+        )
+    pools = {pool.slug: pool for pool in Pool.objects.all()}
+    Engine.objects.bulk_create(
+        Engine(engine_id=each.engine_id, name=each.name, pool=pools[each.pool_id], url=url, connect_url=url)
+        for number, each in enumerate(sample.engines)
+        for url in [f"http://127.0.0.1:{20_000 + number}"]
+    )
 
 
 def console() -> Callable[..., object]:
@@ -52,24 +73,51 @@ def console() -> Callable[..., object]:
 
 
 async def publish(arguments: argparse.Namespace) -> None:
-    """Publish five minutes of past at once, then go on in real time."""
+    """Publish the past at once, then go on in real time."""
     from controlplane.bus import get_bus
+    from controlplane.fleet_past.collector import fleet_collector
+    from controlplane.recent_decisions import offer
     from gateway.fleet_sample import TOPIC
+    from tests.web.fake_decisions import fake_decisions
     from tests.web.fake_fleet import LOST_UNTIL, FakeFleet
     from web.live.feed import fleet_feed
 
     fleet_feed()
+    fleet_collector()
     lost_until = math.inf if arguments.never_back else LOST_UNTIL
     fleet = FakeFleet(arguments.engines, arguments.pools, events=not arguments.quiet, lost_until=lost_until)
     start = time.time() - HISTORY_S - arguments.shift
     now = HISTORY_S + arguments.shift
     fine = arguments.young or HISTORY_S
-    past = [] if arguments.young else [now - fine - step * COARSE_S for step in range(HOUR_S // COARSE_S, 0, -1)]
-    for t in (*past, *(now - fine + step * PERIOD_S for step in range(int(fine / PERIOD_S)))):
+    steps = int(arguments.hours * HOUR_S / COARSE_S)
+    past = [] if arguments.young else [now - fine - step * COARSE_S for step in range(steps, 0, -1)]
+    for number, t in enumerate((*past, *(now - fine + step * PERIOD_S for step in range(int(fine / PERIOD_S))))):
+        if arguments.hole and now - arguments.hole[0] < t < now - arguments.hole[1]:
+            continue
         get_bus().publish(TOPIC, msgspec.msgpack.encode(fleet.sample_at(t, start)))
+        if number % 100 == 0:
+            await asyncio.to_thread(keep, start + t)
+    kept = time.monotonic()
     while True:
-        get_bus().publish(TOPIC, msgspec.msgpack.encode(fleet.sample_at(time.time() - start, start)))
+        sample = fleet.sample_at(time.time() - start, start)
+        get_bus().publish(TOPIC, msgspec.msgpack.encode(sample))
+        if time.monotonic() - kept > KEEP_S:
+            kept = time.monotonic()
+            offer(fake_decisions(sample))
+            await asyncio.to_thread(keep, time.time())
         await asyncio.sleep(PERIOD_S)
+
+
+def keep(at: float) -> None:
+    """Do what the roll-up job does."""
+    from django.db import connection
+
+    from controlplane.bus import get_bus
+    from controlplane.fleet_past.collector import fleet_collector
+    from controlplane.jobs import rollup
+
+    rollup.keep(fleet_collector(), get_bus(), at)
+    connection.close()
 
 
 async def serve(arguments: argparse.Namespace) -> None:
@@ -91,8 +139,10 @@ def main() -> None:
     parser.add_argument("--never-back", action="store_true", help="the lost engine stays lost")
     parser.add_argument("--young", type=float, default=0, help="only so many seconds of history")
     parser.add_argument("--shift", type=float, default=0, help="begin so many seconds later in the story")
+    parser.add_argument("--hours", type=float, default=1.0, help="hours of stored past")
+    parser.add_argument("--hole", type=float, nargs=2, help="no samples between so many seconds ago")
     arguments = parser.parse_args()
-    prepare()
+    prepare(arguments)
     asyncio.run(serve(arguments))
 
 

@@ -38,6 +38,7 @@ class FakeEngine:
     tokens: float = 0.0
     prompt_total: int = 0
     cached_total: int = 0
+    predicted_total: int = 0
     incarnation: int = 1
 
 
@@ -71,6 +72,7 @@ class FakeFleet:
             prompt = int(engine.base * step * self._rng.uniform(0.6, 1.4))
             engine.prompt_total += prompt
             engine.cached_total += int(prompt * (0.71 + 0.06 * math.sin(t / 23 + place)))
+            engine.predicted_total += int(prompt * (0.73 + 0.05 * math.sin(t / 23 + place)))
         samples = tuple(self._engine(place, engine, t, start) for place, engine in enumerate(self.engines))
         return FleetSample(
             seq=self._seq,
@@ -136,6 +138,7 @@ class FakeFleet:
             kv_usage=None if lost else min(0.98, 0.62 + 0.1 * engine.level * 0.4 + 0.18 * min(1, wait_s / 8)),
             prompt_tokens_total=engine.prompt_total,
             cached_tokens_total=engine.cached_total,
+            predicted_tokens_total=engine.predicted_total,
             index_trust="blind" if lost else "degraded" if state == "starting" else "exact",
             report_age_s=t - LOST_AT + 0.1 if lost else self._rng.uniform(0.03, 0.12),
         )
@@ -144,7 +147,7 @@ class FakeFleet:
         mine = [engine for engine in engines if engine.pool_id == f"pool-{pool}"]
         loads = [engine.outstanding_tokens for engine in mine if engine.state in ("serving", "hot")] or [0]
         mean = statistics.fmean(loads)
-        worst = max(engine.outstanding_s for engine in mine)
+        worst = max((engine.outstanding_s for engine in mine), default=0.0)
         late_share = min(0.6, max(0.0, (worst - 2.8) / 26)) + self._rng.random() * 0.004
         unbound = round(max(0.0, 7 * (worst - 3.2)) * self._rng.uniform(0.85, 1.15)) if worst > 3.2 else 0
         if not unbound and self._rng.random() < 0.08:

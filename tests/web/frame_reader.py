@@ -8,8 +8,8 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
-from web.live.column import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS
-from web.live.frames import NOW_FLOATS
+from controlplane.fleet_past.column import ENGINE_BYTES, POOL_FLOATS
+from web.live.frames import NOW_FLOATS, WIRE_FLOATS
 
 
 @dataclass
@@ -32,8 +32,8 @@ def read_frame(data: bytes, engines: int | None = None, pools: int | None = None
     keyframe = head["kind"] == "keyframe"
     engines = len(head["engines"]) if keyframe else engines or 0
     pools = len(head["pools"]) if keyframe else pools or 0
-    columns = head["columns"] if keyframe else 1
-    strip = head["strip_columns"] if keyframe else 1
+    columns = head.get("columns", 1)
+    strip = head.get("strip_columns", 1)
     offset = 4 + length
 
     def rows(code: str, count: int, width: int) -> list[list[Any]]:
@@ -45,7 +45,7 @@ def read_frame(data: bytes, engines: int | None = None, pools: int | None = None
         return [list(values[row * width : (row + 1) * width]) for row in range(count)]
 
     now = rows("f", engines, len(NOW_FLOATS))
-    engine_floats = {name: rows("f", engines, columns) for name in ENGINE_FLOATS}
+    engine_floats = {name: rows("f", engines, columns) for name in WIRE_FLOATS}
     pool_floats = {name: rows("f", pools, columns) for name in POOL_FLOATS}
     hour = rows("f", pools, strip)
     engine_bytes = {name: rows("B", engines, columns) for name in ENGINE_BYTES}
@@ -62,10 +62,24 @@ def apply_column(state: Frame, column: Frame) -> None:
     for row, facts in column.head["facts"]:
         head["engines"][row] = facts
     oldest = (column.head["index"] - head["columns"] + 1) * head["column_s"]
-    head["markers"] = [m for m in (*head["markers"], *column.head["markers"]) if m["at"] >= oldest]
+    replaced = {marker["replaces"] for marker in column.head["markers"]}
+    kept = [marker for marker in head["markers"] if marker["number"] not in replaced]
+    head["markers"] = [m for m in (*kept, *column.head["markers"]) if m["at"] >= oldest]
     for name in ("seq", "at", "index", "strip_index", "verdict", "window_s", "snapshot_version"):
         head[name] = column.head[name]
     state.now = column.now
+
+
+def apply_more(state: Frame, more: Frame) -> None:
+    """Turn an earlier picture of the past into the one that ends with `more`; the last columns may come anew."""
+    count, by = more.head["columns"], more.head["index"] - state.head["index"]
+    for row, new in zip(_all_rows(state), _all_rows(more), strict=True):
+        unknown = 255 if isinstance(new[0], int) else float("nan")
+        del row[:by]
+        row.extend([unknown] * by)
+        row[-count:] = new
+    state.hour, state.now = more.hour, more.now
+    state.head |= {name: value for name, value in more.head.items() if name not in ("kind", "columns")}
 
 
 def _all_rows(frame: Frame) -> list[list[Any]]:

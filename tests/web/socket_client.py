@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from asgiref.testing import ApplicationCommunicator
@@ -16,7 +17,9 @@ APP = URLRouter(websocket_urlpatterns)
 class SocketClient(ApplicationCommunicator):
     """One connection to /ws/fleet as `user`."""
 
-    def __init__(self, user: object = None, app: Any = APP, origin: bytes = b"") -> None:
+    def __init__(
+        self, user: object = None, app: Any = APP, origin: bytes = b"", session_key: str = "a-session"
+    ) -> None:
         headers = [(b"host", b"127.0.0.1"), *([(b"origin", origin)] if origin else [])]
         super().__init__(
             app,
@@ -26,7 +29,8 @@ class SocketClient(ApplicationCommunicator):
                 "query_string": b"",
                 "headers": headers,
                 "subprotocols": [],
-                "user": User(username="op") if user is None else user,
+                "user": User(pk=1, username="op") if user is None else user,
+                "session": SimpleNamespace(session_key=session_key),
             },
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -100,7 +101,8 @@ async def test_a_stalled_viewer_is_closed_and_forgotten(feed: FleetFeed, monkeyp
     monkeypatch.setattr(FleetConsumer, "stall_s", 0.02)
     inbox: asyncio.Queue[dict[str, object]] = asyncio.Queue()
     inbox.put_nowait({"type": "websocket.connect"})
-    scope = {"type": "websocket", "path": "/ws/fleet", "headers": [], "user": User(username="op")}
+    scope = {"type": "websocket", "path": "/ws/fleet", "headers": [], "user": User(pk=1, username="op")}
+    scope["session"] = SimpleNamespace(session_key="a-session")
     served = asyncio.create_task(FleetConsumer.as_asgi()(scope, inbox.get, send))
     async with asyncio.timeout(5):
         while not any(message["type"] == "websocket.close" for message in sent):

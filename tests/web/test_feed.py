@@ -8,6 +8,7 @@ import threading
 import msgspec
 import pytest
 
+from controlplane.services.rollups import StoredHour
 from gateway.bus import InProcessBus
 from gateway.fleet_sample import TOPIC, FleetSample
 from tests.web.frame_reader import read_frame
@@ -148,3 +149,30 @@ async def test_samples_may_come_from_another_thread(samples: list[FleetSample]) 
     frame = await asyncio.wait_for(viewer.next_frame(), 5)
     publisher.join()
     assert read_frame(frame, 4, 2).head["seq"] == 2
+
+
+async def test_the_stored_hour_fills_the_strip_and_viewers_get_a_keyframe(samples: list[FleetSample]) -> None:
+    feed = FleetFeed()
+    feed.take(encoded(samples[0]))
+    viewer = feed.join()
+    await viewer.next_frame()
+    viewer.keyframe_sent(feed.keyframe()[0])
+    newest = int(samples[0].at // 10)
+    hour = msgspec.msgpack.encode(StoredHour({"pool-0": {newest - 5: 7.5, newest - 500: 1.0}}))
+    feed.take_hour(hour)
+    await settle()
+    frame = read_frame(await viewer.next_frame())
+    assert (frame.head["kind"], frame.hour[0][-6]) == ("keyframe", 7.5)
+    feed.take_hour(hour)
+    feed.take_hour(b"\xc1")
+    await settle()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(viewer.next_frame(), 0.02)
+
+
+def test_a_stored_hour_before_the_first_sample_waits_for_it(samples: list[FleetSample]) -> None:
+    feed = FleetFeed()
+    newest = int(samples[0].at // 10)
+    feed.take_hour(msgspec.msgpack.encode(StoredHour({"pool-1": {newest - 1: 2.5}})))
+    feed.take(encoded(samples[0]))
+    assert read_frame(feed.keyframe()[1]).hour[1][-2] == 2.5

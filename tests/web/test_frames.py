@@ -110,11 +110,12 @@ def test_a_new_policy_version_needs_a_keyframe(samples: list[FleetSample]) -> No
 
 def test_python_and_javascript_name_the_same_series() -> None:
     text = (Path(__file__).parents[2] / "web/frontend/feed/frame_reader.js").read_text()
-    from web.live import column, frames
+    from controlplane.fleet_past import column
+    from web.live import frames
 
     for name, series in (
         ("NOW_FLOATS", frames.NOW_FLOATS),
-        ("ENGINE_FLOATS", column.ENGINE_FLOATS),
+        ("ENGINE_FLOATS", frames.WIRE_FLOATS),
         ("ENGINE_BYTES", column.ENGINE_BYTES),
         ("POOL_FLOATS", column.POOL_FLOATS),
     ):

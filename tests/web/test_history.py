@@ -6,9 +6,9 @@ import math
 
 import msgspec
 
+from controlplane.fleet_past.column import UNKNOWN_BYTE, share_byte, state_byte
 from gateway.fleet_sample import FleetSample
 from tests.web.fake_fleet import FakeFleet
-from web.live.column import UNKNOWN_BYTE, share_byte, state_byte
 from web.live.history import FleetHistory
 from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS, HourStrip
 
@@ -46,7 +46,7 @@ def test_a_loss_shorter_than_a_column_can_still_be_seen() -> None:
     for t, state in ((0.0, "serving"), (0.5, "lost"), (1.0, "degraded"), (2.0, "degraded")):
         engine = msgspec.structs.replace(sample.engines[0], state=state)
         history.add(msgspec.structs.replace(sample, at=START + t, engines=(engine,)))
-    states = [column.engines["engine-e-01"].bytes[0] for column in history.window() if column]
+    states = [column.codes[0][0] for column in history.window() if column]
     assert states == [state_byte("lost"), state_byte("degraded")]
 
 
@@ -60,7 +60,7 @@ def test_an_engines_hit_rate_is_that_of_the_last_half_minute() -> None:
         return msgspec.structs.replace(base, at=START + t, engines=(engine,))
 
     def hit() -> int:
-        return history.newest.engines["engine-e-01"].bytes[2]
+        return history.newest.codes[2][0]
 
     history.add(at(0, 1000, 1000))
     assert hit() == UNKNOWN_BYTE

@@ -9,7 +9,7 @@ from django.core.cache.backends.locmem import LocMemCache
 from django.test import Client
 
 from web.live.feed import FleetFeed
-from web.login_throttle import MAX_FAILURES, WINDOW_S, LoginThrottle
+from web.login_throttle import MAX_FAILURES, MAX_FAILURES_PER_ADDRESS, WINDOW_S, LoginThrottle
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed", "operator")]
 RIGHT = {"username": "op", "password": "op-password"}
@@ -110,3 +110,22 @@ def test_success_forgets_the_failures() -> None:
         throttle.failed("op", "10.0.0.1")
     throttle.succeeded("op", "10.0.0.1")
     assert throttle.wait_s("op", "10.0.0.1") == 0
+
+
+def test_one_address_is_held_up_whatever_names_it_tries(client: Client) -> None:
+    for number in range(MAX_FAILURES_PER_ADDRESS):
+        assert client.post("/login", {"username": f"name{number}", "password": "guess"}).status_code == 200
+    answer = client.post("/login", RIGHT)
+    assert answer.status_code == 429
+    assert 1 <= int(answer["Retry-After"]) <= WINDOW_S
+    assert client.post("/login", RIGHT, REMOTE_ADDR="10.0.0.7").status_code == 302
+
+
+def test_a_success_does_not_clear_the_address(client: Client) -> None:
+    throttle = LoginThrottle(LocMemCache("throttle-test-3", {}), Clock())
+    for number in range(MAX_FAILURES_PER_ADDRESS):
+        throttle.failed(f"name{number}", "10.0.0.1")
+    throttle.succeeded("op", "10.0.0.1")
+    assert throttle.wait_s("op", "10.0.0.1") == WINDOW_S
+    assert throttle.wait_s("", "10.0.0.1") == WINDOW_S
+    assert throttle.wait_s("op", "10.0.0.2") == 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from controlplane.fleet_past.marker import Marker
 from gateway.fleet_sample import EngineSample, FleetSample
 from tests.web.fake_fleet import FakeFleet
-from web.live.marker import Marker
 from web.live.verdict import judge
 
 START = 1_800_000_000.0

@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Protocol
 
 import msgspec
 
 from controlplane.bus import get_bus
+from controlplane.fleet_past.column import Column
+from controlplane.fleet_past.marker import Marker
+from controlplane.services.rollups import HOUR_TOPIC, StoredHour
 from gateway.fleet_sample import SCHEMA_VERSION, TOPIC, FleetSample
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import FleetHistory
@@ -38,23 +42,26 @@ class FleetFeed:
         self._seq = 0
         self._keyframe: tuple[int, bytes] | None = None
         self._started = False
-        self._unsubscribe: Callable[[], None] | None = None
+        self._ends: list[Callable[[], None]] = []
 
     def start(self, bus: SampleSource) -> None:
-        """Follow the bus's fleet topic; a second call changes nothing."""
+        """Follow the bus's samples and its stored hour; a second call changes nothing."""
         with self._lock:
             if self._started:
                 return
             self._started = True
-        self._unsubscribe = bus.subscribe(TOPIC, lambda _topic, value: self.take(value))
+        self._ends = [
+            bus.subscribe(TOPIC, lambda _topic, value: self.take(value)),
+            bus.subscribe(HOUR_TOPIC, lambda _topic, value: self.take_hour(value)),
+        ]
 
     def stop(self) -> None:
         """Leave the bus; the history stays."""
         with self._lock:
             self._started = False
-            unsubscribe, self._unsubscribe = self._unsubscribe, None
-        if unsubscribe is not None:
-            unsubscribe()
+            ends, self._ends = self._ends, []
+        for end in ends:
+            end()
 
     def take(self, value: bytes) -> None:
         """Fold one encoded FleetSample into the history and hand its frame to every viewer.
@@ -73,6 +80,23 @@ class FleetFeed:
             frame = self._advance(sample)
             viewers = tuple(self._viewers) if frame else ()
             seq = self._seq
+        for viewer in viewers:
+            viewer.offer(seq, frame)
+
+    def take_hour(self, value: bytes) -> None:
+        """Fill the hour strip with stored peaks; viewers get a keyframe where that adds something."""
+        try:
+            stored = msgspec.msgpack.decode(value, type=StoredHour)
+        except msgspec.DecodeError as error:
+            logger.warning("the stored hour is unreadable and was dropped: %s", error)
+            return
+        with self._lock:
+            if not self._history.hour.restore(stored.peaks) or self._history.latest is None:
+                return
+            self._seq += 1
+            self._keyframe = None
+            seq, frame = self._keyframe_of_now()
+            viewers = tuple(self._viewers)
         for viewer in viewers:
             viewer.offer(seq, frame)
 
@@ -97,6 +121,14 @@ class FleetFeed:
     def latest(self) -> FleetSample | None:
         """The newest sample; None before the first."""
         return self._history.latest
+
+    def recent(self) -> tuple[list[Column], list[Marker]]:
+        """Return copies of the columns and markers of the last five minutes, oldest first."""
+        with self._lock:
+            # A column changes by getting new arrays, so a shallow copy stays as it is.
+            return [
+                replace(column, pools=dict(column.pools)) for column in self._history.columns()
+            ], self._history.markers.recent()
 
     def verdict(self) -> Verdict:
         """Return the sentence about the newest sample."""

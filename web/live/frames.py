@@ -1,17 +1,17 @@
 """The binary frames of the live feed; frontend/feed/frame_reader.js reads what this writes.
 
 A frame is: uint32 length of the head, the head as JSON padded with spaces to a multiple of four, then
-little-endian arrays without gaps. C is the number of columns and S that of the hour strip, both one in
-a column frame; E engines and P pools stand in the order of the last keyframe's head:
+little-endian arrays without gaps. C is the number of columns and S that of the hour strip, as the head
+says, both one in a column frame; E engines and P pools stand in the order of the last keyframe's head:
 
     float32 now[E][NOW_FLOATS]
-    float32 engines[ENGINE_FLOATS][E][C]
+    float32 engines[WIRE_FLOATS][E][C]
     float32 pools[POOL_FLOATS][P][C]
     float32 hour[P][S]
     uint8   engines[ENGINE_BYTES][E][C]
 
 NaN and 255 stand for unknown. A column frame with sequence number n is understood by whoever holds
-the state of n − 1; anyone else asks for a keyframe.
+the state of n − 1; anyone else asks for a keyframe. Keyframes of the past (web.live.past) have the same form.
 """
 
 from __future__ import annotations
@@ -26,22 +26,18 @@ from typing import Any
 
 import msgspec
 
+from controlplane.fleet_past.column import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS, UNKNOWN_BYTE, Column
+from controlplane.fleet_past.marker import Marker
+from controlplane.fleet_past.roster import NOBODY, Roster
 from gateway.fleet_sample import STATES, EngineSample, FleetSample, PoolSample
-from web.live.column import (
-    COLUMN_S,
-    ENGINE_BYTES,
-    ENGINE_FLOATS,
-    POOL_FLOATS,
-    UNKNOWN_BYTE,
-    Column,
-)
-from web.live.history import FleetHistory
+from web.live.history import COLUMN_S, FleetHistory
 from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS
-from web.live.marker import Marker
 from web.live.verdict import judge
 
-PROTOCOL = 1
+PROTOCOL = 2
 NOW_FLOATS = ("tokens", "seconds", "running", "bound", "kv", "report_age_s")
+WIRE_FLOATS = ENGINE_FLOATS[:5]
+"""The mean of tokens is stored, not sent: it says the same as the mean of seconds."""
 
 Head = dict[str, Any]
 
@@ -66,10 +62,10 @@ def encode_keyframe(history: FleetHistory, seq: int) -> bytes:
         "states": STATES,
         "engines": [engine_facts(engine) for engine in sample.engines] if sample else [],
         "pools": [pool_facts(pool) for pool in sample.pools] if sample else [],
-        "markers": _plain(history.markers.recent()),
+        "markers": plain(history.markers.recent()),
         "verdict": msgspec.to_builtins(judge(sample, history.markers.recent())),
     }
-    return _pack(head, sample, history.window(), history, STRIP_COLUMNS)
+    return _pack_live(head, sample, history.window(), history, STRIP_COLUMNS)
 
 
 def encode_column(history: FleetHistory, seq: int, before: FleetSample | None, last_marker: int) -> bytes:
@@ -89,10 +85,10 @@ def encode_column(history: FleetHistory, seq: int, before: FleetSample | None, l
         "index": newest.index,
         "strip_index": history.hour.newest_index,
         "facts": _changed_facts(before, sample),
-        "markers": _plain(history.markers.recent(last_marker)),
+        "markers": plain(history.markers.recent(last_marker)),
         "verdict": msgspec.to_builtins(judge(sample, history.markers.recent())),
     }
-    return _pack(head, sample, [newest], history, 1)
+    return _pack_live(head, sample, [newest], history, 1)
 
 
 def topology(sample: FleetSample | None) -> tuple[object, ...]:
@@ -132,30 +128,53 @@ def pool_facts(pool: PoolSample) -> Head:
     }
 
 
-def _changed_facts(before: FleetSample | None, sample: FleetSample) -> list[tuple[int, Head]]:
-    """Return (row, facts) of the engines whose words differ from those of the same row in `before`."""
-    old = [engine_facts(engine) for engine in before.engines] if before else []
-    new = [engine_facts(engine) for engine in sample.engines]
-    return [(row, facts) for row, facts in enumerate(new) if row >= len(old) or old[row] != facts]
-
-
-def _plain(markers: Sequence[Marker]) -> list[Head]:
+def plain(markers: Iterable[Marker]) -> list[Head]:
+    """Return markers as the head carries them."""
     return [msgspec.to_builtins(marker) for marker in markers]
 
 
-def _pack(
-    head: Head, sample: FleetSample | None, columns: Sequence[Column | None], history: FleetHistory, strip_columns: int
+def pack(
+    head: Head,
+    now: Iterable[Sequence[float]],
+    columns: Sequence[Column | None],
+    roster: Roster,
+    pool_ids: Sequence[str],
+    hour: Iterable[Sequence[float]],
 ) -> bytes:
+    """Return a frame; `now` and `hour` are rows in the order of the roster and of the pools."""
     text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
     text += b" " * (-len(text) % 4)
-    engines = sample.engines if sample else ()
-    pools = sample.pools if sample else ()
-    parts = [struct.pack("<I", len(text)), text, _floats(_now(engine) for engine in engines)]
-    parts += [_engine_floats(engines, columns, place) for place in range(len(ENGINE_FLOATS))]
-    parts += [_pool_floats(pools, columns, place) for place in range(len(POOL_FLOATS))]
-    parts.append(_floats(history.hour.series(pool.pool_id, strip_columns) for pool in pools))
-    parts += [_engine_bytes(engines, columns, place) for place in range(len(ENGINE_BYTES))]
+    parts = [struct.pack("<I", len(text)), text, _floats(now)]
+    parts += [_engine_floats(columns, roster, place) for place in range(len(WIRE_FLOATS))]
+    parts += [_pool_floats(pool_ids, columns, place) for place in range(len(POOL_FLOATS))]
+    parts.append(_floats(hour))
+    parts += [_engine_bytes(columns, roster, place) for place in range(len(ENGINE_BYTES))]
     return b"".join(parts)
+
+
+def _pack_live(
+    head: Head, sample: FleetSample | None, columns: Sequence[Column | None], history: FleetHistory, strip_columns: int
+) -> bytes:
+    newest = history.newest
+    pool_ids = [pool.pool_id for pool in sample.pools] if sample else []
+    now = (_now(engine) for engine in sample.engines) if sample else ()
+    hour = (history.hour.series(pool_id, strip_columns) for pool_id in pool_ids)
+    return pack(head, now, columns, newest.roster if newest else NOBODY, pool_ids, hour)
+
+
+def _changed_facts(before: FleetSample | None, sample: FleetSample) -> list[tuple[int, Head]]:
+    """Return (row, facts) of the engines whose words differ from those of the same row in `before`."""
+    old = before.engines if before else ()
+    return [
+        (row, engine_facts(engine))
+        for row, engine in enumerate(sample.engines)
+        if row >= len(old) or _words(old[row]) != _words(engine)
+    ]
+
+
+def _words(engine: EngineSample) -> tuple[object, ...]:
+    """Return what `engine_facts` says beyond id, name and pool."""
+    return engine.state, engine.reason, engine.since, engine.incarnation, engine.index_trust
 
 
 def _now(engine: EngineSample) -> list[float]:
@@ -174,31 +193,40 @@ def _floats(rows: Iterable[Sequence[float]]) -> bytes:
     values = array("f")
     for row in rows:
         values.extend(row)
+    return _little_endian(values)
+
+
+def _little_endian(values: array[float]) -> bytes:
     if sys.byteorder == "big":
         values.byteswap()
     return values.tobytes()
 
 
-def _engine_floats(engines: Sequence[EngineSample], columns: Sequence[Column | None], place: int) -> bytes:
-    def row(engine_id: str) -> list[float]:
-        cells = (column.engines.get(engine_id) if column else None for column in columns)
-        return [cell.floats[place] if cell else math.nan for cell in cells]
+def _engine_floats(columns: Sequence[Column | None], roster: Roster, place: int) -> bytes:
+    """Return a series engine by engine; columns are kept moment by moment, so it is turned round."""
+    unknown = array("f", [math.nan]) * len(roster)
+    flat = array("f")
+    for column in columns:
+        flat.extend(unknown if column is None else column.floats_for(roster, place))
+    if len(columns) == 1:
+        return _little_endian(flat)
+    turned = array("f")
+    for row in range(len(roster)):
+        turned.extend(flat[row :: len(roster)])
+    return _little_endian(turned)
 
-    return _floats(row(engine.engine_id) for engine in engines)
+
+def _engine_bytes(columns: Sequence[Column | None], roster: Roster, place: int) -> bytes:
+    unknown = bytes([UNKNOWN_BYTE]) * len(roster)
+    flat = b"".join(unknown if column is None else column.codes_for(roster, place) for column in columns)
+    if len(columns) == 1:
+        return flat
+    return b"".join(flat[row :: len(roster)] for row in range(len(roster)))
 
 
-def _pool_floats(pools: Sequence[PoolSample], columns: Sequence[Column | None], place: int) -> bytes:
+def _pool_floats(pool_ids: Sequence[str], columns: Sequence[Column | None], place: int) -> bytes:
     def row(pool_id: str) -> list[float]:
         values = (column.pools.get(pool_id) if column else None for column in columns)
         return [value[place] if value else math.nan for value in values]
 
-    return _floats(row(pool.pool_id) for pool in pools)
-
-
-def _engine_bytes(engines: Sequence[EngineSample], columns: Sequence[Column | None], place: int) -> bytes:
-    values = bytearray()
-    for engine in engines:
-        for column in columns:
-            cell = column.engines.get(engine.engine_id) if column else None
-            values.append(cell.bytes[place] if cell else UNKNOWN_BYTE)
-    return bytes(values)
+    return _floats(row(pool_id) for pool_id in pool_ids)

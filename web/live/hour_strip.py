@@ -1,21 +1,27 @@
-"""One hour of the fleet in coarse columns: the tallest queue of each pool, quarter minute by quarter minute."""
+"""One hour of the fleet in coarse columns: the tallest queue of each pool, ten seconds by ten seconds."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 
 from gateway.fleet_sample import FleetSample
 
-STRIP_COLUMN_S = 15.0
-STRIP_COLUMNS = 240
+STRIP_COLUMN_S = 10.0
+STRIP_COLUMNS = 360
 
 
 class HourStrip:
-    """Per pool, the peak outstanding seconds of any of its engines, per column of STRIP_COLUMN_S seconds."""
+    """Per pool, the peak outstanding seconds of any of its engines, per column of STRIP_COLUMN_S seconds.
+
+    What this process heard itself counts; stored peaks fill in what it did not hear, such as the time before
+    its start.
+    """
 
     def __init__(self) -> None:
         self._columns: deque[tuple[int, dict[str, float]]] = deque(maxlen=STRIP_COLUMNS)
+        self._stored: Mapping[str, Mapping[int, float]] = {}
 
     def add(self, sample: FleetSample) -> None:
         """Raise the newest column's peaks."""
@@ -26,6 +32,13 @@ class HourStrip:
         for engine in sample.engines:
             peaks[engine.pool_id] = max(peaks.get(engine.pool_id, 0.0), engine.outstanding_s)
 
+    def restore(self, stored: Mapping[str, Mapping[int, float]]) -> bool:
+        """Take in stored peaks (pool → column → seconds); tell whether they add something to the hour shown."""
+        known = {index for index, _ in self._columns} | {index for peaks in self._stored.values() for index in peaks}
+        oldest = self.newest_index - STRIP_COLUMNS
+        self._stored = stored
+        return any(index > oldest and index not in known for peaks in stored.values() for index in peaks)
+
     @property
     def newest_index(self) -> int:
         """Absolute number of the newest column (unix seconds / STRIP_COLUMN_S); 0 when empty."""
@@ -33,9 +46,11 @@ class HourStrip:
 
     def series(self, pool_id: str, columns: int = STRIP_COLUMNS) -> list[float]:
         """Return the pool's last `columns` peaks in seconds, oldest first; NaN where nothing was heard."""
-        values = [math.nan] * columns
         first = self.newest_index - columns + 1
+        stored = self._stored.get(pool_id, {})
+        values = [stored.get(index, math.nan) for index in range(first, first + columns)]
         for index, peaks in self._columns:
             if index >= first and pool_id in peaks:
-                values[index - first] = peaks[pool_id]
+                known = values[index - first]
+                values[index - first] = peaks[pool_id] if math.isnan(known) else max(known, peaks[pool_id])
         return values

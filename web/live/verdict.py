@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from controlplane.fleet_past.marker import Marker
 from gateway.fleet_sample import EngineSample, FleetSample
-from web.live.marker import Marker
 from web.live.wording import clock_time, count, duration, percent, rate, setting
 
 ON_TIME_TARGET = 0.90
@@ -150,7 +150,7 @@ def _because(engine: EngineSample) -> str:
 def _serving(sample: FleetSample) -> str:
     serving = sum(engine.state in ("serving", "hot", "degraded") for engine in sample.engines)
     total = len(sample.engines)
-    return f"All {total} engines serve" if serving == total else f"{serving} of {total} engines serve"
+    return f"All {total:,} engines serve" if serving == total else f"{serving:,} of {total:,} engines serve"
 
 
 def _on_time(sample: FleetSample, *, lower: bool = False) -> str:

@@ -12,6 +12,12 @@ def clock_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
 
 
+def day_time(at: float) -> str:
+    """Return day and time of unix seconds `at` in UTC, as 20 Nov 03:13."""
+    moment = datetime.fromtimestamp(at, UTC)
+    return f"{moment.day} {moment.strftime('%b %H:%M')}"
+
+
 def percent(share: float) -> str:
     """Return a share 0..1 in percent with one decimal."""
     return f"{share * 100:.1f}{NARROW_SPACE}%"

@@ -15,13 +15,17 @@ TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests"
 """Labels of the first paint; the live feed adds SLO and pool to them."""
 
 
+RANGES = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
+"""Name in the address, words and key of the time control's choices."""
+
+
 @require_safe
 @never_cache
 def fleet(request: HttpRequest) -> HttpResponse:
     """Show the verdict on the newest sample, and the frame that the live feed fills."""
     feed = fleet_feed()
     context = shell_context(
-        request, page="Fleet", tiles=TILES, verdict=feed.verdict(), region=_region_words(feed.latest)
+        request, page="Fleet", tiles=TILES, ranges=RANGES, verdict=feed.verdict(), region=_region_words(feed.latest)
     )
     return render(request, "web/fleet.html", context)
 

@@ -15,6 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
+from web.client_address import client_address
 from web.login_throttle import LoginThrottle
 from web.shell import shell_context
 
@@ -33,7 +34,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     if request.method == "GET":
         return _form(request, target)
     name, password = request.POST.get("username", "")[:MAX_FIELD], request.POST.get("password", "")
-    address = request.META.get("REMOTE_ADDR", "")
+    address = client_address(request)
     throttle = LoginThrottle(cache, time.time)
     if wait_s := throttle.wait_s(name, address):
         answer = _form(request, target, name, f"Too many attempts. Try again in {wait_s} s.", status=429)

@@ -1,11 +1,11 @@
 /* Reads the binary frames that web/live/frames.py writes; that file describes them. */
 
 export const NOW_FLOATS = ['tokens', 'seconds', 'running', 'bound', 'kv', 'report_age_s'];
-export const ENGINE_FLOATS = ['tokens', 'seconds', 'running', 'bound'];
-export const ENGINE_BYTES = ['state', 'kv', 'hit'];
+export const ENGINE_FLOATS = ['tokens', 'seconds', 'running', 'bound', 'mean_s'];
+export const ENGINE_BYTES = ['state', 'kv', 'hit', 'predicted'];
 export const POOL_FLOATS = ['cv', 'on_time', 'hit', 'ttft_p50_s', 'ttft_p90_s', 'ttft_p99_s', 'requests_per_s',
   'prompt_tokens_per_s', 'unbound', 'unbound_tokens', 'oldest_wait_s', 'late'];
-export const PROTOCOL = 1;
+export const PROTOCOL = 2;
 
 /** The bytes are no frame of this protocol, or of another topology than the one we hold. */
 export class FrameError extends Error {}
@@ -18,6 +18,7 @@ export function readHead(buffer) {
 
 /**
  * Read a frame. `shape` {engines, pools} is that of the last keyframe; a keyframe brings its own.
+ * A `more` frame of the past has several columns and a whole strip, a column frame one of each.
  * Returns {head, now, engineFloats, poolFloats, hour, engineBytes}; the arrays are views into the buffer.
  */
 export function readFrame(buffer, shape) {
@@ -27,8 +28,8 @@ export function readFrame(buffer, shape) {
   if (!keyframe && !shape) throw new FrameError('a column came before its keyframe');
   const engines = keyframe ? head.engines.length : shape.engines;
   const pools = keyframe ? head.pools.length : shape.pools;
-  const columns = keyframe ? head.columns : 1;
-  const hourColumns = keyframe ? head.strip_columns : 1;
+  const columns = head.columns ?? 1;
+  const hourColumns = head.strip_columns ?? 1;
   let offset = 4 + new DataView(buffer).getUint32(0, true);
   const expected = offset + 4 * (engines * NOW_FLOATS.length + engines * columns * ENGINE_FLOATS.length
     + pools * columns * POOL_FLOATS.length + pools * hourColumns) + engines * columns * ENGINE_BYTES.length;

@@ -29,28 +29,34 @@ export function extreme(series, sign) {
   return best;
 }
 
-/** Series over the pools in scope, oldest first; `pools` are rows of the state, `focus` the focused one. */
-export function scopeSeries(state, pools, focus) {
-  const read = (name) => (index) => pools.map((pool) => state.poolAt(name, pool, index));
-  const all = (combine) => state.series(combine);
+/** Figures over the pools in scope from `value(name, pool)`; `pools` are rows of the state, `focus` the focused one. */
+export function scopeFigures(value, pools, focus) {
+  const read = (name) => pools.map((pool) => value(name, pool));
   return {
-    onTime: all((index) => weightedMean(read('on_time')(index), read('requests_per_s')(index))),
-    hit: all((index) => weightedMean(read('hit')(index), read('prompt_tokens_per_s')(index))),
-    requests: all((index) => total(read('requests_per_s')(index))),
-    promptTokens: all((index) => total(read('prompt_tokens_per_s')(index))),
-    unbound: all((index) => total(read('unbound')(index))),
-    oldest: all((index) => Math.max(...read('oldest_wait_s')(index).map((wait) => (Number.isNaN(wait) ? -1 : wait)))),
-    p50: all((index) => state.poolAt('ttft_p50_s', focus, index)),
-    p90: all((index) => state.poolAt('ttft_p90_s', focus, index)),
-    p99: all((index) => state.poolAt('ttft_p99_s', focus, index)),
-    cv: all((index) => state.poolAt('cv', focus, index)),
+    onTime: weightedMean(read('on_time'), read('requests_per_s')),
+    hit: weightedMean(read('hit'), read('prompt_tokens_per_s')),
+    requests: total(read('requests_per_s')),
+    promptTokens: total(read('prompt_tokens_per_s')),
+    unbound: total(read('unbound')),
+    oldest: Math.max(...read('oldest_wait_s').map((wait) => (Number.isNaN(wait) ? -1 : wait))),
+    p50: value('ttft_p50_s', focus),
+    p90: value('ttft_p90_s', focus),
+    p99: value('ttft_p99_s', focus),
+    cv: value('cv', focus),
   };
+}
+
+/** Series of the same figures, oldest first. */
+export function scopeSeries(state, pools, focus) {
+  const columns = state.series((index) => scopeFigures((name, pool) => state.poolAt(name, pool, index), pools, focus));
+  return Object.fromEntries(Object.keys(columns[0]).map((name) => [name, columns.map((figures) => figures[name])]));
 }
 
 /** The tiles in page order: {label, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. */
 export function tileFigures(state, pools, focus) {
   const series = scopeSeries(state, pools, focus);
-  const last = (name) => series[name].at(-1);
+  const now = scopeFigures((name, pool) => state.poolNow(name, pool), pools, focus);
+  const last = (name) => now[name];
   const when = (found) => clock(state.timeOf(state.first + found.place));
   const slos = new Set(pools.map((pool) => state.pools[pool].ttft_slo_s));
   const named = pools.length > 1 ? `, ${state.pools[focus].name}` : '';

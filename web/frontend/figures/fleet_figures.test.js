@@ -18,7 +18,7 @@ const values = { on_time: [0.8, 1], requests_per_s: [30, 10], hit: [0.5, 0.9], p
   unbound: [2, 3], oldest_wait_s: [0.4, 1.5], ttft_p50_s: [0.6, 0.2], ttft_p90_s: [2.31, 0.9], ttft_p99_s: [4.9, 1.2], cv: [0.58, 0.2] };
 const state = {
   pools: [{ name: 'chat', ttft_slo_s: 5 }, { name: 'agents', ttft_slo_s: 5 }], first: 0,
-  timeOf: (index) => index * 2, poolAt: (name, pool) => values[name][pool], series: (read) => [read(0), read(1)],
+  timeOf: (index) => index * 2, poolAt: (name, pool) => values[name][pool], poolNow: (name, pool) => values[name][pool], series: (read) => [read(0), read(1)],
 };
 
 test('tiles add up what can be added and name the pool of what cannot', () => {

@@ -3,6 +3,7 @@
 export const NARROW = '\u202f';
 export const UNKNOWN = '—';
 const MINUS = '\u2212';
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
 
 const known = (value) => value !== null && value !== undefined && Number.isFinite(value);
 
@@ -97,6 +98,19 @@ export function times(value) {
 /** Time of day of unix seconds in UTC, 03:13:18. */
 export function clock(at) {
   return known(at) ? new Date(at * 1000).toISOString().slice(11, 19) : UNKNOWN;
+}
+
+/** Day and time of day of unix seconds in UTC, 20 Nov 03:13. */
+export function dayClock(at) {
+  if (!known(at)) return UNKNOWN;
+  const moment = new Date(at * 1000);
+  return `${moment.getUTCDate()} ${MONTHS[moment.getUTCMonth()]} ${moment.toISOString().slice(11, 16)}`;
+}
+
+/** How long ago for stretches of the past: 41 s, 12 min, 3 h 20 min, 5 d ago. */
+export function longAgo(elapsed) {
+  if (!known(elapsed)) return UNKNOWN;
+  return elapsed < 1 ? 'just now' : `${duration(Math.floor(elapsed))} ago`;
 }
 
 /** How long ago, in whole seconds and then minutes; never negative. */

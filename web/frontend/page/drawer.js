@@ -1,11 +1,14 @@
-/* The engine drawer: who, why, the figures now with their last five minutes, what happened since. */
+/* The engine drawer: who, what may be done, why, the figures now with their past, decisions, what happened since. */
 
 import { NARROW, ago, clock, duration, percent, setting, short, times, whole } from '../figures/format.js';
+import { EngineCardFeed } from '../feed/engine_card.js';
+import { DrawerDecisions } from './drawer_decisions.js';
+import { DrawerVerbs } from './drawer_verbs.js';
 import { byId, make, setText, stateShape } from './element.js';
 import { median } from './readout.js';
 
 const WORDS = { serving: 'Serving', hot: 'Hot', degraded: 'Degraded', lost: 'Lost', draining: 'Draining', maintenance: 'Maintenance', starting: 'Starting', unknown: 'Unknown' };
-const WHY = { hot: 'Why it is hot', degraded: 'Why it is degraded', lost: 'Why it is lost', draining: 'Why it drains', unknown: 'Why nothing is known' };
+const WHY = { hot: 'Why it is hot', degraded: 'Why it is degraded', lost: 'Why it is lost', draining: 'Why it drains', maintenance: 'Why it is out of service', unknown: 'Why nothing is known' };
 const TRUST = { exact: 'Exact', degraded: 'Degraded', blind: 'Blind' };
 
 /** Words of the state pill, with the one figure that matters in that state. */
@@ -24,12 +27,16 @@ export function engineMeasures(state, row) {
   const now = (name) => state.nowOf(name, row);
   const past = (name) => state.series((index) => state.engineAt(name, row, index));
   const share = (name) => state.series((index) => state.shareAt(name, row, index));
+  const rate = (name) => {
+    const value = state.shareAt(name, row, state.index);
+    return [percent(value), Number.isNaN(value) ? '' : '%', share(name)];
+  };
   return [
-    ['Outstanding', `${short(now('tokens'))} tok`, `≈${NARROW}${duration(now('seconds'))}`, past('tokens')],
-    ['Running', whole(now('running')), '', past('running')],
-    ['Bound, waiting', whole(now('bound')), '', past('bound')],
+    ['Outstanding', `${short(now('tokens'))} tok`, `≈${NARROW}${duration(now('seconds'))}`, past('seconds')],
+    ['Running, bound', `${whole(now('running'))}, ${whole(now('bound'))}`, '', past('running')],
     ['KV in use', percent(now('kv')), Number.isNaN(now('kv')) ? '' : '%', share('kv')],
-    ['Hit rate, reported', percent(state.shareAt('hit', row, state.index)), Number.isNaN(state.shareAt('hit', row, state.index)) ? '' : '%', share('hit')],
+    ['Hit rate, reported', ...rate('hit')],
+    ['Hit rate, predicted', ...rate('predicted')],
   ];
 }
 
@@ -39,30 +46,42 @@ export function poolMeasures(state, row) {
   const tokens = state.nowOf('tokens', row);
   const all = peers.map((peer) => state.nowOf('tokens', peer));
   const middle = median(all);
-  const total = all.reduce((sum, value) => sum + value, 0);
-  const shares = state.series((index) => {
-    const sum = peers.reduce((partial, peer) => partial + (state.engineAt('tokens', peer, index) || 0), 0);
-    return sum ? state.engineAt('tokens', row, index) / sum : NaN;
-  });
+  const total = all.reduce((sum, value) => sum + (Number.isNaN(value) ? 0 : value), 0);
   return [
-    ['Pool median', `${short(middle)} tok`, '', state.series((index) => median(peers.map((peer) => state.engineAt('tokens', peer, index))))],
+    ['Pool median', `${short(middle)} tok`, '', null],
     ['Times the median', middle > 0 ? times(tokens / middle) : '—', '', null],
-    ['Share of the work', total ? percent(tokens / total) : '—', total ? '%' : '', shares],
+    ['Share of the work', total ? percent(tokens / total) : '—', total ? '%' : '', null],
   ];
 }
 
 export class Drawer {
-  constructor(view) {
+  constructor(view, timeline) {
     this.view = view;
+    this.timeline = timeline;
     this.root = byId('drawer');
+    this.decisions = new DrawerDecisions();
+    this.verbs = new DrawerVerbs(() => this.cards.refresh());
+    this.cards = new EngineCardFeed((card, failure) => this.#card(card, failure));
     byId('drawer-close').addEventListener('click', () => view.openEngine(''));
   }
 
   /** Open or close it as the view says; the picture is laid out anew by its own observer. */
   toggle() {
-    const open = this.view.engineRow >= 0;
+    const row = this.view.engineRow;
+    const open = row >= 0;
+    const opened = open && this.root.hidden;
+    const closed = !open && !this.root.hidden;
+    if (opened) this.from = document.activeElement;
     this.root.hidden = !open;
     byId('fleet').classList.toggle('with-drawer', open);
+    const engineId = open ? this.view.engineId : '';
+    if (engineId !== this.cards.engineId) {
+      this.decisions.clear();
+      this.verbs.clear();
+      this.cards.follow(engineId);
+    }
+    // Focus comes back to where the drawer was opened from.
+    if (closed && this.root.contains(document.activeElement)) (this.from?.isConnected ? this.from : byId('main')).focus();
   }
 
   update() {
@@ -73,22 +92,41 @@ export class Drawer {
     this.root.setAttribute('aria-label', `Engine ${engine.name}`);
     setText(byId('drawer-name'), engine.name);
     this.#pill(engine, row);
-    setText(byId('drawer-meta'), `${pool.name} · ${pool.region} · incarnation ${engine.incarnation}, ${WORDS[engine.state].toLowerCase()} since ${clock(engine.since)}`);
+    setText(byId('drawer-meta'), metaWords(engine, pool));
     byId('drawer-why').hidden = !engine.reason;
     setText(byId('drawer-why-title'), WHY[engine.state] ?? 'Why');
-    setText(byId('drawer-why-text'), engine.reason);
+    setText(byId('drawer-why-text'), sentence(engine.reason));
     const age = state.nowOf('report_age_s', row);
-    setText(byId('drawer-age'), Number.isNaN(age) ? 'no report yet' : `report ${duration(age)} old`);
-    this.#measures(byId('drawer-measures'), [...engineMeasures(state, row), ['Index trust', engine.trust, 'trust', null]]);
-    this.#measures(byId('drawer-against'), poolMeasures(state, row));
-    setText(byId('drawer-pool'), pool.name);
-    this.#routing(pool);
+    const past = Boolean(this.timeline.end);
+    setText(byId('drawer-now'), past ? `At ${clock(state.timeOf(state.index + 1))}` : 'Now');
+    setText(byId('drawer-decisions-when'), past ? 'of the present' : '');
+    setText(byId('drawer-age'), past ? '' : Number.isNaN(age) ? 'no report yet' : `report ${duration(age)} old`);
+    const trust = engine.trust ? [['Index trust', engine.trust, 'trust', null]] : [];
+    this.#measures(byId('drawer-measures'), [...engineMeasures(state, row), ...trust]);
+    this.#measures(byId('drawer-against'), [...poolMeasures(state, row), ...routing(pool)]);
+    setText(byId('drawer-pool'), `${pool.name}, policy v${pool.policy_version}`);
     this.#events(engine);
+    this.decisions.names = this.#names(state);
+  }
+
+  /** Names by engine id, for the candidates of a decision. */
+  #names(state) {
+    if (this.namesOf !== state.engines) {
+      this.namesOf = state.engines;
+      this.known = new Map(state.engines.map((each) => [each.id, each.name]));
+    }
+    return this.known;
+  }
+
+  #card(card, failure) {
+    this.verbs.show(card, failure);
+    this.decisions.show(card, failure);
   }
 
   #pill(engine, row) {
     const { state } = this.view;
     const facts = { at: state.at, seconds: state.nowOf('seconds', row), left: state.nowOf('running', row) + state.nowOf('bound', row) };
+    this.verbs.inFlight = facts.left;
     const words = pillWords(engine, facts);
     const pill = byId('drawer-pill');
     if (pill.dataset.words === engine.state + words) return;
@@ -103,7 +141,8 @@ export class Drawer {
       root.replaceChildren(...measures.flatMap(([name, , , series]) => [
         make('span', 'measure-name', name), series ? document.createElement('sy-spark') : make('span'), make('span', 'measure-value')]));
     }
-    measures.forEach(([, value, unit, series], place) => {
+    measures.forEach(([name, value, unit, series], place) => {
+      setText(root.children[place * 3], name);
       if (series) root.children[place * 3 + 1].show(series);
       const cell = root.children[place * 3 + 2];
       if (cell.dataset.text === value + unit) return;
@@ -113,22 +152,13 @@ export class Drawer {
     });
   }
 
-  #routing(pool) {
-    setText(byId('drawer-policy'), `policy v${pool.policy_version}`);
-    const facts = [['Placement', pool.placement], ['Queue order', pool.order], ['TTFT SLO', setting(pool.ttft_slo_s)], ['Prefill speed', `${short(pool.tokens_per_s)} tok/s`]];
-    const root = byId('drawer-routing');
-    const key = JSON.stringify(facts);
-    if (root.dataset.key === key) return;
-    root.dataset.key = key;
-    root.replaceChildren(...facts.flatMap(([name, value]) => [make('dt', '', name), make('dd', '', value)]));
-  }
-
   #events(engine) {
     const { state } = this.view;
-    const events = state.markers.filter((marker) => marker.engine_id === engine.id || (marker.kind === 'policy' && marker.pool_id === engine.pool)).reverse();
+    const events = state.markers.filter((marker) => marker.engine_id === engine.id
+      || (!marker.engine_id && marker.pool_id === engine.pool)).reverse();
     setText(byId('drawer-since-title'), `Since ${clock(state.timeOf(state.first))}`);
     const root = byId('drawer-events');
-    const key = `${engine.id} ${events.map((event) => event.number)}`;
+    const key = `${engine.id} ${JSON.stringify(events.map((event) => [event.at, event.text]))}`;
     if (root.dataset.key === key) return;
     root.dataset.key = key;
     const items = events.map((event) => {
@@ -137,7 +167,18 @@ export class Drawer {
       time.title = ago(state.at - event.at);
       return make('li', '', time, make('span', '', event.text));
     });
-    root.replaceChildren(...(items.length ? items : [make('li', '', 'No change of state.')]));
+    root.replaceChildren(...(items.length ? items : [make('li', '', 'No change of state or policy.')]));
     root.classList.toggle('none', !items.length);
   }
 }
+
+/** The line under the name: pool, region, incarnation, since when; what is not known of the past is left out. */
+export function metaWords(engine, pool) {
+  const incarnation = engine.incarnation ? `incarnation ${engine.incarnation}, ` : '';
+  return `${pool.name} · ${pool.region} · ${incarnation}${(WORDS[engine.state] ?? engine.state).toLowerCase()} since ${clock(engine.since)}`;
+}
+
+const sentence = (words) => (words ? words[0].toUpperCase() + words.slice(1).replace(/[^.]$/, '$&.') : '');
+
+const routing = (pool) => [['Placement', pool.placement, '', null], ['Queue order', pool.order, '', null],
+  ['TTFT SLO', setting(pool.ttft_slo_s), '', null], ['Prefill speed', `${short(pool.tokens_per_s)} tok/s`, '', null]];

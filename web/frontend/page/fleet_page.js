@@ -1,39 +1,53 @@
-/* The Fleet page: puts feed, view and parts together, and says which of them a change concerns. */
+/* The Fleet page: puts timeline, view and parts together, and says which of them a change concerns. */
 
+import { frameTimes } from '../pictures/redraw_loop.js';
 import { onPaletteChange } from '../scale/palette.js';
-import { byId, make, setText } from './element.js';
 import { Drawer } from './drawer.js';
+import { byId, make, setText } from './element.js';
+import { gapsOf } from './gaps.js';
 import { listenToKeys } from './keys.js';
 import { updateLegend } from './legend.js';
 import { LineCharts } from './line_charts.js';
 import { LiveControl } from './live_control.js';
-import { LiveFeed } from './live_feed.js';
 import { MarkerLane } from './marker_lane.js';
 import { labelWidth, panelLayout, rowTop } from './panel_layout.js';
 import { updateReadout } from './readout.js';
 import { Rows } from './rows.js';
 import { ScopeMenu } from './scope_menu.js';
+import { Scrubber } from './scrubber.js';
+import { EngineSearch } from './search.js';
+import { spanWords, stepWords } from './span_words.js';
 import { updateStatusLine } from './status_line.js';
 import { TableTwin } from './table_twin.js';
 import { Tiles, updateVerdict } from './tiles.js';
+import { Timeline } from './timeline.js';
 import { View } from './view.js';
 
 const SORT_WORDS = { name: 'By name', load: 'By load' };
+const NARROW_PAGE = matchMedia('(max-width: 719px)');
 
 class FleetPage {
   constructor() {
     this.height = 0;
-    this.feed = new LiveFeed({ onFrame: (keyframe) => this.#frame(keyframe), onStatus: () => this.live?.update() });
-    this.state = this.feed.state;
-    this.view = new View(this.state, (what) => this.#changed(what));
-    this.live = new LiveControl(this.feed);
+    this.view = new View((what) => this.#changed(what));
+    this.timeline = new Timeline({
+      range: this.view.range,
+      end: this.view.end,
+      onFrame: (keyframe) => this.#frame(keyframe),
+      onStatus: () => this.#status(),
+    });
+    this.view.state = this.timeline.state;
+    const choose = (range, end) => this.view.setRange(range, end);
+    this.live = new LiveControl(this.timeline, choose);
+    this.scrubber = new Scrubber(this.timeline, (end) => choose(this.timeline.range, end));
     this.tiles = new Tiles();
     this.rows = new Rows(this.view);
     this.lane = new MarkerLane(this.view);
     this.charts = new LineCharts(this.view);
-    this.drawer = new Drawer(this.view);
+    this.drawer = new Drawer(this.view, this.timeline);
     this.twin = new TableTwin(this.view);
     this.scope = new ScopeMenu(this.view);
+    this.search = new EngineSearch(this.view);
     this.#listen();
     this.#showTable();
   }
@@ -50,25 +64,61 @@ class FleetPage {
       event.preventDefault();
       this.view.openEngine(event.currentTarget.dataset.engine ?? '');
     });
-    listenToKeys({ view: this.view, toggleLive: () => this.live.toggle(), toggleTable });
+    listenToKeys({
+      view: this.view,
+      toggleLive: () => this.live.toggle(),
+      toggleTable,
+      setRange: (range) => this.view.setRange(range, this.timeline.end),
+      search: () => this.search.focus(),
+    });
+    NARROW_PAGE.addEventListener('change', () => this.#layOut());
     onPaletteChange(() => this.#draw());
   }
 
+  #status() {
+    this.live?.update();
+    // A paused view has an address, too: what it shows can be sent to somebody.
+    const { timeline } = this;
+    const pausedAt = timeline && timeline.stands && !timeline.end ? Math.ceil(timeline.state.at) : '';
+    if (this.view && this.view.pausedAt !== pausedAt) {
+      this.view.pausedAt = pausedAt;
+      this.view.remember();
+    }
+  }
+
+  get state() {
+    return this.timeline.state;
+  }
+
   #frame(keyframe) {
-    if (keyframe) {
-      this.view.replan();
+    const { view } = this;
+    const other = view.state !== this.state;
+    view.state = this.state;
+    if (this.state.index === null && !keyframe) return;
+    if (keyframe || other) {
+      view.replan();
       this.#rebuild();
       this.drawer.toggle();
     }
     updateVerdict(this.state);
-    updateStatusLine(this.state);
-    this.tiles.update(this.view);
+    updateStatusLine(this.state, Boolean(this.timeline.end));
+    this.live.update();
+    this.scrubber.update();
+    this.tiles.update(view);
     this.#draw();
     byId('fleet').dataset.column = String(this.state.index ?? '');
+    byId('fleet').dataset.range = this.timeline.range;
+    byId('fleet').setAttribute('aria-busy', 'false');
+    byId('fleet').dataset.frameMs = (frameTimes.at(-1) ?? 0).toFixed(2);
   }
 
   #changed(what) {
-    if (what === 'rows') {
+    if (what === 'range') {
+      byId('fleet').setAttribute('aria-busy', 'true');
+      this.timeline.show(this.view.range, this.view.end);
+      return;
+    }
+    if (what === 'rows' || (what === 'engine' && this.view.plan.some((group) => group.folded))) {
       this.view.replan();
       this.#rebuild();
       this.tiles.update(this.view);
@@ -84,18 +134,26 @@ class FleetPage {
 
   /** Everything that depends on which rows there are. */
   #rebuild() {
+    const { view, state } = this;
     this.rows.build();
     this.scope.update();
-    setText(byId('sort-button').querySelector('span'), SORT_WORDS[this.view.sort]);
+    setText(byId('sort-button').querySelector('span'), SORT_WORDS[view.sort]);
     this.#empty();
-    const width = labelWidth(this.view.rows.map((row) => this.state.engines[row].name), this.view.pools.map((pool) => this.state.pools[pool].name));
+    const names = view.rows.map((row) => state.engines[row]?.name ?? state.bands.factsOf(row).name);
+    const width = labelWidth(names, view.plan.map((group) => state.pools[group.pool].name + (group.foldable ? ' 1,000  ' : '')));
     byId('picture-grid').style.setProperty('--label-w', `${width}px`);
+    if (state.index !== null) {
+      setText(byId('work-sub'), `uncached prompt tokens bound or running, peak per ${stepWords(state.columnS)}`);
+      setText(byId('hour-name'), `Last ${spanWords(state.hourColumns * state.hourColumnS).replace('one ', '').replace('7 days', 'week')}`);
+      setText(byId('hour-note'), `peak, ${stepWords(state.hourColumnS)}`);
+    }
     this.#layOut();
   }
 
   #layOut() {
     const { view } = this;
-    this.layout = panelLayout(this.height, view.rows.length, view.plan.length);
+    if (!view.state) return;
+    this.layout = panelLayout(this.height, view.rows.length, view.plan.length, NARROW_PAGE.matches);
     const grid = byId('picture-grid').style;
     for (const [name, value] of [['--pitch', 'pitch'], ['--strip-h', 'strip'], ['--strip-gap', 'gap'], ['--line-h', 'line'], ['--hour-h', 'hour'], ['--overlay-h', 'overlay']]) {
       grid.setProperty(name, `${this.layout[value]}px`);
@@ -108,12 +166,13 @@ class FleetPage {
 
   #draw() {
     const { view, state } = this;
-    if (state.index === null || view.focus < 0) return;
+    if (state.index === null || view.focus < 0 || !this.layout) return;
     updateLegend(state.pools[view.focus].ttft_slo_s);
     this.rows.update(this.layout);
     this.lane.update();
     this.charts.update();
     byId('hour').show(state, view.pools, state.pools[view.focus].ttft_slo_s);
+    this.gaps = gapsOf(state);
     this.drawer.update();
     this.#cursor();
   }
@@ -124,20 +183,25 @@ class FleetPage {
     if (state.index === null || !layout) return;
     updateReadout(view);
     this.twin.update();
-    const box = (row) => {
-      const pool = state.poolRow(state.engines[row].pool);
-      const place = view.plan.find((group) => group.pool === pool)?.rows.indexOf(row) ?? -1;
-      return place < 0 ? null : { top: rowTop(layout, view.plan, pool, place), height: layout.pitch };
-    };
     const { cell } = view;
-    const cellBox = cell && box(cell.row);
+    const cellBox = cell && this.#box(cell.row);
     byId('overlay').show({
       columns: state.columns,
+      gaps: this.gaps ?? [],
       lines: this.lane.markers.map(({ place, kind }) => ({ place, lead: kind === 'policy' })),
       crosshair: cell ? cell.index - state.first : null,
-      row: view.engineRow >= 0 ? box(view.engineRow) : null,
+      row: view.engineRow >= 0 ? this.#box(view.engineRow) : null,
       cell: cellBox && { place: cell.index - state.first, ...cellBox },
     });
+  }
+
+  #box(row) {
+    const { view, layout } = this;
+    for (const group of view.plan) {
+      const place = group.rows.indexOf(row);
+      if (place >= 0) return { top: rowTop(layout, view.plan, group.pool, place), height: layout.pitch };
+    }
+    return null;
   }
 
   #showTable() {
@@ -154,10 +218,12 @@ class FleetPage {
     empty.hidden = !none;
     byId('picture-grid').hidden = none || this.view.table;
     if (!none) return;
-    const [title, words] = this.state.at === null
-      ? ['No live data yet', 'The gateway publishes its first sample within a second of its start.']
-      : ['No engines yet', 'Register one, or run make run for a demo fleet of 8.'];
-    empty.replaceChildren(make('b', '', title), make('span', '', words));
+    const words = this.timeline.fromLive
+      ? this.state.at === null
+        ? ['No live data yet', 'The gateway publishes its first sample within a second of its start.']
+        : ['No engines yet', 'Register one, or run make run for a demo fleet of 8.']
+      : ['Nothing was recorded', 'The program did not run then, or there were no engines. Space goes back to live.'];
+    empty.replaceChildren(make('b', '', words[0]), make('span', '', words[1]));
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { byId } from './element.js';
 
-const PAGES = { f: '/', p: '/policies', t: '/topology' };
+const PAGES = { f: '/', p: '/policies', t: '/topology', j: '/jobs', a: '/audit' };
 const GO_MS = 1500;
 
 /** Whether a key press belongs to the control under the focus rather than to the page. */
@@ -13,8 +13,8 @@ function taken(event) {
   return [' ', 'Enter'].includes(event.key) && Boolean(target.closest('button, a, summary'));
 }
 
-/** Listen on the whole page; `actions` {view, toggleLive, toggleTable} are what the keys do. */
-export function listenToKeys({ view, toggleLive, toggleTable }) {
+/** Listen on the whole page; `actions` {view, toggleLive, toggleTable, setRange, search} are what the keys do. */
+export function listenToKeys({ view, toggleLive, toggleTable, setRange, search }) {
   const far = (event) => (event.shiftKey ? 10 : 1);
   const actions = {
     ArrowUp: (event) => view.moveCursor(-far(event), 0),
@@ -23,10 +23,14 @@ export function listenToKeys({ view, toggleLive, toggleTable }) {
     ArrowRight: (event) => view.moveCursor(0, far(event)),
     Home: () => view.moveCursor(0, -view.state.columns),
     End: () => view.moveCursor(0, view.state.columns),
-    Enter: () => view.cell && view.openEngine(view.cell.engineId),
+    Enter: () => view.enter(),
     Escape: () => (view.engineId ? view.openEngine('') : view.setCursor(null)),
     ' ': toggleLive,
     t: toggleTable,
+    1: () => setRange('5m'),
+    2: () => setRange('1h'),
+    3: () => setRange('24h'),
+    '/': search,
     j: () => view.stepEngine(1),
     k: () => view.stepEngine(-1),
   };

@@ -6,7 +6,8 @@ import { byId, make, setText } from './element.js';
 
 const CV_TOPS = [1, 2, 3, 5, 8, 16];
 const ON_TIME_BOTTOMS = [0.8, 0.5, 0];
-const AXIS_STEP_S = 60;
+/** Spans up to which ticks stand so many seconds apart. */
+const AXIS_STEPS = [[600, 60], [7200, 600], [Infinity, 3 * 3600]];
 
 /** The smallest printed range that holds the values: CV grows upward from 0. */
 export function cvTop(values) {
@@ -20,14 +21,16 @@ export function onTimeBottom(values) {
   return ON_TIME_BOTTOMS.find((bottom) => lowest >= bottom) ?? 0;
 }
 
-/** Whole minutes within the columns, as [label, percent from the left]; those too near the word now are left out. */
-export function axisTicks(state) {
+/** Round moments within the columns, as [label, percent from the left]; those too near the right end are left out. */
+export function axisTicks(state, most = 92) {
   const from = state.timeOf(state.first);
   const span = state.columns * state.columnS;
+  const [, step] = AXIS_STEPS.find(([longest]) => span <= longest);
+  const words = step >= 600 ? (at) => clock(at).slice(0, 5) : clock;
   const ticks = [];
-  for (let at = Math.ceil(from / AXIS_STEP_S) * AXIS_STEP_S; at < from + span; at += AXIS_STEP_S) {
+  for (let at = Math.ceil(from / step) * step; at < from + span; at += step) {
     const left = ((at - from) / span) * 100;
-    if (left >= 3 && left <= 92) ticks.push([clock(at), left]);
+    if (left >= 3 && left <= most) ticks.push([words(at), left]);
   }
   return ticks;
 }
@@ -51,8 +54,8 @@ export class LineCharts {
     setText(byId('cv-range'), `0 to ${top}`);
     setText(byId('on-time-range'), `${bottom * 100} to 100${NARROW}%`);
     setText(byId('on-time-target'), `target ${ON_TIME_TARGET * 100}${NARROW}%`);
-    this.#values('cv-values', (pool) => ratio(state.poolAt('cv', pool, state.index)));
-    this.#values('on-time-values', (pool) => percent(state.poolAt('on_time', pool, state.index)) + NARROW + '%');
+    this.#values('cv-values', (pool) => ratio(state.poolNow('cv', pool)));
+    this.#values('on-time-values', (pool) => percent(state.poolNow('on_time', pool)) + NARROW + '%');
     this.#axis();
   }
 
@@ -82,14 +85,15 @@ export class LineCharts {
   #axis() {
     const { state } = this.view;
     const axis = byId('axis');
-    const ticks = axisTicks(state);
-    const key = `${state.first} ${ticks.length}`;
+    const end = this.view.end ? clock(state.timeOf(state.index + 1)).slice(0, state.spanS > 600 ? 5 : 8) : 'now';
+    const ticks = axisTicks(state, end === 'now' ? 92 : 84);
+    const key = `${state.first} ${ticks.length} ${end}`;
     if (axis.dataset.key === key) return;
     axis.dataset.key = key;
     axis.replaceChildren(...ticks.map(([label, left]) => {
       const tick = make('span', '', label);
       tick.style.left = `${left.toFixed(3)}%`;
       return tick;
-    }), make('span', 'axis-now', 'now'));
+    }), make('span', 'axis-now', end));
   }
 }

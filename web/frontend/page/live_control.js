@@ -1,15 +1,19 @@
-/* Live, paused, reconnecting: the control in the top bar and the words in the bottom line. */
+/* Live, paused, past, reconnecting: the time control in the top bar and the words in the bottom line. */
 
-import { NARROW, ago, clock } from '../figures/format.js';
+import { NARROW, ago, clock, dayClock, longAgo } from '../figures/format.js';
+import { RANGES } from './timeline.js';
 import { byId, setText } from './element.js';
 
 const whole = (value) => `${Math.floor(value)}${NARROW}s`;
+const DAY_S = 86_400;
 
 /** What the control says for a status. */
-export function liveWords(status, { at, silenceS, behindS }) {
+export function liveWords(status, { at, silenceS, behindS, failure = '' }) {
   switch (status) {
     case 'live': return 'Live';
     case 'paused': return `Paused ${clock(at)}, ${whole(behindS)} behind`;
+    case 'past': return `Past, ${longAgo(behindS)}`;
+    case 'failed': return `No history: ${failure}`;
     case 'silent': return `No sample for ${whole(silenceS)}`;
     case 'reconnecting': return `Reconnecting, ${whole(silenceS)}`;
     case 'signed-out': return 'Signed out, sign in again';
@@ -18,29 +22,80 @@ export function liveWords(status, { at, silenceS, behindS }) {
   }
 }
 
+/** The range shown, as "03:10:30 – 03:15:30 UTC", with days where it is longer than a few hours or not of today. */
+export function rangeWords(from, to, now) {
+  const days = to - from >= DAY_S / 2 || now - from >= DAY_S;
+  const words = days ? dayClock : clock;
+  return `${words(from)} – ${words(to)} UTC`;
+}
+
+/** Unix seconds as the value of a datetime-local field in UTC, and back (NaN for none). */
+export const fieldValue = (at) => new Date(at * 1000).toISOString().slice(0, 19);
+export const fieldMoment = (value) => Date.parse(`${value}Z`) / 1000;
+
 export class LiveControl {
-  constructor(feed) {
-    this.feed = feed;
-    byId('live-button').addEventListener('click', () => (feed.status === 'signed-out'
+  constructor(timeline, choose) {
+    this.timeline = timeline;
+    this.choose = choose;
+    byId('live-button').addEventListener('click', () => (timeline.status === 'signed-out'
       ? location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`)
-      : this.feed.paused && feed.resume()));
+      : choose(timeline.range, '')));
     byId('pause-button').addEventListener('click', () => this.toggle());
+    byId('range-control').addEventListener('click', ({ target }) => {
+      const range = target.closest('button')?.dataset.range;
+      if (range) choose(range, timeline.end);
+    });
+    this.#end();
   }
 
+  /** Pause, or go on live. */
   toggle() {
-    if (this.feed.paused) this.feed.resume();
-    else this.feed.pause();
+    if (this.timeline.stands) this.choose(this.timeline.range, '');
+    else this.timeline.pause();
   }
 
   update() {
-    const { status, state } = this.feed;
+    const { timeline } = this;
+    const { status, state } = timeline;
     byId('live-control').dataset.state = status;
     byId('fleet').dataset.state = status;
-    setText(byId('live-words'), liveWords(status, { at: state.at, silenceS: this.feed.silenceS, behindS: this.feed.behindS }));
+    byId('range-menu').dataset.state = status;
+    const facts = { at: state.at, silenceS: timeline.silenceS, behindS: timeline.behindS, failure: timeline.failure };
+    setText(byId('live-words'), liveWords(status, facts));
     byId('live-button').setAttribute('aria-pressed', String(status === 'live'));
-    byId('pause-button').setAttribute('aria-pressed', String(this.feed.paused));
-    byId('pause-button').querySelector('use').setAttribute('href', this.feed.paused ? '#i-play' : '#i-pause');
-    setText(byId('status-live'), { live: 'Live', paused: 'Paused', silent: 'No samples', reconnecting: 'Live view lost', waiting: 'No samples yet', 'signed-out': 'Signed out' }[status] ?? 'Connecting');
-    setText(byId('status-age'), state.at == null ? '' : ` · last sample ${ago(this.feed.silenceS)}`);
+    byId('live-button').title = status === 'live' ? '' : 'Back to live';
+    byId('pause-button').setAttribute('aria-pressed', String(timeline.stands));
+    byId('pause-button').setAttribute('aria-label', timeline.stands ? 'Go on live' : 'Pause the view');
+    byId('pause-button').querySelector('use').setAttribute('href', timeline.stands ? '#i-play' : '#i-pause');
+    for (const button of byId('range-control').children) button.setAttribute('aria-pressed', String(button.dataset.range === timeline.range));
+    setText(byId('status-live'), { live: 'Live', paused: 'Paused', past: 'Past', failed: 'No history', silent: 'No samples', reconnecting: 'Live view lost', waiting: 'No samples yet', 'signed-out': 'Signed out' }[status] ?? 'Connecting');
+    setText(byId('status-age'), timeline.live.state.at == null ? '' : ` · last sample ${ago(timeline.silenceS)}`);
+    this.#range(state);
+  }
+
+  #range(state) {
+    if (state.index === null) return;
+    setText(byId('range-clock'), rangeWords(state.timeOf(state.first), state.timeOf(state.index + 1), Date.now() / 1000));
+    setText(byId('tiles-range'), `of ${RANGES[this.timeline.range].words}`);
+  }
+
+  /** The end may be chosen to the second. */
+  #end() {
+    const menu = byId('range-menu');
+    const field = byId('range-end');
+    menu.addEventListener('toggle', () => {
+      const { state } = this.timeline;
+      if (!menu.open || state.index === null) return;
+      field.value = fieldValue(Math.floor(Math.min(state.timeOf(state.index + 1), Date.now() / 1000)));
+      field.max = fieldValue(Math.floor(Date.now() / 1000));
+      field.focus();
+    });
+    byId('range-form').addEventListener('submit', (event) => {
+      event.preventDefault();
+      const moment = fieldMoment(field.value);
+      if (Number.isNaN(moment)) return;
+      menu.open = false;
+      this.choose(this.timeline.range, moment);
+    });
   }
 }

@@ -1,12 +1,26 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { liveWords } from './live_control.js';
+import { fieldMoment, fieldValue, liveWords, rangeWords } from './live_control.js';
 
 test('each status has words with its age', () => {
   const facts = { at: 3 * 3600 + 14 * 60 + 10, silenceS: 4.7, behindS: 41.2 };
   assert.equal(liveWords('live', facts), 'Live');
   assert.equal(liveWords('paused', facts), 'Paused 03:14:10, 41\u202fs behind');
   assert.equal(liveWords('reconnecting', facts), 'Reconnecting, 4\u202fs');
+  assert.equal(liveWords('past', { ...facts, behindS: 7384 }), 'Past, 2\u202fh 3\u202fmin ago');
+  assert.equal(liveWords('failed', { ...facts, failure: 'it is away' }), 'No history: it is away');
   assert.equal(liveWords('silent', facts), 'No sample for 4\u202fs');
+});
+
+test('the range names days where the time alone would mislead', () => {
+  const at = Date.UTC(2026, 10, 20, 3, 10, 30) / 1000;
+  assert.equal(rangeWords(at, at + 300, at + 300), '03:10:30 – 03:15:30 UTC');
+  assert.equal(rangeWords(at, at + 86_400, at + 86_400), '20 Nov 03:10 – 21 Nov 03:10 UTC');
+  assert.equal(rangeWords(at, at + 300, at + 2 * 86_400), '20 Nov 03:10 – 20 Nov 03:15 UTC');
+});
+
+test('the field of the end speaks UTC', () => {
+  assert.equal(fieldMoment(fieldValue(1_800_000_000)), 1_800_000_000);
+  assert.ok(Number.isNaN(fieldMoment('')));
 });

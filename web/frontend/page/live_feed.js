@@ -5,6 +5,7 @@ import { FleetState } from '../feed/fleet_state.js';
 import { LiveSocket } from '../feed/live_socket.js';
 
 const SILENT_MS = 3000;
+const TICK_MS = 500;
 
 /** Calls onFrame(isKeyframe) after the state changed and onStatus() when status or its age changed. */
 export class LiveFeed {
@@ -20,7 +21,7 @@ export class LiveFeed {
       onFrame: (buffer) => this.#take(buffer),
       onStatus: (connection) => this.#connection(connection),
     });
-    setInterval(() => this.onStatus(), 500);
+    setInterval(() => this.#tick(), TICK_MS);
   }
 
   /** connecting, waiting, live, paused, silent, reconnecting or signed-out. */
@@ -54,6 +55,19 @@ export class LiveFeed {
   /** Seconds between the view and the newest sample heard. */
   get behindS() {
     return this.paused ? Math.max(0, this.newestAt - this.state.at) + this.silenceS : 0;
+  }
+
+  /** A view that was lost goes on in time: what nobody heard shows as a gap, and is no longer "now". */
+  #tick() {
+    const { state } = this;
+    if (!this.paused && !document.hidden && state.index !== null && this.silenceS > SILENT_MS / 1000) {
+      const index = Math.floor((state.at + this.silenceS) / state.columnS);
+      if (index > state.index) {
+        state.advance(index);
+        this.onFrame(false);
+      }
+    }
+    this.onStatus();
   }
 
   #askKeyframe() {

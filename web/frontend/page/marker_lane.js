@@ -1,7 +1,8 @@
 /* Moments on the time axis: capsules in the lane, their icons centred on the moment. */
 
-import { clock, count } from '../figures/format.js';
+import { ago, clock, count } from '../figures/format.js';
 import { byId, icon, make } from './element.js';
+import { firstHeard } from './gaps.js';
 
 const ICONS = { policy: 'i-flag', started: 'i-return', back: 'i-return', restarted: 'i-restart', joined: 'i-joined', left: 'i-left', events: 'i-events' };
 const CAPSULE = 20;
@@ -12,7 +13,7 @@ const PADDING = 7;
 const NOTE_ROOM = 180;
 
 /** The kinds that give a stack their shape, worst first. */
-const WORST_FIRST = ['lost', 'hot', 'degraded', 'unknown', 'policy'];
+const WORST_FIRST = ['lost', 'hot', 'degraded', 'policy', 'unknown'];
 
 /** What a capsule shows for its markers: the one kind, the worst of several, or 'events'. */
 export function capsuleKind(markers) {
@@ -41,12 +42,12 @@ export function placeMarkers(markers) {
   });
 }
 
-/** Place of the oldest column in which any engine was heard; 0 when the whole window is known. */
-export function firstHeard(state) {
-  for (let place = 0; place < state.columns; place += 1) {
-    if (state.engines.some((_, row) => state.stateAt(row, state.first + place))) return place;
-  }
-  return 0;
+/** Parts of the readout about the markers of one capsule, the first being the moment. */
+export function markersParts(state, markers) {
+  const [first] = markers;
+  const moment = [clock(first.at), ago(state.at - first.at)];
+  return [moment, ...markers.slice(0, 4).map((marker) => (markers.length > 1 ? [clock(marker.at), marker.text] : ['', marker.text])),
+    ...(markers.length > 4 ? [['', `and ${markers.length - 4} more`]] : [])];
 }
 
 export class MarkerLane {
@@ -54,6 +55,7 @@ export class MarkerLane {
     this.view = view;
     this.root = byId('lane');
     this.width = 0;
+    this.capsules = new Map();
     new ResizeObserver(([entry]) => {
       this.width = entry.contentRect.width;
       this.update();
@@ -63,6 +65,7 @@ export class MarkerLane {
   /** Markers in scope with their column places. */
   get markers() {
     const { state, pools } = this.view;
+    if (!state || state.index === null) return [];
     const ids = pools.map((pool) => state.pools[pool].id);
     return state.markers.filter((marker) => ids.includes(marker.pool_id))
       .map((marker) => ({ ...marker, place: Math.floor(marker.at / state.columnS) - state.first }))
@@ -71,12 +74,25 @@ export class MarkerLane {
 
   update() {
     const { state } = this.view;
-    if (state.index === null || !this.width) return;
+    if (!state || state.index === null || !this.width) return;
     const placed = placeMarkers(this.markers.map((marker) => ({ ...marker, x: ((marker.place + 0.5) * this.width) / state.columns })));
-    const key = JSON.stringify([this.width, state.first, placed.map((item) => item.markers.map((marker) => marker.number))]);
+    const key = JSON.stringify([this.width, state.first, placed.map((item) => [item.x, item.markers.map((marker) => [marker.at, marker.kind, marker.text])])]);
     if (key === this.key) return;
     this.key = key;
-    this.root.replaceChildren(...this.#beginning(), ...placed.map((item) => this.#capsule(item)));
+    // A capsule that stays keeps its element: focus and pointer stay on it while it moves.
+    const before = this.capsules;
+    this.capsules = new Map();
+    const shown = placed.map((item) => {
+      const name = JSON.stringify([item.wordy, item.label, item.markers]);
+      const capsule = before.get(name) ?? this.#capsule(item);
+      capsule.style.left = `${Math.round(item.x - CAPSULE / 2)}px`;
+      this.capsules.set(name, capsule);
+      return capsule;
+    });
+    const wanted = [...this.#beginning(), ...shown];
+    for (const child of [...this.root.children]) if (!wanted.includes(child)) child.remove();
+    wanted.forEach((child, place) => this.root.children[place] !== child && this.root.insertBefore(child, this.root.children[place] ?? null));
+    if (this.view.told && !this.root.querySelector(':hover, :focus')) this.view.told = null;
   }
 
   /** Say since when there is data while the window is not full: empty is not idle. */
@@ -85,24 +101,35 @@ export class MarkerLane {
     const place = firstHeard(state);
     const x = (place * this.width) / state.columns;
     if (x < NOTE_ROOM) return [];
+    if (place === state.columns) return [];
     const note = make('span', 'lane-note', `recorded since ${clock(state.timeOf(state.first + place))}`);
     note.style.right = `${Math.round(this.width - x + CAPSULE)}px`;
     return [note];
   }
 
-  #capsule({ x, label, wordy, markers }) {
+  #capsule({ label, wordy, markers }) {
     const kind = capsuleKind(markers);
     const symbol = ICONS[kind] ?? `s-${kind}`;
     const shaped = !ICONS[kind];
     const capsule = make('button', `mark-event${wordy ? ' wordy' : ''}${markers.some((marker) => marker.kind === 'policy') ? ' lead' : ''}`,
       icon(symbol, shaped ? `shape shape-${kind}` : ''), ...(wordy ? [label] : []));
     capsule.type = 'button';
-    capsule.style.left = `${Math.round(x - CAPSULE / 2)}px`;
     const words = markers.map((marker) => `${clock(marker.at)} ${marker.text}`).join('\n');
-    capsule.title = words;
-    capsule.setAttribute('aria-label', words);
+    capsule.setAttribute('aria-label', wordy ? `${label}: ${words}` : words);
+    this.#tell(capsule, markers);
     const about = markers.findLast((marker) => marker.engine_id);
     if (about) capsule.addEventListener('click', () => this.view.openEngine(about.engine_id));
     return capsule;
+  }
+
+  /** On hover and focus the fixed line above the picture says what happened: nothing floats over the data. */
+  #tell(capsule, markers) {
+    const tell = (told) => {
+      this.view.told = told;
+      this.view.changed('cursor');
+    };
+    const told = () => markersParts(this.view.state, markers);
+    for (const kind of ['pointerenter', 'focus']) capsule.addEventListener(kind, () => tell(told));
+    for (const kind of ['pointerleave', 'blur']) capsule.addEventListener(kind, () => this.view.told && tell(null));
   }
 }

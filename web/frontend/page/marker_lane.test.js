@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { capsuleKind, firstHeard, placeMarkers } from './marker_lane.js';
+import { capsuleKind, markersParts, placeMarkers } from './marker_lane.js';
 
 test('markers with room keep their words', () => {
   const placed = placeMarkers([{ x: 100, label: 'e-17' }, { x: 300, label: 'e-23' }]);
@@ -19,15 +19,16 @@ test('markers of one moment become a stack', () => {
   assert.equal(placed[0].markers.length, 3);
 });
 
-test('the beginning of the record is the first column in which anyone was heard', () => {
-  const state = { columns: 5, first: 10, engines: [{}, {}], stateAt: (row, index) => (row === 1 && index >= 13 ? 'serving' : '') };
-  assert.equal(firstHeard(state), 3);
-  assert.equal(firstHeard({ ...state, stateAt: () => 'serving' }), 0);
-});
-
 test('a stack carries the shape of its worst event', () => {
   assert.equal(capsuleKind([{ kind: 'back' }]), 'back');
   assert.equal(capsuleKind([{ kind: 'degraded' }, { kind: 'lost' }, { kind: 'back' }]), 'lost');
   assert.equal(capsuleKind([{ kind: 'back' }, { kind: 'policy' }]), 'policy');
   assert.equal(capsuleKind([{ kind: 'back' }, { kind: 'joined' }]), 'events');
+});
+
+test('the readout tells every marker of a stack, the first four in full', () => {
+  const markers = [1, 2, 3, 4, 5, 6].map((at) => ({ at, text: `event ${at}` }));
+  assert.deepEqual(markersParts({ at: 61 }, markers.slice(0, 1)), [['00:00:01', '60\u202fs ago'], ['', 'event 1']]);
+  assert.equal(markersParts({ at: 61 }, markers).length, 6);
+  assert.deepEqual(markersParts({ at: 61 }, markers).at(-1), ['', 'and 2 more']);
 });

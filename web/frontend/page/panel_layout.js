@@ -5,33 +5,39 @@ const LINE_FRAME = 13;
 const AXIS = 19;
 const HOUR_FRAME = 13;
 const BOTTOM = 8;
-const MIN = { pitch: 11, strip: 12, gap: 6, line: 48, hour: 16 };
+const MIN = { pitch: 11, strip: 12, gap: 4, line: 40, hour: 16 };
 const MAX = { strip: 24, gap: 8, line: 168, hour: 20 };
 
 /** Rows grow to 18 px in a large fleet and further in a small one, where the height would else lie idle. */
 const maxPitch = (rows) => (rows > 24 ? 18 : rows > 12 ? 24 : 32);
 
-/** Share `height` between `rows` engines in `pools` pools: {pitch, strip, gap, line, hour, total, overlay}. */
-export function panelLayout(height, rows, pools) {
-  const sizes = { ...MIN };
+/** Rows of the list that the heat becomes on a narrow page. */
+const NARROW_PITCH = 36;
+
+/**
+ * Share `height` between `rows` rows in `pools` pools: {pitch, strip, gap, line, hour, total, overlay, narrow};
+ * on a narrow page rows have a fixed height and the page scrolls.
+ */
+export function panelLayout(height, rows, pools, narrow = false) {
+  const sizes = { ...MIN, pitch: narrow ? NARROW_PITCH : MIN.pitch };
   const total = () => LANE + pools * (sizes.strip + 2 * sizes.gap) + rows * sizes.pitch
     + 2 * (sizes.line + LINE_FRAME) + AXIS + sizes.hour + HOUR_FRAME + BOTTOM;
   const grow = (name, count, most) => {
     const by = Math.floor((height - total()) / count);
     if (by > 0) sizes[name] = Math.min(most, sizes[name] + by);
   };
-  if (rows) grow('pitch', rows, 18);
+  if (rows && !narrow) grow('pitch', rows, 18);
   grow('line', 2, 84);
   if (pools) grow('strip', pools, 18);
-  if (rows) grow('pitch', rows, maxPitch(rows));
+  if (rows && !narrow) grow('pitch', rows, maxPitch(rows));
   if (pools) grow('strip', pools, MAX.strip);
   if (pools) grow('gap', 2 * pools, MAX.gap);
   grow('hour', 1, MAX.hour);
   grow('line', 2, MAX.line);
-  if (rows) grow('pitch', rows, 40);
+  if (rows && !narrow) grow('pitch', rows, 40);
   grow('line', 2, Infinity);
   const overlay = total() - LANE - AXIS - sizes.hour - HOUR_FRAME - BOTTOM;
-  return { ...sizes, total: total(), overlay };
+  return { ...sizes, total: total(), overlay, narrow };
 }
 
 /** Width of the names' column for the longest names of engines and pools, CSS pixels; longer ones end in an ellipsis. */

@@ -1,6 +1,6 @@
 /* The fixed line above the picture: the cell under the cursor, or the fleet at this moment. */
 
-import { ago, clock, duration, percentText, short, times, whole } from '../figures/format.js';
+import { ago, clock, count, duration, percentText, short, times, whole } from '../figures/format.js';
 import { byId, make } from './element.js';
 
 /** Median of the known values, NaN without any. */
@@ -11,9 +11,24 @@ export function median(values) {
   return known.length % 2 ? known[middle] : (known[middle - 1] + known[middle]) / 2;
 }
 
+/** Parts of the line about one cell of a band: its values, and how many engines they are of. */
+function bandParts(state, { row, index }) {
+  const { pool, name } = state.bands.factsOf(row);
+  const tokens = state.engineAt('tokens', row, index);
+  const when = clock(state.timeOf(index));
+  const title = `${state.pools[pool].name}, ${name.toLowerCase()} of ${count(state.bands.engineRows(pool).length, 'engine')}`;
+  if (Number.isNaN(tokens)) return [[title, `${when}, nothing was heard`]];
+  return [
+    [title, `${when}, ${ago(state.at - state.timeOf(index))}`],
+    ['Outstanding', `${short(tokens)} tok, ${duration(state.engineAt('seconds', row, index))}`],
+    ['Running, bound', `${whole(state.engineAt('running', row, index))}, ${whole(state.engineAt('bound', row, index))}`],
+  ];
+}
+
 /** Parts of the line about one cell: [label, value] pairs, the first being name and moment. */
 export function cellParts(state, { row, index }) {
   const engine = state.engines[row];
+  if (!engine) return bandParts(state, { row, index });
   const peers = state.engines.flatMap((peer, place) => (peer.pool === engine.pool ? [place] : []));
   const tokens = state.engineAt('tokens', row, index);
   const middle = median(peers.map((peer) => state.engineAt('tokens', peer, index)));
@@ -26,36 +41,39 @@ export function cellParts(state, { row, index }) {
     ['Outstanding', `${short(tokens)} tok, ${duration(state.engineAt('seconds', row, index))}`],
     ['Running, bound', `${whole(state.engineAt('running', row, index))}, ${whole(state.engineAt('bound', row, index))}`],
     ['Pool median', `${short(middle)} tok${compared}`],
+    ...(state.columnS > 2 ? [['Mean', duration(state.engineAt('mean_s', row, index))]] : []),
     ['Hit', percentText(state.shareAt('hit', row, index))],
     ['KV', percentText(state.shareAt('kv', row, index))],
   ];
 }
 
-/** Parts of the line when no cell is chosen: the fleet now. */
-export function fleetParts(state, rows) {
+/** Parts of the line when no cell is chosen: the fleet now, or at the end of the past shown. */
+export function fleetParts(state, rows, past = false) {
   const tokens = rows.map((row) => state.nowOf('tokens', row));
   const busiest = rows[tokens.indexOf(Math.max(...tokens))];
   const serving = rows.filter((row) => ['serving', 'hot', 'degraded'].includes(state.engines[row].state)).length;
   return [
-    ['Now', clock(state.at)],
+    [past ? 'At' : 'Now', clock(state.at)],
     ['Busiest', `${state.engines[busiest].name}, ${short(state.nowOf('tokens', busiest))} tok, ${duration(state.nowOf('seconds', busiest))}`],
     ['Median', `${short(median(tokens))} tok`],
     ['All', `${short(tokens.reduce((sum, value) => sum + value, 0))} tok`],
-    ['Serving', `${serving} of ${rows.length}`],
+    ['Serving', `${whole(serving)} of ${whole(rows.length)}`],
   ];
 }
 
 /** Write the line; the first part is bold with its moment beside it. */
 export function updateReadout(view) {
-  const { state, rows, cell } = view;
+  const { state, cell } = view;
+  const rows = view.scopeRows;
   const line = byId('readout');
   if (state.index === null || !rows.length) return;
-  const parts = cell ? cellParts(state, cell) : fleetParts(state, rows);
+  const told = view.told?.();
+  const parts = told ?? (cell ? cellParts(state, cell) : fleetParts(state, rows, Boolean(view.end)));
   const text = JSON.stringify(parts);
   if (line.dataset.text === text) return;
   line.dataset.text = text;
   // A screen reader hears the cursor, not twice a second the fleet.
-  line.setAttribute('aria-live', cell && !view.hover ? 'polite' : 'off');
+  line.setAttribute('aria-live', cell && !view.hover && !told ? 'polite' : 'off');
   const [[name, moment], ...rest] = parts;
   line.replaceChildren(make('b', '', name), make('span', '', moment),
     ...rest.map(([label, value]) => make('span', '', `${label} `, make('i', '', value))));

@@ -1,7 +1,8 @@
 /* Pools and engines: names at the left, heat in the middle, newest values at the right. */
 
 import { count, seconds, short, whole } from '../figures/format.js';
-import { byId, changeShape, make, setText, stateShape } from './element.js';
+import { byId, changeShape, icon, make, setText, stateShape } from './element.js';
+import { spanWords } from './span_words.js';
 
 /** Words in place of figures for an engine that takes no work, '' otherwise. */
 export function rowWords(state, tokens, requests) {
@@ -19,9 +20,14 @@ export class Rows {
     this.groups = [];
   }
 
-  /** Build the rows of the view's plan. */
+  /** Build the rows of the view's plan; the same rows as before keep their elements. */
   build() {
-    this.groups = this.view.plan.map((group) => this.#group(group));
+    const { view } = this;
+    const { state } = view;
+    const key = JSON.stringify([state.engines.map((engine) => [engine.id, engine.name]), view.plan.map((group) => [state.pools[group.pool].id, state.pools[group.pool].name, group])]);
+    if (key === this.key) return;
+    this.key = key;
+    this.groups = view.plan.map((group) => this.#group(group));
     this.root.replaceChildren(...this.groups.map((group) => group.root));
   }
 
@@ -30,10 +36,12 @@ export class Rows {
     const { state } = view;
     this.groups.forEach(({ pool, rows, heat, strip, unbound, names, values }) => {
       strip.show(state, pool);
-      heat.show(state, rows, state.pools[pool].ttft_slo_s, layout.pitch);
-      setText(unbound, `${whole(state.poolAt('unbound', pool, state.index))} unbound`);
+      heat.show(state, rows, state.pools[pool].ttft_slo_s, layout.pitch, layout.narrow);
+      const waiting = state.poolNow('unbound', pool);
+      setText(unbound, `${Number.isNaN(waiting) ? '—' : whole(waiting)} unbound`);
       rows.forEach((row, place) => this.#row(row, names[place], values[place]));
-      heat.setAttribute('aria-label', this.#summary(pool, rows));
+      const summary = this.#summary(pool, rows);
+      if (heat.getAttribute('aria-label') !== summary) heat.setAttribute('aria-label', summary);
     });
   }
 
@@ -41,15 +49,15 @@ export class Rows {
     const { state, engineId } = this.view;
     const engine = state.engines[row];
     const tokens = state.nowOf('tokens', row);
-    const words = rowWords(engine.state, tokens, state.nowOf('running', row) + state.nowOf('bound', row));
-    changeShape(name.shape, engine.state);
-    for (const part of [name.root, value.root]) part.classList.toggle('selected', engine.id === engineId);
+    const words = engine ? rowWords(engine.state, tokens, state.nowOf('running', row) + state.nowOf('bound', row)) : '';
+    if (engine) changeShape(name.shape, engine.state);
+    for (const part of [name.root, value.root]) part.classList.toggle('selected', engine !== undefined && engine.id === engineId);
     value.root.classList.toggle('wordy', Boolean(words));
     setText(value.tokens, words || short(tokens));
     setText(value.seconds, words ? '' : seconds(state.nowOf('seconds', row)));
   }
 
-  #group({ pool, rows }) {
+  #group({ pool, rows, total, folded, foldable }) {
     const { state } = this.view;
     const strip = document.createElement('sy-unbound');
     const heat = document.createElement('sy-heat');
@@ -57,18 +65,30 @@ export class Rows {
     heat.setAttribute('role', 'img');
     heat.dataset.pool = state.pools[pool].id;
     const unbound = make('span', 'pool-unbound');
-    const names = rows.map((row) => this.#name(state.engines[row]));
+    const names = rows.map((row) => (row < state.engines.length ? this.#name(state.engines[row]) : this.#band(row)));
     const values = rows.map(() => {
       const [tokens, wait] = [make('span'), make('i')];
       return { root: make('div', 'row-value', tokens, wait), tokens, seconds: wait };
     });
-    const poolName = make('span', 'pool-name', state.pools[pool].name);
-    poolName.title = state.pools[pool].served_model;
-    const root = make('div', 'pool', poolName, strip, unbound,
+    const root = make('div', 'pool', this.#poolName(pool, { total, folded, foldable }), strip, unbound,
       make('div', 'row-names', ...names.map((name) => name.root)), heat,
       make('div', 'row-values', ...values.map((value) => value.root)));
     this.#follow(heat, rows);
     return { root, pool, rows, heat, strip, unbound, names, values };
+  }
+
+  /** The pool's name; in a large fleet a button that folds its engines into bands, and back. */
+  #poolName(pool, { total, folded, foldable }) {
+    const { id, name, served_model: model } = this.view.state.pools[pool];
+    const words = make('span', 'pool-name', name);
+    words.title = `${model}, ${count(total, 'engine')}`;
+    if (!foldable) return words;
+    const button = make('button', 'pool-name pool-fold', icon('i-caret', 'small'), make('span', '', name), make('i', '', whole(total)));
+    button.type = 'button';
+    button.title = words.title;
+    button.setAttribute('aria-expanded', String(!folded));
+    button.addEventListener('click', () => this.view.toggleFold(id));
+    return button;
   }
 
   #name(engine) {
@@ -81,27 +101,41 @@ export class Rows {
     return { root, shape };
   }
 
+  #band(row) {
+    const { state, folds } = this.view;
+    const { pool, band, name } = state.bands.factsOf(row);
+    const key = `${state.pools[pool].id}.${band}`;
+    const root = make('button', 'row-name row-band', icon('i-caret', 'small'), make('span', '', name));
+    root.type = 'button';
+    root.title = `${name} of the engines of ${state.pools[pool].name}; opens the engines nearest to it`;
+    root.setAttribute('aria-expanded', String(folds.has(key)));
+    root.addEventListener('click', () => this.view.toggleFold(key));
+    return { root };
+  }
+
   /** Let the pointer choose cells. */
   #follow(heat, rows) {
     const { view } = this;
     const cellAt = (event) => {
       const place = Math.min(rows.length - 1, Math.max(0, Math.floor((event.offsetY / heat.clientHeight) * rows.length)));
       const column = Math.min(view.state.columns - 1, Math.max(0, Math.floor((event.offsetX / heat.clientWidth) * view.state.columns)));
-      return { engineId: view.state.engines[rows[place]].id, index: view.state.first + column };
+      return view.cellOf(rows[place], view.state.first + column);
     };
     heat.addEventListener('pointermove', (event) => view.state.index !== null && view.setHover(cellAt(event)));
     heat.addEventListener('pointerleave', () => view.setHover(null));
     heat.addEventListener('click', (event) => {
       if (view.state.index === null) return;
-      const cell = cellAt(event);
-      view.cursor = cell;
-      view.openEngine(cell.engineId);
+      view.cursor = cellAt(event);
+      view.hover = null;
+      view.enter();
     });
   }
 
   #summary(pool, rows) {
     const { state } = this.view;
-    const notable = rows.filter((row) => state.engines[row].state !== 'serving').map((row) => `${state.engines[row].name} is ${state.engines[row].state}`);
-    return `Outstanding work of ${count(rows.length, 'engine')} of ${state.pools[pool].name} over five minutes. ${notable.join(', ') || 'All serve'}.`;
+    const engines = rows.filter((row) => row < state.engines.length);
+    const notable = engines.filter((row) => state.engines[row].state !== 'serving').map((row) => `${state.engines[row].name} is ${state.engines[row].state}`);
+    const shown = engines.length === rows.length ? count(rows.length, 'engine') : `${count(rows.length, 'row')}, quantiles over the engines,`;
+    return `Outstanding work of ${shown} of ${state.pools[pool].name} over ${spanWords(state.spanS)}. ${notable.join(', ') || 'All serve'}.`;
   }
 }

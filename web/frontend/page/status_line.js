@@ -1,6 +1,6 @@
 /* The bottom line and the clock of the range: versions in force, how fresh the engines' reports are. */
 
-import { clock } from '../figures/format.js';
+import { whole } from '../figures/format.js';
 import { byId, setText } from './element.js';
 
 const FRESH_S = 3;
@@ -10,13 +10,14 @@ export function reportWords(ages) {
   const fresh = ages.filter((age) => age <= FRESH_S).length;
   const never = ages.filter(Number.isNaN).length;
   const old = ages.length - fresh - never;
-  return [`${fresh} fresh`, old ? `${old} old` : '', never ? `${never} never heard` : ''].filter(Boolean).join(', ');
+  return [`${whole(fresh)} fresh`, old ? `${whole(old)} old` : '', never ? `${whole(never)} never heard` : ''].filter(Boolean).join(', ');
 }
 
-export function updateStatusLine(state) {
+/** Write both parts; `past` is true where the view stands in the past, which had other versions and reports. */
+export function updateStatusLine(state, past) {
   const versions = [...new Set(state.pools.map((pool) => `v${pool.policy_version}`))].slice(0, 4).join(', ');
-  setText(byId('status-versions'), versions ? `Topology v${state.snapshotVersion} · ${versions.includes(',') ? 'policies' : 'policy'} ${versions}` : '');
+  const topology = past ? '' : `Topology v${state.snapshotVersion} · `;
+  setText(byId('status-versions'), versions ? `${topology}${versions.includes(',') ? 'policies' : 'policy'} ${versions}` : '');
   const ages = state.engines.map((_, row) => state.nowOf('report_age_s', row));
-  setText(byId('status-reports'), ages.length ? `Engine reports: ${reportWords(ages)}` : '');
-  if (state.index !== null) setText(byId('range-clock'), `${clock(state.timeOf(state.first))} – ${clock(state.timeOf(state.index + 1))} UTC`);
+  setText(byId('status-reports'), ages.length && !past ? `Engine reports: ${reportWords(ages)}` : '');
 }

@@ -1,50 +1,126 @@
-/* The same data as the pictures, as a table: at the cursor's moment, or now. */
+/* The same data as the pictures, as tables: the engines at the cursor's moment, the lines, the strip, the moments. */
 
-import { clock, duration, percentText, short, whole } from '../figures/format.js';
-import { byId, make, stateShape } from './element.js';
+import { clock, count, dayClock, duration, percentText, ratio, short, whole } from '../figures/format.js';
+import { byId, make, setText, stateShape } from './element.js';
+import { stepWords } from './span_words.js';
 
-const HEAD = [['Engine', ''], ['State', ''], ['Pool', ''], ['Outstanding, tok', 'number'], ['Wait', 'number'], ['Running', 'number'],
-  ['Bound', 'number'], ['KV in use', 'number'], ['Hit, reported', 'number'], ['Index', ''], ['Report age', 'number']];
+const HEAD = [['Engine', ''], ['State', ''], ['Pool', ''], ['Outstanding, tok', 'number'], ['Wait', 'number'], ['Mean wait', 'number'], ['Running', 'number'],
+  ['Bound', 'number'], ['KV in use', 'number'], ['Hit, reported', 'number'], ['Hit, predicted', 'number'], ['Index', ''], ['Report age', 'number']];
+const LINE_HEAD = ['Load CV', 'On time', 'Hit, reported', 'TTFT p50', 'TTFT p90', 'TTFT p99', 'Requests, /s', 'Unbound', 'Late'];
+/** Rows of one page of a table. */
+const PAGE = 200;
+/** Rows at most of the tables over time; where there are more columns, every second, third … is shown. */
+const MOMENTS = 180;
 
 /** The cells of one engine as texts, in the order of HEAD; `index` null means now. */
 export function tableRow(state, row, index) {
   const engine = state.engines[row];
+  const at = index ?? state.index;
   const value = (name) => (index === null ? state.nowOf(name, row) : state.engineAt(name, row, index));
   const kv = index === null ? state.nowOf('kv', row) : state.shareAt('kv', row, index);
   return [
     engine.name, index === null ? engine.state : state.stateAt(row, index) || 'unknown', state.pools[state.poolRow(engine.pool)].name,
-    short(value('tokens')), duration(value('seconds')), whole(value('running')), whole(value('bound')), percentText(kv),
-    percentText(state.shareAt('hit', row, index ?? state.index)), engine.trust, index === null ? duration(state.nowOf('report_age_s', row)) : '—',
+    short(value('tokens')), duration(value('seconds')), duration(state.engineAt('mean_s', row, at)), whole(value('running')), whole(value('bound')), percentText(kv),
+    percentText(state.shareAt('hit', row, at)), percentText(state.shareAt('predicted', row, at)), engine.trust || '—', index === null ? duration(state.nowOf('report_age_s', row)) : '—',
   ];
 }
+
+/**
+ * Places of the columns shown in a table over time, newest first: of `total` columns from number `first` on those whose
+ * number is a multiple of `step`, so that rows stay the same while time goes on; at most about `most` are left.
+ */
+export function everyFew(first, total, most = MOMENTS) {
+  const step = Math.ceil(total / most);
+  const places = [];
+  for (let place = total - 1; place >= 0; place -= 1) if ((first + place) % step === 0) places.push(place);
+  return { step, places };
+}
+
+/** The cells of one pool in one column, in the order of LINE_HEAD. */
+export function lineRow(state, pool, index) {
+  const value = (name) => state.poolAt(name, pool, index);
+  return [ratio(value('cv')), percentText(value('on_time')), percentText(value('hit')), duration(value('ttft_p50_s')), duration(value('ttft_p90_s')),
+    duration(value('ttft_p99_s')), Number.isNaN(value('requests_per_s')) ? '—' : value('requests_per_s').toFixed(1), whole(value('unbound')), whole(value('late'))];
+}
+
+const VIEWS = { engines: 'Engines', lines: 'Lines', strip: 'Strip', moments: 'Moments' };
 
 export class TableTwin {
   constructor(view) {
     this.view = view;
     this.root = byId('twin');
+    this.shown = 'engines';
+    this.page = 0;
+    this.tabs = byId('twin-tabs');
+    this.table = make('table');
     this.caption = make('caption');
+    this.head = make('thead');
     this.body = make('tbody');
-    const head = make('tr', '', ...HEAD.map(([words, kind]) => {
-      const cell = make('th', kind, words);
-      cell.scope = 'col';
-      return cell;
+    this.table.append(this.caption, this.head, this.body);
+    byId('twin-body').append(this.table);
+    this.tabs.replaceChildren(...Object.entries(VIEWS).map(([name, words]) => {
+      const button = make('button', '', words);
+      button.type = 'button';
+      button.dataset.view = name;
+      button.addEventListener('click', () => this.#choose(name));
+      return button;
     }));
-    this.root.append(make('table', '', this.caption, make('thead', '', head), this.body));
+    byId('twin-more').addEventListener('click', () => this.#turn());
   }
 
   /** Write the rows that changed; called at the rate of the frames and only while it is shown. */
   update() {
     const { view } = this;
-    const { state, rows } = view;
+    const { state } = view;
     if (!view.table || state.index === null) return;
-    const index = view.cursor && view.cell ? view.cell.index : null;
-    this.caption.textContent = index === null ? `Now, ${clock(state.at)} UTC` : `Column of ${clock(state.timeOf(index))} UTC; peaks within two seconds`;
+    for (const button of this.tabs.children) button.setAttribute('aria-pressed', String(button.dataset.view === this.shown));
+    if (this.shown === 'engines') this.#engines();
+    else this.#overTime();
+  }
+
+  #choose(name) {
+    Object.assign(this, { shown: name, page: 0, key: '' });
+    this.body.replaceChildren();
+    this.update();
+  }
+
+  #turn() {
+    const pages = Math.ceil(this.view.scopeRows.length / PAGE);
+    this.page = (this.page + 1) % pages;
+    this.update();
+    byId('twin-body').scrollTop = 0;
+  }
+
+  #columns(heads) {
+    const key = JSON.stringify(heads);
+    if (this.headKey === key) return;
+    this.headKey = key;
+    this.head.replaceChildren(make('tr', '', ...heads.map(([words, kind]) => {
+      const cell = make('th', kind, words);
+      cell.scope = 'col';
+      return cell;
+    })));
+    this.body.replaceChildren();
+  }
+
+  #engines() {
+    const { state, cell, cursor, engineRows, scopeRows } = this.view;
+    // In a large fleet most engines are folded away in the picture; the table has them all, page by page.
+    const all = engineRows.length === scopeRows.length ? engineRows : scopeRows;
+    const pages = Math.max(1, Math.ceil(all.length / PAGE));
+    this.page = Math.min(this.page, pages - 1);
+    const rows = all.slice(this.page * PAGE, (this.page + 1) * PAGE);
+    const index = cursor && cell ? cell.index : null;
+    this.#columns(HEAD);
+    const when = index === null ? `Now, ${clock(this.view.end ? state.timeOf(state.index + 1) : state.at)} UTC` : `Column of ${clock(state.timeOf(index))} UTC; peaks within ${stepWords(state.columnS)}`;
+    setText(this.caption, pages > 1 ? `${when}. Engines ${this.page * PAGE + 1} to ${this.page * PAGE + rows.length} of ${whole(all.length)}` : when);
+    byId('twin-more').hidden = pages < 2;
     if (this.body.children.length !== rows.length) this.body.replaceChildren(...rows.map(() => this.#row()));
     rows.forEach((row, place) => this.#fill(this.body.children[place], row, index));
   }
 
   #row() {
-    const row = make('tr', '', ...HEAD.map(([, kind]) => make('td', kind)));
+    const row = make('tr', 'opens', ...HEAD.map(([, kind]) => make('td', kind)));
     row.addEventListener('click', () => this.view.openEngine(row.dataset.engine));
     return row;
   }
@@ -67,4 +143,56 @@ export class TableTwin {
       else cell.textContent = text;
     });
   }
+
+  /** Lines, strip and moments change with a column, not with every frame. */
+  #overTime() {
+    const { state, pools } = this.view;
+    const key = [this.shown, state.generation, state.index, state.hourIndex, pools.join(), state.markers.length].join('|');
+    byId('twin-more').hidden = true;
+    if (key === this.key) return;
+    this.key = key;
+    if (this.shown === 'lines') this.#lines(state, pools);
+    else if (this.shown === 'strip') this.#strip(state, pools);
+    else this.#moments(state, pools);
+  }
+
+  #lines(state, pools) {
+    const several = pools.length > 1;
+    this.#columns([['Time, UTC', ''], ...(several ? [['Pool', '']] : []), ...LINE_HEAD.map((words) => [words, 'number'])]);
+    const { step, places } = everyFew(state.first, state.columns, Math.ceil(MOMENTS / pools.length));
+    setText(this.caption, `Lines, newest first; ${step > 1 ? `every ${stepWords(step * state.columnS)}` : `columns of ${stepWords(state.columnS)}`}`);
+    const words = state.spanS > 43_200 ? dayClock : clock;
+    this.body.replaceChildren(...places.flatMap((place) => pools.map((pool) => cells([
+      words(state.timeOf(state.first + place)), ...(several ? [state.pools[pool].name] : []), ...lineRow(state, pool, state.first + place)], several ? 2 : 1))));
+  }
+
+  #strip(state, pools) {
+    this.#columns([['Time, UTC', ''], ...pools.map((pool) => [`${state.pools[pool].name}, peak wait`, 'number'])]);
+    const from = state.hourIndex - state.hourColumns + 1;
+    const { step, places } = everyFew(from, state.hourColumns);
+    setText(this.caption, `Strip, newest first; tallest queue of any engine, within ${stepWords(state.hourColumnS)}${step > 1 ? `, highest of ${step}` : ''}`);
+    const words = state.hourColumns * state.hourColumnS > 43_200 ? dayClock : clock;
+    const peak = (pool, place) => {
+      let most = NaN;
+      for (let ahead = 0; ahead < step && place + ahead < state.hourColumns; ahead += 1) {
+        const value = state.hour[pool * state.hourColumns + place + ahead];
+        if (!(most >= value) && !Number.isNaN(value)) most = value;
+      }
+      return most;
+    };
+    this.body.replaceChildren(...places.map((place) => cells([words((from + place) * state.hourColumnS), ...pools.map((pool) => duration(peak(pool, place)))], 1)));
+  }
+
+  #moments(state, pools) {
+    this.#columns([['Time, UTC', ''], ['Pool', ''], ['What happened', 'wrap']]);
+    const ids = pools.map((pool) => state.pools[pool].id);
+    const markers = state.markers.filter((marker) => ids.includes(marker.pool_id)).reverse();
+    setText(this.caption, `${count(markers.length, 'moment')} marked, newest first`);
+    this.body.replaceChildren(...markers.map((marker) => cells([clock(marker.at), state.pools[state.poolRow(marker.pool_id)].name, marker.text], 3)));
+  }
+}
+
+/** A table row of texts; those from `numbersFrom` on are numbers. */
+function cells(texts, numbersFrom) {
+  return make('tr', '', ...texts.map((text, place) => make('td', place >= numbersFrom ? 'number' : place === 2 ? 'wrap' : '', text)));
 }

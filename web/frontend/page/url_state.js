@@ -1,25 +1,36 @@
-/* A link is a state: scope, open engine, sort and table are in the address. */
+/* A link is a state: scope, range and its end, open engine, sort, folded pools and table are in the address. */
 
 import { SORTS } from './row_plan.js';
+import { RANGES } from './timeline.js';
 
-/** Read {poolId, engineId, sort, table} from a query string; what is not understood is left out. */
+const [LIVE_RANGE] = Object.keys(RANGES);
+
+/** Read {poolId, engineId, sort, table, range, end, folds} from a query string; what is not understood is left out. */
 export function readUrl(search) {
   const query = new URLSearchParams(search);
   const sort = query.get('sort');
+  const range = query.get('range');
+  const end = Number(query.get('end') ?? '');
   return {
     poolId: query.get('pool') ?? '',
     engineId: query.get('engine') ?? '',
     sort: SORTS.includes(sort) ? sort : SORTS[0],
     table: query.get('view') === 'table',
+    range: Object.hasOwn(RANGES, range ?? '') ? range : LIVE_RANGE,
+    end: end > 0 && Number.isFinite(end) ? end : '',
+    folds: new Set((query.get('fold') ?? '').split(',').filter(Boolean)),
   };
 }
 
 /** The query string of a state; defaults are not written. */
-export function writeUrl({ poolId, engineId, sort, table }) {
+export function writeUrl({ poolId, engineId, sort, table, range, end, folds }) {
   const query = new URLSearchParams();
   if (poolId) query.set('pool', poolId);
+  if (range !== LIVE_RANGE) query.set('range', range);
+  if (end) query.set('end', String(end));
   if (engineId) query.set('engine', engineId);
   if (sort !== SORTS[0]) query.set('sort', sort);
+  if (folds?.size) query.set('fold', [...folds].join(','));
   if (table) query.set('view', 'table');
   const text = query.toString();
   return text ? `?${text}` : '';

@@ -1,31 +1,48 @@
-/* What the operator looks at: scope, sort, open engine, cursor. One object, one listener. */
+/* What the operator looks at: scope, range, sort, open engine, cursor. One object, one listener. */
 
 import { readUrl, writeUrl } from './url_state.js';
 import { rowPlan } from './row_plan.js';
 
-/** Selections over a FleetState; each change calls `changed(what)`, what being 'rows', 'cursor', 'engine' or 'table'. */
+/** Selections over a FleetState; each change calls `changed(what)`: 'rows', 'cursor', 'engine', 'table' or 'range'. */
 export class View {
-  constructor(state, changed) {
-    this.state = state;
+  constructor(changed) {
+    this.state = null;
     this.changed = changed;
     this.cursor = null;
     this.hover = null;
     this.plan = [];
+    this.pausedAt = '';
+    /** What the readout says in place of the cell, as a function, while a marker is pointed at. */
+    this.told = null;
     Object.assign(this, readUrl(location.search));
   }
 
   /** Work out the rows anew, after a keyframe or a change of scope or sort. */
   replan() {
-    if (this.poolId && this.state.poolRow(this.poolId) < 0) this.poolId = '';
-    this.plan = rowPlan(this.state, this.poolId, this.sort);
-    if (this.engineId && this.engineRow < 0) this.engineId = '';
+    if (this.state.index === null) {
+      this.plan = [];
+      return;
+    }
+    if (this.poolId && this.state.poolRow(this.poolId) < 0 && this.state.pools.length) this.poolId = '';
+    this.plan = rowPlan(this.state, this);
     if (this.cursor && this.state.engineRow(this.cursor.engineId) < 0) this.cursor = null;
     this.hover = null;
   }
 
-  /** Engine rows in the order shown, pool after pool. */
+  /** Rows in the order shown, pool after pool: engines and bands. */
   get rows() {
     return this.plan.flatMap((group) => group.rows);
+  }
+
+  /** Engine rows in the order shown. */
+  get engineRows() {
+    return this.rows.filter((row) => row < this.state.engines.length);
+  }
+
+  /** All engine rows in scope, shown or folded away. */
+  get scopeRows() {
+    const ids = new Set(this.pools.map((pool) => this.state.pools[pool].id));
+    return this.state.engines.flatMap((engine, row) => (ids.has(engine.pool) ? [row] : []));
   }
 
   /** Row of the engine in the drawer; −1 when it is closed. */
@@ -45,12 +62,18 @@ export class View {
     return pool >= 0 ? pool : (this.pools[0] ?? -1);
   }
 
-  /** The cell described in the readout: {row, index, engineId}, null for none; one that left the window counts as none. */
+  /** The cell described in the readout: {row, index}, null for none; one that left the window counts as none. */
   get cell() {
     const cell = this.hover ?? this.cursor;
-    const row = cell ? this.state.engineRow(cell.engineId) : -1;
-    if (row < 0 || cell.index < this.state.first || cell.index > this.state.index) return null;
+    if (!cell) return null;
+    const row = cell.engineId ? this.state.engineRow(cell.engineId) : cell.row;
+    if (row === undefined || row < 0 || cell.index < this.state.first || cell.index > this.state.index) return null;
     return { ...cell, row };
+  }
+
+  /** A cell as the cursor keeps it: engines by id, so that a new topology does not move it; bands by row. */
+  cellOf(row, index) {
+    return { row, index, engineId: this.state.engines[row]?.id ?? '' };
   }
 
   setScope(poolId) {
@@ -66,6 +89,18 @@ export class View {
   setTable(table) {
     this.table = table;
     this.#remember('table');
+  }
+
+  /** Choose a stretch: range '5m', '1h' or '24h', end '' (now) or unix seconds. */
+  setRange(range, end) {
+    Object.assign(this, { range, end });
+    this.#remember('range');
+  }
+
+  /** Fold or unfold a pool ('pool id') or a band of one ('pool id.band'). */
+  toggleFold(key) {
+    if (!this.folds.delete(key)) this.folds.add(key);
+    this.#remember('rows');
   }
 
   openEngine(engineId) {
@@ -93,20 +128,36 @@ export class View {
     const next = cell ? Math.min(rows.length - 1, Math.max(0, from + byRows)) : from;
     const index = cell ? Math.min(state.index, Math.max(state.first, cell.index + byColumns)) : state.index;
     this.hover = null;
-    this.setCursor({ engineId: state.engines[rows[next]].id, index });
+    this.setCursor(this.cellOf(rows[next], index));
+  }
+
+  /** Open the engine under the cursor, or open and close the band. */
+  enter() {
+    const { cell, state } = this;
+    if (!cell) return;
+    if (cell.engineId) this.openEngine(cell.engineId);
+    else {
+      const { pool, band } = state.bands.factsOf(cell.row);
+      this.toggleFold(`${state.pools[pool].id}.${band}`);
+    }
   }
 
   /** Open the next or previous engine in the order shown. */
   stepEngine(by) {
-    const { rows } = this;
+    const rows = this.engineRows;
     if (!rows.length) return;
     const place = rows.indexOf(this.engineRow);
     const next = place < 0 ? 0 : (place + by + rows.length) % rows.length;
     this.openEngine(this.state.engines[rows[next]].id);
   }
 
+  /** Write the address of what is shown; a paused view is named by where it stands. */
+  remember() {
+    history.replaceState(null, '', location.pathname + writeUrl({ ...this, end: this.end || this.pausedAt }));
+  }
+
   #remember(what) {
-    history.replaceState(null, '', location.pathname + writeUrl(this));
+    this.remember();
     this.changed(what);
   }
 }

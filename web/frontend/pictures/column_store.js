@@ -1,8 +1,8 @@
 /* One pixel per cell, off screen: a new column is a shift by one pixel and one column of look-ups. */
 
-import { heatPosition } from '../scale/log_scale.js';
+import { KNEE_S, SLO_SPAN } from '../scale/log_scale.js';
 
-/** The cells of some engine rows as an image of columns × rows pixels; unknown cells are transparent. */
+/** The cells of some rows as an image of columns × rows pixels; unknown cells are transparent. */
 export class ColumnStore {
   constructor() {
     this.canvas = document.createElement('canvas');
@@ -38,18 +38,30 @@ export class ColumnStore {
   #paint(state, rows, sloS, heat, from, to) {
     const width = to - from + 1;
     const image = this.context.createImageData(width, rows.length);
+    const pixels = new Uint32Array(image.data.buffer);
+    const table = packed(heat);
+    const scale = 255 / Math.log1p((SLO_SPAN * sloS) / KNEE_S);
     for (let y = 0; y < rows.length; y += 1) {
       for (let x = 0; x < width; x += 1) {
         const waitS = state.engineAt('seconds', rows[y], from + x);
         if (Number.isNaN(waitS)) continue;
-        const entry = Math.round(heatPosition(waitS, sloS) * 255) * 3;
-        const pixel = (y * width + x) * 4;
-        image.data[pixel] = heat[entry];
-        image.data[pixel + 1] = heat[entry + 1];
-        image.data[pixel + 2] = heat[entry + 2];
-        image.data[pixel + 3] = 255;
+        const entry = Math.min(255, Math.round(Math.log1p(Math.max(0, waitS) / KNEE_S) * scale));
+        pixels[y * width + x] = table[entry];
       }
     }
     this.context.putImageData(image, from - state.first, 0);
   }
+}
+
+let lastHeat = null;
+let lastPacked = null;
+
+/** The colour table as opaque pixels in the byte order of the machine. */
+function packed(heat) {
+  if (heat === lastHeat) return lastPacked;
+  const bytes = new Uint8Array(heat.length / 3 * 4);
+  for (let entry = 0; entry * 3 < heat.length; entry += 1) bytes.set([heat[entry * 3], heat[entry * 3 + 1], heat[entry * 3 + 2], 255], entry * 4);
+  lastHeat = heat;
+  lastPacked = new Uint32Array(bytes.buffer);
+  return lastPacked;
 }

@@ -1,11 +1,14 @@
-/* <sy-heat>: outstanding work of the engines of one pool, a row per engine and a column per two seconds. */
+/* <sy-heat>: outstanding work of the rows of one pool, a row per engine or band, a column per interval. */
 
+import { heatPosition } from '../scale/log_scale.js';
 import { palette } from '../scale/palette.js';
 import { ColumnStore } from './column_store.js';
 import { hatchPattern } from './hatch.js';
 import { Picture, columnEdge } from './picture.js';
 
 const HATCH_LINES = { lost: '--bad', away: '--line-strong' };
+/** Columns that one bar of the narrow picture stands for, so that bars can be told apart. */
+const BARS = 48;
 
 /** What to draw over a cell: 'lost' or 'away' (hatch), 'leaving' (a line under it), '' (nothing). */
 export function cellOverlay(state, tokens) {
@@ -15,48 +18,61 @@ export function cellOverlay(state, tokens) {
   return '';
 }
 
+/** Runs of equal overlay of a row: [[kind, from, to]], `to` excluded. */
+export function overlayRuns(state, row) {
+  if (row >= state.engines.length) return [];
+  const runs = [];
+  const ring = state.engineByteRing.state;
+  const plain = state.states.indexOf('serving');
+  const { columns, first, index: last } = state;
+  let [kind, from] = ['', first];
+  for (let index = first; index <= last; index += 1) {
+    const byte = ring[row * columns + (index % columns)];
+    const here = byte === plain ? '' : cellOverlay(state.states[byte], state.engineAt('tokens', row, index));
+    if (here === kind) continue;
+    if (kind) runs.push([kind, from, index]);
+    [kind, from] = [here, index];
+  }
+  if (kind) runs.push([kind, from, last + 1]);
+  return runs;
+}
+
 export class Heat extends Picture {
-  /** Show engine rows `rows` of `state`, each `pitch` CSS pixels high. */
-  show(state, rows, sloS, pitch) {
-    this.state = state;
-    this.rows = rows;
-    this.sloS = sloS;
-    this.pitch = pitch;
+  /** Show rows `rows` of `state`, each `pitch` CSS pixels high; `bars` draws heights in place of cells, for narrow pages. */
+  show(state, rows, sloS, pitch, bars = false) {
+    Object.assign(this, { state, rows, sloS, pitch, bars });
     this.store ??= new ColumnStore();
     this.invalidate();
   }
 
   paint() {
     const { context, width, height, state, rows } = this;
-    if (!state || state.index === null || !width) return;
+    if (!state || state.index === null || !width || !rows.length) return;
     const { colour, heat } = palette();
     const cells = this.store.sync(state, rows, this.sloS, heat);
-    context.fillStyle = colour('--surface');
+    context.fillStyle = colour('--sunken');
     context.fillRect(0, 0, width, height);
     context.imageSmoothingEnabled = false;
-    rows.forEach((row, place) => {
-      const top = Math.round(place * this.pitch * this.ratio);
-      const tall = Math.round((place + 1) * this.pitch * this.ratio) - top - Math.max(1, Math.round(this.ratio));
-      context.fillStyle = colour('--sunken');
-      context.fillRect(0, top, width, tall);
-      context.drawImage(cells, 0, place, state.columns, 1, 0, top, width, tall);
-      this.#overlays(row, top, tall);
-    });
+    if (this.bars) rows.forEach((row, place) => this.#bars(row, this.#edge(place), this.#edge(place + 1)));
+    else if (Number.isInteger(this.pitch * this.ratio)) context.drawImage(cells, 0, 0, state.columns, rows.length, 0, 0, width, this.#edge(rows.length));
+    else rows.forEach((_, place) => context.drawImage(cells, 0, place, state.columns, 1, 0, this.#edge(place), width, this.#edge(place + 1) - this.#edge(place)));
+    rows.forEach((row, place) => this.#overlays(row, this.#edge(place), this.#edge(place + 1) - this.#edge(place) - this.#gap));
+    context.fillStyle = colour('--surface');
+    rows.forEach((_, place) => context.fillRect(0, this.#edge(place + 1) - this.#gap, width, this.#gap));
     this.dataset.index = String(state.index);
     this.dataset.painted = String(Number(this.dataset.painted ?? 0) + 1);
   }
 
+  get #gap() {
+    return Math.max(1, Math.round(this.ratio)) * (this.bars ? 4 : 1);
+  }
+
+  #edge(place) {
+    return Math.round(place * this.pitch * this.ratio);
+  }
+
   #overlays(row, top, tall) {
-    const { state } = this;
-    let from = state.first;
-    let kind = null;
-    for (let index = state.first; index <= state.index + 1; index += 1) {
-      const here = index > state.index ? null : cellOverlay(state.stateAt(row, index), state.engineAt('tokens', row, index));
-      if (here === kind) continue;
-      if (kind) this.#overlay(kind, from, index, top, tall);
-      from = index;
-      kind = here;
-    }
+    for (const [kind, from, to] of overlayRuns(this.state, row)) this.#overlay(kind, from, to, top, tall);
   }
 
   #overlay(kind, from, to, top, tall) {
@@ -71,6 +87,29 @@ export class Heat extends Picture {
     }
     context.fillStyle = hatchPattern(context, colour('--sunken'), colour(HATCH_LINES[kind]), ratio);
     context.fillRect(left, top, wide, tall);
+  }
+
+  /** Bars on a ground line: the tallest of a few columns each, in the colour of their height. */
+  #bars(row, top, bottom) {
+    const { context, state, width } = this;
+    const { heat } = palette();
+    const ground = bottom - this.#gap;
+    const span = Math.max(1, Math.ceil(state.columns / BARS));
+    const bars = Math.ceil(state.columns / span);
+    for (let bar = 0; bar < bars; bar += 1) {
+      let peak = NaN;
+      for (let place = bar * span; place < Math.min(state.columns, (bar + 1) * span); place += 1) {
+        const waitS = state.engineAt('seconds', row, state.first + place);
+        if (!(peak >= waitS) && !Number.isNaN(waitS)) peak = waitS;
+      }
+      if (Number.isNaN(peak)) continue;
+      const position = heatPosition(peak, this.sloS);
+      const entry = Math.round(position * 255) * 3;
+      const left = columnEdge(bar, bars, width);
+      const tall = Math.max(2, Math.round(position * (ground - top)));
+      context.fillStyle = `rgb(${heat[entry]} ${heat[entry + 1]} ${heat[entry + 2]})`;
+      context.fillRect(left, ground - tall, Math.max(1, columnEdge(bar + 1, bars, width) - left - 1), tall);
+    }
   }
 }
 

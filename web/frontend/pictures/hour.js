@@ -1,8 +1,14 @@
-/* <sy-hour>: the last hour in coarse columns, with a frame round the minutes shown above. */
+/* <sy-hour>: a longer stretch in coarse columns, with a frame round what is shown above, to be dragged. */
 
 import { heatPosition } from '../scale/log_scale.js';
 import { palette } from '../scale/palette.js';
 import { Picture, columnEdge } from './picture.js';
+
+/** [left, right] edge of the stretch shown, in strip columns from the left (fractions, not clipped). */
+export function windowPlaces(state) {
+  const from = (state.hourIndex - state.hourColumns + 1) * state.hourColumnS;
+  return [state.timeOf(state.first), state.timeOf(state.index + 1)].map((at) => (at - from) / state.hourColumnS);
+}
 
 class Hour extends Picture {
   /** Show the peaks of the pools in `pools` (rows of the state), on the scale of `sloS`. */
@@ -10,6 +16,12 @@ class Hour extends Picture {
     this.state = state;
     this.pools = pools;
     this.sloS = sloS;
+    this.invalidate();
+  }
+
+  /** Show the frame elsewhere while it is dragged: unix seconds of its right edge, null when it is let go. */
+  drag(end) {
+    this.end = end;
     this.invalidate();
   }
 
@@ -23,25 +35,39 @@ class Hour extends Picture {
     context.fillStyle = colour('--sunken');
     context.fillRect(0, inset, width, height - 2 * inset);
     for (let place = 0; place < state.hourColumns; place += 1) {
-      const peaks = this.pools.map((pool) => state.hour[pool * state.hourColumns + place]).filter((peak) => !Number.isNaN(peak));
-      if (!peaks.length) continue;
-      const entry = Math.round(heatPosition(Math.max(...peaks), this.sloS) * 255) * 3;
+      let peak = NaN;
+      for (const pool of this.pools) {
+        const value = state.hour[pool * state.hourColumns + place];
+        if (!(peak >= value) && !Number.isNaN(value)) peak = value;
+      }
+      if (Number.isNaN(peak)) continue;
+      const entry = Math.round(heatPosition(peak, this.sloS) * 255) * 3;
       const left = columnEdge(place, state.hourColumns, width);
       context.fillStyle = `rgb(${heat[entry]} ${heat[entry + 1]} ${heat[entry + 2]})`;
       context.fillRect(left, inset, columnEdge(place + 1, state.hourColumns, width) - left, height - 2 * inset);
     }
-    this.#frame((state.columns * state.columnS) / state.hourColumnS);
+    this.#frame();
   }
 
-  #frame(columns) {
+  #frame() {
     const { context, width, height, state, ratio } = this;
-    const left = columnEdge(state.hourColumns - columns, state.hourColumns, width);
+    let [from, to] = windowPlaces(state);
+    if (this.end != null) {
+      const shift = (this.end - state.timeOf(state.index + 1)) / state.hourColumnS;
+      [from, to] = [from + shift, to + shift];
+    }
+    const edge = (place) => Math.min(width, Math.max(0, Math.round((place * width) / state.hourColumns)));
     const line = 1.5 * ratio;
-    context.strokeStyle = palette().colour('--ink');
-    context.lineWidth = line;
-    context.beginPath();
-    context.roundRect(left + line / 2, line / 2, width - left - line, height - line, 2 * ratio);
-    context.stroke();
+    const right = Math.max(edge(to), 6 * ratio);
+    const left = Math.min(edge(from), right - 6 * ratio);
+    context.lineWidth = 4 * ratio;
+    for (const [name, thick] of [['--bg', 3.5], ['--ink', 1.5]]) {
+      context.strokeStyle = palette().colour(name);
+      context.lineWidth = thick * ratio;
+      context.beginPath();
+      context.roundRect(left + line / 2, line / 2, right - left - line, height - line, 2 * ratio);
+      context.stroke();
+    }
   }
 }
 

@@ -1,11 +1,12 @@
-/* <sy-overlay>: what lies over all pictures of the shared time axis: marker lines, crosshair, cell cursor. */
+/* <sy-overlay>: what lies over all pictures of the shared time axis: gaps, marker lines, crosshair, cell cursor. */
 
 import { palette } from '../scale/palette.js';
+import { hatchPattern } from './hatch.js';
 import { Picture, columnEdge } from './picture.js';
 
 class Overlay extends Picture {
   /**
-   * Show `scene`: {columns, lines: [{place, lead}], crosshair: place | null, row: {top, height} | null,
+   * Show `scene`: {columns, gaps: [[from, to]], lines: [{place, lead}], crosshair: place | null, row: {top, height} | null,
    * cell: {place, top, height} | null}; places are columns, tops and heights CSS pixels.
    */
   show(scene) {
@@ -18,10 +19,22 @@ class Overlay extends Picture {
     context.clearRect(0, 0, width, height);
     if (!scene) return;
     const { colour } = palette();
+    for (const [from, to] of scene.gaps ?? []) this.#gap(from, to);
     for (const { place, lead } of scene.lines) this.#line(place, colour(lead ? '--ink' : '--ink-3'), lead ? 0.85 : 0.6, lead ? [] : [ratio, 2 * ratio]);
     if (scene.crosshair !== null) this.#line(scene.crosshair, colour('--ink'), 0.35, []);
     if (scene.row) this.#frame(0, scene.row.top, width / ratio, scene.row.height);
     if (scene.cell) this.#cell(scene.cell);
+  }
+
+  /** Time in which the program did not run, or this view was lost: hairlines over everything, and nothing under them. */
+  #gap(from, to) {
+    const { context, height, ratio } = this;
+    const left = columnEdge(from, this.scene.columns, this.width);
+    const wide = columnEdge(to, this.scene.columns, this.width) - left;
+    context.fillStyle = hatchPattern(context, palette().colour('--sunken'), palette().colour('--line'), ratio);
+    context.fillRect(left, 0, wide, height);
+    context.fillStyle = palette().colour('--line-strong');
+    for (const edge of [left, left + wide - Math.round(ratio)]) context.fillRect(edge, 0, Math.round(ratio), height);
   }
 
   #line(place, colour, opacity, dash) {

@@ -1,0 +1,22 @@
+"""Runs axe-core over a page. Its source is evaluated, not loaded: the page's policy allows no foreign script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Page
+
+SOURCE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+SERIOUS = ("serious", "critical")
+RUN = """async () => {
+  const { violations } = await axe.run(document, { resultTypes: ['violations'] });
+  return violations.map(({ id, impact, nodes }) => ({
+    impact, text: `${id}: ${nodes.map(({ target, failureSummary }) => `${target} ${failureSummary}`).join(' | ')}`,
+  }));
+}"""
+
+
+def serious_violations(page: Page) -> list[str]:
+    """Return what axe finds serious or critical on the page as it is now."""
+    page.evaluate(SOURCE.read_text() + "; undefined")
+    return [each["text"] for each in page.evaluate(RUN) if each["impact"] in SERIOUS]

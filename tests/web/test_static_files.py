@@ -1,0 +1,49 @@
+"""Static files come whole, so that Django under ASGI has no iterator to warn about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.contrib.staticfiles import finders
+from django.test import AsyncClient, Client
+
+ICON = "/static/icon.svg"
+
+
+def icon() -> bytes:
+    return Path(finders.find("icon.svg")).read_bytes()
+
+
+def test_a_file_comes_whole_with_its_type_and_validator() -> None:
+    answer = Client().get(ICON)
+    assert answer.status_code == 200
+    assert not answer.streaming
+    assert answer.content == icon()
+    assert answer["Content-Type"] == "image/svg+xml"
+    assert answer["Content-Length"] == str(len(icon()))
+    assert answer["ETag"]
+
+
+# Warnings are errors here: this fails where Django has to read a blocking iterator.
+async def test_under_asgi_nothing_is_warned_of() -> None:
+    answer = await AsyncClient().get(ICON)
+    assert answer.content == icon()
+
+
+def test_who_has_it_already_gets_no_body() -> None:
+    etag = Client().get(ICON)["ETag"]
+    answer = Client().get(ICON, headers={"If-None-Match": etag})
+    assert (answer.status_code, answer.content) == (304, b"")
+
+
+def test_a_part_is_only_that_part() -> None:
+    answer = Client().get(ICON, headers={"Range": "bytes=2-5"})
+    assert (answer.status_code, answer.content) == (206, icon()[2:6])
+    assert answer["Content-Range"] == f"bytes 2-5/{len(icon())}"
+
+
+@pytest.mark.parametrize(("method", "status"), [("head", 200), ("post", 405)])
+def test_only_reading_is_possible(method: str, status: int) -> None:
+    answer = getattr(Client(), method)(ICON)
+    assert (answer.status_code, answer.content) == (status, b"")

@@ -1,0 +1,293 @@
+"""The forms of the Topology page: who may send them, what they change, and what they say when they cannot."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.http import HttpResponse
+from django.test import Client
+
+from controlplane.models import AuditEvent, Engine, JobRun, Pool, Role
+from controlplane.services.actor import program
+from controlplane.services.engine_lifecycle import set_desired_state
+from controlplane.services.engine_registration import change_engine
+from gateway.bus import Bus
+from tests.controlplane.conftest import bus as bus_fixture
+from tests.web.role_clients import client_of, make_person
+from tests.web.topology_fleet import encoded, make_engines, make_pool, sample_of
+from web.live.feed import FleetFeed
+
+pytestmark = pytest.mark.django_db
+bus = bus_fixture
+OTHER = program("other")
+FORM = {"pool": "chat", "name": "e-9", "url": "http://10.9.9.9:8000", "speed": "1.5", "why": "new rack"}
+
+
+@pytest.fixture
+def pool(db: None, bus: Bus) -> Pool:
+    return make_pool()
+
+
+@pytest.fixture
+def engine(pool: Pool) -> Engine:
+    return make_engines(pool, 1)[0]
+
+
+@pytest.fixture
+def operator(pool: Pool, feed: FleetFeed) -> Client:
+    return client_of(make_person("pool_operator", pool))
+
+
+def text_of(answer: Any) -> str:
+    assert isinstance(answer, HttpResponse)
+    return answer.content.decode()
+
+
+def change_form(engine: Engine, **changes: str) -> dict[str, str]:
+    fields = {"name": engine.name, "url": engine.url, "kv_events_endpoint": "", "kv_replay_endpoint": "", "speed": "1"}
+    was = {f"was_{name}": value for name, value in fields.items()}
+    return {**fields, **was, "revision": str(engine.revision), **changes}
+
+
+def see(feed: FleetFeed, engine: Engine, **values: Any) -> None:
+    feed.take(encoded(sample_of([engine], e_0001=values)))
+
+
+def test_a_registered_engine_waits_for_its_preflight(operator: Client, pool: Pool) -> None:
+    answer = operator.post("/topology/engines?q=rack", FORM | {"then_ready": "on"})
+    engine = Engine.objects.get()
+    assert (answer.status_code, answer["Location"]) == (302, f"/topology?q=rack&engine={engine.engine_id}")
+    assert (engine.name, engine.speed, engine.desired_state) == ("e-9", 1.5, "maintenance")
+    run = JobRun.objects.get()
+    assert (run.job, run.inputs["then_ready"], run.inputs["by"]) == ("preflight", True, "pool_operator")
+    event = AuditEvent.objects.get(verb="engine.register")
+    assert (event.why, event.via, event.actor_name) == ("new rack", "console", "pool_operator")
+    after = text_of(operator.get(answer["Location"]))
+    assert "e-9 is registered; its preflight runs." in after
+    assert 'data-unfinished="yes"' in after
+    assert "is registered; its preflight" not in text_of(operator.get("/topology"))
+
+
+def test_every_error_is_told_at_once_and_nothing_typed_is_lost(operator: Client, pool: Pool) -> None:
+    answer = operator.post(
+        "/topology/engines",
+        FORM | {"name": "e 9", "url": "http://169.254.169.254", "speed": "fast", "why": "new <rack>", "pool": ""},
+    )
+    text = text_of(answer)
+    assert answer.status_code == 422
+    assert "4 errors" in text
+    for field in ("pool", "name", "url", "speed"):
+        assert f'aria-describedby="error-{field}' in text
+        assert f'href="#field-{field}"' in text
+    for typed in ('value="e 9"', 'value="http://169.254.169.254"', 'value="fast"', 'value="new &lt;rack&gt;"'):
+        assert typed in text
+    assert not Engine.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("name", "e-0001", "already exists"),
+        ("url", "http://10.1.0.1:8000", "already exists"),
+        ("url", "", "Enter the engine"),
+        ("url", "ftp://10.0.0.1", "The scheme ftp is not one of http, https."),
+        ("kv_events_endpoint", "http://10.0.0.1", "scheme"),
+        ("speed", "0", "above 0"),
+        ("speed", "nan", "above 0"),
+    ],
+)
+def test_a_bad_field_is_named(operator: Client, pool: Pool, engine: Engine, field: str, value: str, words: str) -> None:
+    Engine.objects.filter(pk=engine.pk).update(url="http://10.1.0.1:8000")
+    answer = operator.post("/topology/engines", FORM | {field: value})
+    text = text_of(answer)
+    assert answer.status_code == 422
+    (error,) = re.findall(rf'id="error-{field}">.*?</svg>(.*?)</p>', text)
+    assert words in error
+    assert Engine.objects.count() == 1
+
+
+@pytest.mark.parametrize("role", ["nobody", "pool_viewer", "viewer"])
+@pytest.mark.parametrize("path", ["engines", "engines/chat-1/change", "engines/chat-1/move", "engines/chat-1/check"])
+def test_viewers_change_nothing(pool: Pool, engine: Engine, feed: FleetFeed, role: str, path: str) -> None:
+    client = client_of(make_person(role, pool))
+    data = FORM if path == "engines" else change_form(engine, speed="3", do="drain")
+    answer = client.post(f"/topology/{path}", data)
+    assert answer.status_code in ((422, 404) if role == "nobody" else (403,))
+    assert AuditEvent.objects.count() == 0
+    engine.refresh_from_db()
+    assert (engine.speed, engine.desired_state) == (1.0, "ready")
+
+
+def test_operators_of_another_pool_find_nothing(pool: Pool, engine: Engine, feed: FleetFeed) -> None:
+    client = client_of(make_person("pool_operator", make_pool("agents")))
+    for path in ("change", "move", "delete", "check"):
+        assert client.post(f"/topology/engines/chat-1/{path}", {"do": "drain", "revision": "1"}).status_code == 404
+    assert "That engine is gone" in text_of(client.post("/topology/engines/chat-1/check"))
+    engine.refresh_from_db()
+    assert engine.desired_state == "ready"
+
+
+@pytest.mark.parametrize("path", ["engines", "engines/chat-1/move", "engines/chat-1/delete", "paste"])
+def test_a_forged_form_is_refused(pool: Pool, engine: Engine, feed: FleetFeed, path: str) -> None:
+    client = client_of(make_person("operator"), check_forgery=True)
+    assert client.post(f"/topology/{path}", FORM).status_code == 403
+    assert Engine.objects.count() == 1
+
+
+@pytest.mark.parametrize("path", ["engines", "engines/chat-1/move", "engines/chat-1/delete", "engines/chat-1/check"])
+def test_looking_changes_nothing(operator: Client, engine: Engine, path: str) -> None:
+    assert operator.get(f"/topology/{path}").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("do", "state", "verb"),
+    [("drain", "draining", "engine.drain"), ("maintenance", "maintenance", "engine.maintain")],
+)
+def test_a_verb_moves_the_engine_and_is_recorded(
+    operator: Client, engine: Engine, do: str, state: str, verb: str
+) -> None:
+    answer = operator.post("/topology/engines/chat-1/move", {"do": do, "revision": "1", "why": "kernel"})
+    assert answer["Location"] == "/topology?engine=chat-1"
+    engine.refresh_from_db()
+    assert (engine.desired_state, engine.revision) == (state, 2)
+    assert AuditEvent.objects.get(verb=verb).why == "kernel"
+
+
+@pytest.mark.parametrize("data", [{}, {"do": "explode"}, {"do": "drain"}, {"do": "drain", "revision": "x"}])
+def test_a_mangled_form_moves_nothing(operator: Client, engine: Engine, data: dict[str, str]) -> None:
+    assert operator.post("/topology/engines/chat-1/move", data).status_code in (412, 422)
+    engine.refresh_from_db()
+    assert engine.desired_state == "ready"
+
+
+def test_the_question_says_what_will_happen(operator: Client, engine: Engine, feed: FleetFeed) -> None:
+    second = make_engines(engine.pool, 1, start=2)[0]
+    feed.take(encoded(sample_of([engine, second], e_0001={"running": 3, "bound": 2})))
+    text = text_of(operator.get("/topology?engine=chat-1&do=drain"))
+    assert "Drain e-0001?" in text
+    assert "3 requests finish here, 2 tickets move to other engines" in text
+    assert "go to 1 other engine of its pool" in text
+    assert "No other engine" not in text
+    feed.take(encoded(msgspec.structs.replace(sample_of([engine]), at=time.time() + 1)))
+    assert "No other engine of chat-pool takes work" in text_of(operator.get("/topology?engine=chat-1&do=drain"))
+
+
+def test_a_verb_on_what_somebody_else_moved_shows_theirs(operator: Client, engine: Engine) -> None:
+    set_desired_state(engine, "maintenance", actor=OTHER, why="disk")  # type: ignore[arg-type]
+    answer = operator.post("/topology/engines/chat-1/move", {"do": "drain", "revision": "1"})
+    text = text_of(answer)
+    assert answer.status_code == 412
+    assert "other took it out for maintenance" in text
+    assert "Takes no work and is not expected to answer" in text
+    engine.refresh_from_db()
+    assert engine.desired_state == "maintenance"
+
+
+def test_a_change_is_stored_and_looked_at(operator: Client, engine: Engine) -> None:
+    answer = operator.post("/topology/engines/chat-1/change", change_form(engine, url="http://10.5.5.5:8000"))
+    assert answer.status_code == 302
+    engine.refresh_from_db()
+    assert engine.connect_url == "http://10.5.5.5:8000"
+    assert JobRun.objects.get().inputs["url"] == "http://10.5.5.5:8000"
+
+
+def test_a_change_of_speed_needs_no_preflight(operator: Client, engine: Engine) -> None:
+    operator.post("/topology/engines/chat-1/change", change_form(engine, speed="2"))
+    engine.refresh_from_db()
+    assert engine.speed == 2.0
+    assert not JobRun.objects.exists()
+
+
+def test_a_bad_change_keeps_the_form(operator: Client, engine: Engine) -> None:
+    answer = operator.post("/topology/engines/chat-1/change", change_form(engine, url="http://8.8.8.8", speed="2"))
+    text = text_of(answer)
+    assert answer.status_code == 422
+    assert "outside SWITCHYARD_ENGINE_NETWORKS" in text
+    assert 'name="speed" value="2"' in text
+    assert 'name="revision" value="1"' in text
+
+
+def test_who_was_slower_gets_both_versions_and_overwrites_nothing(operator: Client, engine: Engine) -> None:
+    change_engine(engine, {"speed": 3.0, "name": "e-one"}, actor=OTHER, why="measured")
+    stale = change_form(engine, name="e-0001", was_name="e-0001", speed="2", revision="1", url="http://10.5.5.5:8000")
+    answer = operator.post("/topology/engines/chat-1/change", stale)
+    text = text_of(answer)
+    assert answer.status_code == 412
+    assert "other changed it" in text
+    rows = re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td><td.*?>(.*?)</td><td.*?>(.*?)</td>', text)
+    assert ("Relative speed", "1", "3", "2") in rows
+    assert ("Name", "e-0001", "e-one", "e-0001") in rows
+    engine.refresh_from_db()
+    assert (engine.speed, engine.name) == (3.0, "e-one")
+    for merged in ('name="name" value="e-one"', 'name="speed" value="2"', 'value="http://10.5.5.5:8000"'):
+        assert merged in text
+    assert 'name="revision" value="2"' in text
+
+
+def test_a_merged_change_is_stored(operator: Client, engine: Engine) -> None:
+    change_engine(engine, {"speed": 3.0}, actor=OTHER)
+    merged = change_form(engine, speed="2", was_speed="3")
+    assert operator.post("/topology/engines/chat-1/change", merged).status_code == 302
+    engine.refresh_from_db()
+    assert engine.speed == 2.0
+
+
+@pytest.mark.parametrize(
+    ("desired", "seen", "typed", "status", "words"),
+    [
+        ("ready", {"running": 0, "bound": 0}, "e-0001", 409, "takes work"),
+        ("draining", {"running": 2, "bound": 0}, "e-0001", 409, "2 requests"),
+        ("draining", {"running": 0, "bound": 0}, "e-1", 422, "Type e-0001 to delete it."),
+        ("draining", None, "e-0001", 409, "Nobody knows what is in flight"),
+    ],
+)
+def test_an_engine_that_is_not_empty_stays(
+    operator: Client,
+    engine: Engine,
+    feed: FleetFeed,
+    desired: str,
+    seen: dict[str, Any] | None,
+    typed: str,
+    status: int,
+    words: str,
+) -> None:
+    Engine.objects.update(desired_state=desired)
+    if seen is not None:
+        see(feed, engine, state="draining", **seen)
+    answer = operator.post("/topology/engines/chat-1/delete", {"typed": typed, "revision": "1"})
+    assert answer.status_code == status
+    assert words in text_of(answer)
+    assert Engine.objects.exists()
+
+
+def test_an_empty_engine_is_deleted(operator: Client, engine: Engine, feed: FleetFeed) -> None:
+    Engine.objects.update(desired_state="draining")
+    see(feed, engine, state="draining", running=0, bound=0)
+    answer = operator.post("/topology/engines/chat-1/delete?sort=load", {"typed": "e-0001", "revision": "1"})
+    assert (answer.status_code, answer["Location"]) == (302, "/topology?sort=load")
+    assert not Engine.objects.exists()
+    assert "e-0001 is deleted." in text_of(operator.get("/topology"))
+    assert AuditEvent.objects.get(verb="engine.delete").before["name"] == "e-0001"
+
+
+def test_a_lost_engine_can_be_deleted_once_it_is_out(operator: Client, engine: Engine, feed: FleetFeed) -> None:
+    Engine.objects.update(desired_state="maintenance")
+    see(feed, engine, state="lost", running=0, bound=0)
+    operator.post("/topology/engines/chat-1/delete", {"typed": "e-0001", "revision": "1"})
+    assert not Engine.objects.exists()
+
+
+def test_the_request_id_of_a_change_is_in_the_audit(pool: Pool, engine: Engine, feed: FleetFeed) -> None:
+    client = client_of(User.objects.create_superuser("root"))
+    data = {"do": "drain", "revision": "1"}
+    client.post("/topology/engines/chat-1/move", data, headers={"x-request-id": "change-1"})
+    assert AuditEvent.objects.get().request_id == "change-1"
+
+
+def test_role_names_are_those_of_the_models() -> None:
+    assert {"viewer", "operator", "admin"} == set(Role.values)

@@ -1,0 +1,37 @@
+/* Makes one element's content equal to another's with as few changes as it takes. */
+
+/** Change the children of `from` into those of `to`, which is used up. Elements with an id keep their identity. */
+export function morph(from, to) {
+  const byId = new Map([...from.children].filter((child) => child.id).map((child) => [child.id, child]));
+  let place = from.firstChild;
+  for (const wanted of [...to.childNodes]) {
+    const known = wanted.id ? byId.get(wanted.id) : undefined;
+    if (known && known !== place) from.insertBefore(known, place);
+    const current = known ?? place;
+    if (current && alike(current, wanted)) {
+      change(current, wanted);
+      place = current.nextSibling;
+    } else {
+      from.insertBefore(wanted, place);
+    }
+  }
+  while (place) {
+    const next = place.nextSibling;
+    place.remove();
+    place = next;
+  }
+}
+
+function alike(one, other) {
+  return one.nodeType === other.nodeType && one.nodeName === other.nodeName && (one.id ?? '') === (other.id ?? '');
+}
+
+function change(current, wanted) {
+  if (current.nodeType !== Node.ELEMENT_NODE) {
+    if (current.data !== wanted.data) current.data = wanted.data;
+    return;
+  }
+  for (const { name } of [...current.attributes]) if (!wanted.hasAttribute(name)) current.removeAttribute(name);
+  for (const { name, value } of wanted.attributes) if (current.getAttribute(name) !== value) current.setAttribute(name, value);
+  morph(current, wanted);
+}

@@ -1,0 +1,24 @@
+/* Columns in which nothing was heard at all, between others: the program was down, or this view was lost. */
+
+/** Place of the oldest column in which any engine was heard; the number of columns when there is none. */
+export function firstHeard(state) {
+  for (let place = 0; place < state.columns; place += 1) if (state.heardAt(state.first + place)) return place;
+  return state.columns;
+}
+
+/** Gaps as [[from, to]], places of columns, `to` excluded; what lies before the first column heard is no gap. */
+export function gapsOf(state) {
+  const gaps = [];
+  let from = null;
+  for (let place = firstHeard(state); place < state.columns; place += 1) {
+    const heard = state.heardAt(state.first + place);
+    if (!heard && from === null) from = place;
+    if (heard && from !== null) {
+      gaps.push([from, place]);
+      from = null;
+    }
+  }
+  // The column that is still filling may be empty for a moment.
+  if (from !== null && state.columns - from > 1) gaps.push([from, state.columns]);
+  return gaps;
+}

@@ -1,0 +1,94 @@
+/* Moving through time on the strip below the pictures: drag the frame, click, or the arrow keys. */
+
+import { clock, dayClock } from '../figures/format.js';
+import { byId } from './element.js';
+
+const DAY_S = 86_400;
+/** While dragging, the picture follows so often at most, ms. */
+const FOLLOW_MS = 180;
+
+/** Right edge (unix seconds) of a window of `spanS` centred on `at`, within the strip; '' where it reaches until now. */
+export function endAround(at, spanS, from, now) {
+  return endAt(at + spanS / 2, spanS, from, now);
+}
+
+/** The right edge `end`, kept within the strip's beginning `from` and now; '' where it reaches until now. */
+export function endAt(end, spanS, from, now) {
+  const kept = Math.max(from + spanS, end);
+  return kept >= now - spanS * 0.02 ? '' : Math.round(kept);
+}
+
+export class Scrubber {
+  /** `choose(end)` is called with unix seconds or ''. */
+  constructor(timeline, choose) {
+    this.timeline = timeline;
+    this.choose = choose;
+    this.strip = byId('hour');
+    this.strip.addEventListener('pointerdown', (event) => this.#down(event));
+    this.strip.addEventListener('keydown', (event) => this.#key(event));
+  }
+
+  /** Say where the window stands. */
+  update() {
+    const { state } = this.timeline;
+    if (state.index === null) return;
+    const words = this.#strip.spanS > DAY_S / 2 ? dayClock : clock;
+    const { from, to } = this.#strip;
+    this.strip.setAttribute('aria-valuemin', String(Math.round(from)));
+    this.strip.setAttribute('aria-valuemax', String(Math.round(to)));
+    this.strip.setAttribute('aria-valuenow', String(Math.round(Math.min(to, state.timeOf(state.index + 1)))));
+    const live = this.timeline.end ? '' : ', until now';
+    this.strip.setAttribute('aria-valuetext', `${words(state.timeOf(state.first))} to ${words(state.timeOf(state.index + 1))}${live}`);
+  }
+
+  get #strip() {
+    const { state } = this.timeline;
+    const to = (state.hourIndex + 1) * state.hourColumnS;
+    const spanS = state.hourColumns * state.hourColumnS;
+    return { from: to - spanS, to, spanS };
+  }
+
+  #now() {
+    return this.timeline.live.state.at ?? Date.now() / 1000;
+  }
+
+  #down(event) {
+    if (event.button !== 0 || this.timeline.state.index === null) return;
+    event.preventDefault();
+    this.strip.focus();
+    this.strip.setPointerCapture(event.pointerId);
+    const { from, spanS: stripS } = this.#strip;
+    const width = this.strip.clientWidth;
+    const { spanS } = this.timeline.state;
+    let last = 0;
+    let end = '';
+    const move = (pointer) => {
+      const at = from + (Math.min(width, Math.max(0, pointer.offsetX)) / width) * stripS;
+      end = endAround(at, spanS, from, this.#now());
+      this.strip.drag(end === '' ? this.#now() : end);
+      if (performance.now() - last < FOLLOW_MS) return;
+      last = performance.now();
+      this.choose(end);
+    };
+    const up = () => {
+      this.strip.removeEventListener('pointermove', move);
+      this.strip.drag(null);
+      this.choose(end);
+    };
+    this.strip.addEventListener('pointermove', move);
+    this.strip.addEventListener('lostpointercapture', up, { once: true });
+    move(event);
+  }
+
+  #key(event) {
+    const { state } = this.timeline;
+    const steps = { ArrowLeft: -0.25, ArrowRight: 0.25, PageUp: -1, PageDown: 1 };
+    const { from } = this.#strip;
+    if (!(event.key in steps) && event.key !== 'Home' && event.key !== 'End') return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (event.key === 'End') return this.choose('');
+    const end = event.key === 'Home' ? from : Math.min(this.#now(), state.timeOf(state.index + 1)) + steps[event.key] * state.spanS;
+    return this.choose(endAt(end, state.spanS, from, this.#now()));
+  }
+}

@@ -1,0 +1,15 @@
+/* Lengths of time as the page's labels say them. */
+
+const WORDS = [[86_400, 'day'], [3600, 'hour'], [60, 'minute'], [1, 'second']];
+
+/** A length in words: 'five minutes' is '5 minutes', an hour 'one hour'. */
+export function spanWords(seconds) {
+  const [length, noun] = WORDS.find(([size]) => seconds >= size) ?? WORDS.at(-1);
+  const number = Math.round(seconds / length);
+  return number === 1 ? `one ${noun}` : `${number} ${noun}s`;
+}
+
+/** A length as a short label: 2 s, 10 s, 2 min. */
+export function stepWords(seconds) {
+  return seconds < 60 ? `${seconds}\u202fs` : `${Math.round(seconds / 60)}\u202fmin`;
+}

@@ -1,0 +1,37 @@
+/* A text area with line numbers; errors mark their line. */
+
+import { byId, make, setText } from '../page/element.js';
+
+/** Keep the gutter beside the text; returns {markError} for the line that cannot be read. */
+export function startCodeEditor(area) {
+  const gutter = byId('gutter');
+  let wrong = 0;
+  const draw = () => {
+    const lines = area.value.split('\n').length;
+    while (gutter.childElementCount > lines) gutter.lastElementChild.remove();
+    while (gutter.childElementCount < lines) gutter.append(make('span', '', String(gutter.childElementCount + 1)));
+    for (const marked of gutter.querySelectorAll('.wrong')) marked.classList.remove('wrong');
+    gutter.children[wrong - 1]?.classList.add('wrong');
+    gutter.scrollTop = area.scrollTop;
+  };
+  area.addEventListener('scroll', () => { gutter.scrollTop = area.scrollTop; }, { passive: true });
+  area.addEventListener('input', draw);
+  draw();
+  return {
+    draw,
+    markError(error) {
+      wrong = error ? error.line : 0;
+      setText(byId('json-problem'), error ? `Line ${error.line}, column ${error.column}: ${error.message}. The form keeps the last values that could be read.` : '');
+      draw();
+    },
+  };
+}
+
+/** Put the cursor on a value and bring it into view. */
+export function selectPlace(area, place) {
+  area.focus();
+  area.setSelectionRange(place.start, place.end);
+  const line = area.value.slice(0, place.start).split('\n').length;
+  const height = area.scrollHeight / Math.max(1, area.value.split('\n').length);
+  area.scrollTop = Math.max(0, (line - 6) * height);
+}

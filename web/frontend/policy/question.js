@@ -1,0 +1,25 @@
+/* The question before a publish or a roll-back, as a modal dialog; without this script it stands open on the page. */
+
+import { byId, setText } from '../page/element.js';
+
+/** Make the dialog modal; Escape and the close button lead back to the page under it. */
+export function startQuestion(dialog) {
+  dialog.close();
+  dialog.showModal();
+  const back = byId('question-close').href;
+  dialog.addEventListener('cancel', (event) => {
+    event.preventDefault();
+    location.assign(back);
+  });
+  const typed = document.getElementById('typed');
+  if (!typed) return;
+  typed.focus();
+  dialog.querySelector('form').addEventListener('submit', (event) => {
+    if (typed.value.trim() === typed.dataset.word) return;
+    event.preventDefault();
+    const found = typed.value.trim() ? `${typed.value.trim()} is another name.` : 'it is empty.';
+    setText(byId('typed-error'), `Type ${typed.dataset.word} to publish; ${found}`);
+    typed.setAttribute('aria-invalid', 'true');
+    typed.focus();
+  });
+}

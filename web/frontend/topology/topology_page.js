@@ -1,0 +1,184 @@
+/* The Topology page: drawers without page loads, live figures, a checklist that fills in, keys. */
+
+import { setText } from '../page/element.js';
+import { showRow } from './live_rows.js';
+import { holdsInput, visit } from './visit.js';
+
+const POLL_MS = 1000;
+const FILTER_MS = 250;
+const FIELDS = 'input, textarea, select, [contenteditable]';
+
+const find = (selector) => document.querySelector(selector);
+/** The address of what is shown; after a form that was refused it is not the document's own. */
+const here = () => (find('#topology').dataset.address || location.href);
+const rows = () => [...document.querySelectorAll('tr[data-engine]')];
+
+/** Whether somebody writes in the drawer, which then must not be replaced. */
+const busy = () => holdsInput(document) || Boolean(document.activeElement?.closest('.drawer form'));
+
+/** Ask for what changed and show it; called again and again. */
+class LiveView {
+  constructor() {
+    this.list = '';
+    this.lostAt = 0;
+  }
+
+  async refresh() {
+    const root = find('#topology');
+    const asked = new URL(here(), location.href).search;
+    try {
+      const answer = await fetch(`${root.dataset.live}${asked}`, { headers: { Accept: 'application/json' } });
+      if (answer.redirected) {
+        location.reload();
+        return;
+      }
+      if (!answer.ok) throw new Error(String(answer.status));
+      const news = await answer.json();
+      this.lostAt = 0;
+      if (asked === new URL(here(), location.href).search) await this.#show(news);
+    } catch {
+      this.lostAt ||= performance.now();
+    }
+    this.#tell();
+  }
+
+  #tell() {
+    const words = this.lostAt ? `Reconnecting, ${Math.round((performance.now() - this.lostAt) / 1000)}\u202fs` : 'Live';
+    setText(find('#live-words'), words);
+    find('#topology').classList.toggle('lost', Boolean(this.lostAt));
+  }
+
+  async #show(news) {
+    setText(find('#finding'), news.finding);
+    setText(find('#summary'), news.summary);
+    const stale = find('#stale');
+    stale.hidden = !news.stale;
+    setText(stale.querySelector('span'), news.stale);
+    for (const row of rows()) {
+      const line = news.rows[row.dataset.engine];
+      if (line) showRow(row, line);
+    }
+    const changed = this.list && this.list !== news.list;
+    this.list = news.list;
+    if (changed && !find('#filters').contains(document.activeElement)) await visit(here(), { push: false, only: '#topology-list' });
+    await this.#showDrawer(news);
+  }
+
+  async #showDrawer({ drawer, rows: lines }) {
+    const flight = find('#flight');
+    if (!drawer || !flight) return;
+    setText(flight, drawer.flight);
+    setText(find('#drawer-report'), drawer.report);
+    const pill = find('#drawer-pill');
+    const line = lines[pill.dataset.engine];
+    // Another state has other verbs and reasons; the drawer is drawn anew unless somebody writes in it.
+    if (line && pill.dataset.state !== line.state && !busy()) {
+      await visit(here(), { push: false });
+      return;
+    }
+    const checklist = find('#checklist');
+    if (checklist?.dataset.unfinished === 'yes') await this.#fillIn(checklist);
+  }
+
+  /** Show the next steps; when there are no more, the whole drawer, whose verbs may have changed. */
+  async #fillIn(checklist) {
+    const answer = await fetch(checklist.dataset.address);
+    if (!answer.ok) return;
+    const fetched = new DOMParser().parseFromString(await answer.text(), 'text/html').getElementById('checklist');
+    if (!fetched) return;
+    if (fetched.dataset.unfinished === 'no' && !busy()) await visit(here(), { push: false });
+    else checklist.replaceWith(document.adoptNode(fetched));
+  }
+}
+
+/** Put the focus where a person goes on reading after the drawer changed. */
+function focusDrawer(opened) {
+  const errors = find('#form-errors') ?? find('#confirm-title');
+  if (errors) errors.focus();
+  else if (opened) find('.drawer input:not([type=hidden]), .drawer .drawer-title a')?.focus();
+}
+
+async function open(address) {
+  const before = find('tr.selected')?.dataset.engine;
+  if (!(await visit(address))) return;
+  const drawer = find('.drawer');
+  if (drawer) focusDrawer(true);
+  else find(`tr[data-engine="${CSS.escape(before ?? '')}"] a`)?.focus();
+}
+
+function listenToClicks() {
+  document.addEventListener('click', (event) => {
+    if (event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    const link = event.target.closest('a[data-drawer], .tree thead a, .panel-foot a, .filters a');
+    const row = event.target.closest('a, button, input, select') ? null : event.target.closest('tr[data-engine]');
+    const address = link?.href ?? row?.querySelector('a').href;
+    if (!address || !(link ?? row).closest('#topology')) return;
+    if (String(getSelection())) return;
+    event.preventDefault();
+    open(address);
+  });
+  addEventListener('popstate', () => visit(location.href, { push: false }));
+}
+
+/** Filters act as they are typed; the address keeps them. */
+function listenToFilters() {
+  let timer = 0;
+  const apply = async () => {
+    const form = find('#filters');
+    const query = new URLSearchParams([...new FormData(form)].filter(([name, value]) => value && !(name === 'sort' && value === 'place')));
+    const [focused, caret] = [document.activeElement?.name, document.activeElement?.selectionStart];
+    if (!(await visit(`${form.action}?${query}`))) return;
+    const field = find(`#filters [name="${focused}"]`);
+    field?.focus();
+    if (focused === 'q') field.setSelectionRange(caret, caret);
+  };
+  document.addEventListener('input', (event) => {
+    if (!event.target.closest('#filters')) return;
+    clearTimeout(timer);
+    timer = setTimeout(apply, event.target.name === 'q' ? FILTER_MS : 0);
+  });
+  document.addEventListener('submit', (event) => {
+    if (!event.target.matches('#filters')) return;
+    event.preventDefault();
+    clearTimeout(timer);
+    apply();
+  });
+}
+
+function step(by) {
+  const all = rows();
+  if (!all.length) return;
+  const at = all.findIndex((row) => row.classList.contains('selected'));
+  const next = all[Math.max(0, Math.min(all.length - 1, at < 0 ? 0 : at + by))];
+  open(next.querySelector('a').href);
+}
+
+function listenToKeys() {
+  document.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === 'Escape' && find('[data-close]') && !holdsInput(document)) {
+      open(find('[data-close]').href);
+      return;
+    }
+    if (event.target.closest(FIELDS)) return;
+    const action = { '/': () => find('#filters [name=q]').focus(), j: () => step(1), k: () => step(-1) }[event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  });
+}
+
+/** Take the page over. */
+export function startTopology() {
+  const live = new LiveView();
+  document.body.classList.add('scripted');
+  focusDrawer(false);
+  listenToClicks();
+  listenToFilters();
+  listenToKeys();
+  const poll = async () => {
+    if (!document.hidden) await live.refresh();
+    setTimeout(poll, POLL_MS);
+  };
+  setTimeout(poll, POLL_MS);
+}

@@ -1,0 +1,87 @@
+"""What the drawer of an engine shows beside the live feed: its last decisions, and what may be done with it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.models import Engine, Role
+from controlplane.recent_decisions import recent_decisions
+from controlplane.services.actor import Actor
+from controlplane.services.roles import may
+from gateway.recent_decisions import DecisionRecord
+
+_REASONS = {
+    "round_robin": "Its turn",
+    "least_loaded": "Least loaded",
+    "least_cost": "Least cost",
+    "longest_match": "Longest match",
+    "equal_match": "Equal match",
+    "slo_switch": "Switched for SLO",
+    "only_engine": "Only engine",
+    "no_engine": "No engine",
+}
+
+
+class DecisionLine(msgspec.Struct, frozen=True):
+    """One decision as a row of the drawer. Times in unix seconds and seconds; None: not (yet) known."""
+
+    decision_id: str
+    at: float
+    reason: str
+    prompt_tokens: int
+    predicted_tokens: int
+    cached_tokens: int | None
+    queued_s: float
+    """How long it waited at the gateway."""
+    ttft_s: float | None
+    on_time: bool | None
+    outcome: str
+    """Empty while the request runs."""
+
+
+class EngineCard(msgspec.Struct, frozen=True):
+    """One engine for one viewer."""
+
+    engine_id: str
+    name: str
+    desired_state: str
+    revision: int
+    may_steer: bool
+    decisions: list[DecisionLine] | None
+    """Newest first; None where the gateway runs in another process."""
+
+
+def engine_card(engine: Engine, actor: Actor) -> EngineCard:
+    """Return the card of an engine as this actor may see it."""
+    recent = recent_decisions()
+    return EngineCard(
+        engine_id=engine.engine_id,
+        name=engine.name,
+        desired_state=engine.desired_state,
+        revision=engine.revision,
+        may_steer=may(actor, Role.OPERATOR, engine.pool),
+        decisions=None if recent is None else [_line(record) for record in recent.of_engine(engine.engine_id)],
+    )
+
+
+def _line(record: DecisionRecord) -> DecisionLine:
+    decision = record.decision
+    ttft_s = record.ttft_s
+    late = record.outcome in ("failed", "refused")
+    return DecisionLine(
+        decision_id=decision.decision_id,
+        at=record.decided_at,
+        reason=reason_title(decision.reason),
+        prompt_tokens=decision.prompt_tokens,
+        predicted_tokens=decision.hit_tokens,
+        cached_tokens=record.cached_tokens,
+        queued_s=decision.queued_s,
+        ttft_s=ttft_s,
+        on_time=False if late else None if ttft_s is None else ttft_s <= record.ttft_slo_s,
+        outcome=record.outcome,
+    )
+
+
+def reason_title(code: str) -> str:
+    """Return a reason code in the few words of a table cell."""
+    return _REASONS.get(code, code.replace("_", " ").capitalize())

@@ -1,0 +1,152 @@
+"""The stored past as a picture: columns of a stretch, put together from roll-ups and this process's live columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controlplane.fleet_past.collector import FINE_S
+from controlplane.fleet_past.column import ENGINE_FLOATS, Column
+from controlplane.fleet_past.marker import Marker
+from controlplane.fleet_past.merge import merged_by
+from controlplane.fleet_past.roster import NOBODY, Roster, roster_of, union
+from controlplane.fleet_past.store import Past, PoolFacts, read_past, read_peaks
+from controlplane.services.rollups import COARSE_S, FACTOR
+from gateway.fleet_sample import FleetSample
+from web.live.feed import FleetFeed
+from web.live.history import COLUMN_S
+from web.live.past_range import Stretch
+
+MAX_MARKERS = 240
+TAIL_COLUMNS = 30
+"""At most so many long columns at the end are made of short ones: the job makes the rest soon."""
+_SECONDS = ENGINE_FLOATS.index("seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class PastPicture:
+    """What a stretch shows; columns oldest first, None where nothing was recorded."""
+
+    stretch: Stretch
+    columns: list[Column | None]
+    roster: Roster
+    pools: dict[str, PoolFacts]
+    markers: list[Marker]
+    strip: dict[str, dict[int, float]]
+    sample: FleetSample | None
+    """The newest live sample, where the stretch reaches until now."""
+
+
+def read_picture(stretch: Stretch, feed: FleetFeed) -> PastPicture:
+    """Read the stretch: stored columns first, then what only this process has heard yet."""
+    live, live_markers = feed.recent()
+    sample = feed.latest if stretch.live else None
+    if stretch.range.column_s == FINE_S:
+        past = _fine(stretch.first, stretch.last, live)
+    else:
+        past = read_past(COARSE_S, stretch.first, stretch.last)
+        _add_tail(past, stretch, live)
+    if sample is not None:
+        past.pools |= {pool.pool_id: _facts_of(pool) for pool in sample.pools}
+    by_index = {column.index: column for column in past.columns}
+    pools = _ordered_pools(past.pools, feed.latest)
+    roster = _roster(past.columns, sample, list(pools))
+    return PastPicture(
+        stretch,
+        [_on(by_index.get(index), roster) for index in range(stretch.first, stretch.last + 1)],
+        roster,
+        pools,
+        _markers(past.markers, live, live_markers, stretch),
+        _strip(stretch, live),
+        sample,
+    )
+
+
+def _fine(first: int, last: int, live: list[Column]) -> Past:
+    """Return the columns of FINE_S seconds; those not stored yet are made of the live ones."""
+    past = read_past(FINE_S, first, last)
+    stored = {column.index for column in past.columns}
+    factor = round(FINE_S / COLUMN_S)
+    fresh = [column for column in live if first <= column.index // factor <= last]
+    past.columns += merged_by([column for column in fresh if column.index // factor not in stored], factor).values()
+    past.columns.sort(key=lambda column: column.index)
+    return past
+
+
+def _add_tail(past: Past, stretch: Stretch, live: list[Column]) -> None:
+    """Add the long columns at the end that the job has not made yet."""
+    newest = past.columns[-1].index if past.columns else stretch.first - 1
+    first = max(newest + 1, stretch.last - TAIL_COLUMNS)
+    if first > stretch.last:
+        return
+    tail = _fine(first * FACTOR, (stretch.last + 1) * FACTOR - 1, live)
+    past.columns += [column for _, column in sorted(merged_by(tail.columns, FACTOR).items())]
+    past.markers += tail.markers
+    past.pools |= tail.pools
+
+
+def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequence[str]) -> Roster:
+    """Return who the picture shows: today's engines as today, those that are gone behind them, pool by pool."""
+    rosters = {id(column.roster): column.roster for column in columns}
+    newest = columns[-1].roster if columns else NOBODY
+    last = roster_of(sample.engines) if sample is not None else newest
+    ordered = list(dict.fromkeys(last.pool_ids)) == [pool for pool in pools if pool in last.pool_ids]
+    if ordered and all(roster == last for roster in rosters.values()):
+        return last
+    return union(rosters.values(), last=last, pools=pools)
+
+
+def _on(column: Column | None, roster: Roster) -> Column | None:
+    """Return the column with the picture's own roster object where the engines are the same: then nothing moves."""
+    return replace(column, roster=roster) if column is not None and column.roster == roster else column
+
+
+def _ordered_pools(facts: dict[str, PoolFacts], sample: FleetSample | None) -> dict[str, PoolFacts]:
+    """Return the pools in today's order, those that are gone behind."""
+    now = [pool.pool_id for pool in sample.pools] if sample else []
+    order = [pool_id for pool_id in now if pool_id in facts]
+    order += sorted((each for each in facts if each not in now), key=lambda each: facts[each].name)
+    return {pool_id: facts[pool_id] for pool_id in order}
+
+
+def _facts_of(pool: object) -> PoolFacts:
+    return PoolFacts(**{name: getattr(pool, name) for name in PoolFacts.__struct_fields__})
+
+
+def _markers(stored: list[Marker], live: list[Column], fresh: list[Marker], stretch: Stretch) -> list[Marker]:
+    """Return the markers of the stretch, numbered anew; what this process saw itself counts from its first column."""
+    heard_since = live[0].index * COLUMN_S if live else math.inf
+    all_of = [marker for marker in stored if marker.at < heard_since]
+    all_of += [marker for marker in fresh if marker.at >= heard_since]
+    start = stretch.first * stretch.range.column_s
+    shown = [marker for marker in all_of if start <= marker.at < stretch.end][-MAX_MARKERS:]
+    return [
+        Marker(number, each.at, each.kind, each.label, each.text, each.pool_id, each.engine_id)
+        for number, each in enumerate(sorted(shown, key=lambda each: each.at), start=1)
+    ]
+
+
+def _strip(stretch: Stretch, live: list[Column]) -> dict[str, dict[int, float]]:
+    """Return the peaks of the strip by pool and strip column."""
+    chosen = stretch.range
+    first = stretch.strip_last - chosen.strip_columns + 1
+    stored_s = FINE_S if chosen.strip_column_s == FINE_S else COARSE_S
+    factor = chosen.strip_column_s // stored_s
+    peaks: dict[str, dict[int, float]] = {}
+    stored = read_peaks(stored_s, first * factor, (stretch.strip_last + 1) * factor - 1)
+    for pool_id, values in stored.items():
+        for index, value in values.items():
+            _raise(peaks, pool_id, index // factor, value)
+    for column in live:
+        index = int(column.index * COLUMN_S // chosen.strip_column_s)
+        if not first <= index <= stretch.strip_last:
+            continue
+        for pool_id, value in zip(column.roster.pool_ids, column.floats[_SECONDS], strict=True):
+            _raise(peaks, pool_id, index, value)
+    return peaks
+
+
+def _raise(peaks: dict[str, dict[int, float]], pool_id: str, index: int, value: float) -> None:
+    of_pool = peaks.setdefault(pool_id, {})
+    of_pool[index] = max(of_pool.get(index, 0.0), value)

@@ -1,0 +1,104 @@
+"""The fields of an API key, and what they say when they are sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from django.http import QueryDict
+from django.utils import timezone
+
+from controlplane.models import ApiKey, Role, Tenant
+from controlplane.services.field_problems import FieldProblem
+from controlplane.services.sessions import one_line
+from web.form_field import CHECKS, NUMBER, SELECT, FormField, Option, whole_number
+
+NEVER = "never"
+EXPIRY_DAYS = ("1", "7", "30", "90", "365", NEVER)
+MAX_TENANTS = 1000
+
+_SCOPES = (
+    Option("infer", "infer", "/v1: chat and text completions through the proxy"),
+    Option("route", "route", "/api/v1/route: ask where to send a request, report what became of it"),
+    Option("manage", "manage", "The management API, with the role chosen below"),
+)
+_NAME = FormField("name", "Name", help="What the key is for; shown beside its start.", required=True, limit=120)
+_SCOPE = FormField("scopes", "Scopes", CHECKS, options=_SCOPES, chosen=("infer", "route"))
+_ROLE = FormField(
+    "role",
+    "Role for manage",
+    SELECT,
+    help="What a key with the scope manage may do; without that scope it means nothing.",
+    options=tuple(Option(role.value, role.value) for role in Role),
+    chosen=(Role.VIEWER.value,),
+)
+_RATE = FormField(
+    "rate_per_min",
+    "Requests per minute",
+    NUMBER,
+    help="Up to so many at once, refilled evenly; 429 above. Counted by each gateway. Empty: no limit.",
+    unit="per min",
+    limit=9,
+)
+_IN_FLIGHT = FormField(
+    "max_in_flight",
+    "Requests under way at once",
+    NUMBER,
+    help="A decision counts until its feedback or the end of its reservation. Empty: no limit.",
+    limit=9,
+)
+_WHY = FormField("why", "Why", help="For the audit; optional.", limit=200)
+
+
+def creation_fields() -> list[FormField]:
+    """Return the fields of a new key."""
+    tenants = Tenant.objects.order_by("slug").values_list("slug", "name")[:MAX_TENANTS]
+    choices = tuple(Option(slug, f"{slug} ({name})" if name != slug else slug) for slug, name in tenants)
+    tenant = FormField("tenant", "Tenant", SELECT, options=choices, chosen=(choices[0].value if choices else "",))
+    words = {"1": "in 1 day", NEVER: "never"}
+    expiry = FormField(
+        "expires",
+        "Expires",
+        SELECT,
+        options=tuple(Option(days, words.get(days, f"in {days} days")) for days in EXPIRY_DAYS),
+        chosen=("90",),
+    )
+    return [tenant, _NAME, _SCOPE, _ROLE, expiry, _RATE, _IN_FLIGHT, _WHY]
+
+
+def change_fields(key: ApiKey) -> list[FormField]:
+    """Return the fields of a key as it is stored."""
+    stored = {
+        "name": (key.name,),
+        "scopes": tuple(key.scopes),
+        "role": (key.role,),
+        "rate_per_min": (_text(key.rate_per_min),),
+        "max_in_flight": (_text(key.max_in_flight),),
+    }
+    return [_with(field, stored.get(field.name)) for field in (_NAME, _SCOPE, _ROLE, _RATE, _IN_FLIGHT, _WHY)]
+
+
+def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any]:
+    """Return what create_api_key wants from a sent form; adds to `problems` what cannot be read."""
+    days = sent.get("expires", "")
+    if days not in EXPIRY_DAYS:
+        problems.append(FieldProblem("expires", "Choose one of the times."))
+        days = NEVER
+    return {
+        "name": one_line(sent.get("name", "")),
+        "scopes": sent.getlist("scopes"),
+        "role": sent.get("role", Role.VIEWER.value),
+        "expires_at": None if days == NEVER else timezone.now() + timedelta(days=int(days)),
+        "rate_per_min": whole_number("rate_per_min", sent.get("rate_per_min", ""), problems),
+        "max_in_flight": whole_number("max_in_flight", sent.get("max_in_flight", ""), problems),
+        "why": one_line(sent.get("why", ""))[:200],
+    }
+
+
+def _with(field: FormField, chosen: tuple[str, ...] | None) -> FormField:
+    return field if chosen is None else replace(field, chosen=chosen)
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)

@@ -1,0 +1,41 @@
+"""Who may open and change a policy in the console, and what everybody else is told."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from controlplane.models import Policy
+from controlplane.request_actor import actor_of
+from controlplane.services.actor import CONSOLE, Actor
+from controlplane.services.policy_reading import PolicyStanding, policy_of
+from web.shell import shell_context
+
+NEEDS_OPERATOR = "This needs the role operator in every pool of the policy. An admin can grant it under Access."
+
+UNPROCESSABLE = 422
+PRECONDITION_FAILED = 412
+
+
+def console_actor(request: HttpRequest) -> Actor:
+    """Return the signed-in person as the actor of this request."""
+    return actor_of(request, CONSOLE)
+
+
+def opened(request: HttpRequest, slug: str) -> PolicyStanding:
+    """Return the policy; 404 where it does not exist or lies outside the person's pools."""
+    try:
+        return policy_of(console_actor(request), slug)
+    except Policy.DoesNotExist as error:
+        raise Http404("No such policy in your pools.") from error
+
+
+def version_number(text: str | None) -> int | None:
+    """Return a version number from an address or a form; None where the text is none."""
+    return int(text) if text and text.isdecimal() and text.isascii() and len(text) < 10 else None
+
+
+def refused(request: HttpRequest, standing: PolicyStanding, reason: str = NEEDS_OPERATOR) -> HttpResponse:
+    """Say with 403 what the person's role does not reach; nothing was changed."""
+    context = shell_context(request, page="Policies", policy=standing.policy, reason=reason)
+    return render(request, "web/policy_refused.html", context, status=403)

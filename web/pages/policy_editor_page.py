@@ -1,0 +1,79 @@
+"""The editor as a page, whatever led to it: opened, checked, refused, or with a question over it."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from controlplane.models import PolicyVersion
+from controlplane.services.policy_reading import PolicyStanding, ready_engines, versions_of
+from routing.policy_document import SCHEMA_VERSION
+from web.pages.policy_access import version_number
+from web.pages.policy_draft_form import MAX_MESSAGE, DraftForm
+from web.pages.policy_questions import Question, traffic_words
+from web.pages.policy_rail import rail_of
+from web.pages.policy_reach_words import reach_of
+from web.pages.policy_words import author_of, moment
+from web.shell import shell_context
+
+
+def render_editor(
+    request: HttpRequest,
+    standing: PolicyStanding,
+    form: DraftForm,
+    *,
+    question: Question | None = None,
+    status: int = 200,
+    said: str = "",
+) -> HttpResponse:
+    """Return the editor's page; `question` opens a dialog over it, `said` is one line above everything."""
+    now = timezone.now()
+    versions = versions_of(standing.policy, below=version_number(request.GET.get("below")))
+    number = form.draft.number if form.draft else None
+    published = version_number(request.GET.get("published"))
+    context = shell_context(
+        request,
+        page="Policies",
+        standing=standing,
+        form=form,
+        rail=rail_of(standing, versions, now, opened=number),
+        live=_version_words(standing.live, now),
+        draft=_version_words(form.draft, now),
+        next_number=_next_number(form, versions),
+        traffic=traffic_words(standing, ready_engines(standing.pools)),
+        question=question,
+        said=said,
+        reach=reach_of(standing, published) if published is not None else None,
+        schema_version=SCHEMA_VERSION,
+        max_message=MAX_MESSAGE,
+    )
+    return render(request, "web/policy.html", context, status=status)
+
+
+def with_parameters(address: str, **parameters: Any) -> str:
+    """Return an address with those query parameters that are not None."""
+    told = {name: value for name, value in parameters.items() if value is not None}
+    return f"{address}?{urlencode(told)}" if told else address
+
+
+def _next_number(form: DraftForm, versions: list[PolicyVersion]) -> int:
+    if form.draft is not None and form.draft.published_at is None:
+        return form.draft.number
+    return max((version.number for version in versions), default=0) + 1
+
+
+def _version_words(version: PolicyVersion | None, now: Any) -> dict[str, Any] | None:
+    if version is None:
+        return None
+    return {
+        "number": version.number,
+        "author": author_of(version),
+        "at": moment(version.published_at or version.created_at, now),
+        "message": version.message,
+        "based_on": version.based_on,
+        "is_draft": version.published_at is None,
+    }

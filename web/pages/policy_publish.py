@@ -1,0 +1,104 @@
+"""Publishing a draft and rolling back: the answers to the editor's two questions."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+
+from controlplane.models import PolicyVersion
+from controlplane.services.policies import StalePolicyError, publish_version, roll_back
+from controlplane.services.policy_problems import InvalidPolicyError
+from controlplane.services.policy_reading import PolicyStanding, version_of
+from controlplane.services.roles import NotAllowedError
+from web.pages.policy_access import (
+    PRECONDITION_FAILED,
+    UNPROCESSABLE,
+    console_actor,
+    opened,
+    refused,
+    version_number,
+)
+from web.pages.policy_draft_form import form_of_version, with_problems
+from web.pages.policy_editor_page import render_editor, with_parameters
+from web.pages.policy_merge import render_merge
+from web.pages.policy_questions import publish_question, roll_back_question
+from web.pages.policy_words import author_of
+from web.policy_reach import version_watch
+
+
+@require_POST
+def publish(request: HttpRequest, slug: str) -> HttpResponse:
+    """Make a draft live; 412 with the three-way view where somebody else published in the meantime."""
+    standing, version = _asked(request, slug)
+    if not standing.may_publish:
+        return refused(request, standing)
+    if version.number == standing.live_number:
+        # The second click of a double click: what it asks for has happened.
+        return _published(slug, version)
+    form = form_of_version(standing.live, version)
+    typed = request.POST.get("typed", "").strip()
+    question = publish_question(standing, version, typed=typed[:64])
+    if question.word and typed != question.word:
+        wrong = f"Type {question.word} to publish; " + (f"{typed[:64]} is another name." if typed else "it is empty.")
+        question = publish_question(standing, version, typed=typed[:64], problem=wrong)
+        return render_editor(request, standing, form, question=question, status=UNPROCESSABLE)
+    # The watch must hear the fleet before the version arrives, or nobody knows when it did.
+    version_watch()
+    try:
+        # Only what the draft was written against may give way; anything newer is merged first.
+        publish_version(version, instead_of=version.based_on, actor=console_actor(request), why=version.message)
+    except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
+        return _not_published(request, slug, version, error)
+    return _published(slug, version)
+
+
+@require_POST
+def go_back(request: HttpRequest, slug: str) -> HttpResponse:
+    """Publish a copy of an older version; 412 with the same question anew where another version is live by then."""
+    standing, version = _asked(request, slug)
+    if not standing.may_publish:
+        return refused(request, standing)
+    instead_of = version_number(request.POST.get("instead_of"))
+    live = standing.live
+    if live and live.based_on == instead_of and live.routing_document == version.routing_document:
+        return _published(slug, live)
+    version_watch()
+    try:
+        copy = roll_back(standing.policy, version.number, instead_of=instead_of, actor=console_actor(request))
+    except StalePolicyError as error:
+        standing = opened(request, slug)
+        who = f"{author_of(error.live)} published v{error.live.number}" if error.live else "Another version went live"
+        said = f"{who} while the question was open. Nothing was rolled back; look at what is live and decide again."
+        question = roll_back_question(standing, version) if version.number != standing.live_number else None
+        form = form_of_version(standing.live, None)
+        return render_editor(request, standing, form, question=question, said=said, status=PRECONDITION_FAILED)
+    except (NotAllowedError, InvalidPolicyError) as error:
+        return _not_published(request, slug, version, error)
+    return _published(slug, copy)
+
+
+def _not_published(request: HttpRequest, slug: str, version: PolicyVersion, error: Exception) -> HttpResponse:
+    """Say why the version did not go live, on the page where that can be dealt with."""
+    standing = opened(request, slug)
+    if isinstance(error, InvalidPolicyError):
+        form = with_problems(form_of_version(standing.live, version), error.found)
+        return render_editor(request, standing, form, status=UNPROCESSABLE)
+    if isinstance(error, StalePolicyError):
+        return render_merge(request, standing, version, status=PRECONDITION_FAILED)
+    return refused(request, standing, str(error))
+
+
+def _published(slug: str, version: PolicyVersion) -> HttpResponse:
+    return redirect(with_parameters(reverse("policy", args=[slug]), published=version.number))
+
+
+def _asked(request: HttpRequest, slug: str) -> tuple[PolicyStanding, PolicyVersion]:
+    """Return the policy and the version that the question was about."""
+    standing = opened(request, slug)
+    number = version_number(request.POST.get("version"))
+    version = version_of(standing.policy, number) if number is not None else None
+    if version is None:
+        raise Http404("No such version.")
+    return standing, version

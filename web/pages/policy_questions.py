@@ -1,0 +1,117 @@
+"""The questions before a policy goes live: what it would do, in numbers, and what must be typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.models import PolicyVersion
+from controlplane.services.policy_merge import changes_between
+from controlplane.services.policy_reading import PolicyStanding, ready_engines
+from controlplane.services.policy_text import completed
+from gateway.fleet_sample import FleetSample
+from web.live.feed import fleet_feed
+from web.live.wording import NARROW_SPACE, count, rate
+from web.pages.policy_words import ChangeLine, change_lines
+
+PUBLISH, ROLL_BACK = "publish", "roll-back"
+ALONE = 1
+"""A policy of one engine at most is a trial; from the second engine on people type its name to change it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One dialog: its title asks, its effects tell, its button repeats the verb."""
+
+    kind: str
+    version: PolicyVersion
+    instead_of: int | None
+    title: str
+    effects: tuple[str, ...]
+    changes: tuple[ChangeLine, ...]
+    word: str
+    """What must be typed; empty: nothing."""
+    label: str
+    button: str
+    typed: str = ""
+    problem: str = ""
+
+
+def word_to_type(standing: PolicyStanding, engines: int) -> str:
+    """Return what a person types to publish: the pool's slug, or the policy's where it rules several pools."""
+    if engines <= ALONE:
+        return ""
+    return standing.pools[0].slug if len(standing.pools) == 1 else standing.policy.slug
+
+
+def publish_question(
+    standing: PolicyStanding, version: PolicyVersion, *, typed: str = "", problem: str = ""
+) -> Question:
+    """Return the question whether a draft should go live."""
+    engines = ready_engines(standing.pools)
+    word = word_to_type(standing, engines)
+    name = f"v{version.number}"
+    live = standing.live_number
+    back = f"v{live} stays one click away: roll back to it from the list of versions." if live else ""
+    return Question(
+        PUBLISH,
+        version,
+        live,
+        f"Publish {name} to {place_of(standing)}?",
+        (*_effects(standing, engines), *((back,) if back else ())),
+        _changes(standing, version),
+        word,
+        f"Type {word} to publish {name} to {count(engines, 'engine')}",
+        f"Publish {name}",
+        typed,
+        problem,
+    )
+
+
+def roll_back_question(standing: PolicyStanding, version: PolicyVersion) -> Question:
+    """Return the question whether an older version should go live again, as a copy with a new number."""
+    engines = ready_engines(standing.pools)
+    copy = f"A copy of v{version.number} becomes the newest version; v{standing.live_number} stays in the list."
+    return Question(
+        ROLL_BACK,
+        version,
+        standing.live_number,
+        f"Roll {place_of(standing)} back to v{version.number}?",
+        (*_effects(standing, engines), copy),
+        _changes(standing, version),
+        "",
+        "",
+        f"Roll back to v{version.number}",
+    )
+
+
+def place_of(standing: PolicyStanding) -> str:
+    """Return where the policy is in force: its pool, or how many of them."""
+    if len(standing.pools) == 1:
+        return standing.pools[0].name
+    return f"{standing.policy.name}, {count(len(standing.pools), 'pool')}"
+
+
+def traffic_words(standing: PolicyStanding, engines: int) -> str:
+    """Return what the policy steers: 8 engines, 9.4 requests/s."""
+    sample = fleet_feed().latest
+    requests = _requests_per_s(standing, sample)
+    told = f"{rate(requests)} requests/s" if requests is not None else "traffic not reported yet"
+    return f"{count(engines, 'engine')}, {told}"
+
+
+def _effects(standing: PolicyStanding, engines: int) -> tuple[str, ...]:
+    return (
+        f"{traffic_words(standing, engines)}; takes effect in about 2{NARROW_SPACE}s.",
+        "Requests that are decided already keep the version that decided them.",
+    )
+
+
+def _requests_per_s(standing: PolicyStanding, sample: FleetSample | None) -> float | None:
+    slugs = {pool.slug for pool in standing.pools}
+    found = [pool.requests_per_s for pool in sample.pools if pool.pool_id in slugs] if sample else []
+    return sum(found) if found else None
+
+
+def _changes(standing: PolicyStanding, version: PolicyVersion) -> tuple[ChangeLine, ...]:
+    live = completed(standing.live.routing_document if standing.live else {})
+    return tuple(change_lines(changes_between(live, completed(version.routing_document))))

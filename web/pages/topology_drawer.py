@@ -1,0 +1,247 @@
+"""The drawer of the Topology page: one engine, what may be done with it, and what that will do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from controlplane.models import AuditEvent, Engine, Pool, Role
+from controlplane.models.engine import DesiredState
+from controlplane.services.actor import Actor
+from controlplane.services.preflight import Preflight, preflight_of
+from controlplane.services.preflight_steps import SKIPPED
+from controlplane.services.roles import may
+from gateway.fleet_sample import EngineSample, FleetSample
+from web.live.wording import clock_time, count, duration
+from web.pages.topology_drains import drain_watch
+from web.pages.topology_form import EngineForm
+from web.pages.topology_rows import EngineRow, engine_line
+from web.pages.topology_words import about, ago, iso
+
+HISTORY = 5
+FRESH_S = 5.0
+"""A sample older than this says nothing about what is in flight now."""
+VERBS = {
+    "ready": (DesiredState.READY, "Return to service"),
+    "drain": (DesiredState.DRAINING, "Drain"),
+    "maintenance": (DesiredState.MAINTENANCE, "Maintenance"),
+}
+WANTED = {
+    DesiredState.READY: "Takes work",
+    DesiredState.DRAINING: "Drains",
+    DesiredState.MAINTENANCE: "Takes no work",
+}
+DONE_WORDS = {
+    "engine.register": "registered it",
+    "engine.change": "changed it",
+    "engine.ready": "set it ready",
+    "engine.drain": "drained it",
+    "engine.maintain": "took it out for maintenance",
+}
+
+
+def sample_of(sample: FleetSample | None, engine_id: str, now: float) -> EngineSample | None:
+    """Return the gateway's newest view of the engine; None where it has none that is fresh."""
+    if sample is None or now - sample.at > FRESH_S:
+        return None
+    return next((engine for engine in sample.engines if engine.engine_id == engine_id), None)
+
+
+def in_flight(seen: EngineSample | None) -> int | None:
+    """Return requests that run on the engine or wait for it; None: nobody knows."""
+    return None if seen is None else seen.running + seen.bound
+
+
+def engine_drawer(
+    engine: Engine, sample: FleetSample | None, actor: Actor, pools: Sequence[Pool], do: str = ""
+) -> dict[str, Any]:
+    """Return what the drawer of one engine shows; `do` is what the person is about to do."""
+    now = time.time()
+    seen = sample_of(sample, engine.engine_id, now)
+    pool = next((each for each in pools if each.pk == engine.pool_id), engine.pool)
+    row = EngineRow(engine.pk, engine.engine_id, engine.name, engine.url, pool, engine.desired_state, seen)
+    preflight = preflight_of(engine)
+    failure = preflight.failure if preflight and engine.desired_state == DesiredState.MAINTENANCE else None
+    trouble = "It takes no work before its preflight has passed." if failure else ""
+    drawer: dict[str, Any] = {
+        "kind": "engine",
+        "engine": engine,
+        "pool": pool,
+        "line": engine_line(row, 1.0, now, trouble),
+        "speed": f"{engine.speed:g}",
+        "wanted": WANTED[DesiredState(engine.desired_state)],
+        "flight": flight_words(engine, seen),
+        "checklist": checklist(preflight, now),
+        "history": history(engine, now),
+        "verbs": verbs(engine) if may(actor, Role.OPERATOR, pool) else [],
+    }
+    if drawer["verbs"] and do in VERBS:
+        drawer["confirm"] = confirm_move(engine, do, seen, sample)
+    elif drawer["verbs"] and do == "delete":
+        drawer["confirm"] = confirm_delete(engine, seen)
+    elif drawer["verbs"] and do == "change":
+        drawer |= {"kind": "form", "form": EngineForm.of_engine(engine), "revision": engine.revision}
+    return drawer
+
+
+def verbs(engine: Engine) -> list[dict[str, str]]:
+    """Return the moves that would change something."""
+    return [{"do": do, "label": label} for do, (state, label) in VERBS.items() if engine.desired_state != state.value]
+
+
+def flight_words(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
+    """Return what is in flight and, where nothing new comes, how long that will take."""
+    if seen is None:
+        return {"text": "Unknown: the gateway does not report this engine.", "left": None, "done": False}
+    left = seen.running + seen.bound
+    if engine.desired_state == DesiredState.READY:
+        words = f"{count(seen.running, 'request')} running, {_tickets(seen.bound)} waiting for it."
+        return {"text": words, "left": left, "done": False}
+    if not left:
+        drained = "Drained: nothing" if engine.desired_state == DesiredState.DRAINING else "Nothing"
+        return {"text": f"{drained} is in flight. It can be stopped or deleted.", "left": 0, "done": True}
+    progress = drain_watch().progress(engine.engine_id)
+    if progress is None or not progress.left:
+        return {"text": f"{count(left, 'request')} left. New requests go elsewhere.", "left": left, "done": False}
+    longest = f"the longest has run for at least {about(progress.longest_s)}"
+    rest = "no estimate yet" if progress.about_s is None else f"about {about(progress.about_s)} to go"
+    return {"text": f"{count(left, 'request')} left, {longest}; {rest}.", "left": left, "done": False}
+
+
+def confirm_move(engine: Engine, do: str, seen: EngineSample | None, sample: FleetSample | None) -> dict[str, Any]:
+    """Return the question, the effects with their numbers, and the button of a change of state."""
+    state = VERBS[do][0]
+    others = _others_serving(engine, sample)
+    effects: list[tuple[str, str]] = []
+    warning = ""
+    if state == DesiredState.READY:
+        effects.append(("New requests", "come to it in about 1 s"))
+        effects.append(("Take back", "drain it at any time"))
+        preflight = preflight_of(engine)
+        if preflight is not None and preflight.failure is not None:
+            warning = f"Its preflight failed: {preflight.failure.sentence} Check it again first."
+    else:
+        effects.append(("In flight", _flight_effect(state, seen)))
+        effects.append(("New requests", _elsewhere(others)))
+        if state == DesiredState.MAINTENANCE:
+            effects.append(("Probing", "stops; the engine is not expected to answer"))
+        effects.append(("Takes effect", "in about 1 s, on every gateway"))
+        effects.append(("Take back", "return it to service at any time"))
+        if others == 0 and engine.desired_state == DesiredState.READY:
+            warning = f"No other engine of {engine.pool.name} takes work: requests to it will wait and be refused."
+    verb = {"ready": "Return {} to service", "drain": "Drain {}", "maintenance": "Take {} out for maintenance"}[do]
+    sentence = verb.format(engine.name)
+    return {"do": do, "title": f"{sentence}?", "button": sentence, "effects": effects, "warning": warning}
+
+
+def confirm_delete(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
+    """Return the question of a deletion, or why it cannot be answered yet."""
+    left = in_flight(seen)
+    lost = seen is not None and seen.state == "lost"
+    refusal = ""
+    if engine.desired_state == DesiredState.READY:
+        refusal = f"{engine.name} takes work. Drain it first; it can be deleted when nothing is in flight."
+    elif left is None and not lost:
+        refusal = f"Nobody knows what is in flight on {engine.name}: the gateway does not report it. Wait for a report."
+    elif left:
+        refusal = f"{count(left, 'request')} still in flight on {engine.name}. Delete it when they are done."
+    effects = [
+        ("In flight", "nothing"),
+        ("Index", "what it holds is forgotten"),
+        ("Take back", "register it again"),
+    ]
+    return {
+        "do": "delete",
+        "title": f"Delete {engine.name}?",
+        "button": f"Delete {engine.name}",
+        "effects": [] if refusal else effects,
+        "warning": "",
+        "refusal": refusal,
+    }
+
+
+def checklist(preflight: Preflight | None, now: float) -> dict[str, Any] | None:
+    """Return a preflight as a checklist; the first open step of a running one is the one being looked at."""
+    if preflight is None:
+        return None
+    open_step = next((step.key for step in preflight.steps if step.state == "pending"), "")
+    current = open_step if preflight.state == "running" else ""
+    steps = [
+        {
+            "name": step.name,
+            "state": "checking" if step.key == current else step.state,
+            "text": step.sentence or step.name,
+            "remedy": step.remedy,
+            "unseen": step.state == SKIPPED and not step.sentence,
+        }
+        for step in preflight.steps
+    ]
+    at = preflight.finished_at or preflight.started_at
+    return {
+        "state": preflight.state,
+        "unfinished": preflight.unfinished,
+        "steps": steps,
+        "summary": _preflight_summary(preflight),
+        "ago": ago(now - at.timestamp()),
+        "at": at.isoformat(timespec="seconds"),
+        "remark": preflight.remark if preflight.state in ("passed", "ended") else "",
+    }
+
+
+def history(engine: Engine, now: float) -> list[dict[str, str]]:
+    """Return the last changes of the engine, the newest first."""
+    events = AuditEvent.objects.filter(object_kind="engine", object_id=engine.engine_id)[:HISTORY]
+    return [
+        {
+            "at": iso(event.at.timestamp()),
+            "clock": clock_time(event.at.timestamp()),
+            "ago": ago(now - event.at.timestamp()),
+            "text": f"{event.actor_name} {DONE_WORDS.get(event.verb, event.verb)}",
+            "why": event.why,
+        }
+        for event in events
+    ]
+
+
+def _preflight_summary(preflight: Preflight) -> str:
+    total = len(preflight.steps)
+    words = {
+        "waiting": "starts within a second",
+        "running": "running",
+        "passed": f"passed, {total} of {total}",
+        "failed": f"stopped at {preflight.stopped_at} of {total}",
+    }
+    return words.get(preflight.state, "ended early")
+
+
+def _tickets(bound: int) -> str:
+    return count(bound, "ticket") if bound else "no ticket"
+
+
+def _others_serving(engine: Engine, sample: FleetSample | None) -> int | None:
+    if sample is None:
+        return None
+    peers = [each for each in sample.engines if each.pool_id == engine.pool.slug and each.engine_id != engine.engine_id]
+    return sum(1 for each in peers if each.state in ("serving", "hot", "degraded"))
+
+
+def _elsewhere(others: int | None) -> str:
+    if others is None:
+        return "go to the other engines of its pool"
+    return f"go to {count(others, 'other engine')} of its pool"
+
+
+def _flight_effect(state: DesiredState, seen: EngineSample | None) -> str:
+    if seen is None:
+        return "unknown; the gateway does not report it"
+    moved = f"{count(seen.bound, 'ticket')} move to other engines" if seen.bound else "no ticket waits for it"
+    if not seen.running:
+        return f"nothing runs here, {moved}"
+    goes_on = "finish here" if state == DesiredState.DRAINING else "go on as long as the engine lives"
+    return f"{count(seen.running, 'request')} {goes_on}, {moved}"
+
+
+def report_words(seen: EngineSample | None) -> str:
+    """Return the age of the last report for the drawer's head."""
+    return "" if seen is None or seen.report_age_s is None else f"report {duration(seen.report_age_s)} old"

@@ -1,0 +1,80 @@
+"""What part of the topology a page shows: filter, order and page, all of it in the address."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Self
+
+from django.http import QueryDict
+from django.urls import reverse
+from django.utils.http import urlencode
+
+PAGE_ROWS = 100
+MAX_TEXT = 100
+SORTS = {
+    "place": "Place",
+    "state": "State",
+    "load": "Load",
+    "hit": "Hit rate",
+    "age": "Report age",
+}
+NOT_SERVING = "not-serving"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyScope:
+    """A filter, an order and a page; `q` is matched against names, ids, addresses and models."""
+
+    q: str = ""
+    pool: str = ""
+    state: str = ""
+    """One of FleetSample's states, not-serving, or empty for all."""
+    sort: str = "place"
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: QueryDict) -> Self:
+        """Read an address's query; what makes no sense falls back to showing more."""
+        sort = query.get("sort", "")
+        page = query.get("page", "")
+        return cls(
+            q=query.get("q", "").strip()[:MAX_TEXT],
+            pool=query.get("pool", "")[:64],
+            state=query.get("state", "")[:16],
+            sort=sort if sort in SORTS else "place",
+            page=int(page) if page.isascii() and page.isdigit() and len(page) < 6 and int(page) else 1,
+        )
+
+    @property
+    def filtered(self) -> bool:
+        """Whether anything may be left out."""
+        return bool(self.q or self.pool or self.state)
+
+    @property
+    def words(self) -> str:
+        """The filters as words, for a page that they made empty."""
+        parts = {"text": self.q, "pool": self.pool, "state": self.state.replace("-", " ")}
+        return ", ".join(f"{name} is {value}" for name, value in parts.items() if value)
+
+    @property
+    def query(self) -> str:
+        """The query part of the address, without the question mark."""
+        defaults = asdict(TopologyScope())
+        return urlencode({name: value for name, value in asdict(self).items() if value != defaults[name]})
+
+    def address(self, **more: str) -> str:
+        """Return the page's address with further parts, such as the open drawer."""
+        query = "&".join(filter(None, (self.query, urlencode(more))))
+        return f"{reverse('topology')}?{query}" if query else reverse("topology")
+
+    def on_page(self, page: int) -> TopologyScope:
+        """Return the same scope on another page."""
+        return replace(self, page=page)
+
+    def sorted_by(self, sort: str) -> TopologyScope:
+        """Return the same filter in another order, from its first page."""
+        return replace(self, sort=sort, page=1)
+
+    def without(self, *names: str) -> TopologyScope:
+        """Return the scope with parts of the filter taken off."""
+        return replace(self, page=1, **{name: getattr(TopologyScope(), name) for name in names})

@@ -1,0 +1,98 @@
+"""An engine's condition in the words and figures of the Topology page."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+from gateway.fleet_sample import EngineSample
+from web.live.wording import NARROW_SPACE, duration
+
+UNKNOWN = "—"
+STATE_WORDS = {
+    "serving": "Serving",
+    "hot": "Hot",
+    "degraded": "Degraded",
+    "lost": "Lost",
+    "draining": "Draining",
+    "maintenance": "Maintenance",
+    "starting": "Starting",
+    "unknown": "Unknown",
+}
+STATE_PHRASES = {state: word.lower() for state, word in STATE_WORDS.items()} | {"maintenance": "in maintenance"}
+"""States as they stand in a sentence."""
+TRUST_WORDS = {"exact": "Exact", "degraded": "Degraded", "blind": "Blind"}
+TAKING_WORK = frozenset({"serving", "hot", "degraded"})
+SEVERITY = ("lost", "degraded", "hot", "unknown", "starting", "draining", "maintenance", "serving")
+"""States from the one that wants most attention."""
+_SCALE_S = 0.5
+_TOP_SLOS = 4
+HEAT_STEPS = 9
+
+
+def short(value: float) -> str:
+    """Return a number with three significant digits when short, base 1000: 640, 3.6k, 128k, 0.98M."""
+    if value < 999.5:
+        return str(round(value))
+    if value < 9950:
+        return f"{value / 1000:.1f}k"
+    if value < 979_500:
+        return f"{round(value / 1000)}k"
+    return f"{value / 1e6:.2f}M" if value < 9.95e6 else f"{value / 1e6:,.0f}M"
+
+
+def load_words(engine: EngineSample | None) -> str:
+    """Return outstanding work as tokens and seconds; idle where there is none."""
+    if engine is None:
+        return UNKNOWN
+    if not engine.outstanding_tokens:
+        return "idle"
+    return f"{short(engine.outstanding_tokens)} tok, {engine.outstanding_s:.1f}{NARROW_SPACE}s"
+
+
+def load_place(outstanding_s: float, slo_s: float) -> int:
+    """Return where a load stands on the pictures' log scale, 0..100: its top is four times the TTFT SLO."""
+    top = math.log1p(_TOP_SLOS * max(slo_s, 0.001) / _SCALE_S)
+    return round(100 * min(1.0, math.log1p(max(0.0, outstanding_s) / _SCALE_S) / top))
+
+
+def heat_step(place: int) -> int:
+    """Return the colour step of a place 0..100."""
+    return min(HEAT_STEPS - 1, place * HEAT_STEPS // 100)
+
+
+def hit_words(engine: EngineSample | None) -> str:
+    """Return the share of prompt tokens that the engine reported as cached since the gateway started."""
+    if engine is None or not engine.prompt_tokens_total:
+        return UNKNOWN
+    return f"{100 * engine.cached_tokens_total / engine.prompt_tokens_total:.1f}"
+
+
+def age_words(age_s: float | None) -> str:
+    """Return a report's age."""
+    return UNKNOWN if age_s is None else duration(max(0.0, age_s))
+
+
+def ago(seconds: float) -> str:
+    """Return how long ago in one unit or two; never negative, because clocks differ."""
+    if seconds < 1:
+        return "just now"
+    if seconds < 120:
+        return f"{int(seconds)}{NARROW_SPACE}s ago"
+    minutes = int(seconds // 60)
+    if minutes < 120:
+        return f"{minutes}{NARROW_SPACE}min ago"
+    hours = minutes // 60
+    return f"{hours}{NARROW_SPACE}h ago" if hours < 48 else f"{hours // 24}{NARROW_SPACE}d ago"
+
+
+def about(seconds: float) -> str:
+    """Return a rough length of time."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))}{NARROW_SPACE}s"
+    return f"{round(seconds / 60)}{NARROW_SPACE}min"
+
+
+def iso(at: float) -> str:
+    """Return unix seconds for a time element."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
