@@ -1,0 +1,200 @@
+"""Access, Audit and Jobs in a real browser over the whole program: keys open it, sessions end, changes are told."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.end_to_end.conftest import PATIENCE_MS, Program
+from tests.web.axe import serious_violations
+from tests.web.test_fleet_browser import WATCH_TROUBLE
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
+REFUSED = re.compile(r"status of 4(09|12|22)")
+"""What a browser notes about a form that was refused; the page then says why."""
+GOOD = "correct-horse-battery"
+
+
+def signed_in(browser: Browser, program: Program, trouble: list[str], name: str, password: str, theme: str) -> Page:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=theme)
+    context.add_init_script(WATCH_TROUBLE)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on(
+        "console",
+        lambda note: (
+            trouble.append(note.text) if note.type in ("error", "warning") and not REFUSED.search(note.text) else None
+        ),
+    )
+    page.goto(f"{program.url}/login?next=/access")
+    page.fill("#username", name)
+    page.fill("#password", password)
+    page.click("button[type=submit]")
+    page.wait_for_selector(".ledger-tabs")
+    return page
+
+
+@pytest.fixture
+def admin(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Page]:
+    page = signed_in(browser, program, trouble, "admin", program.secrets["admin_password"], "dark")
+    yield page
+    page.context.close()
+
+
+def answer_to(program: Program, key: str) -> int:
+    """Return the status that the gateway gives to a request with this key."""
+    request = urllib.request.Request(f"{program.url}/v1/models", headers={"Authorization": f"Bearer {key}"})
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def wait_for_status(program: Program, key: str, status: int, within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while (seen := answer_to(program, key)) != status:
+        assert time.monotonic() < deadline, f"still {seen} after {within_s} s"
+        time.sleep(0.1)
+
+
+def create_key(page: Page, program: Program, name: str) -> str:
+    page.goto(f"{program.url}/access/keys")
+    page.click("#new-key")
+    page.fill("#field-name", name)
+    page.fill("#field-rate_per_min", "1000")
+    page.click("text=Create key")
+    return page.input_value("#key-text")
+
+
+def test_a_key_opens_the_gateway_until_it_is_revoked(admin: Page, program: Program, trouble: list[str]) -> None:
+    key = create_key(admin, program, "flow")
+    assert key.startswith("sy_")
+    admin.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    admin.click("text=Copy key")
+    expect(admin.locator("[data-copied]")).to_have_text("Copied.", timeout=PATIENCE_MS)
+    assert admin.evaluate("navigator.clipboard.readText()") == key
+    wait_for_status(program, key, 200, 5)
+    admin.goto(f"{program.url}/access/keys?q=flow")
+    assert key not in admin.content()
+    admin.click("tr[data-row] .ledger-open")
+    admin.click("text=Revoke key")
+    admin.fill("#dialog-why", "end of the test")
+    admin.click("dialog >> text=Revoke key")
+    expect(admin.locator("[data-toast]")).to_contain_text("within 5 s", timeout=PATIENCE_MS)
+    wait_for_status(program, key, 401, 5)
+    admin.goto(f"{program.url}/audit?verb=key.revoke")
+    admin.click("tr[data-row] .ledger-open")
+    expect(admin.locator(".drawer")).to_contain_text("end of the test", timeout=PATIENCE_MS)
+    expect(admin.locator(".diff-added u").first).to_contain_text("20", timeout=PATIENCE_MS)
+    assert trouble == []
+
+
+def test_the_last_use_of_a_key_arrives(admin: Page, program: Program) -> None:
+    key = create_key(admin, program, "used")
+    wait_for_status(program, key, 200, 5)
+    deadline = time.monotonic() + 30
+    while True:
+        admin.goto(f"{program.url}/access/keys?q=used")
+        if "ago" in admin.locator("tr[data-row] td").nth(5).inner_text():
+            return
+        assert time.monotonic() < deadline
+        admin.wait_for_timeout(500)
+
+
+def test_an_ended_session_is_shut_out_of_its_open_page(
+    browser: Browser, admin: Page, program: Program, trouble: list[str]
+) -> None:
+    admin.goto(f"{program.url}/access/people?new")
+    admin.fill("#field-username", "watcher")
+    admin.fill("#field-password", GOOD)
+    admin.click(".drawer button[type=submit]")
+    expect(admin.locator("#drawer-title")).to_have_text("watcher", timeout=PATIENCE_MS)
+    theirs = signed_in(browser, program, trouble, "watcher", GOOD, "light")
+    with theirs.expect_websocket() as opened:
+        theirs.goto(program.url)
+    theirs.wait_for_selector("sy-heat[data-painted]")
+    admin.click("text=Sign out everywhere")
+    expect(admin.locator("[data-toast]")).to_contain_text("Signed out", timeout=PATIENCE_MS)
+    deadline = time.monotonic() + 6
+    while not opened.value.is_closed():
+        assert time.monotonic() < deadline, "the socket of an ended session is still open"
+        theirs.wait_for_timeout(100)
+    theirs.goto(program.url)
+    assert "/login" in theirs.url
+    theirs.context.close()
+
+
+def test_a_run_is_cancelled_and_the_page_follows_by_itself(admin: Page, program: Program, trouble: list[str]) -> None:
+    admin.goto(f"{program.url}/jobs?job=probe")
+    admin.click("#active-title >> xpath=ancestor::section >> .ledger-open")
+    run = int(admin.locator(".drawer-meta").inner_text().split()[1].rstrip(","))
+    admin.fill("#run-why", "typed and kept")
+    admin.wait_for_timeout(4500)
+    expect(admin.locator("#run-why")).to_have_value("typed and kept")
+    admin.click("text=Cancel run")
+    expect(admin.locator(".drawer .pill")).to_have_text("Cancelled", timeout=PATIENCE_MS)
+    expect(admin.locator(".drawer .events")).to_contain_text("typed and kept", timeout=PATIENCE_MS)
+    expect(admin.locator(f"#row-{run}")).to_contain_text("cancelled", timeout=PATIENCE_MS)
+    # The next wake-up starts another run of the probe, so engines go on being watched.
+    expect(admin.locator("tr[data-row]", has_text="running")).to_have_count(1, timeout=PATIENCE_MS)
+    assert trouble == []
+
+
+def test_the_keyboard_reaches_rows_filters_and_the_way_back(admin: Page, program: Program) -> None:
+    admin.goto(f"{program.url}/audit")
+    admin.keyboard.press("j")
+    admin.keyboard.press("j")
+    admin.keyboard.press("Enter")
+    expect(admin.locator("tr.selected")).to_have_count(1, timeout=PATIENCE_MS)
+    # Keys work once the page's script runs, which a loaded page guarantees.
+    admin.wait_for_load_state("load")
+    second = admin.locator("tr.selected").get_attribute("id")
+    admin.keyboard.press("k")
+    expect(admin.locator("tr[data-row]").first).to_have_class("selected", timeout=PATIENCE_MS)
+    admin.wait_for_load_state("load")
+    assert admin.locator("tr.selected").get_attribute("id") != second
+    admin.keyboard.press("Escape")
+    expect(admin.locator(".drawer")).to_have_count(0, timeout=PATIENCE_MS)
+    admin.wait_for_load_state("load")
+    admin.keyboard.press("/")
+    expect(admin.locator("[data-search]")).to_be_focused()
+    admin.keyboard.press("Escape")
+    admin.keyboard.press("g")
+    admin.keyboard.press("j")
+    admin.wait_for_url(f"{program.url}/jobs")
+    admin.wait_for_load_state("load")
+    admin.keyboard.press("f")
+    admin.wait_for_url(f"{program.url}/jobs?failed=1")
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_no_page_has_a_serious_fault_or_breaks_its_policy(
+    browser: Browser, program: Program, trouble: list[str], theme: str
+) -> None:
+    page = signed_in(browser, program, trouble, "admin", program.secrets["admin_password"], theme)
+    opened = ("/access/keys", "/access/people", "/access/tenants", "/audit", "/jobs")
+    addresses = [
+        f"/access/{tab}" for tab in ("keys?new", "people?new", "tenants?new", "sessions", "sessions?end", "you")
+    ]
+    addresses += ["/access/keys?q=nobody", "/audit?person=nobody", "/audit?since=x", "/jobs?failed=1"]
+    for listing in opened:
+        page.goto(program.url + listing)
+        addresses += [listing, page.locator(".ledger-open").first.get_attribute("href") or listing]
+    addresses.append(next(address for address in addresses if "key=" in address) + "&revoke")
+    faults = {}
+    for address in addresses:
+        page.goto(program.url + address)
+        if found := serious_violations(page):
+            faults[address] = found
+    page.context.close()
+    assert not faults, json.dumps(faults, indent=1)
+    assert [note for note in trouble if "400" not in note] == []

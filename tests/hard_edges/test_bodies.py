@@ -1,0 +1,118 @@
+"""R31, R32: what is too large or encoded is refused before anything spools it, on every way into the program."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from bench.live_program import LiveProgram, live_program
+
+pytestmark = pytest.mark.processes
+
+MIB = 1 << 20
+WAYS = ("/login", "/api/v1/pools", "/api/v1/route", "/v1/chat/completions")
+LARGE = 100 * MIB
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveProgram]:
+    with live_program(tmp_path_factory.mktemp("program")) as started:
+        yield started
+
+
+class Watch:
+    """Looks at the server's temporary files while a block runs."""
+
+    def __init__(self, running: LiveProgram) -> None:
+        self.largest = 0
+        self._running = running
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._done.wait(0.005):
+            self.largest = max(self.largest, self._running.largest_open_file())
+
+
+def send(running: LiveProgram, head: bytes, pieces: Iterator[bytes]) -> tuple[int, int]:
+    """Send until the server answers or closes; return the answer's status and the bytes that were sent."""
+    sent = 0
+    with socket.create_connection(("127.0.0.1", running.port), timeout=20) as connection:
+        connection.sendall(head)
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+                sent += len(piece)
+                if connection in select(connection):
+                    break
+        except (BrokenPipeError, ConnectionResetError):
+            # The server has answered and closed; the answer still lies in our buffer.
+            pass
+        answer = connection.recv(4096)
+    return int(answer.split()[1]), sent
+
+
+def select(connection: socket.socket) -> list[socket.socket]:
+    from select import select as wait
+
+    return wait([connection], [], [], 0)[0]
+
+
+def head(way: str, *more: str) -> bytes:
+    lines = [f"POST {way} HTTP/1.1", "Host: 127.0.0.1", "Content-Type: application/json", *more]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_declared_100_mb_body_is_refused_by_its_length(running: LiveProgram, way: str) -> None:
+    with Watch(running) as watch:
+        status, sent = send(running, head(way, f"Content-Length: {LARGE}"), iter([b"x" * MIB] * 100))
+    assert status == 413
+    assert sent < LARGE / 2
+    assert watch.largest <= MIB
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_chunked_body_is_refused_as_soon_as_it_is_too_large(running: LiveProgram, way: str) -> None:
+    chunk = b"10000\r\n" + b"x" * 65_536 + b"\r\n"
+    before = running.resident_mib()
+    with Watch(running) as watch:
+        status, sent = send(running, head(way, "Transfer-Encoding: chunked"), iter([chunk] * 1600))
+    assert status in (401, 403, 413)
+    assert sent < LARGE
+    assert watch.largest <= MIB
+    assert running.resident_mib() - before < 64
+
+
+def test_a_small_body_is_served(running: LiveProgram) -> None:
+    status, _ = send(running, head("/api/v1/route", "Content-Length: 2", "Authorization: Bearer x"), iter([b"{}"]))
+    assert status == 401
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "br", "deflate", "gzip, identity", "x-unknown"])
+@pytest.mark.parametrize("way", WAYS)
+def test_encoded_bodies_are_not_unpacked(running: LiveProgram, way: str, encoding: str) -> None:
+    bomb = gzip.compress(b"[" * (20 * MIB), 1)
+    before = running.resident_mib()
+    lines = (f"Content-Encoding: {encoding}", f"Content-Length: {len(bomb)}")
+    status, _ = send(running, head(way, *lines), iter([bomb]))
+    assert status == 415
+    assert running.resident_mib() - before < 10
+
+
+@pytest.mark.parametrize("length", ["-1", "1e3", "9" * 400, "0x10", "1, 2", "１"])
+def test_a_crooked_length_is_a_client_error(running: LiveProgram, length: str) -> None:
+    status, _ = send(running, head("/api/v1/route", f"Content-Length: {length}"), iter([b"{}"]))
+    assert 400 <= status < 500

@@ -1,0 +1,96 @@
+"""R38: the engines' bearer goes to engines of the topology and nowhere else; clients' keys never reach an engine."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from gateway.settings import GatewaySettings
+from tests.gateway.fake_engine import until
+from tests.gateway.ports import listen
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, served
+
+BEARER = "engine-bearer-4f1c"
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 40}], "max_tokens": 2}
+
+
+class Listener:
+    """A server that notes every request and answers with a redirect, or with 200."""
+
+    def __init__(self, redirect_to: str = "") -> None:
+        self._redirect_to = redirect_to
+        self.seen: list[tuple[str, dict[str, str]]] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Note the request and answer it."""
+        self.seen.append((request.path, {name.lower(): value for name, value in request.headers.items()}))
+        if self._redirect_to and request.path != "/health":
+            return web.Response(status=307, headers={"Location": self._redirect_to + request.path})
+        return web.json_response({"tokens": [1, 2], "count": 2, "choices": []})
+
+
+@asynccontextmanager
+async def listening(listener: Listener) -> AsyncIterator[str]:
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", listener.answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    socket = listen()
+    await web.SockSite(runner, socket).start()
+    try:
+        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def test_an_engine_that_redirects_takes_the_bearer_nowhere(tmp_path: Path) -> None:
+    thief = Listener()
+    async with listening(thief) as elsewhere:
+        engine = Listener(redirect_to=elsewhere)
+        async with (
+            listening(engine) as url,
+            served([url], tmp_path, gateway_settings=GatewaySettings(engine_bearer=BEARER)) as gateway,
+        ):
+            await gateway.post("/v1/chat/completions", CHAT)
+            await gateway.post("/api/v1/route", {"model": MODEL, "prompt": "x " * 100, "wait": False})
+            await until(lambda: len(engine.seen) >= 3)
+    assert {headers.get("authorization") for _, headers in engine.seen} >= {f"Bearer {BEARER}"}
+    assert thief.seen == []
+
+
+async def test_the_callers_key_stays_here_and_no_credential_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    told = []
+    async with (
+        ScriptedEngine() as engine,
+        served([engine.url], tmp_path, gateway_settings=GatewaySettings(engine_bearer=BEARER)) as gateway,
+    ):
+        _, body, headers = await gateway.post(
+            "/v1/chat/completions", CHAT, headers={"cookie": "sessionid=secret-cookie"}
+        )
+        told += [json.dumps(body), json.dumps(headers)]
+        engine.status = 500
+        told.append(json.dumps((await gateway.post("/v1/chat/completions", CHAT))[1]))
+        decision = headers["x-switchyard-decision"]
+        told.append(json.dumps((await gateway.get(f"/api/v1/explain/{decision}"))[1]))
+        told.append(await gateway.metrics())
+        reached = [json.dumps(each) for each in engine.headers]
+        shown = repr(gateway.gateway.settings)
+    assert all(f"Bearer {BEARER}" in each for each in reached)
+    assert not [each for each in reached if KEY in each or "secret-cookie" in each]
+    own = "\n".join(record.getMessage() for record in caplog.records if record.name != "aiohttp.access")
+    for text in (*told, own, shown):
+        assert BEARER not in text
+        assert KEY not in text
+    snapshot = (tmp_path / "last-known-good.snapshot").read_bytes()
+    assert BEARER.encode() not in snapshot
+    assert KEY.encode() not in snapshot

@@ -1,0 +1,53 @@
+"""R36: an engine whose metrics are garbage is called unreadable and still serves; others are untouched."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.bus import InProcessBus
+from gateway.engine_report import EngineReport, decode_report
+from gateway.prober import probe_engines
+from gateway.snapshot import EngineEntry
+from tests.gateway.fake_engine import METRICS, fake_engine, until
+
+GARBAGE = {
+    "not a number": b"vllm:num_requests_running NaN\n",
+    "infinite": b"vllm:num_requests_running +Inf\n",
+    "negative": b"vllm:num_requests_running -4\n",
+    "huge": b"vllm:num_requests_running 1e308\n",
+    "usage over one": b"vllm:num_requests_running 1\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 17\n",
+    "ten megabytes": METRICS * (10_000_000 // len(METRICS) + 1),
+    "a page": b"<!doctype html><html><body>502 Bad Gateway</body></html>",
+    "JSON": b'{"error": "no such path"}',
+    "nothing": b"",
+    "bytes": bytes(range(256)) * 40,
+    "a label bomb": b"vllm:num_requests_running{" + b'a="b",' * 200_000 + b"} 1\n",
+    "a wrong type": b'vllm:num_requests_running{model_name="m"} many\n',
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE.keys())
+async def test_garbage_is_refused_and_costs_the_others_nothing(garbage: bytes) -> None:
+    bus, stop = InProcessBus(), asyncio.Event()
+    reports: dict[str, list[EngineReport]] = {"bad": [], "good": []}
+    bus.subscribe("load/", lambda _, value: reports[(report := decode_report(value)).engine_id].append(report))
+    async with fake_engine() as bad, fake_engine() as good:
+        bad.set("/metrics", 200, garbage, content_type="text/plain")
+        targets = [
+            EngineEntry(engine_id=name, name=name, pool_id="p", url=engine.url)
+            for name, engine in (("bad", bad), ("good", good))
+        ]
+        probing = asyncio.create_task(
+            probe_engines(lambda: targets, bus, stop, light_interval_s=0.05, full_interval_s=0.1, timeout_s=2.0)
+        )
+        await until(lambda: len(reports["bad"]) >= 3 and len(reports["good"]) >= 4)
+        stop.set()
+        await probing
+    last = reports["bad"][-1]
+    assert last.reason.startswith("metrics are unreadable: ")
+    assert last.reason.isprintable()
+    assert len(last.reason) < 400
+    assert (last.reachable, last.healthy, last.readable, last.serves) == (True, False, False, True)
+    assert all(report.healthy and report.running is not None for report in reports["good"])

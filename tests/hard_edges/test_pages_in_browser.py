@@ -1,0 +1,197 @@
+"""R46: every page of the console in Chromium, with markup in every name: nothing runs, nothing breaks the policy."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from bench.live_program import LiveProgram, live_program
+from controlplane.services.first_run import ADMIN
+from tests.hard_edges.console_pages import UnknownParameterError, addresses
+from web.shell import console_is_built
+
+pytestmark = pytest.mark.browser
+
+MARKUP = "\"'><img src=x onerror=window.ran=1><script>window.ran=1</script>{{7*7}}</textarea></script>"
+WATCH = """
+window.violations = [];
+addEventListener('securitypolicyviolation', (event) => window.violations.push(
+  `${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
+"""
+SEED = """
+import json
+from datetime import timedelta
+from django.contrib.auth import get_user_model
+from django.utils import timezone
+from controlplane.models import *
+from controlplane.models.audit_event import AuditEvent
+from controlplane.models.job_run import JobRun
+from controlplane.services.actor import program
+from controlplane.services.api_keys import create_api_key
+from controlplane.services.policies import draft
+from controlplane.services.publication import record_change
+from django.db import transaction
+markup = {markup!r}
+with transaction.atomic():
+    person = get_user_model().objects.create_user(markup[:140], password="long-enough-password")
+    region = Region.objects.get(slug="local")
+    policy = Policy.objects.get(slug="default")
+    Region.objects.update(name=markup); Policy.objects.update(name=markup); Tenant.objects.update(name=markup)
+    tenant = Tenant.objects.first()
+    pool = Pool.objects.create(slug="pool", name=markup, region=region, served_model=markup, policy=policy)
+    engine = Engine.objects.create(engine_id="e1", name=markup[:60], pool=pool, url="http://" + markup,
+        connect_url="http://127.0.0.1:1", kv_events_endpoint="tcp://" + markup)
+    key, _ = create_api_key(tenant, markup[:120], actor=program("tests"), why=markup)
+    version = draft(policy, dict(policy.live_version.routing_document), actor=program("tests"), message=markup)
+    now = timezone.now()
+    AuditEvent.objects.create(at=now, actor_name=markup, via="console", verb="engine.drain", object_kind="engine",
+        object_id=markup, pool_slug="pool", before={{markup: markup}}, after={{markup: [markup]}}, why=markup,
+        request_id=markup)
+    run = JobRun.objects.create(job=markup[:60], started_at=now, finished_at=now, state="failed",
+        inputs={{markup: markup}}, plan={{"x": markup}}, outcome={{"reason": markup}}, progress={{markup: 1}},
+        lease_owner=markup)
+    record_change()
+print("VALUES" + json.dumps({{"slug": "default", "engine_id": "e1", "key_id": key.key_id, "person_id": str(person.pk),
+    "run_id": str(run.pk)}}))
+"""
+
+
+class Visited:
+    """What one page did."""
+
+    def __init__(
+        self, address: str, status: int, kind: str, violations: list[str], ran: bool, errors: list[str]
+    ) -> None:
+        self.address = address
+        self.status = status
+        self.kind = kind
+        self.violations = violations
+        self.ran = ran
+        self.errors = errors
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveProgram]:
+    if not console_is_built():
+        reason = "the console is not built: run npm ci and npm run build"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with live_program(tmp_path_factory.mktemp("program")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    options = ["--no-sandbox", "--disable-background-networking"]
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=options
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def signed_in(browser: Browser, running: LiveProgram) -> Iterator[BrowserContext]:
+    context = browser.new_context(base_url=running.url)
+    context.add_init_script(WATCH)
+    page = context.new_page()
+    page.goto("/login")
+    page.fill("input[name=username]", ADMIN)
+    page.fill("input[name=password]", running.secrets.admin_password)
+    page.click("main button[type=submit], form button[type=submit]")
+    page.wait_for_url(running.url + "/")
+    page.close()
+    yield context
+    context.close()
+
+
+def visit(context: BrowserContext, address: str) -> Visited:
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("dialog", lambda dialog: (errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("pageerror", lambda error: errors.append(f"error {error}"))
+    page.on(
+        "console", lambda message: errors.append(message.text) if "Content Security Policy" in message.text else None
+    )
+    try:
+        return _visit(page, address, errors)
+    finally:
+        page.close()
+
+
+def _visit(page: Page, address: str, errors: list[str]) -> Visited:
+    # A download is no page and is not navigated to.
+    answer = page.request.get(address)
+    kind = answer.headers.get("content-type", "")
+    if answer.status != 200 or not kind.startswith("text/html"):
+        return Visited(address, answer.status, kind, [], False, errors)
+    page.goto(address, wait_until="load")
+    page.wait_for_timeout(300)
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    page.wait_for_timeout(200)
+    return Visited(
+        address,
+        answer.status,
+        kind,
+        page.evaluate("window.violations || []"),
+        bool(page.evaluate("Boolean(window.ran)")),
+        errors,
+    )
+
+
+@pytest.fixture(scope="module")
+def visited(running: LiveProgram, signed_in: BrowserContext) -> list[Visited]:
+    """Visit every address once as an administrator."""
+    printed = running.shell(SEED.format(markup=MARKUP))
+    values = json.loads(printed[printed.index("VALUES") + 6 :])
+    values |= {"decision_id": "01a", "session_id": "1"}
+    pages = [each for each in addresses(values) if each != "/logout"]
+    return [visit(signed_in, address) for address in pages]
+
+
+def test_every_address_answers_without_a_fault(visited: list[Visited]) -> None:
+    assert [(page.address, page.status) for page in visited if page.status >= 500] == []
+    shown = {page.address for page in visited if page.status == 200 and page.kind.startswith("text/html")}
+    assert {"/", "/topology", "/policies", "/audit", "/jobs", "/access", "/login"} <= shown
+    assert len(shown) >= 8
+
+
+def test_no_page_breaks_the_content_security_policy(visited: list[Visited]) -> None:
+    assert [(page.address, page.violations) for page in visited if page.violations] == []
+
+
+def test_markup_in_names_stays_text(visited: list[Visited]) -> None:
+    assert [page.address for page in visited if page.ran] == []
+    assert [(page.address, page.errors) for page in visited if page.errors] == []
+
+
+def test_the_names_are_really_shown(running: LiveProgram, signed_in: BrowserContext, visited: list[Visited]) -> None:
+    page = signed_in.new_page()
+    showing = []
+    for each in visited:
+        if each.status == 200 and each.kind.startswith("text/html"):
+            page.goto(each.address)
+            if "<script>window.ran=1</script>" in page.content().replace("&lt;", "<").replace("&gt;", ">"):
+                showing.append(each.address)
+    page.close()
+    assert len(showing) >= 4
+
+
+def test_inline_code_would_be_caught(signed_in: BrowserContext) -> None:
+    page = signed_in.new_page()
+    page.goto("/login")
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.ran=1\">')")
+    page.wait_for_function("window.violations.length > 0")
+    assert not page.evaluate("Boolean(window.ran)")
+    page.close()
+
+
+def test_a_page_with_a_new_parameter_is_not_passed_over() -> None:
+    with pytest.raises(UnknownParameterError, match="add it"):
+        list(addresses({}))

@@ -1,0 +1,187 @@
+"""R39, R40 on the whole program: 1,000 prompts leave no trace, and no name breaks a log line.
+
+Prompts go through success and through every way of failing; then everything that the program wrote
+or tells is searched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+
+from bench.live_fleet import MODEL
+from bench.live_program import LiveProgram, live_program
+from controlplane.celery import app as celery
+
+pytestmark = pytest.mark.processes
+
+CANARY = "CANARY7f3a91"
+PROMPTS = 1000
+AT_ONCE = 8
+FIRST_ENGINE_DIES, DATABASE_BREAKS, LAST_ENGINE_DIES = 600, 800, 992
+EVIL_NAMES = ["a\r\nb", "\x1b[31mred\x1b[0m", "c\u2028d\u2029e\u0085f", '{"level": "error"}', "%s%d", "\x00\x07"]
+
+
+def bodies(number: int) -> tuple[str, Any]:
+    """Return way and body of one request; each carries the canary and the request's number."""
+    text = f"{CANARY}-{number} " * 20
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 3}
+    ways: list[tuple[str, Any]] = [
+        ("/v1/chat/completions", chat),
+        ("/v1/chat/completions", {**chat, "stream": True}),
+        ("/v1/completions", {"model": MODEL, "prompt": text, "max_tokens": 2}),
+        ("/api/v1/route", {"model": MODEL, "prompt": text}),
+        ("/v1/chat/completions", {**chat, "model": text[:60]}),
+        ("/v1/chat/completions", {**chat, "max_tokens": text}),
+        ("/v1/chat/completions", {**chat, "messages": text}),
+        ("/v1/chat/completions", json.dumps(chat).encode()[:-1]),
+        ("/v1/chat/completions", b"\xff" + text.encode()),
+        ("/v1/chat/completions", text.encode() + b"[" * 5000),
+        ("/api/v1/route", {"model": MODEL, "messages": [text], "session_id": text}),
+        ("/api/v1/route/batch", [{"model": MODEL, "prompt": text}, {"model": text, "prompt": text}]),
+        ("/api/v1/requests/01a/complete", {"cached_tokens": text}),
+        ("/login", {"username": text[:60], "password": text[:60]}),
+        ("/api/v1/pools", {"slug": text, "name": text}),
+        ("/v1/embeddings", {"model": MODEL, "input": text}),
+    ]
+    return ways[number % len(ways)]
+
+
+async def send(running: LiveProgram, session: aiohttp.ClientSession, number: int) -> tuple[int, str]:
+    """Send one prompt; return status and decision."""
+    way, body = bodies(number)
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    key = running.secrets.api_key if number % 40 else "sy_wrong"
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    if way == "/login" and number >= DATABASE_BREAKS:
+        # Past the check of the form's origin, into the page that cannot read the database.
+        token = "a" * 32
+        headers |= {"Cookie": f"csrftoken={token}", "X-CSRFToken": token}
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        data = urlencode(body).encode()
+    try:
+        async with session.post(running.url + way, data=data, headers=headers) as answer:
+            await answer.read()
+            return answer.status, answer.headers.get("x-switchyard-decision", "")
+    except aiohttp.ClientError:
+        return 0, ""
+
+
+async def send_all(running: LiveProgram, session: aiohttp.ClientSession) -> AsyncIterator[tuple[int, str]]:
+    """Send all prompts; in the middle one engine dies, then the database, at last the other engine."""
+    for start in range(0, PROMPTS, AT_ONCE):
+        if start == FIRST_ENGINE_DIES:
+            running.engines[0].kill()
+        if start == DATABASE_BREAKS:
+            break_database(running)
+        if start == LAST_ENGINE_DIES:
+            running.engines[1].kill()
+        for result in await asyncio.gather(*(send(running, session, start + each) for each in range(AT_ONCE))):
+            yield result
+
+
+def break_database(running: LiveProgram) -> None:
+    """Take tables away under the running server, so that its pages answer 500."""
+    with sqlite3.connect(running.state_dir / "switchyard.sqlite3", timeout=10) as connection:
+        connection.execute("ALTER TABLE django_session RENAME TO gone_session")
+        connection.execute("ALTER TABLE controlplane_apikey RENAME TO gone_apikey")
+        connection.execute("ALTER TABLE auth_user RENAME TO gone_user")
+
+
+def give_evil_names(running: LiveProgram) -> None:
+    """Put control characters into every name that the gateway hears of."""
+    running.shell(
+        "from controlplane.models import Engine, Pool, Region\n"
+        "from controlplane.services.publication import record_change\n"
+        "from django.db import transaction\n"
+        f"names = {[name.replace(chr(0), '') for name in EVIL_NAMES]!r}\n"
+        "with transaction.atomic():\n"
+        "    region = Region.objects.get(slug='local')\n"
+        "    for number, name in enumerate(names):\n"
+        "        pool = Pool.objects.create(slug=f'evil-{number}', name=name, region=region,\n"
+        "            served_model='m' + name, policy=Pool.objects.first().policy)\n"
+        "        Engine.objects.create(engine_id=f'evil-{number}', name=name, pool=pool,\n"
+        "            url=f'http://127.0.0.1:1/{number}', connect_url='http://127.0.0.1:1',\n"
+        "            kv_events_endpoint='udp://' + name)\n"
+        "    record_change()\n"
+    )
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], list[tuple[int, str]], str, list[str]]:
+    """Return what was written, the answers, what the gateway tells, and the log."""
+    with live_program(tmp_path_factory.mktemp("program"), engines=True) as running:
+        give_evil_names(running)
+
+        async def tell() -> tuple[list[tuple[int, str]], str]:
+            timeout = aiohttp.ClientTimeout(total=60)
+            async with aiohttp.ClientSession(timeout=timeout) as session:
+                answers = [answer async for answer in send_all(running, session)]
+                key = {"Authorization": f"Bearer {running.secrets.api_key}"}
+                told = []
+                decisions = [decision for _, decision in answers if decision][-300:]
+                for way in ["/metrics", *(f"/api/v1/explain/{each}" for each in decisions)]:
+                    async with session.get(running.url + way, headers=key) as answer:
+                        told.append(await answer.text())
+            return answers, "\n".join(told)
+
+        answers, told = asyncio.run(tell())
+        lines = running.log_lines()
+        running.stop()
+        return running.written(), answers, told, lines
+
+
+Story = tuple[dict[str, bytes], list[tuple[int, str]], str, list[str]]
+
+
+def test_the_prompts_took_every_way(story: Story) -> None:
+    _, answers, _, _ = story
+    assert len(answers) == PROMPTS
+    assert {status for status, _ in answers} >= {200, 400, 401, 403, 404, 500, 503}
+
+
+def test_no_file_holds_a_prompt(story: Story) -> None:
+    written, _, _, _ = story
+    assert any(name.endswith("switchyard.sqlite3") for name in written)
+    assert any(name.endswith("switchyard.log") for name in written)
+    assert [name for name, data in written.items() if CANARY.encode() in data] == []
+
+
+def test_metrics_and_explanations_hold_no_prompt(story: Story) -> None:
+    _, _, told, _ = story
+    assert "switchyard_decisions_total" in told
+    assert told.count("least_cost") > 10
+    assert CANARY not in told
+
+
+def test_every_log_line_is_one_flat_json_object(story: Story) -> None:
+    _, _, _, lines = story
+    events = [json.loads(line) for line in lines]
+    assert len(events) > 10
+    assert all(line.isascii() and line.isprintable() for line in lines)
+    assert all(
+        {"at", "level", "logger"} <= set(event) and ("event" in event) != ("message" in event) for event in events
+    )
+    assert not [event for event in events if str(event.get("message", "")).startswith('{"event"')]
+
+
+def test_names_with_control_characters_were_logged_and_stayed_in_their_lines(story: Story) -> None:
+    _, _, _, lines = story
+    text = [json.dumps(json.loads(line), ensure_ascii=False) for line in lines]
+    assert any("udp://" in line for line in text)
+
+
+def test_jobs_are_woken_without_arguments() -> None:
+    """What is not in a job's arguments cannot lie in a broker."""
+    celery.loader.import_default_modules()
+    jobs = [task for name, task in celery.tasks.items() if name.startswith("controlplane.")]
+    assert len(jobs) >= 3
+    assert [task.name for task in jobs if inspect.signature(task.run).parameters] == []

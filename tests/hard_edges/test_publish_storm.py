@@ -1,0 +1,37 @@
+"""R15 in short: publishing 200 times a minute drops no request, and each decision carries one published version."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bench.live_program import live_program
+from bench.publish_storm import Publication, Storm, figures_of, manage_key, storm
+
+pytestmark = pytest.mark.processes
+
+
+def test_no_request_is_dropped_and_each_decision_carries_one_version(tmp_path: Path) -> None:
+    with live_program(tmp_path, engines=True) as program:
+        result = asyncio.run(storm(program, manage_key(program), seconds=10.0, per_minute=200.0, qps=6.0))
+    figures = figures_of(result)
+    assert figures["requests"] == 60
+    assert figures["requests_dropped"] == 0, dict(result.errors)
+    assert figures["decisions_unknown"] == 0
+    assert figures["decisions_of_no_version"] == 0
+    assert figures["publishes"] >= 10
+    assert figures["publishes_refused"] == 0
+    assert figures["versions_used"] >= 5
+    assert figures["stale_max_s"] < 5.0
+
+
+def test_a_decision_of_an_unpublished_or_replaced_version_would_show() -> None:
+    result = Storm(publications=[Publication(1, 0.0, 0.0), Publication(2, 10.0, 10.1), Publication(3, 20.0, 20.1)])
+    assert result.staleness_s(10.05, 1) == 0.0
+    assert result.staleness_s(12.1, 1) == pytest.approx(2.0)
+    assert result.staleness_s(15.0, 2) == 0.0
+    assert result.staleness_s(9.0, 2) is None
+    assert result.staleness_s(15.0, 4) is None
+    assert result.staleness_s(30.0, 3) == 0.0

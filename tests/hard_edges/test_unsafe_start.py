@@ -1,0 +1,76 @@
+"""R50: the program refuses to start on a mix of settings that would lose data or open a door, and says why."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.live_fleet import free_ports
+
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"
+GIVEN = {"SECRET_KEY": SECRET, "SWITCHYARD_FLEET_SECRET": SECRET[::-1]}
+
+MIXES = {
+    "several processes in memory": ({"SWITCHYARD_PROCESSES": "2", **GIVEN}, "bus, Celery broker, channel layer"),
+    "as a process manager says it": ({"WEB_CONCURRENCY": "4", **GIVEN}, "4 processes would each have their own"),
+    "secrets of each machine's own": (
+        {"SWITCHYARD_PROCESSES": "2", "REDIS_URL": "redis://127.0.0.1:1/0"}, "Set SECRET_KEY and SWITCHYARD_FLEET",
+    ),
+    "a broker that is none": ({"REDIS_URL": "localhost:6379", **GIVEN}, "redis://host:6379/0"),
+    "the default secret": (
+        {"SWITCHYARD_ALLOWED_HOSTS": "console.example", **GIVEN, "SECRET_KEY": "django-insecure-" + SECRET},
+        "SECRET_KEY is too easy to guess",
+    ),
+    "debug in the open": (
+        {"SWITCHYARD_ALLOWED_HOSTS": "console.example", "SWITCHYARD_DEBUG": "1", **GIVEN}, "Turn SWITCHYARD_DEBUG off",
+    ),
+}  # fmt: skip
+
+
+def run(command: list[str], state_dir: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir), **variables}
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize(("variables", "sentence"), MIXES.values(), ids=MIXES.keys())
+def test_manage_py_up_refuses(tmp_path: Path, variables: dict[str, str], sentence: str) -> None:
+    done = run(["manage.py", "up", "--no-demo", "--port", str(free_ports(1)[0])], tmp_path, variables)
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert not (tmp_path / "switchyard.sqlite3").exists()
+
+
+def test_a_server_started_past_manage_py_refuses_too(tmp_path: Path) -> None:
+    command = ["-m", "uvicorn", "controlplane.asgi:application", "--port", str(free_ports(1)[0])]
+    done = run(command, tmp_path, {"SWITCHYARD_PROCESSES": "2", **GIVEN})
+    assert done.returncode != 0
+    assert "bus, Celery broker, channel layer" in done.stderr
+
+
+def test_sqlite_without_immediate_is_refused(tmp_path: Path) -> None:
+    settings = tmp_path / "careless.py"
+    settings.write_text(
+        "from controlplane.settings import *\nDATABASES['default']['OPTIONS'].pop('transaction_mode')\n"
+    )
+    variables = {"DJANGO_SETTINGS_MODULE": "careless", "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = run(["manage.py", "up", "--no-demo", "--port", str(free_ports(1)[0])], tmp_path, variables)
+    assert done.returncode == 1
+    assert "IMMEDIATE" in done.stderr
+
+
+@pytest.mark.parametrize("missing", ["SWITCHYARD_FLEET_SECRET", "--redis"])
+def test_a_gateway_alone_refuses_what_it_cannot_use(tmp_path: Path, missing: str) -> None:
+    variables = {"SWITCHYARD_FLEET_SECRET": SECRET} if missing == "--redis" else {}
+    options = ["--redis", "localhost:6379"] if missing == "--redis" else []
+    done = run(["-m", "gateway", "--state-dir", str(tmp_path), *options], tmp_path, variables)
+    assert done.returncode == 2
+    assert missing in done.stderr

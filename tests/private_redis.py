@@ -1,0 +1,77 @@
+"""A Redis server of the test's own, on a free loopback port, started and killed by its process id."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+class PrivateRedis:
+    """One server without persistence: what it held is gone after a kill, as after a lost machine."""
+
+    def __init__(self, port: int, directory: Path) -> None:
+        self.url = f"redis://127.0.0.1:{port}/0"
+        self._port = port
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the server and return when it answers."""
+        options = ["--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        self._process = subprocess.Popen(
+            ["redis-server", *options, "--dir", str(self._directory)], stdout=subprocess.DEVNULL
+        )
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            try:
+                with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
+                    connection.sendall(b"PING\r\n")
+                    if connection.recv(7) == b"+PONG\r\n":
+                        return
+            except OSError:
+                time.sleep(0.02)
+        raise TimeoutError("redis-server did not answer within 10 s")
+
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def freeze(self) -> None:
+        """Stop the server without closing its connections."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen server go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+
+@contextmanager
+def private_redis(directory: Path) -> Iterator[PrivateRedis]:
+    """Run a server for the block; skips where redis-server is not installed, fails there under CI=true."""
+    if shutil.which("redis-server") is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("CI must have redis-server: install it (Debian: apt-get install redis-server)")
+        pytest.skip("redis-server is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = PrivateRedis(port, directory)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
