@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("decision", "decision_api")
+BENCHMARKS = ("decision", "decision_api", "paired_replay", "publish_storm")
 
 
 def main() -> int:

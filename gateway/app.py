@@ -70,7 +70,7 @@ class GatewayApp:
         desk = PlacementDesk(gateway.metrics, self.recent, gateway.key_quotas.release)
         prompt_keys = PromptKeys()
         route_api = self._route_api = RouteApi(gateway, desk, prompt_keys, gateway.fleet_secret)
-        proxied = Proxy(
+        proxied = self.proxy = Proxy(
             gateway,
             desk,
             prompt_keys,

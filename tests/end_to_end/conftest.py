@@ -48,7 +48,7 @@ class Program:
         raise LookupError(f"no engine listens on {http_port}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     if not console_is_built():
         pytest.fail("the console is not built: run npm ci and npm run build")
@@ -65,7 +65,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
         process.wait(20)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(chromium_path: str) -> Iterator[Browser]:  # noqa: F811 - the fixture above
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox", "--disable-background-networking"]

@@ -79,3 +79,18 @@ def test_what_it_does_not_understand_it_refuses_with_words(signed_in: Client, qu
 
 def test_it_changes_nothing(signed_in: Client) -> None:
     assert signed_in.post("/fleet/history?range=1h").status_code == 405
+
+
+def test_a_thousand_engines_cost_a_page_less_than_300_ms_of_cpu(signed_in: Client, feed: FleetFeed) -> None:
+    now, fleet = time.time(), FakeFleet(1000, 2)
+    samples = [fleet.sample_at(float(step * 5), now - 300) for step in range(60)]
+    run(fed(samples), now)
+    for sample in samples[-20:]:
+        feed.take(msgspec.msgpack.encode(sample))
+    for page in ("/", "/fleet/history?range=5m"):
+        costs = []
+        for _ in range(3):
+            before = time.process_time()
+            assert signed_in.get(page).status_code == 200
+            costs.append(time.process_time() - before)
+        assert min(costs) < 0.3, page

@@ -83,6 +83,7 @@ class FleetPage {
     if (this.view && this.view.pausedAt !== pausedAt) {
       this.view.pausedAt = pausedAt;
       this.view.remember();
+      this.#draw();
     }
   }
 

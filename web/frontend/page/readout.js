@@ -68,7 +68,7 @@ export function updateReadout(view) {
   const line = byId('readout');
   if (state.index === null || !rows.length) return;
   const told = view.told?.();
-  const parts = told ?? (cell ? cellParts(state, cell) : fleetParts(state, rows, Boolean(view.end)));
+  const parts = told ?? (cell ? cellParts(state, cell) : fleetParts(state, rows, view.stands));
   const text = JSON.stringify(parts);
   if (line.dataset.text === text) return;
   line.dataset.text = text;

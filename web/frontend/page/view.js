@@ -39,6 +39,11 @@ export class View {
     return this.rows.filter((row) => row < this.state.engines.length);
   }
 
+  /** Whether the view stands still, in the past or paused. */
+  get stands() {
+    return Boolean(this.end || this.pausedAt);
+  }
+
   /** All engine rows in scope, shown or folded away. */
   get scopeRows() {
     const ids = new Set(this.pools.map((pool) => this.state.pools[pool].id));

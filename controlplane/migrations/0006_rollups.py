@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('controlplane', 'c_0005_policy_version_based_on'),
+        ('controlplane', '0005_policy_version_based_on'),
     ]
 
     operations = [

@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('controlplane', 'd_0004_console_sessions_job_cancel'),
+        ('controlplane', '0004_console_sessions_job_cancel'),
     ]
 
     operations = [
