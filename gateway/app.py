@@ -21,7 +21,7 @@ from gateway.authentication import ROUTE as ROUTE_SCOPE
 from gateway.engine_relay import RelaySettings
 from gateway.event_log import log_event
 from gateway.explain_api import ExplainApi
-from gateway.fast_lane import LaneAnswer
+from gateway.fast_lane import LaneAnswer, header_lines
 from gateway.feedback_api import FeedbackApi
 from gateway.guarded_receive import RefusedAtEdgeError
 from gateway.http_exchange import JSON, ClientGoneError, Exchange
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 ROUTE = "/api/v1/route"
 BATCH = "/api/v1/route/batch"
+
+_DECISION_HEAD = header_lines((JSON, (b"x-switchyard-decision", b"%s"), (b"x-request-id", b"%s")))
 
 Handler = Callable[[Exchange, ApiKeyEntry], Awaitable[None]]
 
@@ -127,11 +129,12 @@ class GatewayApp:
             return None
         except ApiError as error:
             self._count(error)
-            return LaneAnswer(error.status, [JSON, *error.headers, (b"x-request-id", decision_id.encode())], error.body)
+            headers = (JSON, *error.headers, (b"x-request-id", decision_id.encode()))
+            return LaneAnswer(error.status, header_lines(headers), error.body)
         if answer is None:
             return None
         name = decision_id.encode()
-        return LaneAnswer(200, [JSON, (b"x-switchyard-decision", name), (b"x-request-id", name)], answer)
+        return LaneAnswer(200, _DECISION_HEAD % (name, name), answer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""

@@ -24,8 +24,14 @@ class LaneAnswer(msgspec.Struct, frozen=True, gc=False):
     """One whole answer; Content-Length is added by whoever sends it."""
 
     status: int
-    headers: Headers
+    head: bytes
+    """Header lines as they are sent, each with its line end."""
     body: bytes
+
+
+def header_lines(headers: Headers) -> bytes:
+    """Return the headers as they are sent."""
+    return b"".join([b"%s: %s\r\n" % header for header in headers])
 
 
 Lane = Callable[[list[tuple[bytes, bytes]], bytes], LaneAnswer | None]

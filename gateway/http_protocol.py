@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from gateway.event_log import log_event
-from gateway.fast_lane import MAX_BODY_BYTES, PATH, Lane, LaneAnswer, lane_of
+from gateway.fast_lane import MAX_BODY_BYTES, PATH, Lane, LaneAnswer, header_lines, lane_of
 
 HEAD_TIMEOUT_S = 10.0
 REST_TIMEOUT_S = 5.0
@@ -169,11 +169,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def _send(self, answer: LaneAnswer) -> None:
         body = answer.body
-        lines = [b"%s: %s\r\n" % header for header in self.server_state.default_headers]
-        lines += [b"%s: %s\r\n" % header for header in answer.headers]
-        self.transport.write(
-            b"%scontent-length: %d\r\n%s\r\n%s" % (STATUS_LINE[answer.status], len(body), b"".join(lines), body)
-        )
+        default = self.server_state.default_headers
+        head = header_lines(default) + answer.head if default else answer.head
+        self.transport.write(b"%scontent-length: %d\r\n%s\r\n%s" % (STATUS_LINE[answer.status], len(body), head, body))
         self.on_response_complete()
 
     def _arm(self) -> None:

@@ -16,7 +16,7 @@ async def _app(*_: object) -> None:
 
 
 def _answer(head: RequestHead, body: bytes) -> LaneAnswer:
-    return LaneAnswer(200, [], head.request_id.encode() + body)
+    return LaneAnswer(200, b"", head.request_id.encode() + body)
 
 
 def test_it_is_found_behind_a_wrapper() -> None:
