@@ -17,6 +17,9 @@ from tests.web.socket_client import APP, SocketClient
 from web.consumers import BAD_MESSAGE, SIGNED_OUT, STALLED, FleetConsumer
 from web.live.feed import FleetFeed
 
+# A consumer gives its database connection back, even one it never used.
+pytestmark = pytest.mark.django_db(transaction=True)
+
 
 async def test_an_anonymous_viewer_is_told_and_closed(feed: FleetFeed) -> None:
     communicator = SocketClient(AnonymousUser())

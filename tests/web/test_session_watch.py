@@ -109,6 +109,7 @@ def ended_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumers, "session_watch", lambda: watch)
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("ended_session")
 async def test_a_viewer_whose_session_ended_is_told_and_forgotten(feed: FleetFeed) -> None:
     client = SocketClient()
@@ -119,6 +120,7 @@ async def test_a_viewer_whose_session_ended_is_told_and_forgotten(feed: FleetFee
     await client.disconnect()
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_a_viewer_without_a_session_is_not_let_in(feed: FleetFeed) -> None:
     client = SocketClient(session_key="")
     await client.connect()
