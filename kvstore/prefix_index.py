@@ -7,9 +7,9 @@ keys with a running AND, so its cost grows with the blocks of the prompt and not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from itertools import islice, repeat
 
-from kvstore.prefix_match import NO_MATCH, PrefixMatch
+from kvstore.prefix_match import LONG, PrefixMatch, search_match, walk_match
 
 ENTRY_BYTES = 150
 """Bytes one entry costs: dict slot at its usual load, key object, bitset object (measured, 64 targets)."""
@@ -82,27 +82,9 @@ class PrefixIndex:
     def match(self, keys: Sequence[int], among: int) -> PrefixMatch:
         """Return how many leading blocks each target holds, over the targets in the bitset `among`."""
         lookup = self._targets_of.get
-        running = among
-        groups: list[tuple[int, int]] = []
-        depth = 0
-        for key in keys:
-            held = lookup(key)
-            if held is None:
-                break
-            still = running & held
-            if still != running:
-                if depth and running:
-                    groups.append((depth, running & ~still))
-                running = still
-                if not still:
-                    break
-            depth += 1
-        if running and depth:
-            groups.append((depth, running))
-        if not groups:
-            return NO_MATCH
-        groups.reverse()
-        return PrefixMatch(tuple(groups))
+        if len(keys) >= LONG:
+            return search_match(keys, among, lambda key: lookup(key, 0))
+        return walk_match(map(lookup, keys, repeat(0)), among)
 
     def check(self) -> None:
         """Raise AssertionError unless every entry has a holder and the budget is kept."""

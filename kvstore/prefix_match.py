@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+
 import msgspec
+
+LONG = 64
+"""Blocks from which on a prompt is searched instead of walked."""
 
 
 class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
@@ -36,3 +41,58 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
 
 
 NO_MATCH = PrefixMatch()
+
+
+def walk_match(holders: Iterable[int], among: int) -> PrefixMatch:
+    """Return the match of a prompt whose blocks are held by `holders`, a bitset of targets for each block in order."""
+    running = among
+    groups: list[tuple[int, int]] = []
+    depth, seen = 0, -1
+    for held in holders:
+        # Neighbouring blocks mostly have the same holders.
+        if held != seen:
+            seen, still = held, running & held
+            if still != running:
+                if depth and running:
+                    groups.append((depth, running & ~still))
+                running = still
+                if not still:
+                    break
+        depth += 1
+    if running and depth:
+        groups.append((depth, running))
+    groups.reverse()
+    return PrefixMatch(tuple(groups)) if groups else NO_MATCH
+
+
+def search_match(keys: Sequence[int], among: int, held: Callable[[int], int]) -> PrefixMatch:
+    """Return the match of a long prompt by binary search over its depth, one for each depth that somebody ends at.
+
+    `held` gives the bitset of targets that hold a block. Prefixes are taken to be held whole: engines evict
+    children before their parents, so who holds a block holds all before it. A target for which that is
+    broken for a moment (a lost event) may be credited with blocks behind the gap.
+    """
+    groups: list[tuple[int, int]] = []
+    running, depth = among, 0
+    while running and depth < len(keys):
+        still = running & held(keys[-1])
+        if still == running:
+            depth = len(keys)
+            break
+        # The first block, from `depth` on, that somebody who is still running lacks.
+        low, high = depth, len(keys) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if running & held(keys[middle]) == running:
+                low = middle + 1
+            else:
+                high = middle
+        depth = low
+        still = running & held(keys[depth])
+        if depth:
+            groups.append((depth, running & ~still))
+        running = still
+    if running and depth:
+        groups.append((depth, running))
+    groups.reverse()
+    return PrefixMatch(tuple(groups)) if groups else NO_MATCH

@@ -1,13 +1,16 @@
-"""How long a prefill takes: the cost polynomial that estimates and simulated engines share.
+"""How long a prefill and a decode step take: the cost formulas that estimates and simulated engines share.
 
-seconds = a + b·u + c·u·(L − u/2) + e·hit, with u uncached tokens (at least 1), L prompt tokens and
-hit cached tokens: linear layers, attention over the growing context, and loading cached blocks.
+A prefill: seconds = a + b·u + c·u·(L − u/2) + e·hit, with u uncached tokens (at least 1), L prompt tokens
+and hit cached tokens: linear layers, attention over the growing context, and loading cached blocks.
 """
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
+from routing.cost_document import DecodeCostDocument
 from routing.policy_document import PrefillCostDocument
 
 
@@ -37,3 +40,27 @@ class PrefillCost(msgspec.Struct, frozen=True, gc=False):
     def tokens_per_s(self, prompt_tokens: int = 8192) -> float:
         """Return the uncached tokens that one engine prefills per second in prompts of this length."""
         return prompt_tokens / self.seconds(prompt_tokens, 0)
+
+
+class DecodeCost(msgspec.Struct, frozen=True, gc=False):
+    """Coefficients in seconds of one decode step: base + per sequence + per token that the batch attends to."""
+
+    base_s: float = 0.015
+    per_sequence_s: float = 0.1e-3
+    per_context_token_s: float = 30e-9
+
+    @classmethod
+    def of(cls, document: DecodeCostDocument) -> DecodeCost:
+        """Return the model with the policy's coefficients."""
+        return cls(document.base_s, document.per_sequence_s, document.per_context_token_s)
+
+    def seconds(self, batch: float, context_tokens: float) -> float:
+        """Return the time of a step of `batch` requests that attend to `context_tokens` in all."""
+        return self.base_s + self.per_sequence_s * batch + self.per_context_token_s * context_tokens
+
+    def batch_within(self, seconds: float, context_tokens_each: float) -> float:
+        """Return the largest batch whose step takes at most so long, 0 where not even one fits; inf without limit."""
+        each_s = self.per_sequence_s + self.per_context_token_s * context_tokens_each
+        if each_s <= 0:
+            return math.inf if seconds >= self.base_s else 0.0
+        return max(0.0, (seconds - self.base_s) / each_s)

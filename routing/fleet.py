@@ -9,10 +9,13 @@ from typing import TypeVar, cast
 import msgspec
 
 from kvstore.prefix_match import PrefixMatch
-from routing.cost_model import PrefillCost
+from routing.cost_model import DecodeCost, PrefillCost
 from routing.inference_request import InferenceRequest
 
 Derived = TypeVar("Derived")
+
+Match = Callable[[Sequence[int], int], PrefixMatch]
+"""From a prompt's keys, and the bitset of targets to look at, to the leading blocks per target."""
 
 NEVER = math.inf
 
@@ -28,6 +31,9 @@ class EngineFacts(msgspec.Struct, frozen=True):
     """Prefill speed relative to the pool's cost model."""
     trust: float = 1.0
     """How much an index hit counts: 1 exact, 0.5 degraded, 0 blind."""
+    cost: PrefillCost | None = None
+    """What was learned of engines of its kind; None: the policy's cost."""
+    decode_cost: DecodeCost | None = None
 
 
 class EngineLoad(msgspec.Struct, frozen=True, gc=False):
@@ -42,6 +48,8 @@ class EngineLoad(msgspec.Struct, frozen=True, gc=False):
     """Granted requests that are not complete."""
     bound: int
     """Tickets that wait at the gateway for this engine."""
+    stepped_down: bool = False
+    """The policy pushes by the engine's reports and has none that is fresh: its prefill window alone decides."""
 
 
 class FleetView:
@@ -52,11 +60,12 @@ class FleetView:
     """
 
     __slots__ = (
-        "_derived", "_match", "_prefill_cost", "accepting", "accepting_mask", "alike", "decisions", "engine_ids",
-        "outstanding_requests", "outstanding_tokens", "ready_at", "speeds", "trusts", "uniform", "version",
+        "_derived", "_match", "_prefill_cost", "_resident_match", "accepting", "accepting_mask", "active_blocks",
+        "alike", "costs", "decisions", "decode_costs", "engine_ids", "outstanding_requests", "outstanding_tokens",
+        "pending_requests", "ready_at", "sending_until", "sent_blocks", "speeds", "trusts", "uniform", "version",
     )  # fmt: skip
 
-    def __init__(self, match: Callable[[Sequence[int]], PrefixMatch], prefill_cost: PrefillCost) -> None:
+    def __init__(self, match: Match, resident_match: Match, prefill_cost: PrefillCost) -> None:
         self.version = 0
         """Grows with each change of the engines."""
         self.decisions = 0
@@ -68,20 +77,38 @@ class FleetView:
         self.ready_at: list[float] = []
         """When the target is expected to have prefilled all its work; NEVER where it takes none."""
         self.outstanding_tokens: list[int] = []
+        """Uncached prompt tokens of tickets bound to the target and of prefills there."""
         self.outstanding_requests: list[int] = []
+        """Tickets bound to the target and granted requests that are not complete."""
+        self.pending_requests: list[int] = []
+        """Tickets bound to the target and prefills there: requests that have no token yet."""
+        self.active_blocks: list[int] = []
+        """Prompt blocks of all outstanding requests, cached or not."""
+        self.sent_blocks: list[int] = []
+        """Prompt blocks ever sent to this incarnation that it was not known to hold or to get."""
+        self.sending_until: list[float] = []
+        """When the transfers that other engines were promised from the target are expected to be over."""
+        self.costs: list[PrefillCost | None] = []
+        """Learned costs; None: the policy's."""
+        self.decode_costs: list[DecodeCost | None] = []
         self.speeds: list[float] = []
         self.trusts: list[float] = []
         self.alike = True
-        """All accepting targets have the same speed and the same trust."""
+        """All accepting targets have the same cost, the same speed and the same trust."""
         self.uniform = True
-        """All accepting targets have the same speed."""
+        """All accepting targets have the same cost and the same speed."""
         self._match = match
+        self._resident_match = resident_match
         self._prefill_cost = prefill_cost
         self._derived: dict[object, object] = {}
 
     def match(self, request: InferenceRequest) -> PrefixMatch:
         """Return which targets hold how much of the prompt, counting blocks that are on their way there."""
-        return self._match(request.keys)
+        return self._match(request.keys, self.accepting_mask)
+
+    def resident_match(self, request: InferenceRequest) -> PrefixMatch:
+        """Return which targets hold how much of the prompt by now: what could be transferred from them."""
+        return self._resident_match(request.keys, self.accepting_mask)
 
     def wait_s(self, target: int, now: float) -> float:
         """Return the seconds until a request sent there would start its prefill."""
@@ -96,7 +123,12 @@ class FleetView:
 
     def compute_s(self, request: InferenceRequest, target: int, hit_tokens: int) -> float:
         """Return the seconds of the request's prefill on the target."""
-        return self._prefill_cost.seconds(request.prompt_tokens, hit_tokens) / self.speeds[target]
+        cost = self.costs[target] or self._prefill_cost
+        return cost.seconds(request.prompt_tokens, hit_tokens) / self.speeds[target]
+
+    def unheld_s(self, request: InferenceRequest) -> float:
+        """Return the seconds of the request's prefill on an engine of speed 1 that holds nothing of it."""
+        return self._prefill_cost.seconds(request.prompt_tokens, 0)
 
     def derived(self, name: object, build: Callable[[FleetView], Derived]) -> Derived:
         """Return what `build` makes of this version of the engines, made once per version (hash rings)."""
@@ -118,14 +150,20 @@ class FleetView:
         accepting = tuple(target for target in self.accepting if self.engine_ids[target] not in excluded)
         if not accepting:
             return self
-        other = FleetView(self._match, self._prefill_cost)
-        for name in ("version", "decisions", "engine_ids", "ready_at", "outstanding_tokens", "outstanding_requests"):
+        other = FleetView(self._match, self._resident_match, self._prefill_cost)
+        for name in _SHARED:
             setattr(other, name, getattr(self, name))
-        other.speeds, other.trusts = self.speeds, self.trusts
-        other.uniform, other.alike = self.uniform, self.alike
         other.accepting = accepting
         other.accepting_mask = sum(1 << target for target in accepting)
         return other
+
+
+_SHARED = (
+    "active_blocks", "alike", "costs", "decisions", "decode_costs", "engine_ids", "outstanding_requests",
+    "outstanding_tokens", "pending_requests", "ready_at", "sending_until", "sent_blocks", "speeds", "trusts",
+    "uniform", "version",
+)  # fmt: skip
+"""What a narrowed view takes over as it is."""
 
 
 def tie_salt(request: InferenceRequest) -> int:

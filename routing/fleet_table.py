@@ -22,6 +22,10 @@ class FleetTable:
         self._targets = TargetTable()
         self._target_of: dict[str, int] = {}
 
+    def known_target(self, engine_id: str) -> int:
+        """Return the target of an engine; raises KeyError where there is none."""
+        return self._target_of[engine_id]
+
     def target_of(self, engine_id: str) -> int | None:
         """Return the target of the engine's present incarnation; None for an unknown engine."""
         return self._target_of.get(engine_id)
@@ -69,14 +73,26 @@ class FleetTable:
             view.ready_at.append(NEVER)
             view.outstanding_tokens.append(0)
             view.outstanding_requests.append(0)
+            view.pending_requests.append(0)
+            view.active_blocks.append(0)
+            view.sent_blocks.append(0)
+            view.sending_until.append(0.0)
+            view.costs.append(None)
+            view.decode_costs.append(None)
             view.speeds.append(1.0)
             view.trusts.append(1.0)
         view.engine_ids[target] = facts.engine_id
+        view.costs[target] = facts.cost
+        view.decode_costs[target] = facts.decode_cost
         view.speeds[target] = facts.speed
         view.trusts[target] = facts.trust
         if is_new:
             view.outstanding_tokens[target] = 0
             view.outstanding_requests[target] = 0
+            view.pending_requests[target] = 0
+            view.active_blocks[target] = 0
+            view.sent_blocks[target] = 0
+            view.sending_until[target] = 0.0
             view.ready_at[target] = NEVER
 
     def _renew_view(self) -> None:
@@ -84,8 +100,8 @@ class FleetTable:
         accepting = [each for each in self.facts() if each.accepts]
         view.accepting = tuple(self._target_of[each.engine_id] for each in accepting)
         view.accepting_mask = sum(1 << target for target in view.accepting)
-        view.uniform = len({each.speed for each in accepting}) <= 1
-        view.alike = len({(each.speed, each.trust) for each in accepting}) <= 1
+        view.uniform = len({(each.speed, each.cost) for each in accepting}) <= 1
+        view.alike = len({(each.speed, each.cost, each.trust) for each in accepting}) <= 1
         view.version += 1
         view.forget_derived()
 

@@ -7,7 +7,8 @@ the same ring, and an engine's arrival or departure moves only its own arcs.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 
 from xxhash import xxh3_64_intdigest
 
@@ -30,8 +31,21 @@ class HashRing:
 
     def owner(self, key: int) -> int:
         """Return the position (in the given engine ids) of the next engine clockwise of the key's hash."""
-        at = bisect_left(self._points, xxh3_64_intdigest(key.to_bytes(8, "little"), self._seed))
+        return self.owner_of(key.to_bytes(8, "little"))
+
+    def owner_of(self, packed: bytes) -> int:
+        """Return the owner of a key given as its 8 little-endian bytes."""
+        at = bisect_left(self._points, xxh3_64_intdigest(packed, self._seed))
         return self._owners[at if at < len(self._owners) else 0]
+
+    def owners(self, key: int) -> Iterator[int]:
+        """Yield all engines' positions, each once, in the order in which they come clockwise of the key's hash."""
+        at = bisect_left(self._points, xxh3_64_intdigest(key.to_bytes(8, "little"), self._seed))
+        seen: set[int] = set()
+        for owner in chain(islice(self._owners, at, None), islice(self._owners, at)):
+            if owner not in seen:
+                seen.add(owner)
+                yield owner
 
     def shares(self) -> list[float]:
         """Return each engine's share of the ring, 0..1."""
@@ -51,18 +65,26 @@ class HashRing:
             raise AssertionError(f"shares add up to {sum(self.shares())}")
 
 
-class DualRing:
-    """Two independent rings over the same engines: each key has two distinct candidates (DualMap §3.2)."""
+class CandidateRings:
+    """Independent rings over the same engines: each key has as many candidates (DualMap §3.2; A.9 for d > 2)."""
 
-    def __init__(self, engine_ids: Sequence[str], *, virtual_nodes: int = 100) -> None:
+    def __init__(self, engine_ids: Sequence[str], *, rings: int = 2, virtual_nodes: int = 100) -> None:
         self.size = len(engine_ids)
-        self._first = HashRing(engine_ids, virtual_nodes=virtual_nodes, seed=1)
-        self._second = HashRing(engine_ids, virtual_nodes=virtual_nodes, seed=2)
+        self._rings = [
+            HashRing(engine_ids, virtual_nodes=virtual_nodes, seed=number + 1)
+            for number in range(min(rings, max(self.size, 1)))
+        ]
 
-    def pair(self, key: int) -> tuple[int, int]:
-        """Return the positions of the key's two candidates; they differ whenever there are two engines (eq. 5)."""
-        first = self._first.owner(key)
-        second = self._second.owner(key)
-        if first == second:
-            second = (first + 1) % self.size
-        return first, second
+    def candidates(self, key: int) -> list[int]:
+        """Return the positions of the key's candidates, at most one per engine.
+
+        Where rings agree the later one gives the next engine that is not a candidate yet (eq. 5).
+        """
+        packed = key.to_bytes(8, "little")
+        found: list[int] = []
+        for ring in self._rings:
+            owner = ring.owner_of(packed)
+            while owner in found:
+                owner = (owner + 1) % self.size
+            found.append(owner)
+        return found

@@ -7,9 +7,33 @@ Placement counts them as hits, else a burst of one prefix would scatter before i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
+from operator import or_
 
 from kvstore.prefix_index import PrefixIndex
-from kvstore.prefix_match import NO_MATCH, PrefixMatch
+from kvstore.prefix_match import LONG, PrefixMatch, search_match, walk_match
+
+STEP = 64
+"""Of a prompt of LONG blocks or more only every so many blocks are noted, and the last."""
+
+
+def coming_keys(keys: Sequence[int], held: int) -> Sequence[int]:
+    """Return the keys to note of a prompt of which the target holds `held` leading blocks."""
+    if len(keys) < LONG or held >= len(keys):
+        return keys[held:]
+    return _steps(keys, held)
+
+
+def _steps(keys: Sequence[int], held: int) -> Sequence[int]:
+    """Return the last key of each whole step that ends behind `held` blocks, and the prompt's last key."""
+    first = max(STEP - 1, held // STEP * STEP + STEP - 1)
+    steps = keys[first::STEP]
+    return steps if len(keys) % STEP == 0 else (*steps, keys[-1])
+
+
+def _blocks(steps: int, length: int) -> int:
+    """Return how many blocks of a prompt of `length` so many of its steps are."""
+    return min(steps * STEP, length)
 
 
 class InFlightBlocks:
@@ -60,29 +84,31 @@ class InFlightBlocks:
     def match(self, keys: Sequence[int], among: int) -> PrefixMatch:
         """Return the leading blocks per target in `among`, resident or on their way."""
         coming = self._targets_of
-        if coming.keys().isdisjoint(keys):
+        if len(keys) >= LONG:
+            return self._match_long(keys, among)
+        if not coming:
             return self._resident.match(keys, among)
-        return self._match_both(keys, among)
+        nobody = repeat(0)
+        holders = map(or_, map(self._resident.targets_of, keys, nobody), map(coming.get, keys, nobody))
+        return walk_match(holders, among)
 
-    def _match_both(self, keys: Sequence[int], among: int) -> PrefixMatch:
-        coming = self._targets_of.get
-        resident = self._resident.targets_of
-        running = among
-        groups: list[tuple[int, int]] = []
-        depth = 0
-        for key in keys:
-            still = running & (resident(key, 0) | coming(key, 0))
-            if still != running:
-                if depth and running:
-                    groups.append((depth, running & ~still))
-                running = still
-                if not still:
-                    break
-            depth += 1
-        if running and depth:
-            groups.append((depth, running))
-        groups.reverse()
-        return PrefixMatch(tuple(groups)) if groups else NO_MATCH
+    def _match_long(self, keys: Sequence[int], among: int) -> PrefixMatch:
+        """Match exactly what is resident, and what is on its way at the steps of a long prompt."""
+        exact = self._resident.match(keys, among)
+        if not self._targets_of:
+            return exact
+        ours, resident = self._targets_of.get, self._resident.targets_of
+        steps = _steps(keys, 0)
+        coming = search_match(steps, among, lambda key: resident(key, 0) | ours(key, 0))
+        found = sorted(
+            (*exact.groups, *((_blocks(step, len(keys)), mask) for step, mask in coming.groups)), reverse=True
+        )
+        taken, groups = 0, []
+        for blocks, mask in found:
+            if mask & ~taken:
+                groups.append((blocks, mask & ~taken))
+                taken |= mask
+        return PrefixMatch(tuple(groups))
 
     def check(self) -> None:
         """Raise AssertionError unless each extra count belongs to a standing pair."""

@@ -7,10 +7,15 @@ console's form, of the API, of the simulator and of the gateway.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+
+from routing.admission_document import MAX_CLASSES, AdmissionDocument, ClassName, SloClass
+from routing.cost_document import DecodeCostDocument
+from routing.fairness_document import FairnessDocument
+from routing.push_document import PushDocument
 
 SCHEMA_VERSION = 1
 
@@ -93,10 +98,95 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             extra_json_schema={"x-unit": "s", "x-usual": [0.5, 30], "x-group": "Service level"},
         ),
     ] = 5.0
+    tbt_slo_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=60,
+            title="TBT objective",
+            description="Mean time between tokens that a request should meet; admission judges decode load by it.",
+            extra_json_schema={"x-unit": "s", "x-usual": [0.02, 0.5], "x-group": "Service level"},
+        ),
+    ] = 0.1
+    slo_classes: Annotated[
+        dict[ClassName, SloClass],
+        Meta(
+            max_length=MAX_CLASSES,
+            title="SLO classes",
+            description="Objectives of their own for requests or API keys that name the class.",
+        ),
+    ] = {}
+    admission: Annotated[
+        AdmissionDocument,
+        Meta(title="Admission", description="Refuses at once what the fleet cannot serve within its objectives."),
+    ] = AdmissionDocument()
     prefill_cost: Annotated[
         PrefillCostDocument,
         Meta(title="Prefill cost", description="Estimates the time that a prompt takes to prefill on an engine."),
     ] = msgspec.field(default_factory=PrefillCostDocument)
+    decode_cost: Annotated[
+        DecodeCostDocument,
+        Meta(title="Decode cost", description="Estimates the time of one decode step of an engine."),
+    ] = DecodeCostDocument()
+    cost: Annotated[
+        Literal["fixed", "fitted"],
+        Meta(
+            title="Estimates",
+            description="fixed: by the costs written here. fitted: by costs learned from what requests took, where "
+            "those have been more exact.",
+            extra_json_schema={"x-group": "Cost"},
+        ),
+    ] = "fixed"
+    bottleneck_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=600,
+            title="Decode bottleneck after",
+            description="An engine with full KV memory that has made no first token for this long, though prefills "
+            "stand there, is expected to be held up as long again; 0: never.",
+            extra_json_schema={"x-unit": "s", "x-usual": [2, 10], "x-group": "Cost"},
+        ),
+    ] = 0.0
+    retry_share: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            title="Retry budget",
+            description="Share of the requests under way that may be on another attempt, after an engine failed them.",
+            extra_json_schema={"x-unit": "share", "x-usual": [0.1, 0.3], "x-group": "Limits"},
+        ),
+    ] = 0.2
+    retry_least: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000,
+            title="Retries at any load",
+            description="So many requests may always be on another attempt.",
+            extra_json_schema={"x-unit": "requests", "x-usual": [1, 10], "x-group": "Limits"},
+        ),
+    ] = 3
+    push: Annotated[
+        PushDocument,
+        Meta(title="Pushing", description="Holds tickets at the gateway until their engine can start them."),
+    ] = PushDocument()
+    fairness: Annotated[
+        FairnessDocument,
+        Meta(title="Fairness", description="Shares the engines between the tenants that wait."),
+    ] = FairnessDocument()
+    max_passed_over_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            title="Longest passing over",
+            description="A ticket that later ones have been granted before for this long goes next, even if it is late "
+            "anyway; 0: no bound.",
+            extra_json_schema={"x-unit": "s", "x-usual": [10, 60], "x-group": "Grants"},
+        ),
+    ] = 0.0
     grant_tokens: Annotated[
         int,
         Meta(

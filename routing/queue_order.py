@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -16,11 +15,63 @@ class Ticket(msgspec.Struct, frozen=True, gc=False):
 
     request: InferenceRequest
     compute_s: float
+    """On the best engine there is, where the ticket is bound to none."""
+    excluded: frozenset[str] = frozenset()
+    """Engines that an unbound ticket goes to only if no other takes work."""
+
+
+class Pick(NamedTuple):
+    """The ticket that goes next, and why this one: a code of routing.reasons."""
+
+    ticket: Ticket
+    reason: str
+
+
+class TicketQueue(Protocol):
+    """The tickets of one target, kept as an order likes them. Mutable; the waiting room owns it.
+
+    Tickets come in order of binding and leave by grant or withdrawal; both cost far less than a walk
+    over all of them, so that a grant stays cheap when hundreds wait.
+    """
+
+    def add(self, ticket: Ticket) -> None:
+        """Take a ticket in; its request's id is new here."""
+        ...
+
+    def remove(self, ticket: Ticket) -> None:
+        """Let a ticket go that was added."""
+        ...
+
+    def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
+        """Return the ticket to grant to `target`, whose prefill would start at `at_s`; never asked while empty.
+
+        None, of unbound tickets only: what waits had better go elsewhere. Only looks: the same question
+        has the same answer until a ticket comes or goes or time passes.
+        """
+        ...
+
+    @property
+    def passed_over_s(self) -> float:
+        """Estimated prefill seconds of the tickets that any newcomer is granted before, as far as is known."""
+        ...
+
+    def check(self) -> None:
+        """Raise AssertionError unless all parts agree with each other."""
+        ...
 
 
 class QueueOrder(Protocol):
-    """Picks one of the tickets bound to a target that can take work."""
+    """Decides in which order the tickets bound to a target are granted."""
 
-    def next(self, target: int, waiting: Sequence[Ticket], view: FleetView, now: float) -> int:
-        """Return the position in `waiting` (never empty, in order of arrival) of the ticket to grant."""
+    def queue(self) -> TicketQueue:
+        """Return an empty queue in this order."""
+        ...
+
+
+@runtime_checkable
+class PullingOrder(QueueOrder, Protocol):
+    """An order that also binds: engines pull from one queue of all unbound tickets."""
+
+    def pool_queue(self) -> TicketQueue:
+        """Return an empty queue for the unbound tickets of the whole pool."""
         ...

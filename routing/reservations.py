@@ -37,11 +37,13 @@ class Reservation(msgspec.Struct, gc=False):
 class _TargetWork:
     """Sums over one target's reservations."""
 
-    __slots__ = ("decoding", "free_at", "prefilling", "waiting", "waiting_s")
+    __slots__ = ("decoding", "delay_s", "free_at", "passed_over_s", "prefilling", "waiting", "waiting_s")
 
     def __init__(self) -> None:
         self.free_at = 0.0
+        self.delay_s = 0.0
         self.waiting_s = 0.0
+        self.passed_over_s = 0.0
         self.waiting = 0
         self.decoding = 0
         self.prefilling: dict[str, Reservation] = {}
@@ -50,8 +52,8 @@ class _TargetWork:
 class Reservations:
     """All reservations of one pool; keeps the view's load lists true.
 
-    Mutable state: `_by_id`, `_work` (per target), and of the view `ready_at`, `outstanding_tokens`
-    and `outstanding_requests`.
+    Mutable state: `_by_id`, `_work` (per target), and of the view `ready_at`, `outstanding_tokens`,
+    `outstanding_requests`, `pending_requests`, `active_blocks` and `sent_blocks`.
     """
 
     def __init__(self, view: FleetView) -> None:
@@ -87,8 +89,7 @@ class Reservations:
         work = self._work[reservation.target]
         work.waiting += 1
         work.waiting_s += reservation.compute_s
-        self._view.outstanding_tokens[reservation.target] += reservation.uncached_tokens
-        self._view.outstanding_requests[reservation.target] += 1
+        self._count_in(reservation)
         self._refresh(reservation.target, work, now)
 
     def grant(self, reservation: Reservation, now: float) -> None:
@@ -99,8 +100,7 @@ class Reservations:
             self._leave_waiting(reservation, work)
         else:
             self._by_id[request_id] = reservation
-            self._view.outstanding_tokens[reservation.target] += reservation.uncached_tokens
-            self._view.outstanding_requests[reservation.target] += 1
+            self._count_in(reservation)
         reservation.phase = PREFILLING
         reservation.granted_s = now
         work.free_at = max(work.free_at, now) + reservation.compute_s
@@ -115,6 +115,24 @@ class Reservations:
         reservation.compute_s = compute_s
         reservation.uncached_tokens = uncached_tokens
 
+    def pass_over(self, target: int, seconds: float, now: float) -> None:
+        """Expect a newcomer to be granted before waiting work of so many seconds (hopeless tickets go last)."""
+        work = self._work[target]
+        if seconds != work.passed_over_s:
+            work.passed_over_s = seconds
+            self._refresh(target, work, now)
+
+    def delay(self, target: int, seconds: float, now: float) -> None:
+        """Expect all that comes to the target to take so much longer (its decodes hold its memory)."""
+        work = self._work[target]
+        work.delay_s = seconds
+        self._refresh(target, work, now)
+
+    def oldest_prefill_s(self, target: int) -> float | None:
+        """Return when the oldest prefill that runs on the target was granted; None where none runs."""
+        work = self._work[target]
+        return next(iter(work.prefilling.values())).granted_s if work.prefilling else None
+
     def first_token(self, request_id: str, now: float) -> Reservation | None:
         """Note that a prefill is over; None where no prefill of this id stands."""
         reservation = self._by_id.get(request_id)
@@ -124,6 +142,7 @@ class Reservations:
         self._leave_prefill(reservation, work, now)
         reservation.phase = DECODING
         work.decoding += 1
+        self._view.pending_requests[reservation.target] -= 1
         self._refresh(reservation.target, work, now)
         return reservation
 
@@ -139,9 +158,7 @@ class Reservations:
             self._leave_prefill(reservation, work, now)
         else:
             work.decoding -= 1
-        if reservation.phase is WAITING:
-            self._view.outstanding_tokens[reservation.target] -= reservation.uncached_tokens
-        self._view.outstanding_requests[reservation.target] -= 1
+        self._count_out(reservation)
         self._refresh(reservation.target, work, now)
         return reservation
 
@@ -177,6 +194,10 @@ class Reservations:
         work = self._work[target]
         return len(work.prefilling) + work.decoding
 
+    def prefilling(self, target: int) -> int:
+        """Return the granted requests on the target that have no token yet."""
+        return len(self._work[target].prefilling)
+
     def waiting(self, target: int) -> int:
         """Return the tickets bound to the target."""
         return self._work[target].waiting
@@ -200,15 +221,42 @@ class Reservations:
                 raise AssertionError(f"target {target}: {work.waiting} waiting is wrong")
             if work.decoding != sum(each.phase is DECODING for each in mine):
                 raise AssertionError(f"target {target}: {work.decoding} decoding is wrong")
+            if not -1e-6 <= work.passed_over_s <= work.waiting_s + 1e-6:
+                raise AssertionError(f"target {target}: {work.passed_over_s} s passed over is wrong")
             if abs(work.waiting_s - sum(each.compute_s for each in mine if each.phase is WAITING)) > 1e-6:
                 raise AssertionError(f"target {target}: {work.waiting_s} s of waiting work is wrong")
-            if self._view.outstanding_requests[target] != len(mine):
-                raise AssertionError(f"target {target}: {self._view.outstanding_requests[target]} requests is wrong")
-            tokens = sum(each.uncached_tokens for each in mine if each.phase is not DECODING)
-            if self._view.outstanding_tokens[target] != tokens:
-                raise AssertionError(f"target {target}: {self._view.outstanding_tokens[target]} tokens is not {tokens}")
+            self._check_view(target, mine)
         if any(each.target not in self._work for each in self._by_id.values()):
             raise AssertionError("a reservation stands on a closed target")
+
+    def _check_view(self, target: int, mine: Sequence[Reservation]) -> None:
+        view = self._view
+        if view.outstanding_requests[target] != len(mine):
+            raise AssertionError(f"target {target}: {view.outstanding_requests[target]} requests is wrong")
+        if view.pending_requests[target] != sum(each.phase is not DECODING for each in mine):
+            raise AssertionError(f"target {target}: {view.pending_requests[target]} pending is wrong")
+        if view.active_blocks[target] != sum(len(each.request.keys) for each in mine):
+            raise AssertionError(f"target {target}: {view.active_blocks[target]} active blocks is wrong")
+        tokens = sum(each.uncached_tokens for each in mine if each.phase is not DECODING)
+        if view.outstanding_tokens[target] != tokens:
+            raise AssertionError(f"target {target}: {view.outstanding_tokens[target]} tokens is not {tokens}")
+
+    def _count_in(self, reservation: Reservation) -> None:
+        view, target = self._view, reservation.target
+        view.outstanding_tokens[target] += reservation.uncached_tokens
+        view.outstanding_requests[target] += 1
+        view.pending_requests[target] += 1
+        view.active_blocks[target] += len(reservation.request.keys)
+        view.sent_blocks[target] += len(reservation.coming)
+
+    def _count_out(self, reservation: Reservation) -> None:
+        view, target = self._view, reservation.target
+        if reservation.phase is WAITING:
+            view.outstanding_tokens[target] -= reservation.uncached_tokens
+        if reservation.phase is not DECODING:
+            view.pending_requests[target] -= 1
+        view.outstanding_requests[target] -= 1
+        view.active_blocks[target] -= len(reservation.request.keys)
 
     def _leave_waiting(self, reservation: Reservation, work: _TargetWork) -> None:
         work.waiting -= 1
@@ -222,7 +270,9 @@ class Reservations:
 
     def _refresh(self, target: int, work: _TargetWork, now: float) -> None:
         if self._view.ready_at[target] != NEVER:
-            self._view.ready_at[target] = max(work.free_at, now) + work.waiting_s if work.waiting else work.free_at
+            waiting_s = work.waiting_s - work.passed_over_s
+            more_s = waiting_s + work.delay_s
+            self._view.ready_at[target] = max(work.free_at, now) + more_s if more_s > 0 else work.free_at
 
     def reopen(self, target: int, now: float) -> None:
         """Count the target among those that take work again (`ready_at` is true again)."""

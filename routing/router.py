@@ -6,34 +6,37 @@ of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from random import Random
 
 import msgspec
 
-from kvstore.prefix_index import PrefixIndex
-from kvstore.prefix_match import PrefixMatch
 from routing import reasons
-from routing.cost_model import PrefillCost
+from routing.admission import Admission
+from routing.bottleneck import Bottlenecks
 from routing.decision import CENTRAL, Choice, Decision, Granted, Outcome, Queued, Refused
-from routing.fleet import NEVER, EngineFacts, EngineLoad, FleetView
-from routing.fleet_table import FleetTable
-from routing.in_flight import InFlightBlocks
+from routing.dispatcher import Dispatcher
+from routing.fleet import NEVER, EngineFacts, EngineLoad
 from routing.inference_request import InferenceRequest
-from routing.observation import FirstToken, Observation
+from routing.last_chances import LastChances
+from routing.lesson import Answered
+from routing.migration import Migration
+from routing.observation import Completed, FirstToken, Observation
+from routing.parked import Parked
 from routing.policy_document import RoutingPolicy
-from routing.registry import build_placement, build_queue_order
-from routing.reservations import Reservation, Reservations
-from routing.waiting_room import WaitingRoom
+from routing.prefetch_order import PrefetchOrder
+from routing.reservations import Reservation
+from routing.router_counts import CountsSeen
 
 UNBOUND_WAIT_S = 10.0
 """How long a request waits for any engine to take work before it is refused."""
+_LOOK_AGAIN_S = 0.05
+"""A ticket whose last chance has come, and that has one left elsewhere, is looked at again after this."""
 
 
 class Router:
     """Places, queues, grants and accounts for the requests of one pool.
 
-    Mutable state: the fleet table with its view, the prefix index, blocks in flight, reservations
-    and the waiting room. `now` is seconds of the caller's monotonic clock and never goes back.
+    Its state is the dispatcher's, whose parts it shows. `now` is seconds of the caller's monotonic clock
+    and never goes back.
     """
 
     def __init__(
@@ -46,16 +49,28 @@ class Router:
         index_max_bytes: int = 256 << 20,
     ) -> None:
         self.pool_id = pool_id
-        self.index = PrefixIndex(index_max_bytes)
-        self.in_flight = InFlightBlocks(self.index)
-        self._rng = Random(seed)
-        self._cost = PrefillCost.of(policy.prefill_cost)
-        self.view = FleetView(self._match, self._cost)
-        self.fleet = FleetTable(self.view, self.index)
-        self.reservations = Reservations(self.view)
-        self.waiting = WaitingRoom()
-        self._next_expiry_s = NEVER
-        self._adopt(policy, policy_version)
+        dispatcher = self._dispatcher = Dispatcher(
+            pool_id, policy, policy_version, seed=seed, index_max_bytes=index_max_bytes
+        )
+        self.index, self.in_flight = dispatcher.index, dispatcher.in_flight
+        self.view, self.fleet = dispatcher.view, dispatcher.fleet
+        self.reservations, self.waiting = dispatcher.reservations, dispatcher.waiting
+        self.migration = Migration(dispatcher)
+        self._counts = dispatcher.counts
+        self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)
+        self._bottlenecks = Bottlenecks(self.reservations)
+        self.parked = Parked()
+        self._last_chances = LastChances()
+
+    @property
+    def policy(self) -> RoutingPolicy:
+        """The policy in force."""
+        return self._dispatcher.policy
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the policy in force."""
+        return self._dispatcher.policy_version
 
     # -- what the world is like
 
@@ -63,24 +78,31 @@ class Router:
         """Take `engines` as the whole pool; tickets of engines that take no more work are placed anew."""
         displaced: list[Reservation] = []
         for target in self.fleet.gone(engines):
-            displaced += self._empty(target)
+            displaced += self._dispatcher.empty(target, now)
+            self.admission.book.forget_target(target)
+            self._bottlenecks.forget(target)
         for target in self.fleet.replace(engines):
             self.reservations.open_target(target)
         for facts in engines:
-            target = self._target(facts.engine_id)
+            target = self.fleet.known_target(facts.engine_id)
             if not facts.accepts:
                 self.view.ready_at[target] = NEVER
-                displaced += [self._withdraw(ticket.request.request_id, now) for ticket in self.waiting.of(target)]
+                displaced += [
+                    self._dispatcher.withdraw(ticket.request.request_id, now) for ticket in self.waiting.of(target)
+                ]
             elif self.view.ready_at[target] == NEVER:
                 self.reservations.reopen(target, now)
         displaced.sort(key=lambda each: (each.request.arrived_s, each.request.request_id))
-        outcomes = [self._place(each.request, now, hold=True) for each in displaced]
-        return [each for each in outcomes if not isinstance(each, Queued)] + self._pump(now)
+        outcomes = [self._dispatcher.place(each.request, now, hold=True) for each in displaced]
+        self._counts.keep(each.engine_id for each in engines)
+        answered: list[Outcome] = [each for each in outcomes if not isinstance(each, Queued)]
+        return self._counts.followed(answered + self._dispatcher.pump(now), now)
 
     def set_policy(self, policy: RoutingPolicy, version: int, now: float) -> list[Outcome]:
         """Route by `policy` from now on; raises PolicyStageError, and changes nothing, if it cannot run."""
-        self._adopt(policy, version)
-        return self._pump(now)
+        self._dispatcher.adopt(policy, version)
+        self.admission.adopt(policy)
+        return self._counts.followed(self._dispatcher.pump(now), now)
 
     def blocks_stored(self, engine_id: str, keys: Sequence[int]) -> None:
         """Note blocks that an engine now holds."""
@@ -100,6 +122,23 @@ class Router:
         if target is not None:
             self.index.clear(target)
 
+    def note_memory(self, engine_id: str, kv_usage: float) -> None:
+        """Note how full an engine's KV memory is, 0..1; unknown engines and other values are ignored."""
+        target = self.fleet.target_of(engine_id)
+        if target is not None:
+            self._bottlenecks.note_memory(target, kv_usage)
+
+    def report(self, engine_id: str, pending: int, now: float, room_tokens: int | None = None) -> list[Outcome]:
+        """Note that an engine has not started `pending` requests, with room for so many tokens; return what follows.
+
+        `room_tokens` None: it did not say. Unknown engines are ignored.
+        """
+        target = self.fleet.target_of(engine_id)
+        if target is None:
+            return []
+        self._dispatcher.push_gate.report(target, max(pending, 0), room_tokens, now)
+        return self._counts.followed(self._dispatcher.pump_reported(target, now), now) if self.waiting else []
+
     # -- what to do
 
     def submit(
@@ -111,59 +150,165 @@ class Router:
         without, an engine is chosen and reserved at once. Engines in `excluded` are not chosen
         unless no other takes work.
         """
-        if self.reservations.get(request.request_id) is not None or request.request_id in self.waiting:
-            raise ValueError(f"request {request.request_id} is already here; ids are used once")
-        if hold and len(self.waiting) >= self.policy.max_tickets:
-            return Refused(request.request_id, "queue_full", self._retry_after_s(now))
-        return self._place(request, now, hold=hold, excluded=excluded)
+        name = request.request_id
+        if self.reservations.get(name) is not None or name in self.waiting or name in self.parked:
+            raise ValueError(f"request {name} is already here; ids are used once")
+        if hold and len(self.waiting) + len(self.parked) >= self.policy.max_tickets:
+            return self._counts.answered(Refused(name, reasons.QUEUE_FULL, self._retry_after_s(now)))
+        return self._counts.answered(self._decide(request, now, hold=hold, excluded=excluded))
+
+    def _decide(
+        self, request: InferenceRequest, now: float, *, hold: bool, excluded: frozenset[str] = frozenset()
+    ) -> Outcome:
+        """Place a request if admission lets it in; where load refuses it, it may be parked and tried again."""
+        self._bottlenecks.look(self.view.accepting, self.policy.bottleneck_s, now)
+        judge = self.admission.judge if self.admission.judges else None
+        outcome = self._dispatcher.place(request, now, hold=hold, excluded=excluded, judge=judge)
+        if isinstance(outcome, Queued):
+            if self._dispatcher.rebalances:
+                self.migration.note(outcome.decision, request.ttft_slo_s, now)
+            self._watch(request, now)
+        elif isinstance(outcome, Refused) and hold:
+            return self._park(request, outcome, now)
+        return outcome
+
+    def _park(self, request: InferenceRequest, refused: Refused, now: float) -> Outcome:
+        """Keep a request that load refuses for another try, while it can still be on time."""
+        until = now + self.policy.admission.defer_s
+        overloaded = refused.code in (reasons.PREFILL_OVERLOAD, reasons.DECODE_OVERLOAD)
+        if until <= now or not overloaded or until >= min(request.deadline_s, request.give_up_s):
+            return refused
+        self.parked.park(request, until)
+        choice = Choice(CENTRAL, reasons.PARKED)
+        return Queued(Decision.of(request, choice, now, self.pool_id, 0, self.policy, self.policy_version))
+
+    def _watch(self, request: InferenceRequest, now: float, *, not_before: float = 0.0) -> None:
+        """See to it that a ticket is refused when waiting on is of no use."""
+        moment = request.give_up_s
+        if self.policy.admission.refuse_hopeless:
+            chance_s = self.admission.last_chance_s(request, now, self._bound(request.request_id))
+            moment = min(moment, max(chance_s, not_before))
+        self._last_chances.set(request.request_id, moment)
+
+    def _look_at(self, request_id: str, now: float) -> list[Outcome]:
+        """Refuse a ticket whose time is over; otherwise look at it again later."""
+        if request_id not in self.waiting:
+            return []
+        request = self.waiting.ticket(request_id).request
+        code = reasons.DEADLINE_PASSED if now >= request.give_up_s else ""
+        if (
+            not code
+            and self.policy.admission.refuse_hopeless
+            and self.admission.is_hopeless(request, now, self._bound(request_id))
+        ):
+            code = reasons.HOPELESS
+        if not code:
+            self._watch(request, now, not_before=now + _LOOK_AGAIN_S)
+            return []
+        self._dispatcher.withdraw(request_id, now)
+        return [Refused(request_id, code, self._retry_after_s(now))]
+
+    def _bound(self, request_id: str) -> tuple[int, float] | None:
+        reservation = self.reservations.get(request_id)
+        return None if reservation is None else (reservation.target, reservation.compute_s)
+
+    def _try_again(self, request: InferenceRequest, now: float) -> list[Outcome]:
+        """Decide once more about a parked request."""
+        outcome = self._decide(request, now, hold=True)
+        if isinstance(outcome, Granted):
+            waited = msgspec.structs.replace(outcome.decision, queued_s=now - request.arrived_s)
+            return [Granted(waited)]
+        return [] if isinstance(outcome, Queued) else [outcome]
 
     def observe(self, observation: Observation, now: float) -> list[Outcome]:
         """Take note of what happened to a request and return the grants that follow; unknown ids are ignored."""
         request_id = observation.request_id
         if isinstance(observation, FirstToken):
             reservation = self.reservations.first_token(request_id, now)
+            if reservation is not None:
+                self._dispatcher.push_gate.started(reservation.target)
+                self._bottlenecks.first_token(reservation.target, now)
+                self.admission.book.begin(request_id, reservation.target, reservation.request.prompt_tokens, now)
+                self._dispatcher.teach(Answered(reservation.request, self.view.engine_ids[reservation.target], now))
         else:
-            reservation = self._release(request_id, now)
-        return self._pump_target(reservation.target, now) if reservation is not None else []
+            finished = isinstance(observation, Completed)
+            reservation = self._dispatcher.release(request_id, now, finished=finished)
+            self.admission.book.end(request_id, now, finished=finished)
+            self._last_chances.forget(request_id)
+            self.parked.drop(request_id)
+        if reservation is None:
+            return []
+        outcomes = self._dispatcher.pump_engine(reservation.target, now)
+        return self._counts.followed(outcomes, now) if outcomes else outcomes
 
     def tick(self, now: float) -> list[Outcome]:
         """Do what time alone makes due: refuse tickets that waited too long, release expired, grant."""
+        self._bottlenecks.look(self.view.accepting, self.policy.bottleneck_s, now)
         outcomes: list[Outcome] = []
         for ticket in self.waiting.older_than(now - self.policy.max_wait_s):
-            self._withdraw(ticket.request.request_id, now)
-            outcomes.append(Refused(ticket.request.request_id, "wait_expired", self._retry_after_s(now)))
-        for ticket in self.waiting.of(CENTRAL):
+            self._dispatcher.withdraw(ticket.request.request_id, now)
+            outcomes.append(Refused(ticket.request.request_id, reasons.WAIT_EXPIRED, self._retry_after_s(now)))
+        for ticket in self.waiting.of(CENTRAL) if not self.view.accepting else ():
             if now - ticket.request.arrived_s >= UNBOUND_WAIT_S:
-                self._withdraw(ticket.request.request_id, now)
-                outcomes.append(Refused(ticket.request.request_id, "no_engine", UNBOUND_WAIT_S))
-        if now >= self._next_expiry_s:
+                self._dispatcher.withdraw(ticket.request.request_id, now)
+                outcomes.append(Refused(ticket.request.request_id, reasons.NO_ENGINE, UNBOUND_WAIT_S))
+        for request_id in self._last_chances.due(now):
+            outcomes += self._look_at(request_id, now)
+        for request in self.parked.due(now):
+            outcomes += self._try_again(request, now)
+        if now >= self._dispatcher.next_expiry_s:
             for request_id in self.reservations.expired(now):
-                self._release(request_id, now)
-            self._next_expiry_s = min((each.expires_s for each in self.reservations), default=NEVER)
-        return outcomes + self._pump(now)
+                self._dispatcher.release(request_id, now)
+                self.admission.book.end(request_id, now, finished=False)
+            self._dispatcher.next_expiry_s = min((each.expires_s for each in self.reservations), default=NEVER)
+        outcomes += self.migration.relieve(now)
+        return self._counts.followed(outcomes + self._dispatcher.pump(now), now)
 
     def next_wake(self, now: float) -> float | None:
         """Return the moment at which `tick` has something to do; None while nothing waits."""
-        if not self.waiting:
-            return max(self._next_expiry_s, now) if self._next_expiry_s != NEVER else None
-        moments = [self._next_expiry_s] if self._next_expiry_s != NEVER else []
+        if not self.waiting and not self.parked:
+            return max(self._dispatcher.next_expiry_s, now) if self._dispatcher.next_expiry_s != NEVER else None
+        if self.migration.due:
+            return now
+        kept = (self._dispatcher.next_expiry_s, self._last_chances.next_moment(), self.parked.next_moment())
+        moments = [each for each in kept if each != NEVER]
         oldest = self.waiting.oldest_arrival_s()
         if oldest is not None:
             moments.append(oldest + self.policy.max_wait_s)
         for target in self.waiting.targets():
             if target == CENTRAL:
-                moments.append(now + UNBOUND_WAIT_S)
+                since_s = now if self.view.accepting else self.waiting.first(CENTRAL).request.arrived_s
+                moments.append(since_s + UNBOUND_WAIT_S)
+                if self.waiting.pulls:
+                    moments += self._dispatcher.pulling.moments(now)
             else:
-                moments.append(self.reservations.free_at(target) - self.policy.grant_lookahead_s)
+                moments.append(self._dispatcher.push_gate.opens_at(target, now))
         return max(min(moments), now) if moments else None
 
+    def take_prefetch_orders(self) -> list[PrefetchOrder]:
+        """Return the orders for waiting tickets since the last call, oldest first; none are made before the first."""
+        return self._dispatcher.prefetch.take()
+
     # -- what it is like inside
+
+    @property
+    def counts(self) -> CountsSeen:
+        """What became of requests and tickets since the router began."""
+        return self._counts.seen()
+
+    def oldest_waits(self, now: float) -> dict[str, float]:
+        """Return, for each engine with tickets bound to it, the seconds that the oldest has waited."""
+        return {
+            self.view.engine_ids[target]: now - min(each.request.arrived_s for each in self.waiting.of(target))
+            for target in self.waiting.targets()
+            if target != CENTRAL
+        }
 
     def loads(self, now: float) -> list[EngineLoad]:
         """Return the outstanding work of each engine, in the order of their ids."""
         loads = []
         for facts in self.fleet.facts():
-            target = self._target(facts.engine_id)
+            target = self.fleet.known_target(facts.engine_id)
             self.reservations.refresh_overdue(target, now)
             loads.append(
                 EngineLoad(
@@ -172,6 +317,7 @@ class Router:
                     self.reservations.outstanding_s(target, now),
                     self.reservations.granted(target),
                     self.reservations.waiting(target),
+                    self._dispatcher.push_gate.stepped_down(target, now),
                 )
             )
         return loads
@@ -189,182 +335,30 @@ class Router:
         self.in_flight.check()
         self.reservations.check()
         self.waiting.check()
+        self._dispatcher.push_gate.check()
+        self._dispatcher.prefetch.check()
+        self._counts.check(len(self.waiting))
+        self.admission.book.check()
+        self.parked.check()
+        self._last_chances.check()
         if sum(self.reservations.waiting(target) for target in self._targets()) != len(self.waiting) - len(
             self.waiting.of(CENTRAL)
         ):
             raise AssertionError("waiting tickets and waiting reservations differ")
 
-    # -- stages
-
-    def _adopt(self, policy: RoutingPolicy, version: int) -> None:
-        placement, order = build_placement(policy.placement), build_queue_order(policy.order)
-        self.policy, self.policy_version = policy, version
-        self._placement, self._order = placement, order
-        self._cost = PrefillCost.of(policy.prefill_cost)
-        self.view.set_prefill_cost(self._cost)
-
-    def _match(self, keys: Sequence[int]) -> PrefixMatch:
-        return self.in_flight.match(keys, self.view.accepting_mask)
-
-    def _place(
-        self, request: InferenceRequest, now: float, *, hold: bool, excluded: frozenset[str] = frozenset()
-    ) -> Outcome:
-        view = self.view.without(excluded) if excluded else self.view
-        if not view.accepting:
-            return self._park(request, now, hold=hold)
-        choice = self._placement.choose(request, view, now, self._rng)
-        self.view.decisions += 1
-        target = choice.target
-        chosen = choice.candidates[0]
-        decision = self._decision(request, choice, now)
-        reservation = Reservation(
-            request,
-            target,
-            chosen.compute_s,
-            request.prompt_tokens - chosen.hit_tokens,
-            NEVER,
-            request.keys[chosen.blocks :],
-        )
-        self.in_flight.add(target, reservation.coming)
-        if hold and not self._may_go(reservation, now):
-            self.reservations.hold(reservation, now)
-            self.waiting.add(target, request, chosen.compute_s, decision)
-            return Queued(decision)
-        self._reserve(reservation, now)
-        return Granted(decision)
-
-    def _may_go(self, reservation: Reservation, now: float) -> bool:
-        target = reservation.target
-        if self.waiting.has(target):
-            return False
-        self.reservations.refresh_overdue(target, now)
-        return self._fits(target, reservation.uncached_tokens, now)
-
-    def _fits(self, target: int, uncached_tokens: int, now: float) -> bool:
-        until = now + self.policy.grant_lookahead_s
-        return self.reservations.may_grant(target, uncached_tokens, self.policy.grant_tokens, until)
-
-    def _park(self, request: InferenceRequest, now: float, *, hold: bool) -> Outcome:
-        """Keep a request that no engine can take, unbound, until one can."""
-        if not hold:
-            return Refused(request.request_id, "no_engine", 1.0)
-        decision = self._decision(request, Choice(CENTRAL, reasons.NO_ENGINE), now)
-        self.waiting.add(CENTRAL, request, 0.0, decision)
-        return Queued(decision)
-
-    def _reserve(self, reservation: Reservation, now: float) -> None:
-        reservation.expires_s = now + self.policy.reservation_ttl_s
-        self._next_expiry_s = min(self._next_expiry_s, reservation.expires_s)
-        self.reservations.grant(reservation, now)
-
-    def _pump(self, now: float) -> list[Outcome]:
-        """Place unbound tickets if engines take work, then grant on every target with tickets."""
-        outcomes: list[Outcome] = []
-        if self.view.accepting:
-            for ticket in self.waiting.of(CENTRAL):
-                self.waiting.remove(ticket.request.request_id)
-                outcome = self._place(ticket.request, now, hold=True)
-                if not isinstance(outcome, Queued):
-                    outcomes.append(_with_wait(outcome, now - ticket.request.arrived_s))
-        for target in self.waiting.targets():
-            if target != CENTRAL:
-                outcomes += self._pump_target(target, now)
-        return outcomes
-
-    def _pump_target(self, target: int, now: float) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        tickets = self.waiting.of(target)
-        if not tickets or self.fleet.target_of(self.view.engine_ids[target]) != target:
-            return outcomes
-        self.reservations.refresh_overdue(target, now)
-        while tickets:
-            ticket = tickets[self._order.next(target, tickets, self.view, now)]
-            reservation = self.reservations.get(ticket.request.request_id)
-            if reservation is None or not self._fits(target, reservation.uncached_tokens, now):
-                break
-            outcomes.append(self._grant_ticket(reservation, now))
-            tickets = self.waiting.of(target)
-        return outcomes
-
-    def _grant_ticket(self, reservation: Reservation, now: float) -> Granted:
-        """Grant with fresh estimates: caches have moved while the ticket waited."""
-        request, target = reservation.request, reservation.target
-        decision = self.waiting.remove(request.request_id)
-        self.in_flight.remove(target, reservation.coming)
-        blocks = self.view.match(request).blocks(target)
-        reservation.coming = request.keys[blocks:]
-        self.in_flight.add(target, reservation.coming)
-        hit = self.view.hit_tokens(request, target, blocks)
-        compute_s = self.view.compute_s(request, target, hit)
-        self.reservations.reestimate(reservation, compute_s, request.prompt_tokens - hit)
-        self._reserve(reservation, now)
-        return Granted(
-            msgspec.structs.replace(decision, hit_tokens=hit, compute_s=compute_s, queued_s=now - request.arrived_s)
-        )
-
-    def _release(self, request_id: str, now: float) -> Reservation | None:
-        if request_id in self.waiting:
-            self.waiting.remove(request_id)
-        reservation = self.reservations.release(request_id, now)
-        if reservation is not None:
-            self.in_flight.remove(reservation.target, reservation.coming)
-        return reservation
-
-    def _withdraw(self, request_id: str, now: float) -> Reservation:
-        """Take a waiting ticket out and return it with its request."""
-        ticket = self.waiting.ticket(request_id)
-        reservation = self._release(request_id, now)
-        return reservation if reservation is not None else Reservation(ticket.request, CENTRAL, 0.0, 0)
-
-    def _empty(self, target: int) -> list[Reservation]:
-        """Release all that stands on a target that is gone and return its waiting tickets."""
-        waiting = [self._withdraw(ticket.request.request_id, 0.0) for ticket in self.waiting.of(target)]
-        for reservation in self.reservations.close_target(target):
-            self.in_flight.remove(target, reservation.coming)
-        return waiting
-
-    def _decision(self, request: InferenceRequest, choice: Choice, now: float) -> Decision:
-        policy = self.policy
-        engine_id, incarnation, hit_tokens, wait_s, compute_s = "", 0, 0, 0.0, 0.0
-        if choice.target != CENTRAL:
-            best = choice.candidates[0]
-            engine_id, hit_tokens, wait_s, compute_s = best.engine_id, best.hit_tokens, best.wait_s, best.compute_s
-            incarnation = self.fleet.incarnation(engine_id)
-        # By position, in the order of the fields: names cost a quarter of the call here.
-        return Decision(
-            request.request_id,
-            self.pool_id,
-            engine_id,
-            incarnation,
-            policy.placement.name,
-            policy.order.name,
-            self.policy_version,
-            choice.reason,
-            request.prompt_tokens,
-            hit_tokens,
-            wait_s,
-            compute_s,
-            now,
-            0.0,
-            choice.candidates,
-        )
-
     def _retry_after_s(self, now: float) -> float:
         """Return when the least loaded engine is expected to be through with what it has."""
         waits = [self.view.wait_s(target, now) for target in self.view.accepting]
-        return max(1.0, min(waits, default=UNBOUND_WAIT_S))
+        ahead_s = self._dispatcher.pulling.ahead_s() if self.waiting.pulls else 0.0
+        return max(1.0, min(waits, default=UNBOUND_WAIT_S) + ahead_s)
+
+    def _unbound_wait_s(self) -> float:
+        """Return how long the unbound tickets keep a newcomer from an engine."""
+        if self.waiting.pulls:
+            return self._dispatcher.pulling.ahead_s()
+        tokens = self.unbound(0.0)[1]
+        speed = sum(self.view.speeds[target] for target in self.view.accepting)
+        return self.admission.tokens_s(tokens) / speed if speed else 0.0
 
     def _targets(self) -> list[int]:
-        return [self._target(facts.engine_id) for facts in self.fleet.facts()]
-
-    def _target(self, engine_id: str) -> int:
-        target = self.fleet.target_of(engine_id)
-        if target is None:
-            raise KeyError(engine_id)
-        return target
-
-
-def _with_wait(outcome: Outcome, waited_s: float) -> Outcome:
-    if isinstance(outcome, Granted):
-        return Granted(msgspec.structs.replace(outcome.decision, queued_s=waited_s))
-    return outcome
+        return [self.fleet.known_target(facts.engine_id) for facts in self.fleet.facts()]

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 
-from routing.decision import Decision
+from routing.decision import CENTRAL, Decision
+from routing.fleet import FleetView
 from routing.inference_request import InferenceRequest
-from routing.queue_order import Ticket
+from routing.queue_order import Pick, PullingOrder, QueueOrder, Ticket
+from routing.queue_orders.fifo import Fifo
+from routing.waiting_line import NO_RULES, LineRules, WaitingLine
 
 
 class WaitingRoom:
-    """Tickets by target, each in order of arrival there.
+    """Tickets by target, in lines that the order and the rules keep.
 
-    Mutable state: `_by_target` and `_where` (request id → target and the decision so far).
+    Mutable state: `_lines` (per target that has tickets), `_where` (request id → target and the decision
+    so far) and `_arrivals`, a heap of (arrival, request id) of all tickets and possibly of some that are gone.
     """
 
-    def __init__(self) -> None:
-        self._by_target: dict[int, list[Ticket]] = {}
+    def __init__(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
+        self._order = order
+        self._rules = rules
+        self.pulls = isinstance(order, PullingOrder)
+        """Whether engines pull unbound tickets, instead of the placement binding them."""
+        self._lines: dict[int, WaitingLine] = {}
         self._where: dict[str, tuple[int, Decision]] = {}
+        self._arrivals: list[tuple[float, str]] = []
 
     def __len__(self) -> int:
         return len(self._where)
@@ -25,57 +35,140 @@ class WaitingRoom:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._where
 
-    def add(self, target: int, request: InferenceRequest, compute_s: float, decision: Decision) -> None:
-        """Let a request wait for the target."""
-        self._by_target.setdefault(target, []).append(Ticket(request, compute_s))
+    def reorder(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
+        """Keep the tickets, those that wait already too, in another order from now on."""
+        self._order, self._rules = order, rules
+        self.pulls = isinstance(order, PullingOrder)
+        lines, self._lines = self._lines, {}
+        for target in sorted(lines):
+            line = self._lines[target] = self._new_line(target)
+            for ticket in lines[target].tickets:
+                line.add(ticket)
+
+    def add(
+        self,
+        target: int,
+        request: InferenceRequest,
+        compute_s: float,
+        decision: Decision,
+        excluded: frozenset[str] = frozenset(),
+    ) -> None:
+        """Let a request wait for the target; unbound, it goes to `excluded` engines only if no other takes work."""
+        line = self._lines.get(target)
+        if line is None:
+            line = self._lines[target] = self._new_line(target)
+        line.add(Ticket(request, compute_s, excluded))
         self._where[request.request_id] = (target, decision)
+        heappush(self._arrivals, (request.arrived_s, request.request_id))
 
     def of(self, target: int) -> Sequence[Ticket]:
-        """Return the tickets of a target as they stand now (later changes do not show)."""
-        return tuple(self._by_target.get(target, ()))
+        """Return the tickets of a target as they stand now (later changes do not show), in order of their coming."""
+        line = self._lines.get(target)
+        return line.tickets if line is not None else ()
+
+    def first(self, target: int) -> Ticket:
+        """Return the ticket that came first to a target that has some."""
+        return self._lines[target].oldest
 
     def has(self, target: int) -> bool:
         """Return whether any ticket waits for the target."""
-        return target in self._by_target
+        return target in self._lines
+
+    def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
+        """Return the ticket that goes next to a target that has some, if its prefill would start at `at_s`."""
+        return self._lines[target].next(target, view, at_s)
+
+    def pull(self, target: int, view: FleetView, at_s: float) -> Pick | None:
+        """Return the unbound ticket that the target had better have next; None where there is none."""
+        line = self._lines.get(CENTRAL)
+        return line.next(target, view, at_s) if line is not None else None
+
+    def passed_over_s(self, target: int) -> float:
+        """Return the estimated prefill seconds of the target's tickets that a newcomer would not wait for."""
+        line = self._lines.get(target)
+        return line.passed_over_s if line is not None else 0.0
+
+    def unbound_s(self) -> float:
+        """Return the estimated prefill seconds, on one engine, of unbound tickets that a newcomer has to wait for."""
+        line = self._lines.get(CENTRAL)
+        return line.ahead_s if line is not None else 0.0
 
     def targets(self) -> list[int]:
         """Return the targets that have tickets, in order."""
-        return sorted(self._by_target)
+        return sorted(self._lines)
 
     def ticket(self, request_id: str) -> Ticket:
         """Return the request's ticket; raises KeyError where none waits."""
-        target, _ = self._where[request_id]
-        return next(each for each in self._by_target[target] if each.request.request_id == request_id)
+        return self._lines[self._where[request_id][0]].ticket(request_id)
+
+    def decision(self, request_id: str) -> Decision:
+        """Return the decision that a ticket waits under; raises KeyError where none waits."""
+        return self._where[request_id][1]
 
     def remove(self, request_id: str) -> Decision:
         """Take a ticket out and return the decision it waited under; raises KeyError where none waits."""
         target, decision = self._where.pop(request_id)
-        left = [each for each in self._by_target[target] if each.request.request_id != request_id]
-        if left:
-            self._by_target[target] = left
-        else:
-            del self._by_target[target]
+        line = self._lines[target]
+        line.remove(line.ticket(request_id))
+        self._left(target, line)
         return decision
+
+    def grant(self, request_id: str, seconds: float, now: float) -> tuple[Decision, int]:
+        """Take out a ticket that is granted so much prefill.
+
+        Returns the decision it waited under and how many tickets of its line came earlier and stay
+        behind; raises KeyError where none waits.
+        """
+        target, decision = self._where.pop(request_id)
+        line = self._lines[target]
+        overtook = line.grant(line.ticket(request_id), seconds, now)
+        self._left(target, line)
+        return decision, overtook
 
     def older_than(self, arrived_s: float) -> list[Ticket]:
         """Return the tickets that arrived at or before this moment."""
+        oldest = self.oldest_arrival_s()
+        if oldest is None or oldest > arrived_s:
+            return []
         return [
             ticket
             for target in self.targets()
-            for ticket in self._by_target[target]
+            for ticket in self._lines[target].tickets
             if ticket.request.arrived_s <= arrived_s
         ]
 
     def oldest_arrival_s(self) -> float | None:
         """Return the arrival of the ticket that waits longest; None while nothing waits."""
-        return min(
-            (ticket.request.arrived_s for tickets in self._by_target.values() for ticket in tickets), default=None
-        )
+        while self._arrivals and self._arrivals[0][1] not in self._where:
+            heappop(self._arrivals)
+        return self._arrivals[0][0] if self._arrivals else None
 
     def check(self) -> None:
-        """Raise AssertionError unless tickets and places agree."""
-        standing = {each.request.request_id: target for target, tickets in self._by_target.items() for each in tickets}
+        """Raise AssertionError unless tickets, places, lines and arrivals agree."""
+        standing = {ticket.request.request_id: target for target in self._lines for ticket in self.of(target)}
         if standing != {request_id: target for request_id, (target, _) in self._where.items()}:
             raise AssertionError("tickets and their places differ")
-        if not all(self._by_target.values()):
-            raise AssertionError("a target is listed without tickets")
+        for line in self._lines.values():
+            line.check()
+            if not len(line):
+                raise AssertionError("a target is listed without tickets")
+        if set(self._where) - {request_id for _, request_id in self._arrivals}:
+            raise AssertionError("a ticket's arrival is not known")
+
+    def _new_line(self, target: int) -> WaitingLine:
+        order = self._order
+        if target != CENTRAL:
+            return WaitingLine(order.queue, self._rules)
+        return WaitingLine(order.pool_queue if isinstance(order, PullingOrder) else Fifo().queue, self._rules)
+
+    def _left(self, target: int, line: WaitingLine) -> None:
+        """Tidy up after a ticket that left."""
+        if not len(line):
+            del self._lines[target]
+        if len(self._arrivals) > 2 * len(self._where) + 64:
+            self._arrivals = [
+                (ticket.request.arrived_s, ticket.request.request_id)
+                for each in self._lines.values()
+                for ticket in each.tickets
+            ]
+            heapify(self._arrivals)

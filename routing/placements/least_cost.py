@@ -16,9 +16,7 @@ from routing import reasons
 from routing.decision import Candidate, Choice
 from routing.fleet import FleetView, tie_salt
 from routing.inference_request import InferenceRequest
-
-_KEPT = 3
-"""Candidates that a choice carries."""
+from routing.scoring import KEPT
 
 
 class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +62,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ids = view.engine_ids
         kept = [
             Candidate(ids[target], hit, max(ready_at[target] - now, 0.0), compute, cost, blocks)
-            for cost, _, target, compute, hit, blocks in scored[:_KEPT]
+            for cost, _, target, compute, hit, blocks in scored[:KEPT]
         ]
         return Choice(scored[0][2], reasons.LEAST_COST, tuple(kept))
 

@@ -6,20 +6,67 @@ keeps the rest on time (research on scheduling §5).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
+from routing import reasons
 from routing.fleet import FleetView
-from routing.queue_order import Ticket
+from routing.queue_order import Pick, Ticket
+from routing.ranked_tickets import RankedTickets
 
 
 class Shed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Grants the oldest ticket whose first token would still meet its SLO, else the oldest."""
 
-    def next(self, target: int, waiting: Sequence[Ticket], view: FleetView, now: float) -> int:
-        """Return the position of the first feasible ticket, 0 where none is."""
-        for position, ticket in enumerate(waiting):
-            if now + ticket.compute_s <= ticket.request.deadline_s:
-                return position
-        return 0
+    def queue(self) -> ShedQueue:
+        """Return an empty queue."""
+        return ShedQueue()
+
+
+class ShedQueue:
+    """Tickets in order of their coming, those found hopeless apart.
+
+    A ticket found hopeless stays so: time only takes from it. Each is passed over once, so a grant
+    costs the same however many hopeless ones wait.
+
+    Mutable state: `_hopeful` and `_hopeless` (ranked by their coming) and `_numbers`.
+    """
+
+    def __init__(self) -> None:
+        self._hopeful = RankedTickets()
+        self._hopeless = RankedTickets()
+        self._numbers: dict[str, int] = {}
+        self._coming = 0
+
+    def add(self, ticket: Ticket) -> None:
+        """Put the ticket last."""
+        self._coming += 1
+        self._numbers[ticket.request.request_id] = self._coming
+        self._hopeful.add(ticket, (self._coming, 0))
+
+    def remove(self, ticket: Ticket) -> None:
+        """Let the ticket go; raises KeyError where it is not."""
+        (self._hopeful if ticket in self._hopeful else self._hopeless).remove(ticket)
+        del self._numbers[ticket.request.request_id]
+
+    def next(self, target: int, view: FleetView, at_s: float) -> Pick:
+        """Return the oldest ticket that can be on time, the oldest of all where none can."""
+        hopeful = self._hopeful
+        while len(hopeful):
+            ticket = hopeful.first()
+            if at_s + ticket.compute_s <= ticket.request.deadline_s:
+                return Pick(ticket, reasons.FIRST_FEASIBLE if len(self._hopeless) else reasons.ARRIVED_FIRST)
+            hopeful.remove(ticket)
+            self._hopeless.add(ticket, (self._numbers[ticket.request.request_id], 0))
+        return Pick(self._hopeless.first(), reasons.HOPELESS_LAST)
+
+    @property
+    def passed_over_s(self) -> float:
+        """Estimated prefill seconds of the hopeless tickets."""
+        return self._hopeless.compute_s
+
+    def check(self) -> None:
+        """Raise AssertionError unless each ticket stands in exactly one part."""
+        self._hopeful.check()
+        self._hopeless.check()
+        if len(self._hopeful) + len(self._hopeless) != len(self._numbers):
+            raise AssertionError("the parts do not add up to the tickets")

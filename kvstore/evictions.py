@@ -1,0 +1,28 @@
+"""The one table of eviction rules that a running cache can have, by name."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from kvstore.leaf_eviction import EvictionRule
+from kvstore.lru_leaves import LruLeaves
+from kvstore.rlt_leaves import RltLeaves
+
+EVICTIONS: dict[str, Callable[[random.Random], EvictionRule]] = {
+    "lru": lambda _rng: LruLeaves,
+    "rlt": lambda rng: partial(RltLeaves, rng=rng),
+}
+
+
+class UnknownEvictionError(ValueError):
+    """No eviction rule has this name; the message lists the known ones."""
+
+
+def eviction_rule(name: str, rng: random.Random) -> EvictionRule:
+    """Return the rule of this name, which draws from `rng` what it leaves to chance; raises UnknownEvictionError."""
+    build = EVICTIONS.get(name)
+    if build is None:
+        raise UnknownEvictionError(f"eviction {name!r} is unknown; known are {', '.join(EVICTIONS)}")
+    return build(rng)

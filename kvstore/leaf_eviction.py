@@ -1,0 +1,52 @@
+"""What a prefix cache asks of its eviction rule: which leaves of its tree go when blocks are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+
+class BlockTree:
+    """The blocks of one cache; the cache and its eviction rule share it.
+
+    Mutable state: `parents` (every block → the block before it, None for a root; the cache adds, the rule
+    removes) and `pins` (blocks that sequences hold → how many do; only the cache changes it). What a
+    sequence holds is a prefix, so a pinned block has a pinned parent.
+    """
+
+    __slots__ = ("capacity_blocks", "parents", "pins")
+
+    def __init__(self, capacity_blocks: int) -> None:
+        self.capacity_blocks = capacity_blocks
+        self.parents: dict[int, int | None] = {}
+        self.pins: dict[int, int] = {}
+
+
+class LeafEviction(Protocol):
+    """Evicts leaves of one tree; pinned blocks never, nor a path while it is being inserted."""
+
+    def make_room(self, keys: Sequence[int], held: int, blocks: int) -> list[int]:
+        """Note that the path `keys` is used, of which the first `held` are here, and evict `blocks` others for it.
+
+        Returns the evicted keys in order, fewer where no more can be evicted. Called once per insertion,
+        with 0 blocks where there is room, and always followed by `add`.
+        """
+
+    def add(self, keys: Sequence[int], held: int) -> None:
+        """Note that the blocks of the path `keys` after the first `held` have come into the tree."""
+
+    def lock(self, keys: Sequence[int]) -> None:
+        """Note that blocks have become pinned."""
+
+    def unlock(self, keys: Sequence[int]) -> None:
+        """Note that blocks are pinned no more, children before parents; they were in use until this moment."""
+
+    def clear(self) -> None:
+        """Forget all blocks."""
+
+    def check(self) -> None:
+        """Raise AssertionError unless the rule's own state agrees with the tree."""
+
+
+EvictionRule = Callable[[BlockTree], LeafEviction]
+"""Builds the rule of a new cache."""

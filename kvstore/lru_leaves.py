@@ -1,0 +1,81 @@
+"""Leaf-LRU: the leaf unused for longest goes first, as in SGLang and vLLM (RLT paper §3.2, `L-LRU`).
+
+A use touches leaf to root, so a parent is always younger than its children and a chain goes from its
+tail. Because of that the block unused for longest is always a leaf: one list in order of last use is
+all the order there is.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from kvstore.leaf_eviction import BlockTree
+
+
+class LruLeaves:
+    """Mutable state: `_order`, the blocks that no sequence holds, the longest unused first."""
+
+    def __init__(self, tree: BlockTree) -> None:
+        self._tree = tree
+        self._order: OrderedDict[int, None] = OrderedDict()
+
+    def make_room(self, keys: Sequence[int], held: int, blocks: int) -> list[int]:
+        """Evict up to so many of the longest unused blocks outside the path."""
+        evicted: list[int] = []
+        if not blocks:
+            return evicted
+        path = keys[:held]
+        self._touch(path)
+        order, parents, pins = self._order, self._tree.parents, self._tree.pins
+        mine = held if not pins else sum(key not in pins for key in path)
+        for _ in range(min(blocks, len(order) - mine)):
+            key, _none = order.popitem(last=False)
+            del parents[key]
+            evicted.append(key)
+        return evicted
+
+    def add(self, keys: Sequence[int], held: int) -> None:
+        """Make the path's blocks the last used ones."""
+        order = self._order
+        if held < len(keys):
+            for key in reversed(keys[held:]):
+                order[key] = None
+        self._touch(keys[:held])
+
+    def lock(self, keys: Sequence[int]) -> None:
+        """Take pinned blocks out of the order."""
+        order = self._order
+        for key in keys:
+            del order[key]
+
+    def unlock(self, keys: Sequence[int]) -> None:
+        """Make released blocks the last used ones."""
+        order = self._order
+        for key in keys:
+            order[key] = None
+
+    def clear(self) -> None:
+        """Forget the order."""
+        self._order.clear()
+
+    def check(self) -> None:
+        """Raise AssertionError unless every block is either pinned or in order, and parents follow their children."""
+        pins, parents = self._tree.pins, self._tree.parents
+        if set(self._order) | set(pins) != set(parents) or set(self._order) & set(pins):
+            raise AssertionError("a block is neither pinned nor in the order of use, or both")
+        age = {key: position for position, key in enumerate(self._order)}
+        for key, parent in parents.items():
+            if parent in age and (key not in age or age[parent] < age[key]):
+                raise AssertionError(f"block {parent:#x} would be evicted before its child {key:#x}")
+
+    def _touch(self, keys: Sequence[int]) -> None:
+        """Make blocks that are held the last used ones, leaf to root; pinned ones have no place in the order."""
+        move, pins = self._order.move_to_end, self._tree.pins
+        if not pins:
+            for key in reversed(keys):
+                move(key)
+            return
+        for key in reversed(keys):
+            if key not in pins:
+                move(key)

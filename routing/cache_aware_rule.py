@@ -1,0 +1,75 @@
+"""The rule of the cache-aware routers that descend from SGLang's: load if far apart, else match, else spread.
+
+Sources: smg model_gateway/src/policies/cache_aware.rs and vllm-project/router, which share its form and
+differ in their thresholds (research on peers §2.1, §2.6, §2.13).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from routing import reasons
+from routing.decision import Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.scoring import blocks_held, least
+
+RelativeSpread = Annotated[
+    float,
+    Meta(
+        ge=1,
+        le=1000,
+        title="Relative spread",
+        description="Loads are far apart only if the most requests are more than this many times the fewest.",
+        extra_json_schema={"x-unit": "×", "x-usual": [1, 2]},
+    ),
+]
+
+
+class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The rule with its thresholds; each router has its own relative spread."""
+
+    threshold: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            title="Match threshold",
+            description="Share of the prompt that has to be cached for the longest match to decide.",
+            extra_json_schema={"x-unit": "share", "x-usual": [0.3, 0.7]},
+        ),
+    ] = 0.5
+    absolute_spread: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100_000,
+            title="Absolute spread",
+            description="Loads are far apart only if most and fewest requests differ by more than this.",
+            extra_json_schema={"x-unit": "requests", "x-usual": [16, 128]},
+        ),
+    ] = 32
+    relative_spread: RelativeSpread
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the choice of the rule.
+
+        Fewest requests if the largest and the least number of outstanding ones differ by more than
+        `absolute_spread` and by a factor above `relative_spread`; else the longest match if it covers more
+        than `threshold` of the prompt; else the engine that was sent the fewest blocks.
+        """
+        match = view.match(request)
+        held = blocks_held(view, match)
+        requests = {target: float(view.outstanding_requests[target]) for target in view.accepting}
+        most, fewest = max(requests.values()), min(requests.values())
+        if most - fewest > self.absolute_spread and most > self.relative_spread * fewest:
+            return least(request, view, now, held, requests, reasons.FEWEST_REQUESTS)
+        if match.longest * request.block_tokens > self.threshold * request.prompt_tokens:
+            costs = {target: -float(held[target]) for target in view.accepting}
+            return least(request, view, now, held, costs, reasons.LONG_MATCH)
+        sent = {target: float(view.sent_blocks[target]) for target in view.accepting}
+        return least(request, view, now, held, sent, reasons.SMALLEST_TREE)

@@ -1,0 +1,45 @@
+"""LBGR's estimate of an engine's queue: what was sent there, fading with time (LBGR §4.2, eq. 6, Algorithm 2)."""
+
+from __future__ import annotations
+
+
+class DecayingLoad:
+    """Costs that lose the factor `decay` in each interval; computed when asked, not by a background thread.
+
+    With `keeps_standing` the load never falls below the costs that were added and not yet released:
+    a queue that still stands is not forgotten, however long it stands.
+
+    Mutable state: `_load` (true at `_at_s`), `_at_s` and `_standing`.
+    """
+
+    def __init__(self, decay: float, interval_s: float, *, keeps_standing: bool = False) -> None:
+        self._decay = decay
+        self._interval_s = interval_s
+        self._keeps_standing = keeps_standing
+        self._load = 0.0
+        self._standing = 0.0
+        self._at_s = 0.0
+
+    def at(self, now: float) -> float:
+        """Return the load at a moment not before the last change; moments before it count as it."""
+        load = self._load * self._factor(now - self._at_s)
+        return max(load, self._standing) if self._keeps_standing else load
+
+    def add(self, cost: float, now: float) -> None:
+        """Count a cost from now on."""
+        self._move(now)
+        self._load += cost
+        self._standing += cost
+
+    def release(self, cost: float, added_s: float, now: float) -> None:
+        """Take back what is left of a cost added at that moment."""
+        self._move(now)
+        self._load = max(self._load - cost * self._factor(now - added_s), 0.0)
+        self._standing = max(self._standing - cost, 0.0)
+
+    def _move(self, now: float) -> None:
+        self._load *= self._factor(now - self._at_s)
+        self._at_s = max(self._at_s, now)
+
+    def _factor(self, passed_s: float) -> float:
+        return float(self._decay ** (max(passed_s, 0.0) / self._interval_s))

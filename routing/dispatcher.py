@@ -1,0 +1,312 @@
+"""Carries out what placement and order say: binds requests, lets tickets wait, grants them, and lets go.
+
+One dispatcher per router; the router is its only caller. Synchronous and clock-free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from kvstore.prefix_index import PrefixIndex
+from routing import reasons
+from routing.cost_model import PrefillCost
+from routing.decision import CENTRAL, Choice, Decision, Fetch, Granted, Outcome, Queued, Refused
+from routing.fleet import NEVER, FleetView
+from routing.fleet_table import FleetTable
+from routing.in_flight import InFlightBlocks, coming_keys
+from routing.inference_request import InferenceRequest
+from routing.lesson import Bound, Lesson, Released
+from routing.placement import learning_method
+from routing.policy_document import RoutingPolicy
+from routing.prefetch_order import PrefetchOrders
+from routing.pulling import Pulling
+from routing.push_gate import PushGate
+from routing.registry import PolicyStageError, build_placement, build_queue_order, pair_problem
+from routing.reservations import Reservation, Reservations
+from routing.router_counts import RouterCounts
+from routing.scoring import candidate
+from routing.waiting_line import LineRules
+from routing.waiting_room import WaitingRoom
+
+Judge = Callable[[InferenceRequest, Choice, float], Refused | None]
+"""Says whether a request for which this was chosen is refused (None: it is not) at a moment."""
+
+
+class Dispatcher:
+    """The stages of one pool's router.
+
+    Mutable state: prefix index, blocks in flight, fleet table with its view, reservations, waiting
+    room, the policy with its placement, and `next_expiry_s`, before which no reservation expires.
+    """
+
+    def __init__(
+        self, pool_id: str, policy: RoutingPolicy, policy_version: int, *, seed: int, index_max_bytes: int
+    ) -> None:
+        self._pool_id = pool_id
+        self.rng = Random(seed)
+        self.index = PrefixIndex(index_max_bytes)
+        self.in_flight = InFlightBlocks(self.index)
+        self.view = FleetView(self.in_flight.match, self.index.match, PrefillCost.of(policy.prefill_cost))
+        self.fleet = FleetTable(self.view, self.index)
+        self.reservations = Reservations(self.view)
+        self.push_gate = PushGate(self.reservations)
+        self.waiting = WaitingRoom(build_queue_order(policy.order))
+        self.pulling = Pulling(self)
+        self.prefetch = PrefetchOrders()
+        self.next_expiry_s = NEVER
+        self.counts = RouterCounts()
+        self.policy, self._placement = policy, build_placement(policy.placement)
+        self.adopt(policy, policy_version)
+
+    def adopt(self, policy: RoutingPolicy, version: int) -> None:
+        """Follow this policy from now on; raises PolicyStageError, and changes nothing, if it cannot run."""
+        # The same placement goes on with what it has learned.
+        same = policy.placement == self.policy.placement
+        placement = self._placement if same else build_placement(policy.placement)
+        order = build_queue_order(policy.order)
+        if problem := pair_problem(policy.placement.name, policy.order.name):
+            raise PolicyStageError(problem)
+        self.policy, self.policy_version = policy, version
+        self._placement, self._learn = placement, learning_method(placement)
+        self.rebalances: bool = getattr(placement, "rebalance", False)
+        self.waiting.reorder(order, LineRules(policy.fairness, policy.max_passed_over_s or NEVER))
+        self.push_gate.adopt(policy.push, policy.grant_tokens, policy.grant_lookahead_s)
+        self.view.set_prefill_cost(PrefillCost.of(policy.prefill_cost))
+
+    def teach(self, lesson: Lesson) -> None:
+        """Tell a learning placement what happened."""
+        if self._learn is not None:
+            self._learn(lesson)
+
+    def place(
+        self,
+        request: InferenceRequest,
+        now: float,
+        *,
+        hold: bool,
+        excluded: frozenset[str] = frozenset(),
+        judge: Judge | None = None,
+    ) -> Outcome:
+        """Choose an engine and bind the request to it, or leave it unbound; without `hold` it does not wait.
+
+        `judge` may refuse the request for what was chosen.
+        """
+        view = self.view.without(excluded) if excluded else self.view
+        if not view.accepting:
+            return self._park(request, Choice(CENTRAL, reasons.NO_ENGINE), now, hold=hold, excluded=excluded)
+        choice = self._placement.choose(request, view, now, self.rng)
+        if judge is not None and (refused := judge(request, choice, now)) is not None:
+            return refused
+        if choice.target == CENTRAL and hold:
+            queued = self._park(request, choice, now, hold=True, excluded=excluded)
+            return (self.pulling.grant(request.request_id, now) if self.waiting.pulls else None) or queued
+        return self.bind(request, choice, now, hold=hold)
+
+    def bind(self, request: InferenceRequest, choice: Choice, now: float, *, hold: bool) -> Outcome:
+        """Give the request to the chosen engine: at once, or as a ticket that waits for it."""
+        self.view.decisions += 1
+        chosen = choice.candidates[0]
+        target = choice.target
+        if target == CENTRAL:
+            target = self.fleet.known_target(chosen.engine_id)
+            choice = msgspec.structs.replace(choice, target=target)
+        incarnation = self.fleet.incarnation(chosen.engine_id)
+        decision = Decision.of(request, choice, now, self._pool_id, incarnation, self.policy, self.policy_version)
+        reservation = Reservation(
+            request,
+            target,
+            chosen.compute_s,
+            request.prompt_tokens - chosen.hit_tokens,
+            NEVER,
+            coming_keys(request.keys, chosen.blocks),
+        )
+        self.in_flight.add(target, reservation.coming)
+        if self._learn is not None:
+            self._learn(Bound(request, chosen.engine_id, chosen.hit_tokens, now))
+        if hold and not self._may_go(reservation, now):
+            self.reservations.hold(reservation, now)
+            self.waiting.add(target, request, chosen.compute_s, decision)
+            self.prefetch.note(request, target, chosen.blocks, self.view)
+            return Queued(decision)
+        self._reserve(reservation, now)
+        if choice.fetch is not None:
+            self._sends(choice.fetch, now)
+        return Granted(decision)
+
+    def _may_go(self, reservation: Reservation, now: float) -> bool:
+        target = reservation.target
+        if self.waiting.has(target):
+            return False
+        self.reservations.refresh_overdue(target, now)
+        return self.push_gate.may_push(target, reservation.uncached_tokens, reservation.request.prompt_tokens, now)
+
+    def _park(
+        self, request: InferenceRequest, choice: Choice, now: float, *, hold: bool, excluded: frozenset[str]
+    ) -> Outcome:
+        """Keep a request unbound until an engine can take it, or until the placement binds it."""
+        if not hold:
+            return Refused(request.request_id, "no_engine", 1.0)
+        decision = Decision.of(request, choice, now, self._pool_id, 0, self.policy, self.policy_version)
+        compute_s = min((each.compute_s for each in choice.candidates), default=self.view.unheld_s(request))
+        self.waiting.add(CENTRAL, request, compute_s, decision, excluded)
+        return Queued(decision)
+
+    def _reserve(self, reservation: Reservation, now: float) -> None:
+        reservation.expires_s = now + self.policy.reservation_ttl_s
+        self.next_expiry_s = min(self.next_expiry_s, reservation.expires_s)
+        self.reservations.grant(reservation, now)
+        self.push_gate.granted(reservation.target, reservation.request.prompt_tokens)
+
+    def pump(self, now: float) -> list[Outcome]:
+        """Bind unbound tickets if engines take work, then grant on every target with tickets."""
+        outcomes = self.pump_central(now)
+        for target in self.waiting.targets():
+            if target != CENTRAL:
+                outcomes += self.pump_target(target, now)
+        return outcomes
+
+    def pump_engine(self, target: int, now: float) -> list[Outcome]:
+        """Grant what follows from news of one target."""
+        outcomes = self.pump_target(target, now)
+        return outcomes + self.pump_central(now) if self.waiting.has(CENTRAL) else outcomes
+
+    def pump_reported(self, target: int, now: float) -> list[Outcome]:
+        """Grant what one target may be given by its report."""
+        outcomes = self.pump_target(target, now)
+        return outcomes + self.pulling.grant_on([target], now) if self.waiting.pulls else outcomes
+
+    def pump_central(self, now: float) -> list[Outcome]:
+        """Bind unbound tickets in order of their coming until the placement leaves one where it is."""
+        outcomes: list[Outcome] = []
+        if self.waiting.pulls:
+            return self.pulling.grant_all(now) if self.view.accepting else outcomes
+        for ticket in self.waiting.of(CENTRAL) if self.view.accepting else ():
+            request = ticket.request
+            choice = self._placement.choose(request, self.view, now, self.rng)
+            if choice.target == CENTRAL:
+                break
+            self.waiting.remove(request.request_id)
+            outcome = self.bind(request, choice, now, hold=True)
+            if isinstance(outcome, Granted):
+                waited = msgspec.structs.replace(outcome.decision, queued_s=now - request.arrived_s)
+                outcomes.append(Granted(waited))
+        return outcomes
+
+    def pump_target(self, target: int, now: float) -> list[Outcome]:
+        """Grant the target's tickets in their order while they fit."""
+        outcomes: list[Outcome] = []
+        waiting = self.waiting
+        if not waiting.has(target) or self.fleet.target_of(self.view.engine_ids[target]) != target:
+            return outcomes
+        self.reservations.refresh_overdue(target, now)
+        # Asked with no tokens first: where nothing fits, the order need not be worked out.
+        while waiting.has(target) and self.push_gate.may_push(target, 0, 0, now):
+            pick = waiting.next(target, self.view, max(now, self.reservations.free_at(target)))
+            reservation = self.reservations.get(pick.ticket.request.request_id) if pick is not None else None
+            if pick is None or reservation is None:
+                break
+            request = reservation.request
+            if not self.push_gate.may_push(target, reservation.uncached_tokens, request.prompt_tokens, now):
+                break
+            outcomes.append(self._grant_ticket(reservation, now, pick.reason))
+        self.reservations.pass_over(target, waiting.passed_over_s(target), now)
+        return outcomes
+
+    def _grant_ticket(self, reservation: Reservation, now: float, queue_reason: str) -> Granted:
+        """Grant with fresh estimates: caches have moved while the ticket waited."""
+        request, target = reservation.request, reservation.target
+        self.prefetch.forget(request.request_id)
+        decision, overtook = self.waiting.grant(request.request_id, reservation.compute_s, now)
+        self.in_flight.remove(target, reservation.coming)
+        blocks = self.match_at_grant(request, target)
+        reservation.coming = coming_keys(request.keys, blocks)
+        self.in_flight.add(target, reservation.coming)
+        fetch = self._fetch_at_grant(decision, request, blocks) if decision.fetch is not None else None
+        hit = self.view.hit_tokens(request, target, blocks if fetch is None else fetch.blocks)
+        compute_s = self.view.compute_s(request, target, hit) + (0.0 if fetch is None else fetch.seconds)
+        self.reservations.reestimate(reservation, compute_s, request.prompt_tokens - hit)
+        self._reserve(reservation, now)
+        if fetch is not None:
+            self._sends(fetch, now)
+        return decision.granted(now - request.arrived_s, hit, compute_s, fetch, queue_reason, overtook)
+
+    def _sends(self, fetch: Fetch, now: float) -> None:
+        """Count a transfer on its sender's link, where transfers go one after another."""
+        source = self.fleet.target_of(fetch.source_engine_id)
+        if source is not None:
+            busy_until = self.view.sending_until
+            busy_until[source] = max(busy_until[source], now) + fetch.seconds
+
+    def _fetch_at_grant(self, decision: Decision, request: InferenceRequest, blocks: int) -> Fetch | None:
+        source = self.fleet.target_of(decision.fetch.source_engine_id) if decision.fetch is not None else None
+        at_source = self.view.resident_match(request).blocks(source) if source is not None else 0
+        return decision.fetch_at_grant(blocks, at_source)
+
+    def match_at_grant(self, request: InferenceRequest, target: int) -> int:
+        """Return the leading blocks that the prefill will find: those of tickets that it overtakes are not there."""
+        if self.reservations.prefilling(target):
+            return self.view.match(request).blocks(target)
+        return self.index.match(request.keys, 1 << target).blocks(target)
+
+    def move(self, request_id: str, target: int, now: float) -> None:
+        """Let a waiting ticket wait for another target instead; raises KeyError where none waits."""
+        decision = self.waiting.decision(request_id)
+        request = self.withdraw(request_id, now).request
+        view = self.view
+        blocks = view.match(request).blocks(target)
+        scored = candidate(request, view, target, blocks, now)
+        moved = msgspec.structs.replace(
+            decision,
+            engine_id=scored.engine_id,
+            incarnation=self.fleet.incarnation(scored.engine_id),
+            reason=reasons.MIGRATED,
+            hit_tokens=scored.hit_tokens,
+            wait_s=scored.wait_s,
+            compute_s=scored.compute_s,
+            candidates=(scored, *(each for each in decision.candidates if each.engine_id != scored.engine_id)),
+            fetch=None,
+        )
+        uncached = request.prompt_tokens - scored.hit_tokens
+        reservation = Reservation(request, target, scored.compute_s, uncached, NEVER, coming_keys(request.keys, blocks))
+        self.in_flight.add(target, reservation.coming)
+        self.teach(Bound(request, scored.engine_id, scored.hit_tokens, now))
+        self.reservations.hold(reservation, now)
+        self.waiting.add(target, request, scored.compute_s, moved)
+        self.prefetch.note(request, target, blocks, self.view)
+        self.counts.migrated += 1
+
+    def release(self, request_id: str, now: float, *, finished: bool = False) -> Reservation | None:
+        """Let a request go, waiting or granted; returns what stood for it, None (and no harm) where nothing did."""
+        waited = request_id in self.waiting
+        if waited:
+            self.waiting.remove(request_id)
+            self.prefetch.forget(request_id)
+        reservation = self.reservations.release(request_id, now)
+        if reservation is not None:
+            if waited:
+                self.reservations.pass_over(reservation.target, self.waiting.passed_over_s(reservation.target), now)
+            self._forget(reservation, now, finished=finished)
+        return reservation
+
+    def _forget(self, reservation: Reservation, now: float, *, finished: bool = False) -> None:
+        self.in_flight.remove(reservation.target, reservation.coming)
+        if self._learn is not None:
+            engine_id = self.view.engine_ids[reservation.target]
+            self._learn(Released(reservation.request, engine_id, now, finished))
+
+    def withdraw(self, request_id: str, now: float) -> Reservation:
+        """Take a waiting ticket out and return it with its request."""
+        ticket = self.waiting.ticket(request_id)
+        reservation = self.release(request_id, now)
+        return reservation if reservation is not None else Reservation(ticket.request, CENTRAL, 0.0, 0)
+
+    def empty(self, target: int, now: float) -> list[Reservation]:
+        """Release all that stands on a target that is gone and return its waiting tickets."""
+        waiting = [self.withdraw(ticket.request.request_id, now) for ticket in self.waiting.of(target)]
+        self.push_gate.forget(target)
+        for reservation in self.reservations.close_target(target):
+            self._forget(reservation, now)
+        return waiting

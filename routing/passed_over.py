@@ -1,0 +1,34 @@
+"""For how long a ticket has been passed over: how long ago one that came later was granted first."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+
+class PassedOver:
+    """Grants by the numbers of their tickets' coming.
+
+    Only grants count that came later than all granted before: the first of those beyond a ticket's own
+    number was the first to pass it. Mutable state: `_numbers` and `_moments`, both rising.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        self._moments: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def granted(self, number: int, now: float, oldest: int) -> None:
+        """Note a grant; tickets that came before number `oldest` are all gone."""
+        if not self._numbers or number > self._numbers[-1]:
+            self._numbers.append(number)
+            self._moments.append(now)
+        gone = bisect_right(self._numbers, oldest)
+        if gone > 64:
+            del self._numbers[:gone], self._moments[:gone]
+
+    def since(self, number: int) -> float:
+        """Return when a ticket was first passed over; inf where it never was."""
+        at = bisect_right(self._numbers, number)
+        return self._moments[at] if at < len(self._moments) else float("inf")

@@ -1,0 +1,40 @@
+"""Fixed affinity: equal prompt starts always meet on one engine (DualMap §2.2 calls it cache affinity).
+
+Nothing spreads a hot prefix, so its engine melts; research on scheduling §4 shows by how much.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from routing import reasons
+from routing.affinity_key import affinity_key
+from routing.decision import Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.scoring import candidate
+
+
+class CacheAffinity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sends prompts that start alike to one engine, by their hash, whatever its load."""
+
+    key_blocks: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            title="Key length",
+            description="Leading blocks of the prompt that choose its engine.",
+            extra_json_schema={"x-unit": "blocks", "x-usual": [1, 4]},
+        ),
+    ] = 2
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the engine at the key's hash modulo the number of engines."""
+        target = view.accepting[affinity_key(request, self.key_blocks) % len(view.accepting)]
+        blocks = view.match(request).blocks(target)
+        return Choice(target, reasons.AFFINITY, (candidate(request, view, target, blocks, now),))

@@ -1,0 +1,23 @@
+"""No placement until the last moment: requests wait unbound and engines pull them (research on scheduling §5)."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from routing import reasons
+from routing.decision import CENTRAL, Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.placements.least_cost import LeastCost
+
+_AT_ONCE = LeastCost()
+
+
+class Central(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Leaves every request in the pool's queue; one that cannot wait goes where `least_cost` would send it."""
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return CENTRAL, with the engines of least cost as they are now as candidates."""
+        return Choice(CENTRAL, reasons.HELD, _AT_ONCE.choose(request, view, now, rng).candidates)

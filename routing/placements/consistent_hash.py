@@ -1,0 +1,73 @@
+"""Consistent hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam 2018) over the start of the prompt."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from routing import reasons
+from routing.affinity_key import affinity_key
+from routing.decision import Choice
+from routing.fleet import FleetView
+from routing.hash_ring import HashRing
+from routing.inference_request import InferenceRequest
+from routing.scoring import candidate
+
+
+class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Sends prompts that start alike to one engine of a hash ring, or to the next with room when it has its share."""
+
+    load_bound: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=1000,
+            title="Load bound",
+            description="An engine takes up to this many times the mean of outstanding requests.",
+            extra_json_schema={"x-unit": "× mean", "x-usual": [1.1, 2]},
+        ),
+    ] = 1.25
+    virtual_nodes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            title="Virtual nodes",
+            description="Points per engine on the ring; more points share the keys more evenly.",
+            extra_json_schema={"x-unit": "points", "x-usual": [50, 200]},
+        ),
+    ] = 100
+    key_blocks: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=64,
+            title="Key length",
+            description="Leading blocks of the prompt that choose its place on the ring.",
+            extra_json_schema={"x-unit": "blocks", "x-usual": [1, 4]},
+        ),
+    ] = 2
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the first engine clockwise of the key that has fewer requests than its share allows."""
+        accepting, requests = view.accepting, view.outstanding_requests
+        ring = view.derived(("hash_ring", self.virtual_nodes), self._build)
+        mean = (sum([requests[target] for target in accepting]) + 1) / len(accepting)
+        share = math.ceil(self.load_bound * mean)
+        reason = reasons.RING
+        for position in ring.owners(affinity_key(request, self.key_blocks)):
+            target = accepting[position]
+            if requests[target] < share:
+                break
+            reason = reasons.RING_FULL
+        else:
+            raise AssertionError("some engine always has fewer requests than the mean with one more")
+        blocks = view.match(request).blocks(target)
+        return Choice(target, reason, (candidate(request, view, target, blocks, now),))
+
+    def _build(self, view: FleetView) -> HashRing:
+        return HashRing([view.engine_ids[each] for each in view.accepting], virtual_nodes=self.virtual_nodes)

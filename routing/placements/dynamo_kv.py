@@ -1,0 +1,65 @@
+"""Dynamo's KV router: fewest blocks to prefill and to decode (docs/components/router, research on peers §2.3)."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from routing import reasons
+from routing.decision import Candidate, Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.scoring import blocks_held, candidate, least
+
+
+class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Fewest blocks: weighted uncached ones pending and new, plus all that are active; drawn by chance if warm."""
+
+    weight: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            title="Prefill weight",
+            description="How much a block to prefill counts against an active one.",
+            extra_json_schema={"x-unit": "×", "x-usual": [0.5, 4]},
+        ),
+    ] = 1.0
+    temperature: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=100,
+            title="Temperature",
+            description="0 takes the least cost; more spreads the choice over engines of nearly the same cost.",
+            extra_json_schema={"x-unit": "× spread", "x-usual": [0, 1]},
+        ),
+    ] = 0.0
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the engine of least cost, or one drawn by softmax of the costs scaled to 0..1."""
+        held = blocks_held(view, view.match(request))
+        costs = {target: self._cost(request, view, target, held[target]) for target in view.accepting}
+        if self.temperature == 0.0:
+            return least(request, view, now, held, costs, reasons.LEAST_BLOCKS)
+        low, high = min(costs.values()), max(costs.values())
+        scale = (high - low or 1.0) * self.temperature
+        weights = [math.exp((low - cost) / scale) for cost in costs.values()]
+        target = rng.choices(view.accepting, weights)[0]
+        chosen = candidate(request, view, target, held[target], now, costs[target])
+        return Choice(target, reasons.SOFTMAX, _chosen_first(chosen, least(request, view, now, held, costs, "")))
+
+    def _cost(self, request: InferenceRequest, view: FleetView, target: int, held: int) -> float:
+        """Return weight × (uncached blocks pending + new) + blocks active + new."""
+        new = (request.prompt_tokens - view.hit_tokens(request, target, held)) / request.block_tokens
+        pending = view.outstanding_tokens[target] / request.block_tokens
+        return self.weight * (pending + new) + view.active_blocks[target] + new
+
+
+def _chosen_first(chosen: Candidate, ranked: Choice) -> tuple[Candidate, ...]:
+    others = [each for each in ranked.candidates if each.engine_id != chosen.engine_id]
+    return (chosen, *others)

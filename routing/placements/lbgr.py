@@ -1,0 +1,187 @@
+"""Learning-based greedy routing (LBGR §4.2, Algorithm 2, App. A): cost + fading load + learned residual."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from routing import reasons
+from routing.decaying_load import DecayingLoad
+from routing.decision import Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.lesson import Answered, Bound, Lesson, Released
+from routing.residual_model import ResidualModel
+from routing.scoring import blocks_held, least
+
+_MAX_ENGINES = 4096
+"""Engines that are remembered; the one that was sent nothing for longest is forgotten first."""
+
+
+class _Sent(msgspec.Struct, frozen=True, gc=False):
+    """One request under way: what it was estimated by, until its answer tells how long it took."""
+
+    cost: float
+    estimate: float
+    """Cost + load, without the residual."""
+    features: tuple[float, ...]
+    at_s: float
+
+
+class _Engine:
+    """What is learned about one engine. Mutable."""
+
+    __slots__ = ("load", "model", "sent")
+
+    def __init__(self, load: DecayingLoad, model: ResidualModel) -> None:
+        self.load = load
+        self.model = model
+        self.sent: dict[str, _Sent] = {}
+
+
+class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
+    """Least estimated latency: tokens to compute, plus a load that fades, plus what a regression has learned.
+
+    Mutable state: `_engines`, by engine id. Estimates are in seconds per 1,000 uncached tokens where
+    the coefficients are the paper's; the residual learns the true scale.
+    """
+
+    uncached_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            title="Cost of uncached tokens",
+            description="Time that 1,000 prompt tokens take that no cache holds (α_miss); the paper fixes 1.",
+            extra_json_schema={"x-unit": "s per 1,000 tok", "x-usual": [0.05, 1]},
+        ),
+    ] = 1.0
+    cached_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            title="Cost of cached tokens",
+            description="Time that 1,000 prompt tokens take that the cache holds (α_cached); the paper fixes 0.",
+            extra_json_schema={"x-unit": "s per 1,000 tok", "x-usual": [0, 0.01]},
+        ),
+    ] = 0.0
+    decay: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1,
+            title="Load decay",
+            description="Factor (ρ) that the load keeps in each interval; 1 never forgets by itself.",
+            extra_json_schema={"x-unit": "×", "x-usual": [0.9, 1]},
+        ),
+    ] = 31 / 32
+    decay_interval_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            title="Decay interval",
+            description="How often the load decays (Δt).",
+            extra_json_schema={"x-unit": "s", "x-usual": [0.01, 1]},
+        ),
+    ] = 0.020
+    keep_standing: Annotated[
+        bool,
+        Meta(
+            title="Keep standing queues",
+            description="Never forget the cost of requests that have no first token yet; not in the paper.",
+        ),
+    ] = False
+    residual: Annotated[
+        Literal["full", "bias"],
+        Meta(
+            title="Residual",
+            description="What the regression sees: full for cached tokens, uncached tokens, load and a constant; "
+            "bias for the constant alone.",
+        ),
+    ] = "full"
+    forgetting: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1,
+            title="Forgetting",
+            description="Weight (λ) that an observation keeps with each newer one; 0.95 follows changes faster.",
+            extra_json_schema={"x-unit": "×", "x-usual": [0.95, 1]},
+        ),
+    ] = 0.992
+    prior: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1e6,
+            title="Prior variance",
+            description="How freely the regression moves from zero at first.",
+            extra_json_schema={"x-unit": "s²", "x-usual": [1, 100]},
+        ),
+    ] = 10.0
+
+    def __post_init__(self) -> None:
+        self._engines: dict[str, _Engine] = {}
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the engine of the least estimated latency (eq. 4)."""
+        held = blocks_held(view, view.match(request))
+        costs = {}
+        for target in view.accepting:
+            hit = view.hit_tokens(request, target, held[target])
+            costs[target] = self._estimate(request, view.engine_ids[target], hit, now)
+        return least(request, view, now, held, costs, reasons.LEAST_LATENCY)
+
+    def learn(self, lesson: Lesson) -> None:
+        """Count what is sent, learn from first tokens (from ends where none was seen), release what is over."""
+        request, engine_id, now = lesson.request, lesson.engine_id, lesson.at_s
+        if isinstance(lesson, Bound):
+            self._send(request, self._engine(engine_id), lesson.hit_tokens, now)
+            return
+        engine = self._engines.get(engine_id)
+        sent = engine.sent.pop(request.request_id, None) if engine is not None else None
+        if engine is None or sent is None:
+            return
+        if isinstance(lesson, Answered) or (isinstance(lesson, Released) and lesson.finished):
+            engine.model.update(sent.features, now - request.arrived_s - sent.estimate)
+        engine.load.release(sent.cost, sent.at_s, now)
+
+    def _estimate(self, request: InferenceRequest, engine_id: str, hit_tokens: int, now: float) -> float:
+        cost = self._cost(request, hit_tokens)
+        engine = self._engines.get(engine_id)
+        if engine is None:
+            return cost
+        load = engine.load.at(now)
+        return cost + load + engine.model.predict(self._features(request, hit_tokens, load))
+
+    def _send(self, request: InferenceRequest, engine: _Engine, hit_tokens: int, now: float) -> None:
+        cost, load = self._cost(request, hit_tokens), engine.load.at(now)
+        features = self._features(request, hit_tokens, load)
+        engine.sent[request.request_id] = _Sent(cost, cost + load, features, now)
+        engine.load.add(cost, now)
+
+    def _cost(self, request: InferenceRequest, hit_tokens: int) -> float:
+        """Return the service time estimate of eq. 5."""
+        return (self.cached_s * hit_tokens + self.uncached_s * (request.prompt_tokens - hit_tokens)) / 1000
+
+    def _features(self, request: InferenceRequest, hit_tokens: int, load: float) -> tuple[float, ...]:
+        if self.residual == "bias":
+            return (1.0,)
+        return (hit_tokens / 1000, (request.prompt_tokens - hit_tokens) / 1000, load, 1.0)
+
+    def _engine(self, engine_id: str) -> _Engine:
+        """Return what is known of an engine, as the one used last."""
+        engine = self._engines.pop(engine_id, None)
+        if engine is None:
+            load = DecayingLoad(self.decay, self.decay_interval_s, keeps_standing=self.keep_standing)
+            features = 1 if self.residual == "bias" else 4
+            engine = _Engine(load, ResidualModel(features, forgetting=self.forgetting, prior=self.prior))
+            if len(self._engines) >= _MAX_ENGINES:
+                del self._engines[next(iter(self._engines))]
+        self._engines[engine_id] = engine
+        return engine

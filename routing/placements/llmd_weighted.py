@@ -1,0 +1,83 @@
+"""llm-d's weighted scorers: prefix, queue and KV use, each 0..1, highest sum wins, ties by chance.
+
+Source: llm-d-router docs/architecture.md (research on peers §2.4, §2.13); the weights 3 : 2 : 2 are
+those of its published default profile.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from routing import reasons
+from routing.decision import Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.scoring import blocks_held, candidate
+
+_WEIGHT = {"x-unit": "×", "x-usual": [0, 5]}
+
+
+class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Adds up weighted scores of cached share, short queue and free KV cache; the highest sum wins."""
+
+    prefix_weight: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            title="Prefix weight",
+            description="Weight of the share of the prompt that the engine holds.",
+            extra_json_schema=_WEIGHT,
+        ),
+    ] = 3.0
+    queue_weight: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            title="Queue weight",
+            description="Weight of a short queue: 1 for the shortest in the pool, 0 for the longest.",
+            extra_json_schema=_WEIGHT,
+        ),
+    ] = 2.0
+    kv_weight: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            title="KV weight",
+            description="Weight of the share of the KV cache that no running request needs.",
+            extra_json_schema=_WEIGHT,
+        ),
+    ] = 2.0
+    kv_blocks: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000_000,
+            title="KV cache size",
+            description="Blocks that one engine's KV cache has room for.",
+            extra_json_schema={"x-unit": "blocks", "x-usual": [1000, 100_000]},
+        ),
+    ] = 1953
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return an engine of the highest score."""
+        held = blocks_held(view, view.match(request))
+        queues = [view.pending_requests[target] for target in view.accepting]
+        shortest, spread = min(queues), max(queues) - min(queues)
+        scores = {}
+        for target, queue in zip(view.accepting, queues, strict=True):
+            prefix = view.hit_tokens(request, target, held[target]) / max(request.prompt_tokens, 1)
+            short = 1 - (queue - shortest) / spread if spread else 1.0
+            free = 1 - min(view.active_blocks[target] / self.kv_blocks, 1.0)
+            scores[target] = self.prefix_weight * prefix + self.queue_weight * short + self.kv_weight * free
+        best = max(scores.values())
+        target = rng.choice([each for each in view.accepting if scores[each] == best])
+        ranked = sorted(view.accepting, key=lambda each: (each != target, -scores[each], each))[:3]
+        scored = [candidate(request, view, each, held[each], now, -scores[each]) for each in ranked]
+        return Choice(target, reasons.HIGHEST_SCORE, tuple(scored))

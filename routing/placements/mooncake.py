@@ -1,0 +1,100 @@
+"""KVCache-centric scheduling (Mooncake §4.1–4.2, Algorithm 1): least TTFT, counting blocks that can be fetched."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from routing import reasons
+from routing.decision import Candidate, Choice, Fetch
+from routing.fleet import FleetView, tie_salt
+from routing.inference_request import InferenceRequest
+from routing.scoring import KEPT, blocks_held
+
+
+class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Least time to first token over all engines; one that holds much less than the best fetches blocks from it."""
+
+    threshold: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=100,
+            title="Balancing threshold",
+            description="Blocks are fetched where the best match is more than this many times the engine's own.",
+            extra_json_schema={"x-unit": "×", "x-usual": [1, 2]},
+        ),
+    ] = 1.2
+    bytes_per_token: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000_000,
+            title="KV bytes per token",
+            description="Size of one token's keys and values in all layers of the served model.",
+            extra_json_schema={"x-unit": "B per tok", "x-usual": [20_000, 400_000]},
+        ),
+    ] = 57_344
+    bandwidth_gbps: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=10_000,
+            title="Transfer bandwidth",
+            description="What one engine can send to others.",
+            extra_json_schema={"x-unit": "Gbit/s", "x-usual": [25, 800]},
+        ),
+    ] = 100.0
+
+    congestion: Annotated[
+        bool,
+        Meta(
+            title="Senders' queues",
+            description="Count the transfers that a sender is still busy with, and fetch from the least busy holder.",
+        ),
+    ] = False
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the engine of least TTFT, with the fetch that this TTFT counts on."""
+        held, resident = blocks_held(view, view.match(request)), view.resident_match(request)
+        salt, best = tie_salt(request), resident.longest
+        source = self._source(view, resident.groups[0][1], now) if best else -1
+        link_s = max(view.sending_until[source] - now, 0.0) if self.congestion and best else 0.0
+        scored = []
+        for target in view.accepting:
+            own = held[target]
+            fetches = best > self.threshold * own
+            transfer_s = (best - own) * self._block_s(request) if fetches else 0.0
+            wait_s = link_s if fetches else 0.0
+            hit = view.hit_tokens(request, target, best if fetches else own)
+            compute_s = wait_s + transfer_s + view.compute_s(request, target, hit)
+            ttft_s = view.wait_s(target, now) + compute_s
+            scored.append((ttft_s, target ^ salt, target, compute_s, hit, transfer_s if fetches else None))
+        scored.sort()
+        kept = [
+            Candidate(view.engine_ids[target], hit, view.wait_s(target, now), compute_s, ttft_s, held[target])
+            for ttft_s, _, target, compute_s, hit, _ in scored[:KEPT]
+        ]
+        target, transfer = scored[0][2], scored[0][5]
+        if transfer is None:
+            return Choice(target, reasons.LEAST_TTFT, tuple(kept))
+        return Choice(target, reasons.FETCH, tuple(kept), Fetch(view.engine_ids[source], best, transfer))
+
+    def _source(self, view: FleetView, holders: int, now: float) -> int:
+        """Return the holder whose link is free first; of those the one with the least to prefill."""
+        if not self.congestion:
+            return _least_waiting(view, holders)
+        free = {each: max(view.sending_until[each], now) for each in view.accepting if holders >> each & 1}
+        first = min(free.values())
+        return _least_waiting(view, sum(1 << each for each, at in free.items() if at == first))
+
+    def _block_s(self, request: InferenceRequest) -> float:
+        return request.block_tokens * self.bytes_per_token * 8 / (self.bandwidth_gbps * 1e9)
+
+
+def _least_waiting(view: FleetView, holders: int) -> int:
+    """Return the holder with the least to do, as its own prefills fill its memory and its link."""
+    return min((each for each in view.accepting if holders >> each & 1), key=view.ready_at.__getitem__)

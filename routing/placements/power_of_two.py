@@ -1,0 +1,29 @@
+"""The power of two choices (Mitzenmacher 2001): two engines by chance, the one with fewer requests."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from routing import reasons
+from routing.decision import Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.scoring import blocks_held, least
+
+
+class PowerOfTwo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Draws two engines by chance and takes the one with fewer outstanding requests."""
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the freer of two engines drawn without replacement; the only engine where there is but one."""
+        held = blocks_held(view, view.match(request))
+        return two_choices(request, view, now, held, rng)
+
+
+def two_choices(request: InferenceRequest, view: FleetView, now: float, held: list[int], rng: Random) -> Choice:
+    """Return the choice of the rule; `held` is indexed by target."""
+    drawn = rng.sample(view.accepting, min(2, len(view.accepting)))
+    requests = {target: float(view.outstanding_requests[target]) for target in drawn}
+    return least(request, view, now, held, requests, reasons.TWO_CHOICES)

@@ -1,0 +1,39 @@
+"""Preble's rule (Srivatsa et al. 2024, E2): exploit a long cached prefix, else explore by least time."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from routing import reasons
+from routing.decision import Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.scoring import blocks_held, least, least_ttft
+
+
+class Preble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Longest match where one covers enough of the prompt, least time to first token otherwise."""
+
+    threshold: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            title="Match threshold",
+            description="Share of the prompt that has to be cached for the longest match to decide.",
+            extra_json_schema={"x-unit": "share", "x-usual": [0.3, 0.7]},
+        ),
+    ] = 0.5
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the least waiting of the longest holders, or the engine of least wait + compute."""
+        match = view.match(request)
+        if match.longest * request.block_tokens <= self.threshold * request.prompt_tokens:
+            return least_ttft(request, view, now, match, reasons.LEAST_TTFT)
+        holders = match.groups[0][1]
+        waits = {target: view.wait_s(target, now) for target in view.accepting if holders >> target & 1}
+        return least(request, view, now, blocks_held(view, match), waits, reasons.LONG_MATCH)

@@ -1,0 +1,42 @@
+"""The loadaware routing of vLLM's production-stack (its pull request 1035; research on peers §2.6, §2.13)."""
+
+from __future__ import annotations
+
+from random import Random
+from statistics import fmean
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from routing import reasons
+from routing.decision import Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.scoring import blocks_held, least
+
+
+class ProductionStackLoadAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Weighs the cached share of the prompt against how far an engine's load is above the pool's mean."""
+
+    beta: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            title="β, load weight",
+            description="What a load of twice the mean costs, in whole prompts found in the cache.",
+            extra_json_schema={"x-unit": "×", "x-usual": [0.5, 2]},
+        ),
+    ] = 1.0
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the engine of the largest matched ÷ prompt − β × (load − mean) ÷ max(1, mean)."""
+        held = blocks_held(view, view.match(request))
+        mean = fmean([view.outstanding_requests[target] for target in view.accepting])
+        costs = {}
+        for target in view.accepting:
+            matched = view.hit_tokens(request, target, held[target]) / max(request.prompt_tokens, 1)
+            relative = (view.outstanding_requests[target] - mean) / max(1.0, mean)
+            costs[target] = self.beta * relative - matched
+        return least(request, view, now, held, costs, reasons.HIGHEST_SCORE)

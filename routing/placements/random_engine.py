@@ -1,0 +1,23 @@
+"""Any engine with equal chance: the baseline of Mooncake Fig. 5."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from routing import reasons
+from routing.decision import Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.scoring import candidate
+
+
+class RandomEngine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Throws dice, whatever the engines hold and however loaded they are."""
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return an engine drawn by chance."""
+        target = rng.choice(view.accepting)
+        blocks = view.match(request).blocks(target)
+        return Choice(target, reasons.RANDOM, (candidate(request, view, target, blocks, now),))

@@ -1,0 +1,54 @@
+"""Ray Serve LLM's PrefixCacheAffinityRouter (prefix_aware_router.py; research on peers §2.8, §2.13)."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from routing import reasons
+from routing.decision import Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.placements.power_of_two import two_choices
+from routing.scoring import blocks_held, least
+
+
+class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Longest match while loads are close, fewest blocks sent if nobody holds enough; else the freer of two drawn."""
+
+    spread: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100_000,
+            title="Spread",
+            description="Requests by which most and fewest may differ before caches stop counting.",
+            extra_json_schema={"x-unit": "requests", "x-usual": [4, 64]},
+        ),
+    ] = 10
+    threshold: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            title="Match threshold",
+            description="Share of the prompt that has to be cached for the longest match to decide.",
+            extra_json_schema={"x-unit": "share", "x-usual": [0.05, 0.5]},
+        ),
+    ] = 0.1
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the choice of the rule."""
+        match = view.match(request)
+        held = blocks_held(view, match)
+        requests = [view.outstanding_requests[target] for target in view.accepting]
+        if max(requests) - min(requests) > self.spread:
+            return two_choices(request, view, now, held, rng)
+        if match.longest and match.longest * request.block_tokens >= self.threshold * request.prompt_tokens:
+            longest = {target: -float(held[target]) for target in view.accepting}
+            return least(request, view, now, held, longest, reasons.LONG_MATCH)
+        sent = {target: float(view.sent_blocks[target]) for target in view.accepting}
+        return least(request, view, now, held, sent, reasons.SMALLEST_TREE)

@@ -1,0 +1,45 @@
+"""SkyWalker inside one region (§3.2, §3.3, Algorithm 1): wait unbound until an engine has nothing pending.
+
+Selective pushing by pending requests: the head of a first-come queue goes, among engines whose pending
+requests are within the limit, to the one that holds the longest part of the prompt.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from routing import reasons
+from routing.decision import CENTRAL, Choice
+from routing.fleet import FleetView
+from routing.inference_request import InferenceRequest
+from routing.scoring import blocks_held, least
+
+
+class SkyWalker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Holds requests back until some engine has nothing pending, then takes the one that holds most of the prompt."""
+
+    pending_limit: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000,
+            title="Pending limit",
+            description="Requests without a first token that an engine may have and still take another.",
+            extra_json_schema={"x-unit": "requests", "x-usual": [0, 8]},
+        ),
+    ] = 0
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the available engine of the longest match, CENTRAL where none is available."""
+        held = blocks_held(view, view.match(request))
+        pending = view.pending_requests
+        free = {target: -float(held[target]) for target in view.accepting if pending[target] <= self.pending_limit}
+        if free:
+            return least(request, view, now, held, free, reasons.FREE_MATCH)
+        costs = {target: float(pending[target]) for target in view.accepting}
+        fewest = least(request, view, now, held, costs, reasons.ALL_BUSY)
+        return Choice(CENTRAL, reasons.ALL_BUSY, fewest.candidates)

@@ -1,0 +1,11 @@
+"""The cache_aware policy of vllm-project/router, with its defaults (0.5, 32, 1.1)."""
+
+from __future__ import annotations
+
+from routing.cache_aware_rule import CacheAware, RelativeSpread
+
+
+class VllmCacheAware(CacheAware, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """As sglang_cache_aware, with the thresholds of vLLM's router: it balances only when loads differ more."""
+
+    relative_spread: RelativeSpread = 1.1
