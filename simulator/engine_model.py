@@ -7,12 +7,15 @@ however late the call comes.
 
 Rules (the scheduling study's §1): one prefill at a time, by priority and then arrival; hits are
 looked up when a prefill starts and blocks are inserted when it ends; prefill goes first, else all
-running sequences decode one step together. Generated tokens take no blocks.
+running sequences decode one step together. Generated tokens take no blocks. Where the profile says
+how many tokens of running requests fit on the device, a sequence takes prompt and output from its
+prefill's start to its end, and a prefill that does not fit waits (DualMap A.8's bottleneck).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 import msgspec
@@ -27,6 +30,7 @@ from simulator.engine_events import (
     PrefillStarted,
     Token,
 )
+from simulator.engine_models.decode_batch import DecodeBatch
 from simulator.engine_profile import EngineProfile
 
 
@@ -42,15 +46,19 @@ class PromptSequence(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Admitted:
-    """A sequence that left the queue: its cache hit, the blocks it holds and the tokens it made."""
+    """A sequence that left the queue: its cache hit and the blocks it holds."""
 
-    __slots__ = ("cached_tokens", "generated", "pinned", "sequence")
+    __slots__ = ("cached_tokens", "pinned", "sequence")
 
     def __init__(self, sequence: PromptSequence, cached_tokens: int, pinned: int) -> None:
         self.sequence = sequence
         self.cached_tokens = cached_tokens
         self.pinned = pinned
-        self.generated = 0
+
+    @property
+    def memory(self) -> int:
+        """Tokens it takes on the device in the end."""
+        return self.sequence.prompt_tokens + self.sequence.output_tokens
 
 
 _Waiting = tuple[int, int, PromptSequence]
@@ -60,21 +68,26 @@ class EngineModel:
     """A simulated engine; times are seconds of one clock that never runs backwards.
 
     Mutable state: `_arrivals` (submitted, not yet seen by the scheduler), `_waiting` (heap of
-    priority, order, sequence), `_prefilling`, `_running` (decoding), `_busy_until` (end of the
-    operation in progress, None: idle), `_free_at` (end of the last one), the cache, and the sums
-    `_context` (tokens the running sequences attend to) and `_live` (ids in the engine).
+    priority, order, sequence), `_prefilling`, `_running` (decoding) with their `_batch`, `_busy_until`
+    (end of the operation in progress, None: idle), `_free_at` (end of the last one), the cache,
+    `_memory` (device tokens taken) and `_live` (ids in the engine).
+
+    With `emit_tokens` off there are no Token events, and all decode steps until something happens are
+    one operation; its times then differ from the single steps' by rounding only.
     """
 
-    def __init__(self, profile: EngineProfile) -> None:
+    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True) -> None:
         self.profile = profile
-        self._cache = PrefixCache(profile.num_blocks)
+        self._emit_tokens = emit_tokens
+        self._cache = PrefixCache(profile.num_blocks, profile.eviction_rule)
         self._arrivals: deque[tuple[float, _Waiting]] = deque()
         self._waiting: list[_Waiting] = []
         self._prefilling: _Admitted | None = None
         self._running: dict[str, _Admitted] = {}
+        self._batch = DecodeBatch(profile)
         self._live: set[str] = set()
         self._order = 0
-        self._context = 0
+        self._memory = 0
         self._busy_until: float | None = None
         self._free_at = 0.0
         self._now = 0.0
@@ -96,8 +109,15 @@ class EngineModel:
 
     @property
     def kv_usage(self) -> float:
-        """Share of the blocks that running sequences hold, 0..1; a warm but idle cache counts 0, as in vLLM."""
-        return self._cache.pinned_blocks / self.profile.num_blocks
+        """Share of the memory that running sequences hold, 0..1; a warm but idle cache counts 0, as in vLLM."""
+        held = self._cache.pinned_blocks / self.profile.num_blocks
+        device = self.profile.device_tokens
+        return max(held, self._memory / device) if device else held
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens of running sequences that fit into the memory."""
+        return self.profile.device_tokens or self.profile.num_blocks * self.profile.block_tokens
 
     def submit(self, sequence: PromptSequence, now: float) -> None:
         """Queue a sequence that arrives at `now`; raises ValueError on one that can never run."""
@@ -108,9 +128,14 @@ class EngineModel:
             raise ValueError("a sequence needs at least one prompt token and one output token")
         if len(sequence.keys) > self.profile.num_blocks:
             raise ValueError(f"{len(sequence.keys)} blocks can never fit into {self.profile.num_blocks}")
+        memory = sequence.prompt_tokens + sequence.output_tokens
+        if self.profile.device_tokens and memory > self.profile.device_tokens:
+            raise ValueError(f"{memory} tokens can never fit into {self.profile.device_tokens}")
         self._order += 1
         self._live.add(sequence.request_id)
         self._arrivals.append((now, (sequence.priority, self._order, sequence)))
+        if self._prefilling is None and self._busy_until is not None:
+            self._busy_until = self._batch.cut_run(now, self._busy_until)
 
     def next_event_time(self) -> float | None:
         """Return when `advance` has something to do; None while the engine is empty."""
@@ -141,7 +166,9 @@ class EngineModel:
         self._live.discard(request_id)
         running = self._running.pop(request_id, None)
         if running is not None:
-            self._context -= running.sequence.prompt_tokens + running.generated
+            if self._prefilling is None and self._busy_until is not None:
+                self._busy_until = self._batch.settle_run(now, self._busy_until)
+            self._batch.leave(request_id)
             self._release(running)
             if not self._running and self._prefilling is None:
                 self._stop_operation(now)
@@ -152,6 +179,24 @@ class EngineModel:
         else:
             self._unqueue(request_id)
         return True
+
+    def holds(self, request_id: str) -> bool:
+        """Return whether a request is in the engine, waiting or running."""
+        return request_id in self._live
+
+    def held_blocks(self, keys: Sequence[int]) -> int:
+        """Return how many leading blocks of `keys` the cache holds."""
+        return self._cache.match(keys)
+
+    def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
+        """Put leading blocks that came from another engine into the cache; return what was stored and evicted."""
+        held = self._cache.match(keys)
+        removed = self._cache.insert(keys)
+        stored = tuple(keys[held : self._cache.match(keys)])
+        events: list[EngineEvent] = [BlocksRemoved(now, tuple(removed))] if removed else []
+        if stored:
+            events.append(BlocksStored("", now, held, stored, keys[held - 1] if held else None))
+        return events
 
     def reset_cache(self) -> bool:
         """Drop all cached blocks; returns False, and keeps them, while sequences run."""
@@ -176,10 +221,15 @@ class EngineModel:
         held = {key for item in admitted for key in item.sequence.keys[: item.pinned]}
         if len(held) != self._cache.pinned_blocks or not all(key in self._cache for key in held):
             raise AssertionError("the blocks of running sequences are not the pinned ones")
-        if self._context != sum(item.sequence.prompt_tokens + item.generated for item in self._running.values()):
-            raise AssertionError("the context sum is wrong")
-        if any(not 1 <= item.generated < item.sequence.output_tokens for item in self._running.values()):
+        self._batch.check()
+        if self._batch.names() != list(self._running):
+            raise AssertionError("the batch does not hold the running sequences")
+        if any(self._batch.made(name) + 1 >= item.sequence.output_tokens for name, item in self._running.items()):
             raise AssertionError("a sequence should have finished")
+        if self._memory != sum(item.memory for item in admitted):
+            raise AssertionError("the device memory is counted wrongly")
+        if self.profile.device_tokens and self._memory > self.profile.device_tokens:
+            raise AssertionError(f"{self._memory} tokens are on a device of {self.profile.device_tokens}")
         if (self._busy_until is not None) and not admitted:
             raise AssertionError("the engine works on nothing")
 
@@ -201,12 +251,22 @@ class EngineModel:
         if self._waiting and len(self._running) < self.profile.max_running and self._admit_head():
             self._start_prefill(at_s, events)
         else:
-            self._busy_until = at_s + self.profile.step_s(len(self._running), self._context)
+            self._busy_until = self._start_decode(at_s)
+
+    def _start_decode(self, at_s: float) -> float:
+        batch = self._batch
+        if self._emit_tokens:
+            batch.start_step()
+            return at_s + batch.seconds(1)
+        return batch.start_run(at_s, self._arrivals[0][0] if self._arrivals else None)
 
     def _admit_head(self) -> bool:
         """Pin what the cache holds of the first prompt; False where the rest does not fit beside running ones."""
         sequence = self._waiting[0][2]
         cache = self._cache
+        device = self.profile.device_tokens
+        if device and self._memory + sequence.prompt_tokens + sequence.output_tokens > device:
+            return False
         if cache.pinned_blocks + len(sequence.keys) > cache.capacity_blocks:
             held = cache.pin(sequence.keys)
             if cache.pinned_blocks + len(sequence.keys) - held > cache.capacity_blocks:
@@ -217,6 +277,7 @@ class EngineModel:
         heappop(self._waiting)
         hit = self.profile.hit_tokens(sequence.prompt_tokens, held)
         self._prefilling = _Admitted(sequence, hit, held)
+        self._memory += self._prefilling.memory
         return True
 
     def _start_prefill(self, at_s: float, events: list[EngineEvent]) -> None:
@@ -240,12 +301,11 @@ class EngineModel:
         sequence = admitted.sequence
         self._store(admitted, at_s, events)
         events.append(FirstToken(sequence.request_id, at_s, admitted.cached_tokens))
-        admitted.generated = 1
         if sequence.output_tokens == 1:
             self._finish(admitted, at_s, events)
         else:
             self._running[sequence.request_id] = admitted
-            self._context += sequence.prompt_tokens + 1
+            self._batch.join(sequence.request_id, sequence.prompt_tokens + 1, sequence.output_tokens - 1)
 
     def _store(self, admitted: _Admitted, at_s: float, events: list[EngineEvent]) -> None:
         sequence = admitted.sequence
@@ -261,24 +321,20 @@ class EngineModel:
             events.append(BlocksStored(sequence.request_id, at_s, held, keys[held : admitted.pinned], parent))
 
     def _finish_step(self, at_s: float, events: list[EngineEvent]) -> None:
-        self._context += len(self._running)
-        done: list[_Admitted] = []
-        for request_id, item in self._running.items():
-            events.append(Token(request_id, at_s, item.generated))
-            item.generated += 1
-            if item.generated == item.sequence.output_tokens:
-                done.append(item)
-        for item in done:
-            del self._running[item.sequence.request_id]
-            self._context -= item.sequence.prompt_tokens + item.generated
-            self._finish(item, at_s, events)
+        due = self._batch.finish_run()
+        if self._emit_tokens:
+            events.extend(Token(name, at_s, self._batch.made(name)) for name in self._running)
+        for name in due:
+            self._batch.leave(name)
+            self._finish(self._running.pop(name), at_s, events)
 
     def _finish(self, item: _Admitted, at_s: float, events: list[EngineEvent]) -> None:
         self._live.discard(item.sequence.request_id)
         self._release(item)
-        events.append(Finished(item.sequence.request_id, at_s, item.generated))
+        events.append(Finished(item.sequence.request_id, at_s, item.sequence.output_tokens))
 
     def _release(self, item: _Admitted) -> None:
+        self._memory -= item.memory
         self._cache.unpin(item.sequence.keys[: item.pinned])
 
     def _stop_operation(self, now: float) -> None:

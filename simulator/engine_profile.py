@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+
+from kvstore.evictions import eviction_rule
+from kvstore.leaf_eviction import EvictionRule
+
+PROFILES = Path(__file__).resolve().parent / "profiles"
+"""Folder of the profiles that come with the program."""
 
 
 class UnreadableProfileError(ValueError):
@@ -32,6 +40,27 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_running: Annotated[int, Meta(ge=1, le=65_536)] = 256
     recompute_last_block: bool = False
     """True: of a prompt that is cached whole, the last block is computed again, as vLLM does."""
+    device_tokens: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
+    """Tokens of running requests that fit on the device, where that is less than the cache; 0: the cache's size."""
+    max_batched_tokens: Annotated[int, Meta(ge=1, le=10_000_000)] = 8192
+    """Tokens of one step under chunked prefill."""
+    layers: Annotated[int, Meta(ge=1, le=10_000)] = 28
+    kv_bytes_per_token: Annotated[int, Meta(ge=1, le=1 << 40)] = 57_344
+    """Bytes of one token's KV in all layers; the default is a 7B model with 4 KV heads in 16 bits."""
+    link_bytes_per_s: Annotated[float, Meta(gt=0)] = 12.5e9
+    """What one engine sends to another; 100 Gbps."""
+    link_latency_s: Annotated[float, Meta(ge=0)] = 0.0
+    eviction: Literal["lru", "rlt"] = "lru"
+    """Which leaf of the prefix cache goes: the longest unused one, or an unmarked one by chance (RLT §4.1)."""
+    eviction_seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
+    """Of what eviction leaves to chance; engines of one fleet get seeds of their own."""
+    source: str = ""
+    """Where the figures come from: a paper's section, or what they were fitted to."""
+
+    @property
+    def eviction_rule(self) -> EvictionRule:
+        """The rule of a new cache; its chance begins anew with the seed."""
+        return eviction_rule(self.eviction, random.Random(self.eviction_seed))
 
     def prefill_s(self, prompt_tokens: int, hit_tokens: int) -> float:
         """Return the seconds one prefill takes; at least one token is computed."""
@@ -47,6 +76,20 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Return the seconds of one decode step of `batch` sequences that attend to `context_tokens` in all."""
         return self.step_base_s + self.step_per_sequence_s * batch + self.step_per_context_token_s * context_tokens
 
+    def mixed_step_s(self, batch: int, context_tokens: int, chunks: Sequence[tuple[int, int]]) -> float:
+        """Return the seconds of one step that decodes `batch` sequences and prefills `chunks` of (tokens, end).
+
+        A chunk's `end` is the prompt's position after it. The larger of the two bases is paid once, since
+        weights are read once per step; the chunks of one prompt together cost what its whole prefill
+        costs, but for the bases.
+        """
+        seconds = self.step_s(batch, context_tokens) - self.step_base_s if batch else 0.0
+        for tokens, end in chunks:
+            seconds += self.prefill_per_token_s * tokens
+            seconds += self.prefill_per_token_squared_s * tokens * (end - tokens / 2)
+        bases = (self.step_base_s if batch else 0.0, self.prefill_base_s if chunks else 0.0)
+        return max(bases) + seconds
+
     def hit_tokens(self, prompt_tokens: int, held_blocks: int) -> int:
         """Return the prompt tokens that `held_blocks` leading blocks save."""
         if self.recompute_last_block:
@@ -55,10 +98,44 @@ class EngineProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def read_profile(path: Path) -> EngineProfile:
-    """Read a JSON object of EngineProfile's fields; raises UnreadableProfileError with the path of the fault."""
+    """Read a JSON object of EngineProfile's fields; raises UnreadableProfileError with all faults and their paths."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=EngineProfile)
+        document = msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise UnreadableProfileError(f"cannot read engine profile {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableProfileError(f"{path} is no engine profile: {error}") from error
+    faults = profile_faults(document)
+    if faults:
+        raise UnreadableProfileError(f"{path} is no engine profile: {'; '.join(faults)}")
+    return msgspec.convert(document, EngineProfile)
+
+
+def profile_faults(document: object) -> list[str]:
+    """Return what is wrong with a decoded profile, one sentence with its path for each fault."""
+    if not isinstance(document, dict):
+        return ["expected an object - at `$`"]
+    known = {field.name: field.type for field in msgspec.structs.fields(EngineProfile)}
+    faults = []
+    for name, value in document.items():
+        if name not in known:
+            faults.append(f"unknown field; known are {', '.join(known)} - at `$.{name}`")
+            continue
+        try:
+            msgspec.convert(value, known[name])
+        except msgspec.ValidationError as error:
+            faults.append(f"{error} - at `$.{name}`")
+    return faults
+
+
+def profile_named(name: str) -> EngineProfile:
+    """Return the profile in simulator/profiles/ of that name; raises UnreadableProfileError that lists them."""
+    known = sorted(path.stem for path in PROFILES.glob("*.json"))
+    if name not in known:
+        raise UnreadableProfileError(f"unknown profile {name!r}; known profiles: {', '.join(known)}")
+    return read_profile(PROFILES / f"{name}.json")
+
+
+def write_profile(path: Path, profile: EngineProfile) -> None:
+    """Write all fields as indented JSON, in their order."""
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(profile)) + b"\n")

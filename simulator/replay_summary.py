@@ -32,6 +32,7 @@ class ReplaySummary(msgspec.Struct, frozen=True, kw_only=True):
     refused: int
     failed: int
     duration_s: float
+    ttft_mean_s: float | None
     ttft_p50_s: float | None
     ttft_p90_s: float | None
     ttft_p99_s: float | None
@@ -86,6 +87,7 @@ class SummaryCounter:
             refused=self.counts["refused"],
             failed=self.counts["failed"],
             duration_s=round(duration_s, 3),
+            ttft_mean_s=sum(ttfts) / len(ttfts) if ttfts else None,
             ttft_p50_s=percentile(ttfts, 50),
             ttft_p90_s=percentile(ttfts, 90),
             ttft_p99_s=percentile(ttfts, 99),

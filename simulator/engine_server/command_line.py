@@ -6,9 +6,11 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from zlib import crc32
 
 from msgspec.structs import replace
 
+from kvstore.evictions import EVICTIONS
 from simulator.engine_profile import EngineProfile, UnreadableProfileError, read_profile
 from simulator.engine_server.event_publisher import PortTakenError
 from simulator.engine_server.server import EngineServer, bind
@@ -18,7 +20,7 @@ from simulator.parent_death import die_with_parent
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one engine until SIGTERM or SIGINT; exits with a message and status 1 on a wrong setting."""
-    options = _parser().parse_args(argv)
+    options = parser().parse_args(argv)
     if options.parent_pid is not None:
         die_with_parent(options.parent_pid)
     try:
@@ -39,6 +41,10 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
         profile = replace(profile, block_tokens=options.block_size)
     if options.num_blocks is not None:
         profile = replace(profile, num_blocks=options.num_blocks)
+    if options.eviction is not None:
+        profile = replace(profile, eviction=options.eviction)
+    seed = os.urandom(16) if options.seed is None else f"{options.seed}:{options.port}".encode()
+    profile = replace(profile, eviction_seed=crc32(seed))
     fits = profile.block_tokens * (profile.num_blocks + 1) - 1
     return EngineSettings(
         host=options.host,
@@ -50,17 +56,18 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
         kv_replay_port=options.kv_replay_port,
         time_scale=options.time_scale,
         stream_interval=options.stream_interval,
-        seed=os.urandom(16) if options.seed is None else f"{options.seed}:{options.port}".encode(),
+        seed=seed,
         profile=profile,
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(
         prog="python -m simulator.engine_server",
         description="A simulated inference engine that speaks vLLM's HTTP API, metrics and KV events.",
     )
-    add = parser.add_argument
+    add = made.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
     add("--port", type=_port, default=8100, help="HTTP port")
     add("--served-model-name", default="simulated", help="model name that requests ask for")
@@ -73,9 +80,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--time-scale", type=_speed, default=1.0, help="model seconds per real second; 2 is twice as fast")
     add("--stream-interval", type=_positive, default=1, help="output tokens per stream chunk after the first")
     add("--profile", type=Path, help="JSON file with the engine's cost figures")
+    add("--eviction", choices=tuple(EVICTIONS), help="which cached block goes (default: the profile's, lru)")
     add("--seed", type=int, help="makes block hashes and answers repeatable (default: new in each process)")
     add("--parent-pid", type=int, help="end when this process ends")
-    return parser
+    return made
 
 
 def _port(text: str) -> int:

@@ -1,0 +1,1 @@
+"""Engine models, one file each; `registry` names them."""

@@ -1,0 +1,140 @@
+"""The paged KV memory of one engine: blocks of running sequences and, of what is free, the prefix cache.
+
+As in vLLM V1: a full block gets a key and can be shared, counted by references; a sequence that ends
+gives its blocks back tail first; free blocks keep their content until they are taken for something
+else, in an order that `FreeBlocks` knows. The same key may be in two blocks when two sequences
+computed it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.engine_models.free_blocks import Block, FreeBlocks, FreeByAge
+
+
+class BlockPool:
+    """`capacity` blocks, of which each is empty, held or free with content.
+
+    Mutable state: `_named` (key → blocks with it, oldest first), `_free` (blocks nobody holds), `_empty`
+    (blocks without content that nobody holds) and `_open` (held, not yet full).
+    """
+
+    def __init__(self, capacity: int, free: FreeBlocks | None = None) -> None:
+        self.capacity = capacity
+        self._named: dict[int, list[Block]] = {}
+        self._free: FreeBlocks = FreeByAge() if free is None else free
+        self._empty = capacity
+        self._open = 0
+
+    def __len__(self) -> int:
+        return len(self._named)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._named
+
+    @property
+    def free(self) -> int:
+        """Blocks that can be taken."""
+        return self._empty + len(self._free)
+
+    @property
+    def held(self) -> int:
+        """Blocks that running sequences hold."""
+        return self.capacity - self.free
+
+    def match(self, keys: Sequence[int]) -> int:
+        """Return the number of leading keys that are here; touches nothing."""
+        for depth, key in enumerate(keys):
+            if key not in self._named:
+                return depth
+        return len(keys)
+
+    def free_among(self, keys: Sequence[int]) -> int:
+        """Return how many blocks `share(keys)` would make unavailable."""
+        return sum(1 for key in keys if not self._named[key][0].holders)
+
+    def share(self, keys: Sequence[int]) -> list[Block]:
+        """Hold the blocks of these keys, which must be here; returns them in order."""
+        blocks = []
+        for key in keys:
+            block = self._named[key][0]
+            if not block.holders:
+                self._free.hold(block)
+            block.holders += 1
+            blocks.append(block)
+        self._free.used(keys)
+        return blocks
+
+    def take(self, count: int) -> list[int]:
+        """Hold `count` blocks to be filled; returns the keys whose last block that overwrites, in order.
+
+        Raises ValueError where fewer are free. Empty ones go first.
+        """
+        if count > self.free:
+            raise ValueError(f"{count} blocks are wanted and {self.free} are free")
+        from_empty = min(count, self._empty)
+        self._empty -= from_empty
+        self._open += count
+        gone = []
+        for block in self._free.take(count - from_empty):
+            self._unname(block)
+            if block.key not in self._named:
+                gone.append(block.key)
+        return gone
+
+    def fill(self, key: int, parent: int | None = None) -> tuple[Block, bool]:
+        """Give a held block that is now full its key, and that of the block before it.
+
+        Returns it, and whether the key is new here.
+        """
+        if not self._open:
+            raise ValueError("no block is being filled")
+        self._open -= 1
+        block = Block(key)
+        twins = self._named.setdefault(key, [])
+        twins.append(block)
+        new = len(twins) == 1
+        if new:
+            self._free.named(key, parent)
+        elif not self._free.keeps_twins and not twins[0].holders:
+            self._free.hold(twins[0])
+            self._discard(twins[0])
+        return block, new
+
+    def release(self, blocks: Sequence[Block], unfilled: int) -> None:
+        """Give back a sequence's full blocks, in their order, and the ones it did not fill."""
+        self._open -= unfilled
+        self._empty += unfilled
+        for block in reversed(blocks):
+            block.holders -= 1
+            if block.holders:
+                continue
+            if self._free.keeps_twins or len(self._named[block.key]) == 1:
+                self._free.put(block)
+            else:
+                self._discard(block)
+
+    def clear(self) -> None:
+        """Forget the content of free blocks."""
+        for block in self._free.take(len(self._free)):
+            self._discard(block)
+
+    def check(self) -> None:
+        """Raise AssertionError unless every block is counted once."""
+        named = [block for twins in self._named.values() for block in twins]
+        if any(not twins or any(block.key != key for block in twins) for key, twins in self._named.items()):
+            raise AssertionError("a key has no block, or another's")
+        self._free.check(self._named)
+        if self._empty < 0 or self._open < 0 or len(named) + self._empty + self._open != self.capacity:
+            raise AssertionError(f"{len(named)} + {self._empty} + {self._open} blocks are not {self.capacity}")
+
+    def _discard(self, block: Block) -> None:
+        self._unname(block)
+        self._empty += 1
+
+    def _unname(self, block: Block) -> None:
+        twins = self._named[block.key]
+        twins.remove(block)
+        if not twins:
+            del self._named[block.key]

@@ -1,0 +1,81 @@
+"""The blocks of one sequence in paged memory, and the keys under which its full blocks are cached."""
+
+from __future__ import annotations
+
+from xxhash import xxh3_64_intdigest
+
+from simulator.engine_model import PromptSequence
+from simulator.engine_models.block_pool import BlockPool
+from simulator.engine_models.free_blocks import Block
+
+
+class BlockTable:
+    """What one sequence holds of the pool; empty before it starts and after it is released.
+
+    Full blocks of the prompt have the sequence's own keys. Blocks that the answer fills, and prompt
+    blocks beyond the keys given, get keys that no other sequence has. Mutable state: `blocks` (full, in
+    order), `unfilled` (held, not yet full), `computed` (tokens in them) and `_keys` (of full blocks,
+    kept over a release, so that a preempted sequence finds its own blocks again).
+    """
+
+    def __init__(self, pool: BlockPool, sequence: PromptSequence, order: int, block_tokens: int) -> None:
+        self._pool = pool
+        self._size = block_tokens
+        self._salt = f"{order}:{sequence.request_id}".encode()
+        self._keys = list(sequence.keys[: sequence.prompt_tokens // block_tokens])
+        self.blocks: list[Block] = []
+        self.unfilled = 0
+        self.computed = 0
+
+    def hits(self, wanted: int) -> int:
+        """Return the leading blocks found in the cache; of `wanted` tokens at least one is always computed."""
+        return self._pool.match(self._keys[: (wanted - 1) // self._size])
+
+    def blocks_for(self, tokens: int) -> int:
+        """Return the blocks that are missing for the next `tokens`."""
+        return -(-(self.computed + tokens) // self._size) - len(self.blocks) - self.unfilled
+
+    def open(self, hits: int, tokens: int) -> list[int] | None:
+        """Hold `hits` cached blocks and room for `tokens` more; returns the keys evicted, or None where it is full."""
+        keys = self._keys[:hits]
+        new = -(-tokens // self._size)
+        if self._pool.free - self._pool.free_among(keys) < new:
+            return None
+        self.blocks = self._pool.share(keys)
+        self.computed = hits * self._size
+        return self.grow(new)
+
+    def grow(self, count: int) -> list[int]:
+        """Hold `count` more blocks and return the keys evicted for them."""
+        self.unfilled += count
+        return self._pool.take(count)
+
+    def compute(self, computed: int) -> tuple[int, tuple[int, ...], int | None]:
+        """Note that the first `computed` tokens are done; returns position, keys and parent of blocks new in the cache.
+
+        Where another sequence has cached a block already there is nothing new, though this copy stays.
+        """
+        self.computed = computed
+        new: list[int] = []
+        for _ in range(computed // self._size - len(self.blocks)):
+            place = len(self.blocks)
+            key = self._key(place)
+            block, first = self._pool.fill(key, self._keys[place - 1] if place else None)
+            self.unfilled -= 1
+            self.blocks.append(block)
+            if first:
+                new.append(block.key)
+        place = len(self.blocks) - len(new)
+        return place, tuple(new), self._keys[place - 1] if place else None
+
+    def release(self) -> None:
+        """Give everything back; full blocks stay in the cache until their memory is needed."""
+        self._pool.release(self.blocks, self.unfilled)
+        self.blocks = []
+        self.unfilled = 0
+        self.computed = 0
+
+    def _key(self, place: int) -> int:
+        if place == len(self._keys):
+            self._keys.append(xxh3_64_intdigest(self._salt, self._keys[-1] if self._keys else 0))
+        return self._keys[place]

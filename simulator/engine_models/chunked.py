@@ -1,0 +1,386 @@
+"""Continuous batching with chunked prefill and paged memory, as vLLM's V1 scheduler does it.
+
+Each step has a budget of `max_batched_tokens`: running sequences get one token each, the rest goes to
+prompts, in chunks, first those under way and then waiting ones, by priority and arrival. Memory is
+taken block by block as sequences grow. When none is left, the running sequence that comes last by
+priority and arrival loses all its blocks and waits to be computed again, its tokens so far included,
+as far as they are not in the prefix cache by then. A block is in the cache, for all, at the end of
+the step that fills it, whether a prompt or an answer filled it; a prompt's partial last block never.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from heapq import heapify, heappop, heappush
+
+from simulator.engine_events import (
+    BlocksRemoved,
+    BlocksStored,
+    EngineEvent,
+    Finished,
+    FirstToken,
+    PrefillStarted,
+    Token,
+)
+from simulator.engine_model import PromptSequence
+from simulator.engine_models.block_pool import BlockPool
+from simulator.engine_models.block_table import BlockTable
+from simulator.engine_models.decode_batch import DecodeBatch
+from simulator.engine_models.free_blocks import free_blocks
+from simulator.engine_profile import EngineProfile
+
+
+class _Work:
+    """A sequence in the engine: its blocks, the tokens made until it last joined the batch, the chunk under way."""
+
+    __slots__ = ("cached_tokens", "chunk", "generated", "order", "sequence", "table")
+
+    def __init__(self, sequence: PromptSequence, order: int, table: BlockTable) -> None:
+        self.sequence = sequence
+        self.order = order
+        self.table = table
+        self.generated = 0
+        self.chunk = 0
+        self.cached_tokens = -1
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Priority and arrival: lower goes first, the highest is preempted first."""
+        return self.sequence.priority, self.order
+
+    @property
+    def wanted(self) -> int:
+        """Tokens to be computed before the next one is made."""
+        return self.sequence.prompt_tokens + self.generated
+
+
+_Waiting = tuple[int, int, _Work]
+
+
+class ChunkedEngine:
+    """A simulated engine; times are seconds of one clock that never runs backwards.
+
+    Mutable state: `_arrivals` (submitted, not yet seen by the scheduler), `_waiting` (heap of priority,
+    order, work), `_prefilling` and `_decoding` (by id) with `_batch`, `_growing` (decoding ones that
+    need a block before their next token), the pool, `_busy_until` (end of the step or run of steps
+    under way, None: idle), `_free_at` (end of the last one), `_live` (ids in the engine), `_preempted`
+    (whether this step's start took blocks away) and the counter `preemptions`.
+    """
+
+    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = False) -> None:
+        if profile.max_running > profile.max_batched_tokens:
+            raise ValueError(
+                f"max_running {profile.max_running} is over max_batched_tokens {profile.max_batched_tokens}: "
+                "each running sequence takes one token of a step"
+            )
+        self.profile = profile
+        self.preemptions = 0
+        self._emit_tokens = emit_tokens
+        self._pool = BlockPool(profile.num_blocks, free_blocks(profile))
+        self._batch = DecodeBatch(profile)
+        self._arrivals: deque[tuple[float, _Waiting]] = deque()
+        self._waiting: list[_Waiting] = []
+        self._prefilling: dict[str, _Work] = {}
+        self._decoding: dict[str, _Work] = {}
+        self._growing: dict[str, _Work] = {}
+        self._live: set[str] = set()
+        self._order = 0
+        self._preempted = False
+        self._busy_until: float | None = None
+        self._free_at = 0.0
+        self._now = 0.0
+
+    @property
+    def running(self) -> int:
+        """Sequences that prefill or decode."""
+        return len(self._prefilling) + len(self._decoding)
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have not started, or have to start again."""
+        return len(self._waiting) + len(self._arrivals)
+
+    @property
+    def cached_blocks(self) -> int:
+        """Distinct blocks in the cache, in use or not."""
+        return len(self._pool)
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the blocks that running sequences hold, 0..1."""
+        return self._pool.held / self._pool.capacity
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens of running sequences that fit into the memory."""
+        return self.profile.num_blocks * self.profile.block_tokens
+
+    def submit(self, sequence: PromptSequence, now: float) -> None:
+        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run."""
+        self._forward(now)
+        if sequence.request_id in self._live:
+            raise ValueError(f"request {sequence.request_id} is in the engine already")
+        if sequence.prompt_tokens < 1 or sequence.output_tokens < 1:
+            raise ValueError("a sequence needs at least one prompt token and one output token")
+        # The last token is never attended to, so it needs no place.
+        blocks = -(-(sequence.prompt_tokens + sequence.output_tokens - 1) // self.profile.block_tokens)
+        if blocks > self.profile.num_blocks:
+            raise ValueError(f"{blocks} blocks can never fit into {self.profile.num_blocks}")
+        self._order += 1
+        self._live.add(sequence.request_id)
+        table = BlockTable(self._pool, sequence, self._order, self.profile.block_tokens)
+        self._arrivals.append((now, (sequence.priority, self._order, _Work(sequence, self._order, table))))
+        if self._busy_until is not None:
+            self._busy_until = self._batch.cut_run(now, self._busy_until)
+
+    def next_event_time(self) -> float | None:
+        """Return when `advance` has something to do; None while the engine is empty."""
+        return self._next_start() if self._busy_until is None else self._busy_until
+
+    def advance(self, now: float) -> list[EngineEvent]:
+        """Let time pass until `now` and return what happened, in order."""
+        self._forward(now)
+        events: list[EngineEvent] = []
+        while True:
+            if self._busy_until is None:
+                start = self._next_start()
+                if start is None or start > now:
+                    return events
+                self._start_step(start, events)
+            elif self._busy_until > now:
+                return events
+            else:
+                self._finish_step(self._busy_until, events)
+
+    def abort(self, request_id: str, now: float) -> bool:
+        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        self._forward(now)
+        if request_id not in self._live:
+            return False
+        self._live.discard(request_id)
+        work = self._prefilling.get(request_id) or self._decoding.get(request_id)
+        if work is None:
+            self._unqueue(request_id)
+            return True
+        if self._busy_until is not None:
+            self._busy_until = self._batch.settle_run(now, self._busy_until)
+        self._stop(work)
+        work.table.release()
+        if not self.running:
+            self._busy_until = None
+            self._free_at = max(self._free_at, now)
+        return True
+
+    def held_blocks(self, keys: Sequence[int]) -> int:
+        """Return how many leading blocks of `keys` the cache holds."""
+        return self._pool.match(keys)
+
+    def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
+        """Put leading blocks that came from another engine into free memory; return what was stored and evicted."""
+        held = self._pool.match(keys)
+        shared = self._pool.share(keys[:held])
+        new = tuple(keys[held : held + self._pool.free])
+        removed = self._pool.take(len(new))
+        parents = [keys[held - 1] if held else None, *new]
+        filled = [self._pool.fill(key, parent)[0] for key, parent in zip(new, parents, strict=False)]
+        self._pool.release([*shared, *filled], 0)
+        events: list[EngineEvent] = [BlocksRemoved(now, tuple(removed))] if removed else []
+        if new:
+            events.append(BlocksStored("", now, held, new, keys[held - 1] if held else None))
+        return events
+
+    def check(self) -> None:
+        """Raise AssertionError unless queue, running sets, blocks and sums agree."""
+        self._pool.check()
+        self._batch.check()
+        running = [*self._prefilling.values(), *self._decoding.values()]
+        ids = [entry[2].sequence.request_id for entry in self._waiting]
+        ids += [entry[1][2].sequence.request_id for entry in self._arrivals]
+        ids += [work.sequence.request_id for work in running]
+        if len(ids) != len(self._live) or set(ids) != self._live:
+            raise AssertionError("a request is lost or counted twice")
+        if self.running > self.profile.max_running:
+            raise AssertionError(f"{self.running} running sequences are over {self.profile.max_running}")
+        if self._batch.names() != list(self._decoding):
+            raise AssertionError("the batch does not hold the decoding sequences")
+        if self._pool.held != len({id(block) for work in running for block in work.table.blocks}) + sum(
+            work.table.unfilled for work in running
+        ):
+            raise AssertionError("the blocks of running sequences are not the held ones")
+        for name, work in self._decoding.items():
+            if work.generated + self._batch.made(name) >= work.sequence.output_tokens:
+                raise AssertionError(f"{name} should have finished")
+        if self._busy_until is not None and not running:
+            raise AssertionError("the engine works on nothing")
+
+    def _forward(self, now: float) -> None:
+        if now < self._now:
+            raise ValueError(f"time runs backwards: {now} s after {self._now} s")
+        self._now = now
+
+    def _next_start(self) -> float | None:
+        if self._prefilling or self._decoding or self._waiting:
+            return self._free_at
+        return max(self._free_at, self._arrivals[0][0]) if self._arrivals else None
+
+    def _start_step(self, at_s: float, events: list[EngineEvent]) -> None:
+        while self._arrivals and self._arrivals[0][0] <= at_s:
+            heappush(self._waiting, self._arrivals.popleft()[1])
+        self._preempted = False
+        for work in _by_rank(self._growing):
+            if work.sequence.request_id in self._growing and self._claim(work, 1, at_s, events):
+                del self._growing[work.sequence.request_id]
+        budget = self._continue_prompts(at_s, events)
+        loaded = self._admit(budget, at_s, events)
+        chunks = [(work.chunk, work.table.computed + work.chunk) for work in self._prefilling.values() if work.chunk]
+        self._busy_until = self._end_of_step(at_s, chunks, loaded)
+
+    def _end_of_step(self, at_s: float, chunks: list[tuple[int, int]], loaded_tokens: int) -> float:
+        batch = self._batch
+        # After a preemption nobody was admitted; the next step may admit, so it must not be skipped.
+        alone = not chunks and not self._emit_tokens and not (self._preempted and self._waiting)
+        if alone:
+            return batch.start_run(at_s, self._arrivals[0][0] if self._arrivals else None)
+        batch.start_step()
+        seconds = self.profile.mixed_step_s(len(batch), batch.context, chunks)
+        return at_s + seconds + self.profile.prefill_per_hit_token_s * loaded_tokens
+
+    def _continue_prompts(self, at_s: float, events: list[EngineEvent]) -> int:
+        """Give prompts under way their next chunks; returns the tokens left of the step's budget."""
+        budget = self.profile.max_batched_tokens - len(self._decoding)
+        for work in _by_rank(self._prefilling):
+            work.chunk = 0
+            if work.sequence.request_id not in self._prefilling:
+                continue
+            # A preemption for a prompt takes a running sequence away, whose token then is not needed.
+            chunk = min(budget, work.wanted - work.table.computed)
+            if chunk and self._claim(work, work.table.blocks_for(chunk), at_s, events):
+                work.chunk = chunk
+                budget -= chunk
+        return budget
+
+    def _admit(self, budget: int, at_s: float, events: list[EngineEvent]) -> int:
+        """Start waiting sequences while budget, places and memory last; returns the tokens loaded from the cache."""
+        loaded = 0
+        while self._waiting and budget and not self._preempted and self.running < self.profile.max_running:
+            work = self._waiting[0][2]
+            hits = work.table.hits(work.wanted)
+            hit_tokens = hits * self.profile.block_tokens
+            chunk = min(budget, work.wanted - hit_tokens)
+            removed = work.table.open(hits, chunk)
+            if removed is None:
+                break
+            heappop(self._waiting)
+            if removed:
+                events.append(BlocksRemoved(at_s, tuple(removed)))
+            self._prefilling[work.sequence.request_id] = work
+            work.chunk = chunk
+            budget -= chunk
+            loaded += hit_tokens
+            if work.cached_tokens < 0:
+                work.cached_tokens = hit_tokens
+                events.append(PrefillStarted(work.sequence.request_id, at_s, hit_tokens))
+        return loaded
+
+    def _claim(self, work: _Work, blocks: int, at_s: float, events: list[EngineEvent]) -> bool:
+        """Take blocks for a running sequence, from later ones where none is free; False where it was the last."""
+        while self._pool.free < blocks:
+            running = [*self._decoding.values(), *self._prefilling.values()]
+            victim = max(running, key=_rank)
+            self._preempt(victim)
+            if victim is work:
+                return False
+        removed = work.table.grow(blocks)
+        if removed:
+            events.append(BlocksRemoved(at_s, tuple(removed)))
+        return True
+
+    def _preempt(self, work: _Work) -> None:
+        self.preemptions += 1
+        self._preempted = True
+        self._stop(work)
+        work.table.release()
+        heappush(self._waiting, (*work.rank, work))
+
+    def _stop(self, work: _Work) -> None:
+        name = work.sequence.request_id
+        work.chunk = 0
+        self._growing.pop(name, None)
+        if self._prefilling.pop(name, None) is None:
+            del self._decoding[name]
+            work.generated += self._batch.leave(name)
+
+    def _finish_step(self, at_s: float, events: list[EngineEvent]) -> None:
+        self._busy_until = None
+        self._free_at = at_s
+        due = self._batch.finish_run()
+        if self._emit_tokens:
+            events.extend(
+                Token(name, at_s, work.generated + self._batch.made(name) - 1) for name, work in self._decoding.items()
+            )
+        for name in due:
+            self._attend(self._decoding[name], at_s, events)
+        for work in [each for each in self._prefilling.values() if each.chunk]:
+            self._finish_chunk(work, at_s, events)
+
+    def _attend(self, work: _Work, at_s: float, events: list[EngineEvent]) -> None:
+        """Store the block that a decoding sequence has filled, and end it or let it go on."""
+        name = work.sequence.request_id
+        made = work.generated + self._batch.made(name)
+        self._store(work, work.sequence.prompt_tokens + made - 1, at_s, events)
+        if made == work.sequence.output_tokens:
+            self._stop(work)
+            self._end(work, at_s, events)
+        else:
+            self._batch.rearm(name, self._due_in(work, made))
+
+    def _finish_chunk(self, work: _Work, at_s: float, events: list[EngineEvent]) -> None:
+        sequence = work.sequence
+        self._store(work, work.table.computed + work.chunk, at_s, events)
+        work.chunk = 0
+        if work.table.computed < work.wanted:
+            return
+        work.generated += 1
+        if work.generated == 1:
+            events.append(FirstToken(sequence.request_id, at_s, work.cached_tokens))
+        elif self._emit_tokens:
+            events.append(Token(sequence.request_id, at_s, work.generated - 1))
+        del self._prefilling[sequence.request_id]
+        if work.generated == sequence.output_tokens:
+            self._end(work, at_s, events)
+            return
+        self._decoding[sequence.request_id] = work
+        self._batch.join(
+            sequence.request_id, sequence.prompt_tokens + work.generated, self._due_in(work, work.generated)
+        )
+
+    def _due_in(self, work: _Work, made: int) -> int:
+        """Return the steps until a decoding sequence ends or fills its block; notes when it needs a new one first."""
+        if not work.table.unfilled:
+            self._growing[work.sequence.request_id] = work
+        size = self.profile.block_tokens
+        return min(work.sequence.output_tokens - made, size - work.table.computed % size)
+
+    def _store(self, work: _Work, computed: int, at_s: float, events: list[EngineEvent]) -> None:
+        first, keys, parent = work.table.compute(computed)
+        if keys:
+            events.append(BlocksStored(work.sequence.request_id, at_s, first, keys, parent))
+
+    def _end(self, work: _Work, at_s: float, events: list[EngineEvent]) -> None:
+        self._live.discard(work.sequence.request_id)
+        work.table.release()
+        events.append(Finished(work.sequence.request_id, at_s, work.generated))
+
+    def _unqueue(self, request_id: str) -> None:
+        self._waiting = [entry for entry in self._waiting if entry[2].sequence.request_id != request_id]
+        heapify(self._waiting)
+        self._arrivals = deque(entry for entry in self._arrivals if entry[1][2].sequence.request_id != request_id)
+
+
+def _rank(work: _Work) -> tuple[int, int]:
+    return work.rank
+
+
+def _by_rank(works: dict[str, _Work]) -> Iterator[_Work]:
+    return iter(sorted(works.values(), key=_rank))

@@ -1,0 +1,162 @@
+"""Sequences that decode together, counted lazily, so that a run of equal steps costs no more than one step."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from math import ceil, sqrt
+
+from simulator.engine_profile import EngineProfile
+
+
+class _Member:
+    """A sequence of the batch: the tokens it attended to when it joined, the step it joined at, and when it is due."""
+
+    __slots__ = ("context_tokens", "due", "joined", "order")
+
+    def __init__(self, context_tokens: int, joined: int, order: int) -> None:
+        self.context_tokens = context_tokens
+        self.joined = joined
+        self.order = order
+        self.due = 0
+
+
+class DecodeBatch:
+    """A decoding batch that knows how long its next steps take and when one of its members is due.
+
+    Each step gives every member one token. A member is due when something must be done for it: it
+    finishes, or its block is full. Steps between two happenings run as one *run*. Mutable state:
+    `_members` in order of joining, `_done` (steps since the batch was made), `context` (tokens all
+    members attend to), `_run` and `_started` (steps and start of the run under way) and `_heap` of
+    (due step, order, name) with outdated entries beside the valid ones.
+    """
+
+    def __init__(self, profile: EngineProfile) -> None:
+        self._profile = profile
+        self._members: dict[str, _Member] = {}
+        self._heap: list[tuple[int, int, str]] = []
+        self._order = 0
+        self._done = 0
+        self._run = 1
+        self._started = 0.0
+        self.context = 0
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._members
+
+    def names(self) -> list[str]:
+        """Return the members in the order they joined."""
+        return list(self._members)
+
+    def join(self, name: str, context_tokens: int, due_in: int) -> None:
+        """Add a sequence that attends to `context_tokens` in its next step and is due after `due_in` steps."""
+        self._order += 1
+        self._members[name] = _Member(context_tokens, self._done, self._order)
+        self.context += context_tokens
+        self.rearm(name, due_in)
+
+    def rearm(self, name: str, due_in: int) -> None:
+        """Let a member be due `due_in` steps from here; raises ValueError where that is no step ahead."""
+        if due_in < 1:
+            raise ValueError(f"{name} cannot be due in {due_in} steps")
+        member = self._members[name]
+        member.due = self._done + due_in
+        heappush(self._heap, (member.due, member.order, name))
+
+    def made(self, name: str) -> int:
+        """Return the tokens that a member got since it joined."""
+        return self._done - self._members[name].joined
+
+    def leave(self, name: str) -> int:
+        """Take a member out and return the tokens that it got since it joined."""
+        member = self._members.pop(name)
+        made = self._done - member.joined
+        self.context -= member.context_tokens + made
+        return made
+
+    def steps_until_due(self) -> int:
+        """Return after how many steps the first member is due; raises IndexError on an empty batch."""
+        while self._outdated(self._heap[0]):
+            heappop(self._heap)
+        return self._heap[0][0] - self._done
+
+    def seconds(self, steps: int) -> float:
+        """Return how long the next `steps` steps take while nobody joins or leaves."""
+        first = self._profile.step_s(len(self._members), self.context)
+        growth = self._profile.step_per_context_token_s * len(self._members)
+        return steps * first + growth * (steps * (steps - 1) // 2)
+
+    def steps_reaching(self, started_s: float, until_s: float) -> int:
+        """Return the fewest steps (at least 1) from `started_s` after which it is `until_s` or later."""
+        first = self._profile.step_s(len(self._members), self.context)
+        growth = self._profile.step_per_context_token_s * len(self._members)
+        span = max(0.0, until_s - started_s)
+        half = first - growth / 2
+        # Root of growth/2·k² + half·k = span, in the form that does not cancel when the growth is tiny.
+        root = 2 * span / (half + sqrt(half * half + 2 * growth * span)) if half > 0 else 1.0
+        steps = max(1, ceil(root) - 1)
+        while started_s + self.seconds(steps) < until_s:
+            steps += 1
+        while steps > 1 and started_s + self.seconds(steps - 1) >= until_s:
+            steps -= 1
+        return steps
+
+    def start_run(self, at_s: float, arrival_s: float | None) -> float:
+        """Start a run until the first member is due or the next arrival is to be looked at; returns its end."""
+        steps = self.steps_until_due()
+        end = at_s + self.seconds(steps)
+        if arrival_s is not None and arrival_s < end:
+            steps = self.steps_reaching(at_s, arrival_s)
+            end = at_s + self.seconds(steps)
+        self._run, self._started = steps, at_s
+        return end
+
+    def start_step(self) -> None:
+        """Start a single step, however long it takes."""
+        self._run = 1
+
+    def cut_run(self, now: float, end: float) -> float:
+        """Let the run under way, which lasts until `end`, end with the step that runs at `now`; returns when."""
+        if self._run == 1 or now >= end:
+            return end
+        self._run = self.steps_reaching(self._started, now)
+        return self._started + self.seconds(self._run)
+
+    def settle_run(self, now: float, end: float) -> float:
+        """Cut the run and count its steps that are over; the one that runs at `now` goes on until the end returned."""
+        end = self.cut_run(now, end)
+        if self._run > 1:
+            self.step(self._run - 1)
+            self._run = 1
+        return end
+
+    def finish_run(self) -> list[str]:
+        """End the run under way and return the members that are due, in the order they joined."""
+        return self.step(self._run)
+
+    def step(self, steps: int) -> list[str]:
+        """Give every member `steps` tokens and return those that are due, in the order they joined."""
+        self._done += steps
+        self.context += steps * len(self._members)
+        due: list[tuple[int, str]] = []
+        while self._heap and self._heap[0][0] <= self._done:
+            entry = heappop(self._heap)
+            if not self._outdated(entry):
+                due.append((entry[1], entry[2]))
+        return [name for _, name in sorted(due)]
+
+    def check(self) -> None:
+        """Raise AssertionError unless the context sum is right and every member will be due."""
+        expected = sum(each.context_tokens + self._done - each.joined for each in self._members.values())
+        if self.context != expected:
+            raise AssertionError(f"the context is {expected} tokens, not {self.context}")
+        listed = set(self._heap)
+        for name, each in self._members.items():
+            if each.due <= self._done or (each.due, each.order, name) not in listed:
+                raise AssertionError(f"{name} will never be due")
+
+    def _outdated(self, entry: tuple[int, int, str]) -> bool:
+        member = self._members.get(entry[2])
+        return member is None or member.order != entry[1] or member.due != entry[0]

@@ -1,0 +1,161 @@
+"""Full blocks that no sequence holds: which of them is overwritten when memory is needed.
+
+By age, as vLLM V1 does: the longest free block goes, and since a sequence gives its blocks back tail
+first, a parent always outlives its children. Or by marks (RLT), which asks for the
+tree of keys and for every use.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+from kvstore.leaf_eviction import BlockTree
+from kvstore.rlt_leaves import RltLeaves
+from simulator.engine_profile import EngineProfile
+
+
+class Block:
+    """A full block: its key and how many sequences hold it."""
+
+    __slots__ = ("holders", "key")
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.holders = 1
+
+
+class FreeBlocks(Protocol):
+    """Blocks with content that nobody holds, in the order in which they will be overwritten."""
+
+    keeps_twins: bool
+    """Whether a free block stays although another block has the same key."""
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, block: Block) -> bool: ...
+
+    def named(self, key: int, parent: int | None) -> None:
+        """Note that a held block is the first with its key."""
+
+    def used(self, keys: Sequence[int]) -> None:
+        """Note that a sequence uses these blocks, from the root on."""
+
+    def put(self, block: Block) -> None:
+        """Note that a block's last holder is gone."""
+
+    def hold(self, block: Block) -> None:
+        """Note that a free block is held again."""
+
+    def take(self, count: int) -> list[Block]:
+        """Remove so many blocks, of which there must be enough, and return them in order."""
+
+    def check(self, blocks: dict[int, list[Block]]) -> None:
+        """Raise AssertionError unless the free ones among `blocks`, by key, are these."""
+
+
+class FreeByAge:
+    """The longest free goes first. Mutable state: `_order`."""
+
+    keeps_twins = True
+
+    def __init__(self) -> None:
+        self._order: OrderedDict[Block, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __contains__(self, block: Block) -> bool:
+        return block in self._order
+
+    def named(self, key: int, parent: int | None) -> None:
+        """Age asks for no tree."""
+
+    def used(self, keys: Sequence[int]) -> None:
+        """A use counts when it ends."""
+
+    def put(self, block: Block) -> None:
+        """Make a block the last to go."""
+        self._order[block] = None
+
+    def hold(self, block: Block) -> None:
+        """Remove a block."""
+        del self._order[block]
+
+    def take(self, count: int) -> list[Block]:
+        """Remove the longest free blocks and return them in order."""
+        return [self._order.popitem(last=False)[0] for _ in range(count)]
+
+    def check(self, blocks: dict[int, list[Block]]) -> None:
+        """Raise AssertionError unless the free ones among `blocks`, by key, are these."""
+        free = {block for twins in blocks.values() for block in twins if not block.holders}
+        if free != set(self._order):
+            raise AssertionError("the free blocks are not the ones that nobody holds")
+
+
+class FreeByMarks:
+    """RLT over keys. Mutable state: the tree of all keys (a key that is held is pinned), its leaves, `_blocks`.
+
+    A free block whose key another block has too is worth nothing, so none is kept: then whatever is
+    free can be taken leaf by leaf.
+    """
+
+    keeps_twins = False
+
+    def __init__(self, capacity: int, rng: random.Random) -> None:
+        self._tree = BlockTree(capacity)
+        self._leaves = RltLeaves(self._tree, rng)
+        self._blocks: dict[int, Block] = {}
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def __contains__(self, block: Block) -> bool:
+        return self._blocks.get(block.key) is block
+
+    def named(self, key: int, parent: int | None) -> None:
+        """Add a held key below its parent, and mark it."""
+        self._tree.parents[key] = parent
+        self._tree.pins[key] = 1
+        self._leaves.add((key,) if parent is None else (parent, key), 0 if parent is None else 1)
+        self._leaves.use((key,))
+
+    def used(self, keys: Sequence[int]) -> None:
+        """Mark keys."""
+        self._leaves.use(keys)
+
+    def put(self, block: Block) -> None:
+        """Let a key's only block be evicted from now on."""
+        self._blocks[block.key] = block
+        del self._tree.pins[block.key]
+        self._leaves.unlock((block.key,))
+
+    def hold(self, block: Block) -> None:
+        """Pin a key."""
+        del self._blocks[block.key]
+        self._tree.pins[block.key] = 1
+        self._leaves.lock((block.key,))
+
+    def take(self, count: int) -> list[Block]:
+        """Evict leaves drawn by chance and return their blocks in order."""
+        return [self._blocks.pop(key) for key in self._leaves.evict(count)]
+
+    def check(self, blocks: dict[int, list[Block]]) -> None:
+        """Raise AssertionError unless the free ones among `blocks`, by key, are these, and the tree is theirs."""
+        if set(self._tree.parents) != set(blocks):
+            raise AssertionError("the tree does not have the pool's keys")
+        free = {key: twins[0] for key, twins in blocks.items() if not twins[0].holders}
+        if free != self._blocks or set(blocks) - set(free) != set(self._tree.pins):
+            raise AssertionError("the free blocks are not the ones that nobody holds")
+        if any(not block.holders for twins in blocks.values() if len(twins) > 1 for block in twins):
+            raise AssertionError("a block is kept though another has the same key")
+        self._leaves.check()
+
+
+def free_blocks(profile: EngineProfile) -> FreeBlocks:
+    """Return an empty set of free blocks that evicts as the profile says."""
+    if profile.eviction == "rlt":
+        return FreeByMarks(profile.num_blocks, random.Random(profile.eviction_seed))
+    return FreeByAge()

@@ -1,0 +1,30 @@
+"""The network side of one engine that sends KV to others: one transfer after the other, layer by layer."""
+
+from __future__ import annotations
+
+from simulator.engine_profile import EngineProfile
+
+
+class KvLink:
+    """What one prefill engine sends over; mutable state: `free_at`, when the last transfer has left (seconds)."""
+
+    def __init__(self, profile: EngineProfile) -> None:
+        self._layers = profile.layers
+        self._token_s = profile.kv_bytes_per_token / profile.link_bytes_per_s
+        self._latency_s = profile.link_latency_s
+        self.free_at = 0.0
+
+    def send(self, hit_tokens: int, computed_tokens: int, started_s: float, ended_s: float) -> float:
+        """Send a prompt's KV while its prefill runs from `started_s` to `ended_s`; returns when all has come.
+
+        The KV of cached tokens is there from the start. A layer of the computed ones is there when the
+        prefill has passed it, and layers take equal shares of the prefill (Mooncake §3.1, step 3, and
+        the layer-wise prefill of §7.4.3). Each leaves when it is there and the link is free. With
+        availability linear in the layer's number, the last byte leaves as after one of three waits:
+        for the link, for the first layer, or for the last one.
+        """
+        layer_s = computed_tokens * self._token_s / self._layers
+        loaded_s = max(self.free_at, started_s) + hit_tokens * self._token_s
+        first_layer_s = started_s + (ended_s - started_s) / self._layers
+        self.free_at = max(max(loaded_s, first_layer_s) + self._layers * layer_s, ended_s + layer_s)
+        return self.free_at + self._latency_s

@@ -1,0 +1,225 @@
+"""Prefill and decode on devices of their own, with the KV handed over by a link (Mooncake §3, DualMap A.6).
+
+`PrefillRole` and `DecodeRole` are the two engines of a disaggregated fleet: what the one hands over is
+submitted to the other when it has come. `PrefillDecodeEngine` joins one of each to one engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+import msgspec
+from msgspec.structs import replace
+from typing_extensions import override
+
+from simulator.engine_events import EngineEvent, Finished, FirstToken, PrefillStarted, Token
+from simulator.engine_model import EngineModel, PromptSequence
+from simulator.engine_models.colocated import DEVICE_TOKENS
+from simulator.engine_models.kv_link import KvLink
+from simulator.engine_profile import EngineProfile
+
+
+class Handover(msgspec.Struct, frozen=True, gc=False):
+    """A sequence whose prompt is computed; all its KV has come to the decode engine at `ready_s`."""
+
+    sequence: PromptSequence
+    ready_s: float
+
+
+class PrefillRole(EngineModel):
+    """A prefill engine: one prompt at a time, by the reference's rules, and a link that sends its KV out.
+
+    Its events end with FirstToken; Finished follows only where one token was all. The cache may evict a
+    prompt's blocks while their last layer still leaves: the sender copies them first. Mutable state
+    beside the model's: `_whole` (sequences under way as they were submitted), `_started` (start of the
+    running prefill), the link, and `_handovers` not yet taken.
+    """
+
+    def __init__(self, profile: EngineProfile) -> None:
+        # Only the prompt under way is on the device, so decode memory is no limit here.
+        super().__init__(replace(profile, device_tokens=0), emit_tokens=False)
+        self.link = KvLink(profile)
+        self._whole: dict[str, PromptSequence] = {}
+        self._started_s = 0.0
+        self._handovers: list[Handover] = []
+
+    @override
+    def submit(self, sequence: PromptSequence, now: float) -> None:
+        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run."""
+        if sequence.output_tokens < 1:
+            raise ValueError("a sequence needs at least one output token")
+        super().submit(replace(sequence, output_tokens=1), now)
+        self._whole[sequence.request_id] = sequence
+
+    @override
+    def advance(self, now: float) -> list[EngineEvent]:
+        """Let time pass until `now` and return what happened, in order; what it hands over waits to be taken."""
+        kept: list[EngineEvent] = []
+        for event in super().advance(now):
+            if isinstance(event, Finished):
+                if self._whole.pop(event.request_id).output_tokens > 1:
+                    continue
+            elif isinstance(event, PrefillStarted):
+                self._started_s = event.at_s
+            elif isinstance(event, FirstToken):
+                self._hand_over(event)
+            kept.append(event)
+        return kept
+
+    @override
+    def abort(self, request_id: str, now: float) -> bool:
+        """Take a request out at once; one that is handed over already is not here any more."""
+        self._whole.pop(request_id, None)
+        return super().abort(request_id, now)
+
+    def take_handovers(self) -> list[Handover]:
+        """Return what was handed over since the last call, in order."""
+        taken, self._handovers = self._handovers, []
+        return taken
+
+    @override
+    def check(self) -> None:
+        """Raise AssertionError unless the model's parts and the sequences under way agree."""
+        super().check()
+        if set(self._whole) != self._live:
+            raise AssertionError("a sequence under way is forgotten")
+
+    def _hand_over(self, event: FirstToken) -> None:
+        sequence = self._whole[event.request_id]
+        if sequence.output_tokens == 1:
+            return
+        computed = sequence.prompt_tokens - event.cached_tokens
+        ready_s = self.link.send(event.cached_tokens, computed, self._started_s, event.at_s)
+        self._handovers.append(Handover(sequence, ready_s))
+
+
+class DecodeRole(EngineModel):
+    """A decode engine: sequences join at the next step once their KV has come and fits (Mooncake §3.1, step 4).
+
+    To the model a prompt that has come is a prefill that takes no time and whose first token was made
+    elsewhere, so only Token and Finished are told. Until they fit, sequences wait in the machine's
+    memory, which is not limited here.
+    """
+
+    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = False) -> None:
+        loaded = replace(
+            profile,
+            prefill_base_s=0.0,
+            prefill_per_token_s=0.0,
+            prefill_per_token_squared_s=0.0,
+            prefill_per_hit_token_s=0.0,
+            device_tokens=profile.device_tokens or DEVICE_TOKENS,
+        )
+        super().__init__(loaded, emit_tokens=emit_tokens)
+
+    @property
+    @override
+    def kv_usage(self) -> float:
+        """Share of the device's memory that sequences take, 0..1."""
+        return self._memory / self.profile.device_tokens
+
+    @override
+    def submit(self, sequence: PromptSequence, now: float) -> None:
+        """Queue a sequence whose KV has come; raises ValueError where it never fits or has one token only."""
+        if sequence.output_tokens < 2:
+            raise ValueError("one output token is made by prefill")
+        super().submit(replace(sequence, keys=()), now)
+
+    @override
+    def advance(self, now: float) -> list[EngineEvent]:
+        """Let time pass until `now` and return tokens and ends, in order."""
+        return [event for event in super().advance(now) if isinstance(event, Token | Finished)]
+
+
+class PrefillDecodeEngine:
+    """One prefill and one decode device behind one front; times are seconds of one clock.
+
+    Mutable state: the two roles, and `_arriving` (heap of ready time, order, sequence: handed over and
+    still on the link).
+    """
+
+    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = False) -> None:
+        self.profile = profile
+        self.prefill = PrefillRole(profile)
+        self.decode = DecodeRole(profile, emit_tokens=emit_tokens)
+        self._arriving: list[tuple[float, int, PromptSequence]] = []
+        self._order = 0
+
+    @property
+    def running(self) -> int:
+        """Sequences that prefill, are handed over or decode."""
+        return self.prefill.running + len(self._arriving) + self.decode.running
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have not started to prefill, or whose KV has come and does not fit."""
+        return self.prefill.waiting + self.decode.waiting
+
+    @property
+    def cached_blocks(self) -> int:
+        """Blocks in the prefill device's cache."""
+        return self.prefill.cached_blocks
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the decode device's memory that sequences take, 0..1."""
+        return self.decode.kv_usage
+
+    def submit(self, sequence: PromptSequence, now: float) -> None:
+        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run, or is here already."""
+        memory = sequence.prompt_tokens + sequence.output_tokens
+        if sequence.output_tokens > 1 and memory > self.decode.profile.device_tokens:
+            raise ValueError(f"{memory} tokens can never fit into {self.decode.profile.device_tokens}")
+        name = sequence.request_id
+        if self.decode.holds(name) or any(entry[2].request_id == name for entry in self._arriving):
+            raise ValueError(f"request {name} is in the engine already")
+        self.prefill.submit(sequence, now)
+
+    def next_event_time(self) -> float | None:
+        """Return when `advance` has something to do; None while the engine is empty."""
+        times = [self.prefill.next_event_time(), self.decode.next_event_time()]
+        if self._arriving:
+            times.append(self._arriving[0][0])
+        return min((time for time in times if time is not None), default=None)
+
+    def advance(self, now: float) -> list[EngineEvent]:
+        """Let time pass until `now` and return what happened, in order."""
+        events: list[EngineEvent] = []
+        while (due := self.next_event_time()) is not None and due <= now:
+            events += self.prefill.advance(due)
+            for handover in self.prefill.take_handovers():
+                self._order += 1
+                heappush(self._arriving, (handover.ready_s, self._order, handover.sequence))
+            while self._arriving and self._arriving[0][0] <= due:
+                self.decode.submit(heappop(self._arriving)[2], due)
+            events += self.decode.advance(due)
+        self.prefill.advance(now)
+        self.decode.advance(now)
+        return events
+
+    def abort(self, request_id: str, now: float) -> bool:
+        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        if self.prefill.abort(request_id, now) or self.decode.abort(request_id, now):
+            return True
+        kept = [entry for entry in self._arriving if entry[2].request_id != request_id]
+        found = len(kept) < len(self._arriving)
+        self._arriving = kept
+        heapify(self._arriving)
+        return found
+
+    def held_blocks(self, keys: Sequence[int]) -> int:
+        """Return how many leading blocks of `keys` the prefill device's cache holds."""
+        return self.prefill.held_blocks(keys)
+
+    def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
+        """Put leading blocks into the prefill device's cache; return what was stored and evicted."""
+        return self.prefill.receive_blocks(keys, now)
+
+    def check(self) -> None:
+        """Raise AssertionError unless each sequence is in one place."""
+        self.prefill.check()
+        self.decode.check()
+        names = [entry[2].request_id for entry in self._arriving]
+        if len(set(names)) != len(names) or any(self.prefill.holds(name) or self.decode.holds(name) for name in names):
+            raise AssertionError("a sequence is in two places")

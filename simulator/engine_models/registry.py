@@ -1,0 +1,31 @@
+"""The one table of engine models, from their names to their constructors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simulator.engine_models.chunked import ChunkedEngine
+from simulator.engine_models.colocated import colocated
+from simulator.engine_models.pd import PrefillDecodeEngine
+from simulator.engine_models.reference import ReferenceEngine
+from simulator.engine_profile import EngineProfile
+from simulator.simulated_engine import SimulatedEngine
+
+ENGINE_MODELS: dict[str, Callable[[EngineProfile], SimulatedEngine]] = {
+    "reference": ReferenceEngine,
+    "colocated": colocated,
+    "chunked": ChunkedEngine,
+    "pd": PrefillDecodeEngine,
+}
+
+
+class UnknownEngineModelError(ValueError):
+    """No engine model has this name; the message lists the known ones."""
+
+
+def build_engine(name: str, profile: EngineProfile) -> SimulatedEngine:
+    """Return a new engine of this model; raises UnknownEngineModelError."""
+    build = ENGINE_MODELS.get(name)
+    if build is None:
+        raise UnknownEngineModelError(f"engine model {name!r} is unknown; known are {', '.join(sorted(ENGINE_MODELS))}")
+    return build(profile)

@@ -1,0 +1,24 @@
+"""The mean of reports that differ in their seed only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def mean_of(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the only report, or one of means with all reports under `seeds`.
+
+    A figure that one of them lacks (None) has no mean.
+    """
+    if len(reports) == 1:
+        return reports[0]
+    mean: dict[str, Any] = {}
+    for key, first in reports[0].items():
+        values = [report.get(key) for report in reports]
+        if isinstance(first, int | float) and all(isinstance(value, int | float) for value in values):
+            total = sum(value for value in values if value is not None)
+            mean[key] = first if all(value == first for value in values) else total / len(values)
+        elif key != "detail":
+            mean[key] = first if all(value == first for value in values) else None
+    return {**mean, "seeds": list(reports)}

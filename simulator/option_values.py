@@ -1,0 +1,51 @@
+"""Reads option values one by one and collects what is wrong with them, so that all faults are told at once."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+
+class OptionValues:
+    """Values of parsed arguments, all given as text. Mutable state: `problems`, each told once."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.problems: list[str] = []
+        self._arguments = arguments
+
+    def problem(self, sentence: str) -> None:
+        """Note a fault."""
+        if sentence not in self.problems:
+            self.problems.append(sentence)
+
+    def whole(self, name: str, least: int, most: int = 10**9) -> int | None:
+        """Return a whole number in its range; None where it is not given, or wrong (a problem then)."""
+        text = getattr(self._arguments, name)
+        if text is None:
+            return None
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if least <= value <= most:
+            return value
+        self.problem(f"{_option(name)}: {text!r} is not a whole number from {least} to {most}")
+        return None
+
+    def above_zero(self, name: str) -> float | None:
+        """Return a number above 0; None where it is not given, or wrong (a problem then)."""
+        text = getattr(self._arguments, name)
+        if text is None:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if 0 < value < math.inf:
+            return value
+        self.problem(f"{_option(name)}: {text!r} is not a number above 0")
+        return None
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,107 @@
+"""One run of one policy over one workload: what is asked for, and what came out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from routing.policy_document import PrefillCostDocument, RoutingPolicy, Stage
+from routing.router import Router
+from simulator.arrivals import ArrivalSource, FixedArrivals
+from simulator.block_transfer import BlockTransfers
+from simulator.engine_models.registry import build_engine
+from simulator.engine_profile import EngineProfile
+from simulator.event_log import EventLog
+from simulator.fleet_change import FleetChange
+from simulator.fleet_simulation import FleetSimulation, Watch
+from simulator.load_samples import LoadSamples
+from simulator.workload import Workload
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run is told, beside its workload."""
+
+    policy: RoutingPolicy
+    engines: int = 8
+    qps: float | None = None
+    """Mean arrivals per second; None: as recorded."""
+    warmup: int = 0
+    """First requests that no metric counts."""
+    engine_model: str = "reference"
+    profile: EngineProfile = msgspec.field(default_factory=EngineProfile)
+    slo_tbt_s: float | None = None
+    """Mean time between a request's tokens that still counts as on time."""
+    seed: int = 0
+    sample_every_s: float = 1.0
+    keep_series: bool = False
+    """Keep the outstanding tokens of every sample."""
+    changes: tuple[FleetChange, ...] = ()
+
+
+def evaluation_policy(
+    placement: Stage, order: Stage, *, ttft_slo_s: float = 5.0, profile: EngineProfile | None = None
+) -> RoutingPolicy:
+    """Return a policy as the scheduling study runs it (§1): one prefill at a time, no limits, exact estimates."""
+    return RoutingPolicy(
+        placement=placement,
+        order=order,
+        ttft_slo_s=ttft_slo_s,
+        prefill_cost=cost_of(profile if profile is not None else EngineProfile()),
+        grant_tokens=1,
+        grant_lookahead_s=0.0,
+        max_tickets=1_000_000,
+        max_wait_s=3600.0,
+        reservation_ttl_s=86_400.0,
+    )
+
+
+def cost_of(profile: EngineProfile) -> PrefillCostDocument:
+    """Return the estimate that is exact for engines of this profile."""
+    return PrefillCostDocument(
+        base_s=profile.prefill_base_s,
+        per_token_s=profile.prefill_per_token_s,
+        per_token_squared_s=profile.prefill_per_token_squared_s,
+        per_hit_token_s=profile.prefill_per_hit_token_s,
+    )
+
+
+def engine_names(count: int) -> list[str]:
+    """Return the engines' ids in order."""
+    return [f"e-{number:03}" for number in range(1, count + 1)]
+
+
+def engine_profiles(profile: EngineProfile, seed: int) -> Iterator[EngineProfile]:
+    """Yield one profile per engine without end; they differ in what their caches leave to chance, if anything."""
+    rng = random.Random(f"{seed}:{profile.eviction_seed}:eviction")
+    while True:
+        yield profile if profile.eviction == "lru" else replace(profile, eviction_seed=rng.getrandbits(63))
+
+
+def simulation_of(
+    spec: RunSpec, workload: Workload, *, source: ArrivalSource | None = None, log: EventLog | None = None
+) -> FleetSimulation:
+    """Return the run, ready to go; raises PolicyStageError or UnknownEngineModelError where it cannot run."""
+    arrivals = workload.arrivals(spec.qps, spec.policy.ttft_slo_s)
+    profile = spec.profile
+    profiles = engine_profiles(profile, spec.seed)
+    return FleetSimulation(
+        Router("simulation", spec.policy, 1, seed=spec.seed),
+        source if source is not None else FixedArrivals(arrivals),
+        lambda: build_engine(spec.engine_model, next(profiles)),
+        engine_names(spec.engines),
+        changes=spec.changes,
+        transfers=BlockTransfers(profile.kv_bytes_per_token, profile.link_bytes_per_s),
+        samples=LoadSamples(spec.sample_every_s, keep=spec.keep_series),
+        sample_from_s=arrivals[min(spec.warmup, len(arrivals) - 1)].request.arrived_s,
+        log=log,
+    )
+
+
+def run(spec: RunSpec, workload: Workload, watch: Watch | None = None) -> FleetSimulation:
+    """Run to the end, or until `watch` says so, and return the simulation with its records."""
+    simulation = simulation_of(spec, workload)
+    simulation.run(watch)
+    return simulation
