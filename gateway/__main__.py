@@ -20,7 +20,7 @@ import uvicorn
 from gateway.bus_metrics import BusMetrics
 from gateway.edge import Edge, EdgeSettings
 from gateway.follower_bus import FollowerBus
-from gateway.http_protocol import GuardedHttpProtocol
+from gateway.http_protocol import KEEP_ALIVE_S, GuardedHttpProtocol
 from gateway.json_log import logging_settings
 from gateway.redis_bus import RedisBus
 from gateway.redis_scripts import installation_prefix
@@ -55,7 +55,7 @@ def main() -> int:
     if redis_bus is not None:
         BusMetrics(app.registry, redis_bus)
     limits = EdgeSettings(allowed_hosts=tuple(options.allowed_host)) if options.allowed_host else None
-    edge = Edge(app, limits, app.count_rejected, fast_lane=app.answer_at_once)
+    edge = Edge(app, limits, app.count_rejected, fast_lane=app.fast_lane)
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.run(
             edge,
@@ -65,6 +65,7 @@ def main() -> int:
             loop="uvloop",
             access_log=False,
             server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
             log_config=None,
             log_level="warning",
         )

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from gateway import explain_api, feedback_api, proxy
 from gateway.asgi_types import Receive, Scope, Send
-from gateway.authentication import INFER, UnauthenticatedError, authenticate, require_scope
+from gateway.authentication import INFER, UnauthenticatedError, authenticate, has_expired, require_scope
 from gateway.authentication import ROUTE as ROUTE_SCOPE
 from gateway.engine_relay import RelaySettings
 from gateway.event_log import log_event
 from gateway.explain_api import ExplainApi
-from gateway.fast_lane import LaneAnswer, header_lines
+from gateway.fast_lane import Admission, LaneAnswer, header_lines
 from gateway.feedback_api import FeedbackApi
 from gateway.guarded_receive import RefusedAtEdgeError
 from gateway.http_exchange import JSON, ClientGoneError, Exchange
@@ -32,7 +32,7 @@ from gateway.placement_desk import PlacementDesk
 from gateway.prompt_keys import PromptKeys
 from gateway.proxy import Proxy
 from gateway.recent_decisions import RecentDecisions
-from gateway.request_head import RequestHead
+from gateway.request_head import RequestHead, new_id
 from gateway.route_api import RouteApi
 from gateway.snapshot import ApiKeyEntry
 
@@ -109,30 +109,40 @@ class GatewayApp:
             or path.startswith(("/v1/", feedback_api.PREFIX, explain_api.PREFIX))
         )
 
-    def answer_at_once(self, head: RequestHead, body: bytes) -> LaneAnswer | None:
-        """Answer a `POST /api/v1/route` that needs no waiting; None: it takes the ordinary way.
-
-        Whatever could go wrong before an engine is reserved is left to the ordinary way, which says it
-        properly; nothing has happened until then.
-        """
+    def admit(self, head: RequestHead) -> Admission | None:
+        """Say whose `POST /api/v1/route` may be answered at once; None: the ordinary way looks closer."""
         try:
-            caller = self._caller(head)
+            caller = authenticate(head.headers.get(b"authorization"), self._gateway, time())
         except UnauthenticatedError:
             return None
         if caller.rate_per_min is not None or caller.max_in_flight is not None or ROUTE_SCOPE not in caller.scopes:
-            # The ordinary way looks closer at keys with limits.
             return None
-        decision_id = head.request_id
+        return Admission(caller, self._gateway.snapshot)
+
+    def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
+        """Answer a `POST /api/v1/route` that needs no waiting; None: it takes the ordinary way.
+
+        Whatever could go wrong before an engine is reserved is left to the ordinary way, which says it
+        properly; nothing has happened until then. An admission ends with the snapshot that it was made
+        under: keys may have been revoked since.
+        """
+        caller = admission.caller
+        now = time()
+        if admission.snapshot is not self._gateway.snapshot or has_expired(caller, now):
+            return None
+        decision_id = new_id()
         try:
             answer = self._route_api.at_once(caller, body, decision_id, monotonic())
         except BadBodyError:
             return None
         except ApiError as error:
+            self._note_use(caller.key_id, now)
             self._count(error)
             headers = (JSON, *error.headers, (b"x-request-id", decision_id.encode()))
             return LaneAnswer(error.status, header_lines(headers), error.body)
         if answer is None:
             return None
+        self._note_use(caller.key_id, now)
         name = decision_id.encode()
         return LaneAnswer(200, _DECISION_HEAD % (name, name), answer)
 

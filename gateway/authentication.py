@@ -59,9 +59,14 @@ def authenticate(authorization: bytes | None, directory: KeyDirectory, unix_now:
     entry = directory.api_key(sha256(key).hexdigest())
     if entry is None:
         raise UnauthenticatedError("invalid_api_key", "This API key is unknown or revoked; create one in the console.")
-    if entry.expires_at is not None and entry.expires_at <= unix_now:
+    if has_expired(entry, unix_now):
         raise UnauthenticatedError("expired_api_key", "This API key has expired; create a new one in the console.")
     return entry
+
+
+def has_expired(key: ApiKeyEntry, unix_now: float) -> bool:
+    """Return whether the key's time is over."""
+    return key.expires_at is not None and key.expires_at <= unix_now
 
 
 def require_scope(key: ApiKeyEntry, scope: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from gateway.asgi_types import AsgiApp, Message, Receive, Scope, Send
-from gateway.fast_lane import InnerLane, LaneAnswer
+from gateway.fast_lane import Admission, Headers, InnerLane
 from gateway.guarded_receive import BodyWatch, GuardedReceive, RefusedAtEdgeError, too_large
 from gateway.request_head import SCOPE_KEY, RequestHead
 
@@ -39,7 +39,7 @@ class EdgeSettings:
 class Edge:
     """Wraps an ASGI app; `count` is called with the cause of each request that is refused here.
 
-    `fast_lane` (GatewayApp.answer_at_once) answers decisions without a task (gateway.fast_lane).
+    `fast_lane` (a GatewayApp) answers decisions without a task (gateway.fast_lane).
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Edge:
         self._app = app
         self._settings = settings or EdgeSettings()
         self._count = count
-        self._fast_lane = fast_lane
+        self.lane = _CheckedLane(self._check_head, fast_lane) if fast_lane is not None else None
         self._known_hosts: set[bytes] = set()
         self._watch = BodyWatch(self._settings.stall_s, self._settings.min_bytes_per_s)
 
@@ -67,10 +67,8 @@ class Edge:
         else:
             await self._app(scope, receive, send)
 
-    def answer_at_once(self, headers: list[tuple[bytes, bytes]], body: bytes) -> LaneAnswer | None:
-        """Answer a decision that needs no waiting, or decline it with None (gateway.fast_lane)."""
-        if self._fast_lane is None:
-            return None
+    def _check_head(self, headers: Headers) -> RequestHead | None:
+        """Return the head where it passes the edge as it is, and is not named."""
         head = RequestHead(headers)
         if head.given:
             # A named request may be a repetition, which may have to wait for the first one's answer.
@@ -79,7 +77,7 @@ class Edge:
             self._check(head, self._settings.body_limit)
         except RefusedAtEdgeError:
             return None
-        return self._fast_lane(head, body)
+        return head
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = scope[SCOPE_KEY] = RequestHead(scope["headers"])
@@ -154,6 +152,19 @@ class Edge:
         if error.status != 408:
             await _linger(receive)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _CheckedLane:
+    """The fast lane of the app behind this edge; its heads pass the edge's checks."""
+
+    def __init__(self, check: Callable[[Headers], RequestHead | None], inner: InnerLane) -> None:
+        self._check = check
+        self._inner = inner
+        self.answer_at_once = inner.answer_at_once
+
+    def admit(self, headers: Headers) -> Admission | None:
+        head = self._check(headers)
+        return None if head is None else self._inner.admit(head)
 
 
 async def _linger(receive: Receive) -> None:

@@ -35,7 +35,9 @@ _LIMIT_OF = {"running": MAX_COUNT, "waiting": MAX_COUNT, "kv_usage": 1.001, "que
 _LINE = re.compile(rb"^(%s)(?=[{ \t])([^\n]*)" % b"|".join(re.escape(name) for name in _FIELD_OF), re.MULTILINE)
 _LABELS = re.compile(rb'\{(?:[^"}\n]|"(?:[^"\\\n]|\\.)*+")*+\}')
 _INFO = re.compile(rb'^vllm:cache_config_info\{[^\n]{0,4096}?\bblock_size="(\d{1,6})"', re.MULTILINE)
-_LIGHT = re.compile(rb"^(%s|%s)(?=[{ \t])([^\n]*)" % (_RUNNING, _WAITING), re.MULTILINE)
+_BLOCKS = re.compile(rb'^vllm:cache_config_info\{[^\n]{0,4096}?\bnum_gpu_blocks="(\d{1,9})"', re.MULTILINE)
+_USAGE = rb"vllm:(?:kv|gpu)_cache_usage_perc"
+_LIGHT = re.compile(rb"^(%s|%s|%s)(?=[{ \t])([^\n]*)" % (_RUNNING, _WAITING, _USAGE), re.MULTILINE)
 
 
 class UnreadableMetricsError(ValueError):
@@ -56,28 +58,30 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Unix seconds."""
     block_size: int | None
     """Tokens per KV block."""
+    kv_tokens: int | None = None
+    """Tokens that fit into the KV memory of one rank."""
 
 
 def parse_engine_metrics(text: bytes) -> EngineMetrics:
     """Return what the text says; raises UnreadableMetricsError on garbage, bombs and impossible values."""
     values = _collect(text, _LINE)
-    block_size = _INFO.search(text)
-    usage = values.get("kv_usage")
+    block_size, blocks = _INFO.search(text), _BLOCKS.search(text)
     return EngineMetrics(
         running=_requests(values, "running"),
         waiting=_requests(values, "waiting"),
-        kv_usage=min(1.0, sum(usage) / len(usage)) if usage else None,
+        kv_usage=_usage(values),
         prefix_queries_total=_total(values, "queries"),
         prefix_hits_total=_total(values, "hits"),
         process_start=min(values["start"]) if "start" in values else None,
         block_size=int(block_size[1]) if block_size and int(block_size[1]) > 0 else None,
+        kv_tokens=(int(block_size[1]) * int(blocks[1]) or None) if block_size and blocks else None,
     )
 
 
-def scan_load(text: bytes) -> tuple[int, int]:
-    """Return (running, waiting) by a scan for those two names only; raises UnreadableMetricsError."""
+def scan_load(text: bytes) -> tuple[int, int, float | None]:
+    """Return (running, waiting, kv_usage) by a scan for those names only; raises UnreadableMetricsError."""
     values = _collect(text, _LIGHT)
-    return _requests(values, "running"), _requests(values, "waiting")
+    return _requests(values, "running"), _requests(values, "waiting"), _usage(values)
 
 
 def _collect(text: bytes, pattern: re.Pattern[bytes]) -> dict[str, list[float]]:
@@ -113,6 +117,11 @@ def _requests(values: dict[str, list[float]], field: str) -> int:
     if field not in values:
         raise UnreadableMetricsError(f"vllm:num_requests_{field} is missing")
     return int(sum(values[field]))
+
+
+def _usage(values: dict[str, list[float]]) -> float | None:
+    usage = values.get("kv_usage")
+    return min(1.0, sum(usage) / len(usage)) if usage else None
 
 
 def _total(values: dict[str, list[float]], field: str) -> float | None:

@@ -27,6 +27,8 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int | None = None
     kv_usage: float | None = None
     """0..1, blocks of running requests only."""
+    kv_tokens: int | None = None
+    """Tokens that fit into the KV memory."""
     prefix_queries_total: float | None = None
     """Prompt tokens looked up in the prefix cache since the process started."""
     prefix_hits_total: float | None = None
@@ -36,6 +38,13 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens per KV block."""
     full: bool = False
     """True: all fields are of this reading; False: only reachability, running and waiting are."""
+
+    @property
+    def room_tokens(self) -> int | None:
+        """Tokens for which the engine has KV memory left; None where it did not say."""
+        if self.kv_usage is None or self.kv_tokens is None:
+            return None
+        return int((1.0 - self.kv_usage) * self.kv_tokens)
 
     @property
     def serves(self) -> bool:

@@ -35,6 +35,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     decided_at: float
     engine_name: str
     reason_words: str
+    queue_reason_words: str
+    """Why it was granted before the tickets beside it; empty where it did not wait."""
     key_source: str
     ttft_slo_s: float
     attempts: tuple[str, ...]
@@ -64,6 +66,7 @@ def explanation(record: DecisionRecord) -> Explanation:
         decided_at=record.decided_at,
         engine_name=engine.entry.name if engine is not None else "",
         reason_words=reasons.words(decision.reason),
+        queue_reason_words=reasons.words(decision.queue_reason),
         key_source=record.key_source,
         ttft_slo_s=record.ttft_slo_s,
         attempts=record.attempts,

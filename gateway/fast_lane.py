@@ -1,18 +1,23 @@
 """The short way for decisions that need no waiting: answered where the request is parsed, without a task.
 
-The HTTP protocol offers it complete `POST /api/v1/route` requests; the edge checks them as it checks
-all others, and the app answers or declines. What is declined takes the ordinary way through ASGI as
-if the lane did not exist, so the lane may decline whatever is rare.
+The HTTP protocol offers it complete `POST /api/v1/route` requests. The headers are admitted first: the
+edge checks them as it checks all others, and the app looks who is calling. A client on one
+connection sends the same headers again and again, so an admission may be used for further requests
+whose head is byte for byte the same. What is declined takes the ordinary way through ASGI as if the
+lane did not exist, so the lane may decline whatever is rare.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from gateway.request_head import RequestHead
+
+if TYPE_CHECKING:
+    from gateway.snapshot import ApiKeyEntry, Snapshot
 
 PATH = b"/api/v1/route"
 MAX_BODY_BYTES = 64 * 1024
@@ -34,26 +39,42 @@ def header_lines(headers: Headers) -> bytes:
     return b"".join([b"%s: %s\r\n" % header for header in headers])
 
 
-Lane = Callable[[list[tuple[bytes, bytes]], bytes], LaneAnswer | None]
-"""What the protocol calls with headers (names in lower case) and body."""
+class Admission(msgspec.Struct, frozen=True, gc=False):
+    """Headers that were found good: whose they are, and under which snapshot that was so."""
 
-InnerLane = Callable[[RequestHead, bytes], LaneAnswer | None]
-"""What the edge calls once it has checked the head."""
+    caller: ApiKeyEntry
+    snapshot: Snapshot | None
 
 
-class HasLane(Protocol):
-    """An ASGI app that offers a lane; the edge is one."""
+class InnerLane(Protocol):
+    """An app behind the edge that answers decisions at once; GatewayApp is one."""
 
-    def answer_at_once(self, headers: list[tuple[bytes, bytes]], body: bytes) -> LaneAnswer | None:
-        """Answer the request, or decline it with None."""
+    def admit(self, head: RequestHead) -> Admission | None:
+        """Say who is calling; None where the ordinary way has to look closer."""
+        ...
+
+    def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
+        """Answer a request with these headers, or decline it with None."""
+        ...
+
+
+class Lane(Protocol):
+    """What the protocol calls; the edge is one."""
+
+    def admit(self, headers: Headers) -> Admission | None:
+        """Check headers (names in lower case); None: the request takes the ordinary way."""
+        ...
+
+    def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
+        """Answer a request with these headers, or decline it with None."""
         ...
 
 
 def lane_of(app: object) -> Lane | None:
     """Return the lane of an ASGI app or of the app that it wraps, None where there is none."""
     for _ in range(8):
-        lane = getattr(app, "answer_at_once", None)
+        lane = getattr(app, "lane", None)
         if lane is not None:
-            return lane  # type: ignore[no-any-return]  # by the name, it is a HasLane
+            return lane  # type: ignore[no-any-return]  # by the name, it is a Lane
         app = getattr(app, "app", None)
     return None

@@ -30,6 +30,8 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """Granted requests that are not complete."""
     bound: int
     """Tickets that wait at the gateway for this engine."""
+    oldest_bound_s: float | None = None
+    """Seconds that the oldest of them has waited; 0 where none waits, None: the gateway does not say."""
     kv_usage: float | None
     """0..1 as the engine reports it; None: unknown."""
     prompt_tokens_total: int
@@ -57,6 +59,7 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: float
     """Uncached prompt tokens that one engine of the pool prefills per second."""
     unbound: int
+    """Requests that wait at the gateway for no particular engine, parked ones among them."""
     unbound_tokens: int
     oldest_wait_s: float
     load_cv: float
@@ -73,6 +76,21 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """Cached share of prompt tokens as engines report it, 0..1."""
     late: int
     """Late requests within the window."""
+    admission: str = ""
+    """How admission judges load, as the policy names it; empty: the gateway does not say."""
+    bound: int | None = None
+    """Tickets that wait for one engine, all engines together; here and below None: the gateway does not say."""
+    granted_at_once_per_s: float | None = None
+    granted_waited_per_s: float | None = None
+    """Grants of tickets."""
+    queue_wait_mean_s: float | None = None
+    queue_wait_p90_s: float | None = None
+    """Time at the gateway of the requests granted within the window, those at once with 0; None without a grant."""
+    migrations_per_s: float | None = None
+    overtaken_per_s: float | None = None
+    """Grants of tickets before which their engine was granted a ticket that came later."""
+    refusals_per_s: dict[str, float] | None = None
+    """By code; codes of which there was none within the window are left out."""
 
 
 class FleetSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from gateway.live_engine import LiveEngine
 from gateway.live_pool import LivePool
 from gateway.load_smoother import LoadSmoother, load_cv
 from gateway.metrics import GatewayMetrics
+from gateway.queue_counters import QueueCounters
 from gateway.settings import GatewaySettings
 from routing.cost_model import PrefillCost
 from routing.fleet import EngineLoad
@@ -55,6 +56,7 @@ class FleetSampler:
         self._smoother = LoadSmoother()
         self._shown: dict[str, _Shown] = {}
         self._event_counters = EventCounters(metrics)
+        self._queue_counters = QueueCounters(metrics)
         self._pool_ids: set[str] = set()
 
     async def run(self) -> None:
@@ -77,7 +79,7 @@ class FleetSampler:
             loads = {load.engine_id: load for load in pool.router.loads(now)}
             engine_samples, cv = self._engines(pool, loads, now, unix)
             engines += engine_samples
-            pools.append(self._pool(pool, cv, now))
+            pools.append(self._pool(pool, cv, sum(each.bound for each in engine_samples), now))
         return FleetSample(
             seq=self._seq,
             at=unix,
@@ -97,11 +99,13 @@ class FleetSampler:
             if pool.accepts(each.entry.engine_id) and each.entry.engine_id in loads
         }
         median_s = statistics.median(serving.values()) if serving else 0.0
+        oldest = pool.router.oldest_waits(now)
         samples = []
         for engine in live:
             load = loads.get(engine.entry.engine_id) or EngineLoad(engine.entry.engine_id, 0, 0.0, 0, 0)
             shown = self._state(pool, engine, load, median_s, now, unix)
-            samples.append(_engine_sample(pool, engine, load, shown, now))
+            oldest_s = oldest.get(engine.entry.engine_id, 0.0)
+            samples.append(_engine_sample(pool, engine, load, shown, oldest_s, now))
             if engine.intake is not None:
                 self._event_counters.take(engine.entry.engine_id, engine.intake.ledger.counts)
         return samples, load_cv(self._smoother.update(serving, now))
@@ -128,11 +132,14 @@ class FleetSampler:
         self._shown[engine_id] = _Shown(state, reason, since)
         return self._shown[engine_id]
 
-    def _pool(self, pool: LivePool, cv: float, now: float) -> PoolSample:
+    def _pool(self, pool: LivePool, cv: float, bound: int, now: float) -> PoolSample:
         entry = pool.entry
         unbound, unbound_tokens, oldest_wait_s = pool.router.unbound(now)
         traffic = pool.traffic.summary(now)
         policy = pool.router.policy
+        counts = pool.router.counts
+        self._queue_counters.take(entry.pool_id, counts)
+        queue = pool.queue.look(counts, now)
         return PoolSample(
             pool_id=entry.pool_id,
             name=entry.name,
@@ -144,7 +151,8 @@ class FleetSampler:
             ttft_slo_s=policy.ttft_slo_s,
             tokens_per_s=REFERENCE_PROMPT_TOKENS
             / PrefillCost.of(policy.prefill_cost).seconds(REFERENCE_PROMPT_TOKENS, 0),
-            unbound=unbound,
+            # A parked request waits at the gateway, too, and is bound to no engine.
+            unbound=unbound + len(pool.router.parked),
             unbound_tokens=unbound_tokens,
             oldest_wait_s=oldest_wait_s,
             load_cv=cv,
@@ -156,6 +164,15 @@ class FleetSampler:
             on_time_share=traffic.on_time_share,
             hit_share=traffic.hit_share,
             late=traffic.late,
+            admission=policy.admission.mode,
+            bound=bound,
+            granted_at_once_per_s=queue.granted_at_once_per_s if queue else None,
+            granted_waited_per_s=queue.granted_waited_per_s if queue else None,
+            queue_wait_mean_s=queue.wait_mean_s if queue else None,
+            queue_wait_p90_s=queue.wait_p90_s if queue else None,
+            migrations_per_s=queue.migrations_per_s if queue else None,
+            overtaken_per_s=queue.overtaken_per_s if queue else None,
+            refusals_per_s=queue.refusals_per_s if queue else None,
         )
 
     def _set_gauges(self, sample: FleetSample) -> None:
@@ -164,16 +181,13 @@ class FleetSampler:
             metrics.outstanding_tokens.set(engine.engine_id, value=engine.outstanding_tokens)
             for state in STATES:
                 metrics.engine_state.set(engine.engine_id, state, value=1.0 if state == engine.state else 0.0)
-        bound = {pool.pool_id: pool.unbound for pool in sample.pools}
-        for engine in sample.engines:
-            bound[engine.pool_id] += engine.bound
         for pool in sample.pools:
-            metrics.queue_tickets.set(pool.pool_id, value=bound[pool.pool_id])
+            metrics.queue_tickets.set(pool.pool_id, value=pool.unbound + (pool.bound or 0))
             metrics.load_cv.set(pool.pool_id, value=pool.load_cv)
         for live in self._pools():
             metrics.index_bytes.set(live.entry.pool_id, value=live.router.index.bytes_used)
         metrics.snapshot_version.set(sample.snapshot_version)
-        self._forget_gone({engine.engine_id for engine in sample.engines}, set(bound))
+        self._forget_gone({engine.engine_id for engine in sample.engines}, {pool.pool_id for pool in sample.pools})
 
     def _forget_gone(self, engine_ids: set[str], pool_ids: set[str]) -> None:
         metrics = self._metrics
@@ -186,12 +200,15 @@ class FleetSampler:
             for state in STATES:
                 metrics.engine_state.remove(engine_id, state)
         for pool_id in self._pool_ids - pool_ids:
+            self._queue_counters.forget(pool_id)
             for family in (metrics.queue_tickets, metrics.load_cv, metrics.index_bytes):
                 family.remove(pool_id)
         self._pool_ids = pool_ids
 
 
-def _engine_sample(pool: LivePool, engine: LiveEngine, load: EngineLoad, shown: _Shown, now: float) -> EngineSample:
+def _engine_sample(
+    pool: LivePool, engine: LiveEngine, load: EngineLoad, shown: _Shown, oldest_bound_s: float, now: float
+) -> EngineSample:
     entry = engine.entry
     prompt, cached = pool.traffic.totals(entry.engine_id)
     return EngineSample(
@@ -206,6 +223,7 @@ def _engine_sample(pool: LivePool, engine: LiveEngine, load: EngineLoad, shown: 
         outstanding_s=load.outstanding_s,
         running=load.running,
         bound=load.bound,
+        oldest_bound_s=oldest_bound_s,
         kv_usage=engine.report.kv_usage if engine.report is not None else None,
         prompt_tokens_total=prompt,
         cached_tokens_total=cached,

@@ -13,6 +13,7 @@ import zmq.asyncio
 
 from gateway import background
 from gateway.bus import Bus
+from gateway.cost_reports import CostReports
 from gateway.engine_report import TOPIC_PREFIX, EngineReport, UnreadableReportError, decode_report
 from gateway.event_log import log_event
 from gateway.fleet_sampler import FleetSampler
@@ -44,6 +45,9 @@ class Gateway:
         """Shared by proxy and adapters; made by `start`."""
         self.key_quotas = KeyQuotas(self.metrics.key_limited)
         self.key_usage = KeyUsage(bus, settings.key_usage_interval_s)
+        self.cost_reports = CostReports(
+            bus, self.pools.values, self.metrics.cost_samples, settings.cost_report_interval_s
+        )
         self._bus = bus
         self.fleet_secret = fleet_secret
         """Secret behind block keys and cache salts."""
@@ -83,6 +87,7 @@ class Gateway:
             background.start("fleet samples", self._sampler.run),
             background.start("last-known-good", self._keep_confirmed),
             background.start("key usage", self.key_usage.run),
+            background.start("learned costs", self.cost_reports.run),
         ]
         await self._first_probes()
 

@@ -2,7 +2,8 @@
 
 Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408 and
 heads over the limit with 431; both close the connection. Where the app offers a lane
-(gateway.fast_lane), complete decision requests are offered to it before a task is made for them.
+(gateway.fast_lane), complete decision requests are offered to it before a task is made for them; of a
+head that the parser has read on this connection before, byte for byte, it need not be asked again.
 """
 
 from __future__ import annotations
@@ -17,12 +18,19 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from gateway.event_log import log_event
-from gateway.fast_lane import MAX_BODY_BYTES, PATH, Lane, LaneAnswer, header_lines, lane_of
+from gateway.fast_lane import MAX_BODY_BYTES, PATH, Admission, Lane, LaneAnswer, header_lines, lane_of
 
+KEEP_ALIVE_S = 75
+"""Idle connections stay open longer than clients and proxies keep them (nginx 60 s), so that no request
+meets a closing connection."""
 HEAD_TIMEOUT_S = 10.0
 REST_TIMEOUT_S = 5.0
 """A client may go on sending a body this long after it was answered; uvicorn alone would wait for ever."""
 MAX_HEAD_BYTES = 64 * 1024
+MAX_KNOWN_HEADS = 32
+MAX_KNOWN_HEAD_BYTES = 2048
+_HEAD_END = b"\r\n\r\n"
+_UNKNOWN: tuple[Admission | None, int] = (None, 0)
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
@@ -30,7 +38,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     Mutable state of its own: whether a head (or a body for the lane) is being read, since how many
     bytes, and under which timer; that body, None while the request takes the ordinary way; whether
-    the whole request has come, and the timer of the rest of one that was answered before.
+    the whole request has come, and the timer of the rest of one that was answered before; the chunk
+    that a message began with; the heads that were admitted to the lane, with their body's length; and
+    when one of them was answered last, so that the timer of idle connections need not start anew each time.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
@@ -41,6 +51,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     _read_bytes = 0
     _timer: asyncio.TimerHandle | None = None
     _lane_body: bytes | None = None
+    _chunk = b""
+    _answered_s = 0.0
 
     def __init__(
         self,
@@ -51,6 +63,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._lane: Lane | None = lane_of(config.loaded_app)
+        self._known: dict[bytes, tuple[Admission, int]] = {}
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
@@ -65,7 +78,12 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @override
     def data_received(self, data: bytes) -> None:
+        whole = self._whole
+        if whole and self._known and self._answer_known(data):
+            return
+        self._chunk = data if whole else b""
         super().data_received(data)
+        self._chunk = b""
         if self._reading:
             self._read_bytes += len(data)
             if self._read_bytes > MAX_HEAD_BYTES + MAX_BODY_BYTES:
@@ -109,14 +127,27 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if body is None or self._lane is None:
             super().on_message_complete()
             return
-        answer = self._ask(self._lane, body)
-        if answer is None:
+        admission, answer = self._ask(self._lane, None, body)
+        if admission is None or answer is None:
             self._leave_lane()
             super().on_message_complete()
             return
+        self._learn_head(admission, body)
         self._lane_body = None
         self._stop_reading()
         self._send(answer)
+
+    @override
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection; one that was used past the parser meanwhile is looked at again later."""
+        left_s = self._answered_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._keep_alive_for(left_s)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _keep_alive_for(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     @override
     def on_response_complete(self) -> None:
@@ -138,9 +169,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             and parser.should_keep_alive()
             and not parser.should_upgrade()
             and not self.expect_100_continue
-            and not self.flow.write_paused
-            and not self.pipeline
-            and (self.cycle is None or self.cycle.response_complete)
+            and self._idle
         )
 
     def _leave_lane(self) -> None:
@@ -160,19 +189,54 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self.headers.extend(headers)
         super().on_headers_complete()
 
-    def _ask(self, lane: Lane, body: bytes) -> LaneAnswer | None:
+    def _ask(self, lane: Lane, known: Admission | None, body: bytes) -> tuple[Admission | None, LaneAnswer | None]:
+        """Ask the lane, under an admission that is known or that of the headers just read."""
         try:
-            return lane(self.headers, body)
+            admission = known or lane.admit(self.headers)
+            return admission, None if admission is None else lane.answer_at_once(admission, body)
         except Exception as error:  # noqa: BLE001 - the process edge: a fault here must not end the connection
             log_event("fast_lane_failed", level=logging.ERROR, error=type(error).__name__)
-            return None
+            return None, None
+
+    def _learn_head(self, admission: Admission, body: bytes) -> None:
+        """Remember the head of a request that came in one chunk: the same bytes can only mean the same again."""
+        head, _, rest = self._chunk.partition(_HEAD_END)
+        if rest == body and len(head) <= MAX_KNOWN_HEAD_BYTES:
+            if len(self._known) >= MAX_KNOWN_HEADS:
+                self._known.clear()
+            self._known[head] = (admission, len(body))
+
+    def _answer_known(self, data: bytes) -> bool:
+        """Answer a chunk that is one whole request with a known head, past the parser; False: it has to read it."""
+        head, _, body = data.partition(_HEAD_END)
+        admission, length = self._known.get(head, _UNKNOWN)
+        if admission is None or self._lane is None or len(body) != length or not self._idle:
+            return False
+        _, answer = self._ask(self._lane, admission, body)
+        if answer is None:
+            del self._known[head]
+            return False
+        self._write(answer)
+        self.server_state.total_requests += 1
+        self._answered_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._keep_alive_for(self.timeout_keep_alive)
+        return True
+
+    @property
+    def _idle(self) -> bool:
+        """Whether no answer is under way, and the client takes what is sent."""
+        return not self.flow.write_paused and not self.pipeline and (self.cycle is None or self.cycle.response_complete)
 
     def _send(self, answer: LaneAnswer) -> None:
+        self._write(answer)
+        self.on_response_complete()
+
+    def _write(self, answer: LaneAnswer) -> None:
         body = answer.body
         default = self.server_state.default_headers
         head = header_lines(default) + answer.head if default else answer.head
         self.transport.write(b"%scontent-length: %d\r\n%s\r\n%s" % (STATUS_LINE[answer.status], len(body), head, body))
-        self.on_response_complete()
 
     def _arm(self) -> None:
         self._timer = self.loop.call_later(self.head_timeout_s, self._close_with, b"408 Request Timeout")

@@ -14,6 +14,7 @@ from gateway.kv_event_intake import KvEventIntake
 from gateway.settings import GatewaySettings
 from gateway.snapshot import EngineEntry
 from gateway.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter
+from routing.cost_fit import FittedCost
 from routing.fleet import EngineFacts
 
 READY = "ready"
@@ -71,10 +72,17 @@ class LiveEngine:
             return Trust(BLIND, "no event endpoint is set for this engine")
         return self.intake.trust
 
-    def facts(self, *, by_dispatches: bool, accepts: bool) -> EngineFacts:
-        """Return what the router is to know; an index fed by our own dispatches never exceeds degraded."""
+    def facts(self, *, by_dispatches: bool, accepts: bool, learned: FittedCost | None = None) -> EngineFacts:
+        """Return what the router is to know; an index fed by our own dispatches never exceeds degraded.
+
+        `learned` is the cost of the engine's kind that replaces the policy's; it has speeds of its own.
+        """
         weight = 0.5 if by_dispatches else self.trust.weight
-        return EngineFacts(self.entry.engine_id, self.incarnation, accepts, self.entry.speed, weight)
+        engine_id, speed = self.entry.engine_id, self.entry.speed
+        if learned is None:
+            return EngineFacts(engine_id, self.incarnation, accepts, speed, weight)
+        speed *= learned.speeds.get(engine_id, 1.0)
+        return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, learned.prefill, learned.decode)
 
     def index_trust(self, *, by_dispatches: bool) -> Trust:
         """Return the trust as people are shown it."""

@@ -23,15 +23,21 @@ from gateway.event_log import log_event
 from gateway.kv_event_intake import KvEventIntake
 from gateway.live_engine import READY, LiveEngine
 from gateway.metrics import GatewayMetrics
+from gateway.queue_window import QueueWindow
+from gateway.retry_budget import RetryBudget
 from gateway.router_driver import RouterDriver
 from gateway.settings import GatewaySettings
 from gateway.snapshot import EngineEntry, PoolEntry
 from gateway.traffic_window import TrafficWindow
 from kvstore.block_keys import key_seed
+from routing.cost_fit import FittedCost
+from routing.cost_model import DecodeCost, PrefillCost
+from routing.cost_observer import CostObserver
 from routing.decision import Granted, Refused
 from routing.fleet import EngineFacts
 from routing.inference_request import InferenceRequest
 from routing.observation import Failed, Observation
+from routing.policy_document import RoutingPolicy
 from routing.router import Router
 
 EXACT_KEYS = "exact"
@@ -64,7 +70,10 @@ class LivePool:
             entry.pool_id, entry.policy, entry.policy_version, index_max_bytes=settings.index_max_bytes
         )
         self.engines: dict[str, LiveEngine] = {}
+        self.retry_budget = RetryBudget(entry.policy.retry_share, entry.policy.retry_least)
+        self.costs = _observer(entry.policy)
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
+        self.queue = QueueWindow(settings.window_s)
         self._fleet_secret = fleet_secret
         self._settings = settings
         self._session = session
@@ -137,6 +146,9 @@ class LivePool:
         now = time.monotonic()
         if _differ(entry, self.entry, _POLICY_FIELDS):
             self._driver.set_policy(entry.policy, entry.policy_version)
+            self.retry_budget.limit(entry.policy.retry_share, entry.policy.retry_least)
+            if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):
+                self.costs = _observer(entry.policy)
         rekeyed = _differ(entry, self.entry, _KEY_FIELDS)
         other_model = _differ(entry, self.entry, ("served_model",))
         self.entry = entry
@@ -148,6 +160,8 @@ class LivePool:
             self._apply_engine(wanted[engine_id], now)
         if rekeyed:
             self._rekey()
+        kinds = {name: (each.entry.kind, each.entry.speed) for name, each in self.engines.items()}
+        self.costs.set_engines(kinds, entry.costs)
         self.refresh()
 
     def refresh(self) -> None:
@@ -157,6 +171,7 @@ class LivePool:
             engine.facts(
                 by_dispatches=self.by_dispatches,
                 accepts=engine.entry.desired_state == READY and (engine.breaker.accepts or engine_id in excused),
+                learned=self._learned(engine),
             )
             for engine_id, engine in sorted(self.engines.items())
         )
@@ -165,6 +180,11 @@ class LivePool:
             self._accepting = frozenset(each.engine_id for each in facts if each.accepts)
             self._driver.set_engines(facts)
 
+    def _learned(self, engine: LiveEngine) -> FittedCost | None:
+        """Return the cost that was learned of the engine's kind, where the policy wants it and it is better."""
+        fitted = self.entry.costs.get(engine.entry.kind) if self.entry.policy.cost == "fitted" else None
+        return fitted if fitted is not None and fitted.better else None
+
     def take_report(self, report: EngineReport) -> None:
         """Take in what the prober says of one engine; unknown engines are ignored."""
         engine = self.engines.get(report.engine_id)
@@ -172,6 +192,10 @@ class LivePool:
             return
         if not report.readable and (engine.report is None or engine.report.readable):
             self._metrics.unreadable_reports.inc(report.engine_id)
+        if report.kv_usage is not None:
+            self.router.note_memory(report.engine_id, report.kv_usage)
+        if report.waiting is not None:
+            self._driver.report(report.engine_id, report.waiting, report.room_tokens)
         if engine.take_report(report, time.monotonic(), time.time()):
             log_event("engine_restarted", engine=report.engine_id, evidence="process start changed")
             self._new_incarnation(engine, resync=True)
@@ -307,8 +331,11 @@ class LivePool:
     # -- an index fed by our own dispatches
 
     def _remember(self, outcome: Granted | Refused, request: InferenceRequest) -> None:
-        if self.by_dispatches and isinstance(outcome, Granted):
-            decision = outcome.decision
+        if not isinstance(outcome, Granted):
+            return
+        decision = outcome.decision
+        self.queue.granted(decision.queued_s)
+        if self.by_dispatches:
             dispatch = Dispatch(decision.engine_id, decision.incarnation, request.keys)
             self._dispatched.add(request.request_id, dispatch)
 
@@ -340,6 +367,10 @@ class IndexFeed:
     def restarted(self) -> None:
         """The engine's process is a new one."""
         self._pool.engine_restarted(self._engine)
+
+
+def _observer(policy: RoutingPolicy) -> CostObserver:
+    return CostObserver(PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost))
 
 
 def _differ(one: msgspec.Struct, other: msgspec.Struct, fields: tuple[str, ...]) -> bool:

@@ -37,6 +37,12 @@ class GatewayMetrics:
         self.refusals = CounterFamily(
             registry, "switchyard_refusals_total", "Requests that got no engine, by code.", ("pool", "code")
         )
+        self.grants = CounterFamily(
+            registry, "switchyard_grants_total", "Requests granted an engine: at_once, after_waiting.", ("pool", "how")
+        )
+        self.migrations = CounterFamily(
+            registry, "switchyard_migrations_total", "Moves of waiting tickets to another engine.", ("pool",)
+        )
         self.prompt_tokens = CounterFamily(
             registry, "switchyard_prompt_tokens_total", "Prompt tokens of completed requests.", ("pool",)
         )
@@ -60,6 +66,12 @@ class GatewayMetrics:
             "switchyard_key_limited_total",
             "Requests refused because their API key is at its limit: rate or in_flight.",
             ("reason",),
+        )
+        self.cost_samples = CounterFamily(
+            registry,
+            "switchyard_cost_samples_total",
+            "Prefill times measured: taken, shared (other prefills ran beside it) or impossible.",
+            ("pool", "result"),
         )
         self.key_sources = CounterFamily(
             registry, "switchyard_key_sources_total", "How block keys of a request were made.", ("pool", "source")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.event_log import log_event
+from gateway.objectives import objectives
 from gateway.openai_error import ApiError
 from gateway.prompt_keys import KeyedPrompt
 from gateway.recent_decisions import DecisionRecord, RecentDecisions
@@ -33,7 +34,10 @@ _REFUSALS = {
     "no_engine": (503, "No engine of this model takes work now; try again."),
     "queue_full": (429, "Too many requests wait for this model; try again later."),
     "wait_expired": (429, "The request waited as long as it may without getting an engine; try again later."),
-    "hopeless": (429, "The request could not have met its time to first token; try again later."),
+    "hopeless": (429, "No engine could still meet the request's time to first token; try again later."),
+    "prefill_overload": (429, "The request would have missed its time to first token; try again later."),
+    "decode_overload": (429, "The engines' answers would have become too slow; try again later."),
+    "deadline_passed": (429, "The deadline of the request's SLO class passed while it waited; try again later."),
 }
 
 
@@ -47,7 +51,13 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     """None: the pool's own."""
     max_output_tokens: int = 0
     session_id: str = ""
-    priority: int = 0
+    priority: int | None = None
+    """None: its class's."""
+    tbt_slo_s: float | None = None
+    slo_class: str = ""
+    """The class that the request names."""
+    key_class: str = ""
+    """The class of its API key."""
 
 
 class PlacementDesk:
@@ -105,21 +115,16 @@ class PlacementDesk:
             raise self._refused(pool, request, keyed, outcome, earlier)
         decision = outcome.decision
         self._count(decision, perf_counter() - asked_s)
+        granted_s = max(decision.decided_s, request.arrived_s + decision.queued_s)
+        pool.costs.granted(
+            decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, granted_s
+        )
         if earlier is not None:
             earlier.decision = decision
             earlier.attempts += (decision.engine_id,)
             self.recent.add(earlier)
             return earlier
-        record = DecisionRecord(
-            decision,
-            pool,
-            request.tenant_id,
-            keyed.source,
-            request.arrived_s,
-            request.ttft_slo_s,
-            time(),
-            (decision.engine_id,),
-        )
+        record = _record(decision, pool, request, keyed, (decision.engine_id,))
         self.recent.add(record)
         self.metrics.key_sources.inc(pool.entry.pool_id, keyed.source)
         return record
@@ -137,6 +142,7 @@ class PlacementDesk:
         """Note that the engine sent its first token; a second call changes nothing."""
         if record.first_token_s is None and not record.outcome:
             record.first_token_s = now
+            record.pool.costs.first_token(record.decision.decision_id, now)
             record.pool.observe(FirstToken(record.decision.decision_id))
             self.metrics.ttft.observe(record.decision.pool_id, value=now - record.arrived_s)
 
@@ -149,6 +155,7 @@ class PlacementDesk:
         decision = record.decision
         record.cached_tokens = cached_tokens
         record.output_tokens = output_tokens
+        record.pool.costs.completed(decision.decision_id, now, cached_tokens=cached_tokens, output_tokens=output_tokens)
         record.pool.observe(Completed(decision.decision_id, cached_tokens))
         self.metrics.prompt_tokens.inc(decision.pool_id, amount=decision.prompt_tokens)
         self.metrics.predicted_tokens.inc(decision.pool_id, amount=decision.hit_tokens)
@@ -173,12 +180,14 @@ class PlacementDesk:
 
     def released(self, record: DecisionRecord) -> None:
         """Give the engine's reservation back although the request goes on, on another engine."""
+        record.pool.costs.dropped(record.decision.decision_id)
         record.pool.observe(Failed(record.decision.decision_id))
 
     def _end_without_answer(self, record: DecisionRecord, outcome: str, now: float, error: str) -> None:
         if record.outcome:
             return
         record.error = error
+        record.pool.costs.dropped(record.decision.decision_id)
         record.pool.observe(Failed(record.decision.decision_id))
         self._end(record, outcome, now, on_time=False)
 
@@ -214,16 +223,7 @@ class PlacementDesk:
         pool_id = pool.entry.pool_id
         record = earlier
         if record is None:
-            record = DecisionRecord(
-                _no_decision(pool, request, refused),
-                pool,
-                request.tenant_id,
-                keyed.source,
-                request.arrived_s,
-                request.ttft_slo_s,
-                time(),
-                (),
-            )
+            record = _record(_no_decision(pool, request, refused), pool, request, keyed, ())
             self.recent.add(record)
         self.metrics.refusals.inc(pool_id, refused.code)
         self._end_without_answer(record, REFUSED, monotonic(), refused.code)
@@ -235,6 +235,15 @@ def prompt_too_long(prompt_tokens: int, limit: int) -> ApiError:
     """Return the 400 for a prompt over the pool's limit."""
     message = f"The prompt has {prompt_tokens} tokens; this model takes at most {limit}. Send a shorter prompt."
     return ApiError(400, message, "context_length_exceeded", param="messages")
+
+
+def _record(
+    decision: Decision, pool: LivePool, request: InferenceRequest, keyed: KeyedPrompt, attempts: tuple[str, ...]
+) -> DecisionRecord:
+    """Return the record of a decision made now, on which nothing has happened yet."""
+    return DecisionRecord(
+        decision, pool, request.tenant_id, keyed.source, request.arrived_s, request.ttft_slo_s, time(), attempts
+    )
 
 
 def _no_decision(pool: LivePool, request: InferenceRequest, refused: Refused) -> Decision:
@@ -257,19 +266,26 @@ def _no_decision(pool: LivePool, request: InferenceRequest, refused: Refused) ->
 
 
 def _request(pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> InferenceRequest:
-    """Return the request in the core's terms; raises ApiError 400 for a prompt over the pool's limit."""
+    """Return the request in the core's terms; raises ApiError 400 for a prompt over the pool's limit.
+
+    400 too for an SLO class that the pool does not have.
+    """
     entry = pool.entry
     if keyed.prompt_tokens > entry.max_prompt_tokens:
         raise prompt_too_long(keyed.prompt_tokens, entry.max_prompt_tokens)
+    expected = objectives(wanted, entry.policy)
     return InferenceRequest(
         wanted.request_id,
         keyed.keys,
         keyed.prompt_tokens,
         entry.block_tokens,
         wanted.arrived_s,
-        wanted.ttft_slo_s or entry.policy.ttft_slo_s,
+        expected.ttft_slo_s,
         wanted.max_output_tokens,
         wanted.tenant_id,
         wanted.session_id,
-        wanted.priority,
+        expected.priority,
+        expected.tbt_slo_s,
+        expected.give_up_s,
+        expected.slo_class,
     )

@@ -30,6 +30,8 @@ RECONCILE_S = 0.5
 SILENT_READS = 10
 """After this many unanswered reads in a row an engine is read at `SILENT_INTERVAL_S` only."""
 SILENT_INTERVAL_S = 0.5
+WAITING_EVERY = 4
+"""One light read in so many asks what waits in the engine and how full its memory is, which costs it more."""
 
 
 async def probe_engines(
@@ -123,11 +125,12 @@ class _Prober:
 class _Watched:
     """What is known of one engine between reads: the last metrics and the last verdict of a full read.
 
-    Mutable state: `silent`, `_metrics`, `_verdict`.
+    Mutable state: `silent`, `_lights` (light reads so far), `_metrics`, `_verdict`.
     """
 
     def __init__(self, engine_id: str, adapter: VllmAdapter) -> None:
         self.silent = 0
+        self._lights = 0
         self._engine_id = engine_id
         self._adapter = adapter
         self._metrics: EngineMetrics | None = None
@@ -136,15 +139,16 @@ class _Watched:
 
     async def light(self) -> EngineReport:
         """Read the load only; health and metrics stay as the last full read left them."""
+        self._lights += 1
         try:
-            load = await self._adapter.load()
+            load = await self._adapter.load(with_waiting=self._lights % WAITING_EVERY == 0)
         except EngineUnreachableError as error:
             return self._unreachable(str(error))
         except EngineAnswerError as error:
             self.silent = 0
             return self._report((False, error.status is not None, str(error)))
         self.silent = 0
-        return self._report(self._verdict, load.running, load.waiting)
+        return self._report(self._verdict, load.running, load.waiting, load.kv_usage)
 
     async def full(self) -> EngineReport:
         """Ask for health and read all metrics."""
@@ -164,7 +168,8 @@ class _Watched:
             self._metrics = None
             self._verdict = (False, False, str(error))
             return self._report(self._verdict)
-        return self._report(self._verdict, self._metrics.running, self._metrics.waiting, full=True)
+        metrics = self._metrics
+        return self._report(self._verdict, metrics.running, metrics.waiting, metrics.kv_usage, full=True)
 
     def _unreachable(self, reason: str) -> EngineReport:
         self.silent += 1
@@ -176,6 +181,7 @@ class _Watched:
         verdict: tuple[bool, bool, str],
         running: int | None = None,
         waiting: int | None = None,
+        kv_usage: float | None = None,
         *,
         full: bool = False,
     ) -> EngineReport:
@@ -190,7 +196,8 @@ class _Watched:
             reason=reason,
             running=running,
             waiting=waiting,
-            kv_usage=metrics.kv_usage if metrics else None,
+            kv_usage=kv_usage if kv_usage is not None or not metrics else metrics.kv_usage,
+            kv_tokens=metrics.kv_tokens if metrics else None,
             prefix_queries_total=metrics.prefix_queries_total if metrics else None,
             prefix_hits_total=metrics.prefix_hits_total if metrics else None,
             process_start=metrics.process_start if metrics else None,

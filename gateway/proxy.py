@@ -16,13 +16,13 @@ from gateway.event_log import log_event
 from gateway.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.http_exchange import ClientGoneError, Exchange
 from gateway.json_body import BadBodyError, decode_object
+from gateway.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.openai_error import ApiError
 from gateway.placement_desk import PlacementDesk, Wanted
 from gateway.prompt import Prompt, chat_prompt, completion_prompt
 from gateway.prompt_keys import PromptKeys, cache_salt
 from gateway.recent_decisions import DecisionRecord
 from gateway.request_head import new_id
-from gateway.retry_budget import RetryBudget
 from gateway.route_api import unknown_model
 from gateway.snapshot import ApiKeyEntry
 from routing.observation import FirstToken
@@ -36,11 +36,10 @@ COMPLETIONS = "/v1/completions"
 MODELS = "/v1/models"
 MAX_ATTEMPTS = 3
 _ASSUMED_PREFILL_MARGIN_S = 0.05
-_SLO_HEADERS = (b"x-switchyard-ttft-slo-ms", b"x-llm-d-slo-ttft-ms")
 
 
 class Proxy:
-    """Serves `/v1`. Mutable state: the retry budget."""
+    """Serves `/v1`; keeps no state between requests."""
 
     def __init__(
         self,
@@ -58,7 +57,6 @@ class Proxy:
         self._fleet_secret = fleet_secret
         self._engine_bearer = engine_bearer
         self._relay = EngineRelay(desk, settings or RelaySettings())
-        self.budget = RetryBudget()
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve one chat or text completion, streamed or whole."""
@@ -113,7 +111,7 @@ class Proxy:
         self, exchange: Exchange, pool: LivePool, wanted: Wanted, prompt: Prompt, request: ForwardedRequest
     ) -> None:
         keyed = await self._prompt_keys.keys(pool, wanted.tenant_id, prompt)
-        self.budget.enter()
+        pool.retry_budget.enter()
         retried = False
         record: DecisionRecord | None = None
         excluded: frozenset[str] = frozenset()
@@ -126,14 +124,14 @@ class Proxy:
                 excluded |= {record.decision.engine_id}
                 if attempts_left == 0:
                     self._give_up(record, failure)
-                retried = retried or self._takes_budget(record, failure)
+                retried = retried or self._takes_budget(pool, record, failure)
                 self._retry(record, failure)
         except (asyncio.CancelledError, ClientGoneError):
             if record is not None:
                 self._desk.cancelled(record, monotonic())
             raise
         finally:
-            self.budget.leave(retried=retried)
+            pool.retry_budget.leave(retried=retried)
 
     async def _attempt(
         self, exchange: Exchange, pool: LivePool, record: DecisionRecord, request: ForwardedRequest
@@ -154,7 +152,7 @@ class Proxy:
         finally:
             assumed.cancel()
 
-    def _takes_budget(self, record: DecisionRecord, failure: AttemptFailure) -> bool:
+    def _takes_budget(self, pool: LivePool, record: DecisionRecord, failure: AttemptFailure) -> bool:
         """Return whether the next attempt takes from the budget; raises ApiError where the budget is empty.
 
         An engine that cannot be reached is out of rotation at once, so going elsewhere adds no load to
@@ -162,7 +160,7 @@ class Proxy:
         """
         if failure.kind == CONNECT:
             return False
-        if not self.budget.take():
+        if not pool.retry_budget.take():
             self._desk.metrics.retries.inc(record.decision.pool_id, "budget_empty")
             self._give_up(record, failure)
         return True
@@ -194,31 +192,23 @@ def _wanted(
         decision_id,
         caller.tenant_id,
         arrived_s,
-        _slo_s(headers),
-        _whole_number(body, "max_completion_tokens") or _whole_number(body, "max_tokens"),
+        ttft_slo_s(headers),
+        _whole_number(body, "max_completion_tokens") or _whole_number(body, "max_tokens") or 0,
         session[:256] if isinstance(session, str) else "",
         _whole_number(body, "priority"),
+        tbt_slo_s(headers),
+        slo_class(headers),
+        caller.slo_class,
     )
 
 
-def _whole_number(body: dict[str, Any], name: str) -> int:
+def _whole_number(body: dict[str, Any], name: str) -> int | None:
     value = body.get(name)
     if value is None:
-        return 0
+        return None
     if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
         raise BadBodyError("bad_field", f"Send {name} as a whole number.", param=name)
     return value
-
-
-def _slo_s(headers: dict[bytes, bytes]) -> float | None:
-    for name in _SLO_HEADERS:
-        value = headers.get(name)
-        if value is not None:
-            if not value.isdigit() or not 1 <= int(value[:12]) <= 3_600_000:
-                message = f"Send {name.decode()} as whole milliseconds, 1 to 3600000."
-                raise BadBodyError("bad_header", message, param=name.decode())
-            return int(value) / 1000
-    return None
 
 
 def _model_card(pool: LivePool) -> dict[str, str | int]:

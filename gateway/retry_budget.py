@@ -6,7 +6,7 @@ from __future__ import annotations
 class RetryBudget:
     """At most `share` of the active requests, and always `least`, may be retrying (Envoy's retry budget).
 
-    Mutable state: `active` and `retrying`, counts of requests.
+    Mutable state: both limits, and `active` and `retrying`, counts of requests.
     """
 
     def __init__(self, share: float = 0.2, least: int = 3) -> None:
@@ -14,6 +14,11 @@ class RetryBudget:
         self._least = least
         self.active = 0
         self.retrying = 0
+
+    def limit(self, share: float, least: int) -> None:
+        """Allow so many from now on; retries under way go on."""
+        self._share = share
+        self._least = least
 
     def enter(self) -> None:
         """Count an active request."""

@@ -212,7 +212,10 @@ def _wanted(caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_
         asked.ttft_slo_s,
         asked.max_tokens or 0,
         asked.session_id or "",
-        asked.priority or 0,
+        asked.priority,
+        asked.tbt_slo_s,
+        asked.slo_class or "",
+        caller.slo_class,
     )
 
 

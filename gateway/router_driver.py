@@ -71,6 +71,11 @@ class RouterDriver:
         now = time.monotonic()
         self._deliver(self.router.set_policy(policy, version, now), now)
 
+    def report(self, engine_id: str, pending: int, room_tokens: int | None) -> None:
+        """Tell the router what an engine has not started and how much room it has, and deliver what follows."""
+        now = time.monotonic()
+        self._deliver(self.router.report(engine_id, pending, now, room_tokens), now)
+
     def stop(self) -> None:
         """End the timer and refuse what still waits."""
         if self._timer is not None:

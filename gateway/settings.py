@@ -76,6 +76,7 @@ class GatewaySettings:
     snapshot_max_age_s: float = 7 * 86_400.0
     """A last-known-good snapshot on disk that was confirmed longer ago than this is not served."""
     key_usage_interval_s: float = 5.0
+    cost_report_interval_s: float = 15.0
     """Last uses of API keys are told to the control plane this often."""
     snapshot_refresh_s: float = 600.0
     """The snapshot on disk is confirmed this often while the gateway runs."""

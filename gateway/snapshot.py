@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from routing.cost_fit import FittedCost
 from routing.policy_document import RoutingPolicy
 
 SCHEMA_VERSION = 1
@@ -29,6 +30,8 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
     kv_replay_endpoint: str = ""
     speed: float = 1.0
     """Prefill speed relative to the pool's cost profile."""
+    kind: str = ""
+    """Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind."""
 
 
 class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +51,8 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     max_prompt_tokens: int = 131_072
     policy_version: int = 0
     policy: RoutingPolicy = msgspec.field(default_factory=RoutingPolicy)
+    costs: dict[str, FittedCost] = {}
+    """What was learned about the pool's engines, by their kind."""
 
 
 class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +69,8 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Requests per minute at each gateway; None: no limit."""
     max_in_flight: int | None = None
     """Requests that may be under way at once at each gateway; None: no limit."""
+    slo_class: str = ""
+    """SLO class of requests that name none, in pools that have it; empty: none."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,6 +55,8 @@ class LightLoad(msgspec.Struct, frozen=True, gc=False):
 
     running: int
     waiting: int | None
+    kv_usage: float | None = None
+    """0..1."""
 
 
 class KvEventSource(msgspec.Struct, frozen=True):
@@ -113,9 +115,12 @@ class VllmAdapter:
         self._timeout_s = timeout_s
         self._load_path_missing = False
 
-    async def load(self) -> LightLoad:
-        """Return the cheap load reading: `/load`, or a byte scan of `/metrics` where that is not served."""
-        if not self._load_path_missing:
+    async def load(self, *, with_waiting: bool = False) -> LightLoad:
+        """Return the cheap load reading: `/load`, or a byte scan of `/metrics` where that is not served.
+
+        `with_waiting` asks for the scan at once, because `/load` does not tell what waits.
+        """
+        if not (with_waiting or self._load_path_missing):
             try:
                 answer = await self._get("/load", "load")
             except EngineAnswerError as error:
