@@ -47,7 +47,7 @@ class Switchyard:
         self._gateway = gateway
         self._gateway_app = GatewayApp(gateway)
         offer(self._gateway_app.recent)
-        self.answer_at_once = self._gateway_app.answer_at_once
+        self.fast_lane = self._gateway_app
         self._pages = pages
         self._sockets = sockets
 
@@ -102,7 +102,7 @@ def _compose() -> Edge:
     hosts = tuple(settings.ALLOWED_HOSTS)
     edge_settings = EdgeSettings(allowed_hosts=hosts, body_limit=settings.MAX_BODY_BYTES)
     app = Switchyard(gateway, pages, sockets)
-    return Edge(app, edge_settings, gateway.metrics.rejected_input.inc, fast_lane=app.answer_at_once)
+    return Edge(app, edge_settings, gateway.metrics.rejected_input.inc, fast_lane=app.fast_lane)
 
 
 application = _compose()

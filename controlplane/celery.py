@@ -15,6 +15,7 @@ app.conf.imports = [
     "controlplane.jobs.housekeeping",
     "controlplane.jobs.snapshot_refresh",
     "controlplane.jobs.key_usage",
+    "controlplane.jobs.learned_costs",
     "controlplane.jobs.preflight",
     "controlplane.jobs.rollup",
 ]
@@ -26,6 +27,7 @@ app.conf.beat_schedule = {
     "snapshot": {"task": "controlplane.refresh_snapshot", "schedule": 1.0, "options": {"expires": 1.0}},
     "preflight": {"task": "controlplane.preflight", "schedule": 1.0, "options": {"expires": 1.0}},
     "key usage": {"task": "controlplane.store_key_usage", "schedule": 5.0, "options": {"expires": 5.0}},
+    "learned costs": {"task": "controlplane.store_learned_costs", "schedule": 15.0, "options": {"expires": 15.0}},
     "roll-ups": {"task": "controlplane.rollup", "schedule": 5.0, "options": {"expires": 5.0}},
     "housekeeping": {"task": "controlplane.housekeeping", "schedule": 60.0, "options": {"expires": 60.0}},
 }

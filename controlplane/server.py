@@ -86,7 +86,7 @@ async def serve(serving: Serving) -> bool:
 
 
 def _config() -> uvicorn.Config:
-    from gateway.http_protocol import GuardedHttpProtocol
+    from gateway.http_protocol import KEEP_ALIVE_S, GuardedHttpProtocol
 
     return uvicorn.Config(
         "controlplane.asgi:application",
@@ -97,6 +97,7 @@ def _config() -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,
         server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=_GRACEFUL_S,
     )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
+_REVOKED = "that of the first run is revoked; make another one on the Access page"
+
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
@@ -13,7 +15,9 @@ class Welcome:
     url: str
     user: str
     password: str
+    """Empty where it no longer opens the console."""
     api_key: str
+    """Empty where it is revoked."""
     served_model: str
     log_dir: str
 
@@ -31,11 +35,17 @@ def render(welcome: Welcome, *, show_secrets: bool) -> str:
     lines = ["", "  Switchyard is running", "", f"    Console   {welcome.url}"]
     if show_secrets:
         lines += [
-            f"    Login     {welcome.user} / {welcome.password}",
-            f"    API key   {welcome.api_key}",
+            f"    Login     {_login(welcome)}",
+            f"    API key   {welcome.api_key or _REVOKED}",
         ]
     else:
         lines += ["    Login and API key are in first_run.json in the state directory."]
     if welcome.served_model:
         lines += [f"    Model     {welcome.served_model}   (POST {welcome.url}v1/chat/completions)"]
     return "\n".join([*lines, f"    Logs      {welcome.log_dir}", "", "  Stop with Ctrl-C.", ""])
+
+
+def _login(welcome: Welcome) -> str:
+    if welcome.password:
+        return f"{welcome.user} / {welcome.password}   (unchanged since the first run)"
+    return f"the password of {welcome.user} from the first run was changed"

@@ -35,9 +35,17 @@ POOL_FLOATS = (
     "unbound_tokens",
     "oldest_wait_s",
     "late",
+    "bound",
+    "granted_at_once_per_s",
+    "granted_waited_per_s",
+    "queue_wait_mean_s",
+    "queue_wait_p90_s",
+    "migrations_per_s",
+    "overtaken_per_s",
+    "refusals_per_s",
 )
-"""Last value within the interval, except the three of the unbound queue, which are peaks."""
-POOL_PEAKS = frozenset({"unbound", "unbound_tokens", "oldest_wait_s"})
+"""Last value within the interval, except tickets and their longest wait, which are peaks."""
+POOL_PEAKS = frozenset({"unbound", "unbound_tokens", "oldest_wait_s", "bound"})
 
 
 @dataclass(slots=True)
@@ -54,6 +62,8 @@ class Column:
     """One array per name in ENGINE_BYTES."""
     pools: dict[str, list[float]] = field(default_factory=dict)
     """Pool id → values in the order of POOL_FLOATS; NaN: unknown."""
+    refusals: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Pool id → refusals per second by code; pools and codes without any are left out."""
 
     def floats_for(self, roster: Roster, place: int) -> array[float]:
         """Return series `place` of ENGINE_FLOATS in the order of `roster`; NaN for engines it did not know."""
@@ -107,6 +117,14 @@ def pool_floats(pool: PoolSample) -> list[float]:
         pool.unbound_tokens,
         pool.oldest_wait_s,
         pool.late,
+        pool.bound,
+        pool.granted_at_once_per_s,
+        pool.granted_waited_per_s,
+        pool.queue_wait_mean_s,
+        pool.queue_wait_p90_s,
+        pool.migrations_per_s,
+        pool.overtaken_per_s,
+        None if pool.refusals_per_s is None else sum(pool.refusals_per_s.values()),
     )
     return [math.nan if value is None else float(value) for value in values]
 
@@ -155,5 +173,9 @@ def _fold_pools(column: Column, sample: FleetSample) -> None:
         if before is not None:
             for place, name in enumerate(POOL_FLOATS):
                 if name in POOL_PEAKS:
-                    values[place] = max(values[place], before[place])
+                    values[place] = peak(values[place], before[place])
         column.pools[pool.pool_id] = values
+        if pool.refusals_per_s:
+            column.refusals[pool.pool_id] = pool.refusals_per_s
+        else:
+            column.refusals.pop(pool.pool_id, None)

@@ -39,6 +39,8 @@ class PoolFacts(msgspec.Struct, frozen=True):
     policy_version: int
     ttft_slo_s: float
     tokens_per_s: float
+    admission: str = ""
+    """Empty: not stored."""
 
 
 class _RosterData(msgspec.Struct, frozen=True):
@@ -160,6 +162,7 @@ def _column(index: int, roster: Roster, parts: Sequence[tuple[_RosterData, PoolP
     for place in range(len(ENGINE_BYTES)):
         column.codes.append(bytearray(b"".join(part.codes[place] for _, part in parts)))
     column.pools = {data.pool.pool_id: part.pool for data, part in parts}
+    column.refusals = {data.pool.pool_id: part.refusals for data, part in parts if part.refusals}
     return column
 
 

@@ -11,9 +11,9 @@ from celery import shared_task
 from django.db import DatabaseError
 
 from controlplane.bus import get_bus
-from controlplane.fleet_past.collector import FleetCollector, fleet_collector
+from controlplane.fleet_past.collector import FINE_S, FleetCollector, fleet_collector
 from controlplane.jobs.lease import acquire, renew, this_owner
-from controlplane.services.rollups import HOUR_TOPIC, store_finished, stored_hour
+from controlplane.services.rollups import COARSE_S, HOUR_TOPIC, store_finished, stored_hour
 from gateway.bus import Bus
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,8 @@ def keep(collector: FleetCollector, bus: Bus, at: float) -> None:
             return
         run = store_finished(collector, columns, at)
         # A lease of no length is a release that brings the progress along.
-        renew(lease, timedelta(0), progress={"fine": run.fine, "coarse": run.coarse, "forgotten": run.forgotten})
+        stored = {f"rows_of_{FINE_S}_s": run.fine, f"of_{COARSE_S}_s": run.coarse, "expired": run.forgotten}
+        renew(lease, timedelta(0), progress=stored)
         _tell_hour(bus, at)
     except DatabaseError as error:
         # The columns wait in the collector until the database is back.

@@ -6,6 +6,7 @@ from controlplane.models.console_session import ConsoleSession
 from controlplane.models.engine import Engine
 from controlplane.models.idempotency_record import IdempotencyRecord
 from controlplane.models.job_run import JobRun
+from controlplane.models.learned_cost import LearnedCost
 from controlplane.models.policy import Policy
 from controlplane.models.policy_version import PolicyVersion
 from controlplane.models.pool import Pool
@@ -23,6 +24,7 @@ __all__ = [
     "Engine",
     "IdempotencyRecord",
     "JobRun",
+    "LearnedCost",
     "Policy",
     "PolicyVersion",
     "Pool",

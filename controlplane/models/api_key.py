@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid_utils
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from typing_extensions import override
 
@@ -13,6 +13,8 @@ from controlplane.models.tenant import Tenant
 SCOPES = ("infer", "route", "manage")
 """infer: the OpenAI-compatible proxy. route: the decision API. manage: the management API, with the key's role."""
 TRAFFIC_SCOPES = ("infer", "route")
+
+SLO_CLASS = r"^[a-z0-9][a-z0-9_.-]{0,31}$"
 
 
 def new_key_id() -> str:
@@ -47,6 +49,10 @@ class ApiKey(models.Model):
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(100_000)]
     )
     """Requests at the same time; empty: no limit."""
+    slo_class = models.CharField(
+        max_length=32, blank=True, validators=[RegexValidator(SLO_CLASS, "Use a-z, 0-9, . _ -")]
+    )
+    """SLO class of requests that name none, in pools whose policy has it; empty: none."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)

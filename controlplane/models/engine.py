@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid_utils
-from django.core.validators import MaxValueValidator, MinValueValidator
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from typing_extensions import override
 
 from controlplane.models.pool import Pool
+
+ENGINE_KIND = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,31}$"
 
 
 class DesiredState(models.TextChoices):
@@ -37,6 +39,10 @@ class Engine(models.Model):
     kv_replay_endpoint = models.CharField(max_length=200, blank=True)
     speed = models.FloatField(default=1.0, validators=[MinValueValidator(0.001), MaxValueValidator(1000)])
     """Prefill speed relative to the pool's cost profile."""
+    kind = models.CharField(
+        max_length=32, blank=True, validators=[RegexValidator(ENGINE_KIND, "Use A-Z, a-z, 0-9, . _ -")]
+    )
+    """Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind."""
     desired_state = models.CharField(max_length=16, choices=DesiredState.choices, default=DesiredState.READY)
     supervised = models.BooleanField(default=False)
     """Our own supervisor starts and stops its process."""

@@ -20,7 +20,7 @@ from controlplane.services.revisions import locked
 from controlplane.services.roles import require
 
 KEY_START = "sy_"
-KEY_FIELDS = frozenset({"name", "scopes", "role", "expires_at", "rate_per_min", "max_in_flight"})
+KEY_FIELDS = frozenset({"name", "scopes", "role", "expires_at", "rate_per_min", "max_in_flight", "slo_class"})
 _PREFIX_LENGTH = 11
 
 
@@ -34,6 +34,7 @@ def create_api_key(
     expires_at: datetime | None = None,
     rate_per_min: int | None = None,
     max_in_flight: int | None = None,
+    slo_class: str = "",
     why: str = "",
 ) -> tuple[ApiKey, str]:
     """Store and publish a new random key and return it with its text, which exists nowhere else.
@@ -51,6 +52,7 @@ def create_api_key(
         expires_at=expires_at,
         rate_per_min=rate_per_min,
         max_in_flight=max_in_flight,
+        slo_class=slo_class,
         why=why,
     )
     return key, text

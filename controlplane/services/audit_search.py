@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
@@ -19,6 +19,8 @@ from controlplane.services.visibility import visible_events
 EXPORT_LIMIT = 5_000
 """Events in one download."""
 MAX_VALUE = 200
+NAMED_KINDS = ("engine", "api_key")
+"""Kinds of objects that people know by a name and programs by an id made up for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class AuditFilter:
     verb: str = ""
     """A verb such as engine.drain, or its start such as engine."""
     object: str = ""
-    """An object's id, or kind:id, or kind: alone."""
+    """An object's id or name, with its kind before it as in engine:e-01, or a kind alone as in engine:."""
     pool: str = ""
     request: str = ""
     since: str = ""
@@ -90,10 +92,18 @@ def exported(event: AuditEvent) -> dict[str, Any]:
 
 
 def _of_object(events: QuerySet[AuditEvent], wanted: str) -> QuerySet[AuditEvent]:
-    kind, separator, object_id = wanted.partition(":")
+    kind, separator, name = wanted.partition(":")
     if not separator:
-        return events.filter(object_id=wanted)
-    return events.filter(object_kind=kind, object_id=object_id) if object_id else events.filter(object_kind=kind)
+        return events.filter(_called(wanted))
+    of_kind = events.filter(object_kind=kind)
+    return of_kind.filter(_called(name)) if name else of_kind
+
+
+def _called(wanted: str) -> Q:
+    """Match objects of this id, and those whose id nobody knows by the name that they have or had."""
+    named = AuditEvent.objects.filter(object_kind__in=NAMED_KINDS)
+    ids = named.filter(Q(after__name=wanted) | Q(before__name=wanted)).values("object_id")
+    return Q(object_id=wanted) | Q(object_kind__in=NAMED_KINDS, object_id__in=ids)
 
 
 def _moment(name: str, text: str) -> datetime:

@@ -77,9 +77,9 @@ def _register(operation: Operation, addresses: dict[str, str], actor: Actor, why
     pool = visible_pools(actor).filter(slug=operation["pool"]).first()
     if pool is None:
         raise _unknown_pool(actor)
-    speed = operation.get("speed", 1.0)
+    speed, kind = operation.get("speed", 1.0), operation.get("kind", "")
     return Outcome(
-        "register", None, store_engine(pool, operation["name"], addresses, actor=actor, speed=speed, why=why)
+        "register", None, store_engine(pool, operation["name"], addresses, actor=actor, speed=speed, kind=kind, why=why)
     )
 
 

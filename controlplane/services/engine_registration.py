@@ -15,7 +15,7 @@ from controlplane.services.engine_url import EngineUrlRules, RefusedUrlError, ch
 from controlplane.services.field_problems import check_names
 from controlplane.services.roles import require
 
-ENGINE_FIELDS = frozenset({"name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed"})
+ENGINE_FIELDS = frozenset({"name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind"})
 
 
 def engine_url_rules() -> EngineUrlRules:
@@ -36,6 +36,7 @@ def register_engine(
     kv_events_endpoint: str = "",
     kv_replay_endpoint: str = "",
     speed: float = 1.0,
+    kind: str = "",
     engine_id: str = "",
     supervised: bool = False,
     why: str = "",
@@ -45,7 +46,7 @@ def register_engine(
     given = {"url": url, "kv_events_endpoint": kv_events_endpoint, "kv_replay_endpoint": kv_replay_endpoint}
     addresses = checked_addresses(given)
     return store_engine(
-        pool, name, addresses, actor=actor, speed=speed, engine_id=engine_id, supervised=supervised, why=why
+        pool, name, addresses, actor=actor, speed=speed, kind=kind, engine_id=engine_id, supervised=supervised, why=why
     )
 
 
@@ -56,6 +57,7 @@ def store_engine(
     *,
     actor: Actor,
     speed: float = 1.0,
+    kind: str = "",
     engine_id: str = "",
     supervised: bool = False,
     why: str = "",
@@ -66,7 +68,7 @@ def store_engine(
     """
     require(actor, Role.OPERATOR, pool)
     identity = {"engine_id": engine_id} if engine_id else {}
-    engine = Engine(pool=pool, name=name, speed=speed, supervised=supervised, **addresses, **identity)
+    engine = Engine(pool=pool, name=name, speed=speed, kind=kind, supervised=supervised, **addresses, **identity)
     return recorded_change.create(engine, "engine.register", actor=actor, why=why, pool=pool.slug)
 
 

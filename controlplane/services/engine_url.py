@@ -148,10 +148,11 @@ def _literal_address(host: str) -> IpAddress | None:
 
 
 def _refuse_address(host: str, address: IpAddress, rules: EngineUrlRules) -> None:
+    name = _resolved(host, address)
     if address in _METADATA_ADDRESSES or address.is_link_local:
-        raise RefusedUrlError(f"{host} is {address}: link-local and metadata addresses are never engines")
+        raise RefusedUrlError(f"{name} is a link-local or metadata address; no engine is there")
     if address.is_multicast or address.is_unspecified:
-        raise RefusedUrlError(f"{host} is {address}: not the address of one machine")
+        raise RefusedUrlError(f"{name} is not the address of one machine")
     if address.is_loopback:
         if not rules.allow_loopback:
             raise RefusedUrlError(
@@ -159,9 +160,14 @@ def _refuse_address(host: str, address: IpAddress, rules: EngineUrlRules) -> Non
             )
         return
     if isinstance(address, ipaddress.IPv6Address) and any(address in network for network in _EMBEDDING):
-        raise RefusedUrlError(f"{host} is {address}: write the IPv4 address it stands for")
+        raise RefusedUrlError(f"{name}: write the IPv4 address it stands for")
     if not any(address in network for network in rules.networks):
-        raise RefusedUrlError(f"{host} is {address}, outside SWITCHYARD_ENGINE_NETWORKS; add its network there")
+        raise RefusedUrlError(f"{name} is outside SWITCHYARD_ENGINE_NETWORKS; add its network there")
+
+
+def _resolved(host: str, address: IpAddress) -> str:
+    """Return the host as it was given, with the address that it stands for where it is a name."""
+    return host if host.strip("[]") == str(address) else f"{host} ({address})"
 
 
 def _refuse_own_service(

@@ -44,6 +44,14 @@ def seed(secrets: FirstRunSecrets) -> None:
             publish_version(first, instead_of=None, actor=ACTOR)
 
 
+def still_valid(secrets: FirstRunSecrets) -> tuple[str, str]:
+    """Return the first run's password and API key, each empty where it opens nothing any more."""
+    admin = get_user_model().objects.filter(username=ADMIN, is_active=True).first()
+    password = secrets.admin_password if admin is not None and admin.check_password(secrets.admin_password) else ""
+    key = ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key), revoked_at=None)
+    return password, secrets.api_key if key.exists() else ""
+
+
 def seed_demo_pool(*, ports_from: int) -> list[Engine]:
     """Make the demo pool and its engines unless they exist, and return the engines the supervisor should start.
 

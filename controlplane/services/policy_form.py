@@ -20,6 +20,7 @@ from controlplane.services.policy_schema import (
     TEXT,
     WHOLE,
     Absent,
+    MapSchema,
     ObjectSchema,
     SettingSchema,
     StageSchema,
@@ -34,6 +35,8 @@ CHOICE = "choice"
 ON = "on"
 
 _NUMBER = re.compile(r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d{1,3})?\s*")
+_NAMED = 8
+"""Names of a map that its line in the form lists."""
 _HIDDEN = frozenset({"schema_version"})
 """Written by the program, never by people."""
 
@@ -131,12 +134,25 @@ def _groups(schema: ObjectSchema, document: Any, live: Any) -> Iterator[FormGrou
         if isinstance(member, StageSchema):
             groups[name] = _stage_group(member, document, live)
         elif isinstance(member, ObjectSchema):
-            groups[name] = FormGroup(member.title, member.sentence, tuple(_fields(member, document, live)))
+            maps = [_map_words(each, document) for each in member.members.values() if isinstance(each, MapSchema)]
+            sentence = " ".join((member.sentence, *maps))
+            groups[name] = FormGroup(member.title, sentence, tuple(_fields(member, document, live)))
+        elif isinstance(member, MapSchema):
+            groups[name] = FormGroup(member.title, _map_words(member, document), ())
         elif name not in _HIDDEN:
             title = member.group or schema.title
             before = groups.get(title, FormGroup(title, "", ()))
             groups[title] = FormGroup(title, "", (*before.fields, _field(member, document, live)))
     yield from groups.values()
+
+
+def _map_words(schema: MapSchema, document: Any) -> str:
+    """Return what a map is for, which names it holds and where they are changed: the form has no controls for them."""
+    value = value_at(document, schema.path)
+    names = ", ".join(sorted(value)[:_NAMED]) if isinstance(value, dict) else ""
+    more = f" and {len(value) - _NAMED} more" if isinstance(value, dict) and len(value) > _NAMED else ""
+    told = f"Set for {names}{more}" if names else "None is set"
+    return f"{schema.title}: {schema.sentence} {told}; change them in the JSON, under {path_text(schema.path)}."
 
 
 def _stage_group(stage: StageSchema, document: Any, live: Any) -> FormGroup:
@@ -191,7 +207,13 @@ def _field(setting: SettingSchema, document: Any, live: Any, *, key: str = "") -
         default=_control_text(setting.default, setting.kind),
         value=_control_text(value, setting.kind),
         live=_control_text(value_at(live, setting.path), setting.kind),
+        choices=_with_shown(setting.choices, _control_text(value, setting.kind)),
     )
+
+
+def _with_shown(choices: tuple[str, ...], shown: str) -> tuple[str, ...]:
+    """Return the choices of a select; a wrong value stays visible among them."""
+    return choices if not choices or shown in choices else (*choices, shown)
 
 
 def _with_typed(

@@ -8,32 +8,40 @@ from typing import Any
 from controlplane.services.field_problems import FieldProblem
 from controlplane.services.policy_numbers import number_words
 from controlplane.services.policy_paths import value_at
-from controlplane.services.policy_schema import ObjectSchema, SettingSchema, path_text, policy_schema
+from controlplane.services.policy_schema import MapSchema, ObjectSchema, Path, SettingSchema, path_text, policy_schema
 from controlplane.services.policy_text import members_of
 
 
 def notes_on(document: Any) -> tuple[FieldProblem, ...]:
-    """Return one note per setting of a valid document that lies outside its usual range."""
+    """Return one note per setting of a valid document that lies outside its usual range and is not the default."""
     return tuple(
         FieldProblem(
-            path_text(setting.path),
+            path_text(path),
             f"{number_words(value)} is outside the usual {number_words(low)} to {number_words(high)}"
             + (f" {setting.unit}" if setting.unit else ""),
         )
-        for setting in _settings(policy_schema(), document)
+        for path, setting in _settings(policy_schema(), document)
         if setting.usual is not None
         for low, high in [setting.usual]
-        for value in [value_at(document, setting.path)]
-        if isinstance(value, int | float) and not low <= value <= high
+        for value in [value_at(document, path)]
+        if isinstance(value, int | float) and not low <= value <= high and value != setting.default
     )
 
 
-def _settings(schema: ObjectSchema, document: Any) -> Iterator[SettingSchema]:
+def _settings(schema: ObjectSchema, document: Any, above: Path = ()) -> Iterator[tuple[Path, SettingSchema]]:
+    """Yield each setting with its place in the document; `above` is where the schema's own paths begin."""
     for member in schema.members.values():
         if isinstance(member, SettingSchema):
-            yield member
+            yield (*above, *member.path), member
         elif isinstance(member, ObjectSchema):
-            yield from _settings(member, document)
+            yield from _settings(member, document, above)
+        elif isinstance(member, MapSchema):
+            for name in members_of(member, value_at(document, member.path)):
+                place = (*above, *member.path, name)
+                if isinstance(member.entry, SettingSchema):
+                    yield place, member.entry
+                else:
+                    yield from _settings(member.entry, document, place)
         else:
             rule = members_of(member, value_at(document, member.path))["params"]
             yield from _settings(rule, document)

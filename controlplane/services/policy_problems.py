@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from controlplane.services.policy_schema import (
     SWITCH,
     TEXT,
     WHOLE,
+    MapSchema,
     Node,
     ObjectSchema,
     Path,
@@ -91,6 +93,8 @@ def _node_problems(value: object, schema: Node, path: Path) -> Iterator[FieldPro
         yield FieldProblem(path_text(path), f"expected an object, got {_kind_name(value)}")
     elif isinstance(schema, StageSchema):
         yield from _stage_problems(value, schema)
+    elif isinstance(schema, MapSchema):
+        yield from _map_problems(value, schema)
     else:
         yield from _object_problems(value, schema, path)
 
@@ -102,6 +106,16 @@ def _object_problems(value: dict[str, Any], schema: ObjectSchema, path: Path) ->
             yield from _node_problems(value[name], member, (*path, name))
         elif not isinstance(member, ObjectSchema) and member.default is ABSENT:
             yield FieldProblem(path_text((*path, name)), "is missing")
+
+
+def _map_problems(value: dict[str, Any], schema: MapSchema) -> Iterator[FieldProblem]:
+    if schema.most is not None and len(value) > schema.most:
+        yield FieldProblem(path_text(schema.path), f"has {len(value)} names; {schema.most} are allowed")
+    for name, item in list(value.items())[: schema.most]:
+        path = (*schema.path, name[:_LONGEST_SHOWN])
+        if schema.name_pattern and not re.fullmatch(schema.name_pattern, name):
+            yield FieldProblem(path_text(path), f"is no name that matches {schema.name_pattern}")
+        yield from _node_problems(item, schema.entry, path)
 
 
 def _stage_problems(value: dict[str, Any], schema: StageSchema) -> Iterator[FieldProblem]:
@@ -150,7 +164,7 @@ def _setting_problem(value: object, schema: SettingSchema) -> str:
     if schema.kind == SWITCH:
         return "" if isinstance(value, bool) else f"expected true or false, got {_kind_name(value)}"
     if schema.kind == TEXT:
-        return "" if isinstance(value, str) else f"expected text, got {_kind_name(value)}"
+        return _text_problem(value, schema)
     if isinstance(value, str):
         return f"{_shown(value)} is not a number"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -158,6 +172,14 @@ def _setting_problem(value: object, schema: SettingSchema) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "is not a finite number"
     return _number_problem(value, schema)
+
+
+def _text_problem(value: object, schema: SettingSchema) -> str:
+    if not isinstance(value, str):
+        return f"expected text, got {_kind_name(value)}"
+    if schema.choices and value not in schema.choices:
+        return f"{_shown(value)} is unknown; {_suggestion(value, schema.choices)}"
+    return ""
 
 
 def _number_problem(value: float, schema: SettingSchema) -> str:

@@ -47,6 +47,8 @@ class SettingSchema:
     """Whether the low bound itself is out of range."""
     below_high: bool = False
     usual: tuple[float, float] | None = None
+    choices: tuple[str, ...] = ()
+    """The texts that a TEXT setting can be; empty: any."""
     default: Any = ABSENT
     """ABSENT where the setting must be given."""
 
@@ -83,7 +85,23 @@ class StageSchema:
         return (*self.path, "params")
 
 
-Node = SettingSchema | ObjectSchema | StageSchema
+@dataclass(frozen=True, slots=True)
+class MapSchema:
+    """An object whose names are chosen by people; each holds the same kind of object or setting."""
+
+    path: Path
+    title: str
+    sentence: str
+    entry: ObjectSchema | SettingSchema
+    """What stands under each name; the paths in it begin at the name."""
+    name_pattern: str
+    """A regular expression that each whole name matches; empty: any name."""
+    most: int | None
+    """Names at most."""
+    default: Any = ABSENT
+
+
+Node = SettingSchema | ObjectSchema | StageSchema | MapSchema
 
 
 @cache
@@ -117,14 +135,32 @@ def _member(found: inspect.Field, path: Path) -> Node:
         if kind.cls is Stage:
             return StageSchema(path, title, sentence, _rules(path), default)
         return _object(kind.cls, path, title, sentence)
+    if isinstance(kind, inspect.DictType):
+        return _map(kind, path, title, sentence, default)
     return _setting(kind, path, title, sentence, words, default)
+
+
+def _map(kind: inspect.DictType, path: Path, title: str, sentence: str, default: Any) -> MapSchema:
+    names, entry = kind.key_type, kind.value_type
+    words: dict[str, Any] = {}
+    while isinstance(entry, inspect.Metadata):
+        words, entry = {**(entry.extra_json_schema or {}), **words}, entry.type
+    while isinstance(names, inspect.Metadata):
+        names = names.type
+    pattern = (names.pattern if isinstance(names, inspect.StrType) else None) or ""
+    if isinstance(entry, inspect.StructType):
+        return MapSchema(path, title, sentence, _object(entry.cls, (), title, ""), pattern, kind.max_length, default)
+    setting = _setting(entry, (), words.get("title") or title, words.get("description", ""), words, ABSENT)
+    return MapSchema(path, title, sentence, setting, pattern, kind.max_length, default)
 
 
 def _setting(kind: Any, path: Path, title: str, sentence: str, words: dict[str, Any], default: Any) -> SettingSchema:
     if isinstance(kind, inspect.BoolType):
         return SettingSchema(path, SWITCH, title, sentence, group=words.get("x-group", ""), default=default)
     if not isinstance(kind, inspect.IntType | inspect.FloatType):
-        return SettingSchema(path, TEXT, title, sentence, group=words.get("x-group", ""), default=default)
+        choices = tuple(str(each) for each in kind.values) if isinstance(kind, inspect.LiteralType) else ()
+        group = words.get("x-group", "")
+        return SettingSchema(path, TEXT, title, sentence, group=group, choices=choices, default=default)
     return SettingSchema(
         path,
         WHOLE if isinstance(kind, inspect.IntType) else NUMBER,

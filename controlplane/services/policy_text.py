@@ -11,7 +11,7 @@ import msgspec
 from controlplane.services.field_problems import FieldProblem
 from controlplane.services.policy_numbers import json_number
 from controlplane.services.policy_problems import InvalidPolicyError, validated
-from controlplane.services.policy_schema import ObjectSchema, SettingSchema, StageSchema, policy_schema
+from controlplane.services.policy_schema import MapSchema, Node, ObjectSchema, SettingSchema, StageSchema, policy_schema
 
 MAX_TEXT_BYTES = 64 * 1024
 """A policy takes about one kilobyte; more is no policy."""
@@ -44,7 +44,7 @@ def document_text(document: Any) -> str:
     return _written(ordered(document), "")
 
 
-def ordered(value: Any, schema: ObjectSchema | StageSchema | SettingSchema | None = None) -> Any:
+def ordered(value: Any, schema: Node | None = None) -> Any:
     """Return a copy whose names stand in the form's order; unknown ones follow, as they came."""
     schema = policy_schema() if schema is None else schema
     if not isinstance(value, dict) or isinstance(schema, SettingSchema):
@@ -54,8 +54,10 @@ def ordered(value: Any, schema: ObjectSchema | StageSchema | SettingSchema | Non
     return known | {name: item for name, item in value.items() if name not in known}
 
 
-def members_of(schema: ObjectSchema | StageSchema, value: Any) -> dict[str, Any]:
-    """Return the known members of an object; a rule's parameters depend on the name that the value gives."""
+def members_of(schema: ObjectSchema | StageSchema | MapSchema, value: Any) -> dict[str, Any]:
+    """Return the known members of an object; those of a rule and of a map depend on what the value names."""
+    if isinstance(schema, MapSchema):
+        return dict.fromkeys(sorted(value) if isinstance(value, dict) else (), schema.entry)
     if isinstance(schema, ObjectSchema):
         return schema.members
     name = value.get("name") if isinstance(value, dict) else None

@@ -131,7 +131,7 @@ class EnginePreflight:
         except EngineUnreachableError as error:
             cause = f"connection timed out after {ANSWER_S:g}{_NARROW}s" if error.timed_out else str(error)
             raise PreflightFailedError(
-                f"{url} cannot be reached: {cause}.",
+                f"Cannot be reached at {url}: {cause}.",
                 "Check that the engine listens on this address and that this host may reach it.",
             ) from None
         except EngineAnswerError:

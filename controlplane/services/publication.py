@@ -17,6 +17,7 @@ from django.db import models, transaction
 from controlplane.bus import get_bus
 from controlplane.models import ApiKey, Engine, Pool, SnapshotVersion
 from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, decode_snapshot, encode_snapshot
+from routing.cost_fit import FittedCost
 from routing.policy_document import RoutingPolicy
 
 TOPIC = "snapshot"
@@ -58,6 +59,7 @@ def build_snapshot(at: float) -> Snapshot:
     with transaction.atomic():
         counter = SnapshotVersion.objects.select_for_update().filter(pk=SnapshotVersion.ONLY).first()
         pools = Pool.objects.select_related("region", "policy__live_version").order_by("slug")
+        pools = pools.prefetch_related("learned_costs")
         engines = Engine.objects.select_related("pool").order_by("pool__slug", "name")
         keys = ApiKey.objects.select_related("tenant").filter(revoked_at=None).order_by("key_id")
         return Snapshot(
@@ -83,6 +85,7 @@ def _pool_entry(pool: Pool) -> PoolEntry:
         max_prompt_tokens=pool.max_prompt_tokens,
         policy_version=live.number if live else 0,
         policy=msgspec.convert(live.routing_document, RoutingPolicy) if live else RoutingPolicy(),
+        costs={cost.kind: msgspec.convert(cost.fitted, FittedCost) for cost in pool.learned_costs.all()},
     )
 
 
@@ -96,6 +99,7 @@ def _engine_entry(engine: Engine) -> EngineEntry:
         kv_events_endpoint=engine.kv_events_endpoint,
         kv_replay_endpoint=engine.kv_replay_endpoint,
         speed=engine.speed,
+        kind=engine.kind,
     )
 
 
@@ -108,6 +112,7 @@ def _key_entry(key: ApiKey) -> ApiKeyEntry:
         scopes=tuple(key.scopes),
         rate_per_min=key.rate_per_min,
         max_in_flight=key.max_in_flight,
+        slo_class=key.slo_class,
     )
 
 

@@ -125,4 +125,5 @@ def _facts(pool: PoolSample) -> PoolFacts:
         policy_version=pool.policy_version,
         ttft_slo_s=pool.ttft_slo_s,
         tokens_per_s=pool.tokens_per_s,
+        admission=pool.admission,
     )

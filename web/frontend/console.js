@@ -4,6 +4,7 @@ import './pictures/heat.js';
 import './pictures/hour.js';
 import './pictures/lines.js';
 import './pictures/overlay.js';
+import './pictures/rates.js';
 import './pictures/spark.js';
 import './pictures/unbound.js';
 import { startFleetPage } from './page/fleet_page.js';

@@ -9,16 +9,49 @@ from controlplane.recent_decisions import recent_decisions
 from controlplane.services.actor import Actor
 from controlplane.services.roles import may
 from gateway.recent_decisions import DecisionRecord
+from routing import reasons
 
-_REASONS = {
+REASONS = {
     "round_robin": "Its turn",
     "least_loaded": "Least loaded",
     "least_cost": "Least cost",
     "longest_match": "Longest match",
     "equal_match": "Equal match",
     "slo_switch": "Switched for SLO",
+    "random": "By chance",
+    "affinity": "Prompt start",
+    "least_ttft": "Least TTFT",
+    "fetch": "Fetches blocks",
+    "long_match": "Long match",
+    "fewest_requests": "Fewest requests",
+    "smallest_tree": "Fewest blocks sent",
+    "least_blocks": "Fewest blocks",
+    "softmax": "By weighted chance",
+    "two_choices": "Freer of two",
+    "ring": "Ring",
+    "ring_full": "Next on ring",
+    "least_latency": "Least latency",
+    "highest_score": "Highest score",
+    "free_match": "Free with match",
+    "all_busy": "All busy",
     "only_engine": "Only engine",
     "no_engine": "No engine",
+    "migrated": "Migrated in",
+    "held": "Held for a pull",
+    "pulled": "Pulled",
+    "parked": "Parked",
+}
+QUEUE_REASONS = {
+    "arrived_first": "oldest",
+    "earliest_deadline": "earliest deadline",
+    "highest_priority": "highest priority",
+    "first_feasible": "oldest on time",
+    "shortest_feasible": "shortest on time",
+    "only_feasible": "only one on time",
+    "hopeless_last": "too late, last",
+    "pulled_best_fit": "best fit",
+    "fair_share": "tenant's share",
+    "passed_over_bound": "passed over enough",
 }
 
 
@@ -33,6 +66,12 @@ class DecisionLine(msgspec.Struct, frozen=True):
     cached_tokens: int | None
     queued_s: float
     """How long it waited at the gateway."""
+    queue_reason: str
+    """Why it was granted before the tickets beside it; empty where it did not wait."""
+    queue_words: str
+    """The same as a sentence's second half."""
+    overtook: int
+    """Tickets that had waited longer and stayed behind."""
     ttft_s: float | None
     on_time: bool | None
     outcome: str
@@ -76,6 +115,9 @@ def _line(record: DecisionRecord) -> DecisionLine:
         predicted_tokens=decision.hit_tokens,
         cached_tokens=record.cached_tokens,
         queued_s=decision.queued_s,
+        queue_reason=queue_title(decision.queue_reason),
+        queue_words=reasons.words(decision.queue_reason),
+        overtook=decision.overtook,
         ttft_s=ttft_s,
         on_time=False if late else None if ttft_s is None else ttft_s <= record.ttft_slo_s,
         outcome=record.outcome,
@@ -84,4 +126,9 @@ def _line(record: DecisionRecord) -> DecisionLine:
 
 def reason_title(code: str) -> str:
     """Return a reason code in the few words of a table cell."""
-    return _REASONS.get(code, code.replace("_", " ").capitalize())
+    return REASONS.get(code, code.replace("_", " ").capitalize())
+
+
+def queue_title(code: str) -> str:
+    """Return a queue reason in the few words of a cell's second line."""
+    return QUEUE_REASONS.get(code, code.replace("_", " "))

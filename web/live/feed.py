@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from controlplane.fleet_past.marker import Marker
 from controlplane.services.rollups import HOUR_TOPIC, StoredHour
 from gateway.fleet_sample import SCHEMA_VERSION, TOPIC, FleetSample
 from web.live.frames import encode_column, encode_keyframe, topology
-from web.live.history import FleetHistory
+from web.live.history import COLUMN_S, FleetHistory
 from web.live.verdict import Verdict, judge
 from web.live.viewer import Viewer
 
@@ -30,6 +31,17 @@ class SampleSource(Protocol):
     def subscribe(self, topic: str, callback: Callable[[str, bytes], None]) -> Callable[[], None]:
         """Call `callback(topic, value)` for each value; return what ends it."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What this process heard itself in the last five minutes, oldest first."""
+
+    columns: list[Column]
+    """Of FINE_S seconds."""
+    markers: list[Marker]
+    since: float
+    """Unix seconds from which on it heard everything; infinite before the first sample."""
 
 
 class FleetFeed:
@@ -122,13 +134,19 @@ class FleetFeed:
         """The newest sample; None before the first."""
         return self._history.latest
 
-    def recent(self) -> tuple[list[Column], list[Marker]]:
-        """Return copies of the columns and markers of the last five minutes, oldest first."""
+    def recent(self) -> Recent:
+        """Return copies that stay as they are."""
         with self._lock:
-            # A column changes by getting new arrays, so a shallow copy stays as it is.
-            return [
-                replace(column, pools=dict(column.pools)) for column in self._history.columns()
-            ], self._history.markers.recent()
+            heard = self._history.columns()
+            return Recent(
+                # A column changes by getting new arrays, so a shallow copy is enough.
+                [
+                    replace(column, pools=dict(column.pools), refusals=dict(column.refusals))
+                    for column in self._history.fine_columns()
+                ],
+                self._history.markers.recent(),
+                heard[0].index * COLUMN_S if heard else math.inf,
+            )
 
     def verdict(self) -> Verdict:
         """Return the sentence about the newest sample."""

@@ -10,8 +10,10 @@ says, both one in a column frame; E engines and P pools stand in the order of th
     float32 hour[P][S]
     uint8   engines[ENGINE_BYTES][E][C]
 
-NaN and 255 stand for unknown. A column frame with sequence number n is understood by whoever holds
-the state of n − 1; anyone else asks for a keyframe. Keyframes of the past (web.live.past) have the same form.
+The head's `refusals` are [pool, column, {code: per second}] of the columns that have some, pool and column being
+places in the arrays. NaN and 255 stand for unknown. A column frame with sequence number n is understood by
+whoever holds the state of n − 1; anyone else asks for a keyframe. Keyframes of the past (web.live.past) have the
+same form.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from web.live.history import COLUMN_S, FleetHistory
 from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS
 from web.live.verdict import judge
 
-PROTOCOL = 2
-NOW_FLOATS = ("tokens", "seconds", "running", "bound", "kv", "report_age_s")
+PROTOCOL = 3
+NOW_FLOATS = ("tokens", "seconds", "running", "bound", "kv", "report_age_s", "oldest_s")
 WIRE_FLOATS = ENGINE_FLOATS[:5]
 """The mean of tokens is stored, not sent: it says the same as the mean of seconds."""
 
@@ -122,6 +124,7 @@ def pool_facts(pool: PoolSample) -> Head:
         "served_model": pool.served_model,
         "placement": pool.placement,
         "order": pool.order,
+        "admission": pool.admission,
         "policy_version": pool.policy_version,
         "ttft_slo_s": pool.ttft_slo_s,
         "tokens_per_s": pool.tokens_per_s,
@@ -142,6 +145,7 @@ def pack(
     hour: Iterable[Sequence[float]],
 ) -> bytes:
     """Return a frame; `now` and `hour` are rows in the order of the roster and of the pools."""
+    head = {**head, "refusals": _refusals(pool_ids, columns)}
     text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
     text += b" " * (-len(text) % 4)
     parts = [struct.pack("<I", len(text)), text, _floats(now)]
@@ -186,6 +190,18 @@ def _now(engine: EngineSample) -> list[float]:
         engine.bound,
         math.nan if engine.kv_usage is None else engine.kv_usage,
         math.nan if engine.report_age_s is None else engine.report_age_s,
+        math.nan if engine.oldest_bound_s is None else engine.oldest_bound_s,
+    ]
+
+
+def _refusals(pool_ids: Sequence[str], columns: Sequence[Column | None]) -> list[tuple[int, int, dict[str, float]]]:
+    """Return the refusals by code of each pool and column that has some, to four digits: they are for reading."""
+    return [
+        (pool, place, {code: float(f"{rate:.4g}") for code, rate in sorted(column.refusals[pool_id].items())})
+        for place, column in enumerate(columns)
+        if column is not None and column.refusals
+        for pool, pool_id in enumerate(pool_ids)
+        if pool_id in column.refusals
     ]
 
 

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from controlplane.fleet_past.codec import peak_seconds, rows_of
 from controlplane.fleet_past.collector import FINE_S
-from controlplane.fleet_past.column import ENGINE_FLOATS, Column
+from controlplane.fleet_past.column import Column
 from controlplane.fleet_past.marker import Marker
 from controlplane.fleet_past.merge import merged_by
 from controlplane.fleet_past.roster import NOBODY, Roster, roster_of, union
 from controlplane.fleet_past.store import Past, PoolFacts, read_past, read_peaks
 from controlplane.services.rollups import COARSE_S, FACTOR
 from gateway.fleet_sample import FleetSample
-from web.live.feed import FleetFeed
-from web.live.history import COLUMN_S
+from web.live.feed import FleetFeed, Recent
 from web.live.past_range import Stretch
 
 MAX_MARKERS = 240
 TAIL_COLUMNS = 30
 """At most so many long columns at the end are made of short ones: the job makes the rest soon."""
-_SECONDS = ENGINE_FLOATS.index("seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,41 +38,41 @@ class PastPicture:
 
 def read_picture(stretch: Stretch, feed: FleetFeed) -> PastPicture:
     """Read the stretch: stored columns first, then what only this process has heard yet."""
-    live, live_markers = feed.recent()
+    recent = feed.recent()
     sample = feed.latest if stretch.live else None
     if stretch.range.column_s == FINE_S:
-        past = _fine(stretch.first, stretch.last, live)
+        past = _fine(stretch.first, stretch.last, recent.columns)
     else:
         past = read_past(COARSE_S, stretch.first, stretch.last)
-        _add_tail(past, stretch, live)
+        _add_tail(past, stretch, recent.columns)
     if sample is not None:
         past.pools |= {pool.pool_id: _facts_of(pool) for pool in sample.pools}
-    by_index = {column.index: column for column in past.columns}
     pools = _ordered_pools(past.pools, feed.latest)
     roster = _roster(past.columns, sample, list(pools))
+    by_index = {column.index: column for column in _on(past.columns, roster)}
     return PastPicture(
         stretch,
-        [_on(by_index.get(index), roster) for index in range(stretch.first, stretch.last + 1)],
+        [by_index.get(index) for index in range(stretch.first, stretch.last + 1)],
         roster,
         pools,
-        _markers(past.markers, live, live_markers, stretch),
-        _strip(stretch, live),
+        _markers(past.markers, recent, stretch),
+        _strip(stretch, recent.columns),
         sample,
     )
 
 
-def _fine(first: int, last: int, live: list[Column]) -> Past:
-    """Return the columns of FINE_S seconds; those not stored yet are made of the live ones."""
+def _fine(first: int, last: int, live: Sequence[Column]) -> Past:
+    """Return the columns of FINE_S seconds; those not stored yet come from this process."""
     past = read_past(FINE_S, first, last)
     stored = {column.index for column in past.columns}
-    factor = round(FINE_S / COLUMN_S)
-    fresh = [column for column in live if first <= column.index // factor <= last]
-    past.columns += merged_by([column for column in fresh if column.index // factor not in stored], factor).values()
+    past.columns += [column for column in live if first <= column.index <= last and column.index not in stored]
     past.columns.sort(key=lambda column: column.index)
+    if past.columns:
+        past.columns = _on(past.columns, past.columns[-1].roster)
     return past
 
 
-def _add_tail(past: Past, stretch: Stretch, live: list[Column]) -> None:
+def _add_tail(past: Past, stretch: Stretch, live: Sequence[Column]) -> None:
     """Add the long columns at the end that the job has not made yet."""
     newest = past.columns[-1].index if past.columns else stretch.first - 1
     first = max(newest + 1, stretch.last - TAIL_COLUMNS)
@@ -97,9 +95,11 @@ def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequen
     return union(rosters.values(), last=last, pools=pools)
 
 
-def _on(column: Column | None, roster: Roster) -> Column | None:
-    """Return the column with the picture's own roster object where the engines are the same: then nothing moves."""
-    return replace(column, roster=roster) if column is not None and column.roster == roster else column
+def _on(columns: Sequence[Column], roster: Roster) -> list[Column]:
+    """Return the columns with this roster object where the engines are the same: then nothing moves."""
+    rosters = {id(column.roster): column.roster for column in columns if column.roster is not roster}
+    same = {key for key, each in rosters.items() if each == roster}
+    return [replace(column, roster=roster) if id(column.roster) in same else column for column in columns]
 
 
 def _ordered_pools(facts: dict[str, PoolFacts], sample: FleetSample | None) -> dict[str, PoolFacts]:
@@ -114,11 +114,10 @@ def _facts_of(pool: object) -> PoolFacts:
     return PoolFacts(**{name: getattr(pool, name) for name in PoolFacts.__struct_fields__})
 
 
-def _markers(stored: list[Marker], live: list[Column], fresh: list[Marker], stretch: Stretch) -> list[Marker]:
-    """Return the markers of the stretch, numbered anew; what this process saw itself counts from its first column."""
-    heard_since = live[0].index * COLUMN_S if live else math.inf
-    all_of = [marker for marker in stored if marker.at < heard_since]
-    all_of += [marker for marker in fresh if marker.at >= heard_since]
+def _markers(stored: list[Marker], recent: Recent, stretch: Stretch) -> list[Marker]:
+    """Return the markers of the stretch, numbered anew; what this process heard itself counts from there on."""
+    all_of = [marker for marker in stored if marker.at < recent.since]
+    all_of += [marker for marker in recent.markers if marker.at >= recent.since]
     start = stretch.first * stretch.range.column_s
     shown = [marker for marker in all_of if start <= marker.at < stretch.end][-MAX_MARKERS:]
     return [
@@ -127,7 +126,7 @@ def _markers(stored: list[Marker], live: list[Column], fresh: list[Marker], stre
     ]
 
 
-def _strip(stretch: Stretch, live: list[Column]) -> dict[str, dict[int, float]]:
+def _strip(stretch: Stretch, live: Sequence[Column]) -> dict[str, dict[int, float]]:
     """Return the peaks of the strip by pool and strip column."""
     chosen = stretch.range
     first = stretch.strip_last - chosen.strip_columns + 1
@@ -138,12 +137,16 @@ def _strip(stretch: Stretch, live: list[Column]) -> dict[str, dict[int, float]]:
     for pool_id, values in stored.items():
         for index, value in values.items():
             _raise(peaks, pool_id, index // factor, value)
+    rows: dict[int, dict[str, list[int]]] = {}
     for column in live:
-        index = int(column.index * COLUMN_S // chosen.strip_column_s)
+        index = column.index * FINE_S // chosen.strip_column_s
         if not first <= index <= stretch.strip_last:
             continue
-        for pool_id, value in zip(column.roster.pool_ids, column.floats[_SECONDS], strict=True):
-            _raise(peaks, pool_id, index, value)
+        roster = column.roster
+        if id(roster) not in rows:
+            rows[id(roster)] = {pool_id: rows_of(roster, pool_id) for pool_id in dict.fromkeys(roster.pool_ids)}
+        for pool_id, mine in rows[id(roster)].items():
+            _raise(peaks, pool_id, index, peak_seconds(column, mine))
     return peaks
 
 

@@ -11,7 +11,7 @@ import msgspec
 from controlplane.fleet_past.column import ENGINE_BYTES, LOST, UNKNOWN_BYTE, UNKNOWN_STATE, Column
 from controlplane.fleet_past.store import tallest
 from gateway.fleet_sample import STATES
-from web.live.frames import PROTOCOL, WIRE_FLOATS, Head, engine_facts, pack, plain
+from web.live.frames import NOW_FLOATS, PROTOCOL, WIRE_FLOATS, Head, engine_facts, pack, plain
 from web.live.past import PastPicture
 from web.live.past_verdict import judge_past
 from web.live.verdict import judge
@@ -131,9 +131,10 @@ def _now(picture: PastPicture) -> list[Sequence[float]]:
     """Return the values at the right edge, in the order of NOW_FLOATS."""
     column = next((column for column in reversed(picture.columns) if column is not None), None)
     if column is None:
-        return [[math.nan] * 6 for _ in picture.roster.engine_ids]
+        return [[math.nan] * len(NOW_FLOATS) for _ in picture.roster.engine_ids]
     floats = [column.floats_for(picture.roster, place) for place in _NOW]
     kv = column.codes_for(picture.roster, _KV)
     states = column.codes_for(picture.roster, 0)
     shares = [math.nan if kv[row] == UNKNOWN_BYTE or states[row] == LOST else kv[row] / 200 for row in range(len(kv))]
-    return [[*(series[row] for series in floats), shares[row], math.nan] for row in range(len(shares))]
+    unknown = [math.nan] * (len(NOW_FLOATS) - len(floats) - 1)
+    return [[*(series[row] for series in floats), shares[row], *unknown] for row in range(len(shares))]

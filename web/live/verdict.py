@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from controlplane.fleet_past.marker import Marker
-from gateway.fleet_sample import EngineSample, FleetSample
+from gateway.fleet_sample import EngineSample, FleetSample, PoolSample
+from web.live.refusal_words import refused_words
 from web.live.wording import clock_time, count, duration, percent, rate, setting
 
 ON_TIME_TARGET = 0.90
@@ -70,7 +71,8 @@ def _late(sample: FleetSample) -> Verdict | None:
         return None
     text = (
         f"{percent(worst.on_time_share)} of {worst.name} within {setting(worst.ttft_slo_s)} over the last "
-        f"{sample.window_s:.0f} s; {count(worst.late, 'request')} late, {worst.unbound:,} waiting unbound."
+        f"{sample.window_s:.0f} s; {count(worst.late, 'request')} late, "
+        f"{worst.unbound + (worst.bound or 0):,} waiting{_refused([worst])}."
     )
     return Verdict("bad", "Requests are late.", text, shape="lost")
 
@@ -129,8 +131,17 @@ def _quiet(sample: FleetSample) -> Verdict:
         spread = f"busiest is {busiest.name} with {duration(busiest.outstanding_s)} of work"
     else:
         spread = f"no engine holds more than {duration(busiest.outstanding_s)} of work"
-    text = f"{rate(requests_per_s)} requests/s, {_on_time(sample, lower=True)}, {spread}."
+    text = f"{rate(requests_per_s)} requests/s, {_on_time(sample, lower=True)}, {spread}{_refused(sample.pools)}."
     return Verdict("ok", "All quiet.", text)
+
+
+def _refused(pools: Sequence[PoolSample]) -> str:
+    """Return what a sentence adds where requests are refused."""
+    refusals: dict[str, float] = {}
+    for pool in pools:
+        for code, per_s in (pool.refusals_per_s or {}).items():
+            refusals[code] = refusals.get(code, 0.0) + per_s
+    return f", {refused_words(refusals)}" if refusals else ""
 
 
 def _in_state(sample: FleetSample, state: str) -> list[EngineSample]:

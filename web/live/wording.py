@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 NARROW_SPACE = "\u202f"
+NO_BREAK_SPACE = "\u00a0"
 
 
 def clock_time(at: float) -> str:

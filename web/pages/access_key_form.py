@@ -48,6 +48,12 @@ _IN_FLIGHT = FormField(
     help="A decision counts until its feedback or the end of its reservation. Empty: no limit.",
     limit=9,
 )
+_CLASS = FormField(
+    "slo_class",
+    "SLO class",
+    help="For requests that name none, in pools whose policy has a class of this name. Empty: none.",
+    limit=32,
+)
 _WHY = FormField("why", "Why", help="For the audit; optional.", limit=200)
 
 
@@ -64,7 +70,7 @@ def creation_fields() -> list[FormField]:
         options=tuple(Option(days, words.get(days, f"in {days} days")) for days in EXPIRY_DAYS),
         chosen=("90",),
     )
-    return [tenant, _NAME, _SCOPE, _ROLE, expiry, _RATE, _IN_FLIGHT, _WHY]
+    return [tenant, _NAME, _SCOPE, _ROLE, expiry, _RATE, _IN_FLIGHT, _CLASS, _WHY]
 
 
 def change_fields(key: ApiKey) -> list[FormField]:
@@ -75,8 +81,10 @@ def change_fields(key: ApiKey) -> list[FormField]:
         "role": (key.role,),
         "rate_per_min": (_text(key.rate_per_min),),
         "max_in_flight": (_text(key.max_in_flight),),
+        "slo_class": (key.slo_class,),
     }
-    return [_with(field, stored.get(field.name)) for field in (_NAME, _SCOPE, _ROLE, _RATE, _IN_FLIGHT, _WHY)]
+    shown = (_NAME, _SCOPE, _ROLE, _RATE, _IN_FLIGHT, _CLASS, _WHY)
+    return [_with(field, stored.get(field.name)) for field in shown]
 
 
 def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any]:
@@ -92,6 +100,7 @@ def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any
         "expires_at": None if days == NEVER else timezone.now() + timedelta(days=int(days)),
         "rate_per_min": whole_number("rate_per_min", sent.get("rate_per_min", ""), problems),
         "max_in_flight": whole_number("max_in_flight", sent.get("max_in_flight", ""), problems),
+        "slo_class": one_line(sent.get("slo_class", ""))[:33],
         "why": one_line(sent.get("why", ""))[:200],
     }
 

@@ -55,6 +55,7 @@ def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
         "role": sent(request, "role") or key.role,
         "rate_per_min": whole_number("rate_per_min", request.POST.get("rate_per_min", ""), problems),
         "max_in_flight": whole_number("max_in_flight", request.POST.get("max_in_flight", ""), problems),
+        "slo_class": sent(request, "slo_class"),
     }
     try:
         if problems:

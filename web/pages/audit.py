@@ -20,6 +20,7 @@ from controlplane.request_actor import actor_of
 from controlplane.services.actor import CONSOLE, Actor
 from controlplane.services.audit_search import (
     EXPORT_LIMIT,
+    NAMED_KINDS,
     AuditFilter,
     UnreadableFilterError,
     exported,
@@ -147,7 +148,7 @@ def _row(event: AuditEvent, now: datetime, wanted: AuditFilter) -> dict[str, Any
 def _name(event: AuditEvent) -> str:
     """Return by what people know the object: its name where it is not its id."""
     for told in (event.after, event.before):
-        if isinstance(told, dict) and isinstance(told.get("name"), str) and event.object_kind == "api_key":
+        if isinstance(told, dict) and isinstance(told.get("name"), str) and event.object_kind in NAMED_KINDS:
             return str(told["name"])
     return event.object_id
 

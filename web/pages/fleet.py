@@ -11,7 +11,7 @@ from gateway.fleet_sample import FleetSample
 from web.live.feed import fleet_feed
 from web.shell import shell_context
 
-TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests", "Unbound tickets")
+TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests", "Tickets waiting")
 """Labels of the first paint; the live feed adds SLO and pool to them."""
 
 

@@ -34,6 +34,7 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
     return {
         "run": run,
         "title": title(run.job),
+        "about": _about(run),
         "state": state_words(run, now),
         "shape": shape(run, now),
         "started": moment(run.started_at, now),
@@ -51,6 +52,13 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
         "active": run.state == JobState.ACTIVE,
         "ending": run.state == JobState.ACTIVE and run.cancel_requested_at is not None,
     }
+
+
+def _about(run: JobRun) -> str:
+    """Return which of the job's subjects the run is about; empty for a job that has one only."""
+    if isinstance(run.inputs, Mapping) and run.inputs.get("engine"):
+        return str(run.inputs["engine"])
+    return f"shard {run.shard}" if run.shard else ""
 
 
 def state_words(run: JobRun, now: datetime) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -48,26 +49,26 @@ def jobs(request: HttpRequest) -> HttpResponse:
 @require_POST
 def cancel_run(request: HttpRequest, run_id: int) -> HttpResponse:
     """Ask a run to end."""
-    actor = actor_of(request, CONSOLE)
-    run = get_object_or_404(visible_runs(actor), pk=run_id)
-    try:
-        after = job_control.cancel(run, actor=actor, why=why(request))
-    except (job_control.JobControlError, NotAllowedError) as error:
-        return _page(request, opened=run, problem=str(error), status=_status(error))
-    return go(ADDRESS, run=str(run_id), said="cancelled" if after.state == JobState.CANCELLED else "cancelling")
+    return _control(request, run_id, job_control.cancel)
 
 
 @never_cache
 @require_POST
 def retry_run(request: HttpRequest, run_id: int) -> HttpResponse:
     """Start a new run with the same inputs."""
+    return _control(request, run_id, job_control.retry)
+
+
+def _control(request: HttpRequest, run_id: int, verb: Callable[..., JobRun]) -> HttpResponse:
+    """Do it, and show the run that it led to."""
     actor = actor_of(request, CONSOLE)
     run = get_object_or_404(visible_runs(actor), pk=run_id)
     try:
-        again = job_control.retry(run, actor=actor, why=why(request))
+        after = verb(run, actor=actor, why=why(request))
     except (job_control.JobControlError, NotAllowedError) as error:
         return _page(request, opened=run, problem=str(error), status=_status(error))
-    return go(ADDRESS, run=str(again.pk), said="retried")
+    said = "retried" if after.pk != run_id else "cancelled" if after.state == JobState.CANCELLED else "cancelling"
+    return go(ADDRESS, run=str(after.pk), said=said)
 
 
 def _status(error: Exception) -> int:

@@ -13,6 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from controlplane.models import PolicyVersion
+from controlplane.services.field_problems import FieldProblem
 from controlplane.services.policies import draft as store_draft
 from controlplane.services.policy_merge import (
     BOTH,
@@ -24,6 +25,7 @@ from controlplane.services.policy_merge import (
     changed_places,
     merged,
 )
+from controlplane.services.policy_problems import InvalidPolicyError
 from controlplane.services.policy_reading import PolicyStanding, version_of
 from controlplane.services.policy_schema import path_text
 from controlplane.services.policy_text import completed
@@ -77,14 +79,28 @@ def merge(request: HttpRequest, slug: str) -> HttpResponse:
     if request.POST.get("theirs", "") != str(standing.live_number or ""):
         # A third person published while this view was open: what was chosen against the old version is asked again.
         return render_merge(request, standing, draft, status=PRECONDITION_FAILED, again=True)
-    base, theirs, mine = _sides(standing, draft)
+    return _merged(request, standing, draft, choices)
+
+
+def _merged(
+    request: HttpRequest, standing: PolicyStanding, draft: PolicyVersion, choices: dict[str, str]
+) -> HttpResponse:
+    """Store what was chosen as a new draft, or say what is missing or does not go together."""
     try:
-        document = merged(base, theirs, mine, choices)
+        document = merged(*_sides(standing, draft), choices)
+        both = store_draft(
+            standing.policy,
+            document,
+            actor=console_actor(request),
+            message=draft.message,
+            based_on=standing.live_number,
+        )
     except UnresolvedConflictError as error:
         return render_merge(request, standing, draft, choices=choices, unresolved=error.paths, status=UNPROCESSABLE)
-    actor = console_actor(request)
-    both = store_draft(standing.policy, document, actor=actor, message=draft.message, based_on=standing.live_number)
-    return redirect(with_parameters(reverse("policy", args=[slug]), draft=both.number))
+    except InvalidPolicyError as error:
+        # Each side is valid, and yet what was chosen of both need not go together.
+        return render_merge(request, standing, draft, choices=choices, problems=error.found, status=UNPROCESSABLE)
+    return redirect(with_parameters(reverse("policy", args=[standing.policy.slug]), draft=both.number))
 
 
 def render_merge(
@@ -94,6 +110,7 @@ def render_merge(
     *,
     choices: dict[str, str] | None = None,
     unresolved: tuple[str, ...] = (),
+    problems: tuple[FieldProblem, ...] = (),
     status: int = 200,
     again: bool = False,
 ) -> HttpResponse:
@@ -114,6 +131,7 @@ def render_merge(
         conflicts=sum(row.side == CONFLICT for row in rows),
         mine_count=mine,
         unresolved=[row for row in rows if row.unresolved],
+        problems=problems,
         again=again,
     )
     return render(request, "web/policy_merge.html", context, status=status)

@@ -12,6 +12,7 @@ from controlplane.services.policy_merge import MergedPlace
 from controlplane.services.policy_paths import value_at
 from controlplane.services.policy_schema import (
     Absent,
+    MapSchema,
     Node,
     ObjectSchema,
     Path,
@@ -21,7 +22,7 @@ from controlplane.services.policy_schema import (
     policy_schema,
 )
 from controlplane.services.policy_text import value_text
-from web.live.wording import NARROW_SPACE
+from web.live.wording import NARROW_SPACE, NO_BREAK_SPACE
 
 PROGRAM = "Switchyard"
 """The author of versions that the program itself made."""
@@ -96,6 +97,9 @@ def title_and_unit(path: Path) -> tuple[str, str]:
     for depth, name in enumerate(path):
         if isinstance(node, StageSchema):
             return _title_in_stage(node, path[depth:])
+        if isinstance(node, MapSchema):
+            node = node.entry
+            continue
         member = node.members.get(name) if isinstance(node, ObjectSchema) else None
         if member is None:
             return path_text(path), ""
@@ -111,10 +115,15 @@ def value_words(value: Any, unit: str = "") -> str:
         return value
     name = value_at(value, ("name",))
     if not isinstance(name, str):
-        return f"{value_text(value)}{NARROW_SPACE}{unit}" if unit else value_text(value)
+        return f"{value_text(value)}{_gap(unit)}{unit}" if unit else value_text(value)
     params = value_at(value, ("params",))
     told = ", ".join(f"{each} {value_text(item)}" for each, item in params.items()) if isinstance(params, dict) else ""
     return f"{name} ({told})" if told else name
+
+
+def _gap(unit: str) -> str:
+    """Return what stands before a unit: a symbol comes close to its number, a word does not."""
+    return NARROW_SPACE if len(unit) <= len("ms") else NO_BREAK_SPACE
 
 
 def _title_in_stage(stage: StageSchema, rest: Path) -> tuple[str, str]:

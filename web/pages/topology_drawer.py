@@ -16,6 +16,7 @@ from gateway.fleet_sample import EngineSample, FleetSample
 from web.live.wording import clock_time, count, duration
 from web.pages.topology_drains import drain_watch
 from web.pages.topology_form import EngineForm
+from web.pages.topology_learned import learned_words
 from web.pages.topology_rows import EngineRow, engine_line
 from web.pages.topology_words import about, ago, iso
 
@@ -70,6 +71,7 @@ def engine_drawer(
         "pool": pool,
         "line": engine_line(row, 1.0, now, trouble),
         "speed": f"{engine.speed:g}",
+        "learned": learned_words(engine),
         "wanted": WANTED[DesiredState(engine.desired_state)],
         "flight": flight_words(engine, seen),
         "checklist": checklist(preflight, now),

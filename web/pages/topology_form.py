@@ -14,7 +14,7 @@ from controlplane.models import Engine
 from controlplane.services.engine_url import RefusedUrlError
 from controlplane.services.field_problems import InvalidFieldsError
 
-ENGINE_FIELDS = ("name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed")
+ENGINE_FIELDS = ("name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind")
 LABELS = {
     "pool": "Pool",
     "name": "Name",
@@ -22,6 +22,7 @@ LABELS = {
     "kv_events_endpoint": "KV event endpoint",
     "kv_replay_endpoint": "KV replay endpoint",
     "speed": "Relative speed",
+    "kind": "Kind",
     "desired_state": "State",
 }
 MAX_FIELD = 400
@@ -161,4 +162,5 @@ _HELP = {
     "kv_events_endpoint": "tcp://host:port. Leave it empty to ask the engine.",
     "kv_replay_endpoint": "tcp://host:port, for events missed. Leave it empty to ask the engine.",
     "speed": "Prefill speed against the pool's cost profile: 1 is equal, 2 twice as fast.",
+    "kind": "Its accelerator or build, such as H100; engines of one kind share a learned cost. Empty: all alike.",
 }

@@ -27,6 +27,7 @@ class ApiKeyShape(serializers.ModelSerializer):
             "role",
             "rate_per_min",
             "max_in_flight",
+            "slo_class",
             "created_at",
             "expires_at",
             "last_used_at",
@@ -61,6 +62,12 @@ class ApiKeyChange(Change):
     expires_at = serializers.DateTimeField(allow_null=True, default=None)
     rate_per_min = WholeNumber(min_value=1, max_value=1_000_000, allow_null=True, default=None)
     max_in_flight = WholeNumber(min_value=1, max_value=100_000, allow_null=True, default=None)
+    slo_class = Text(
+        max_length=32,
+        allow_blank=True,
+        default="",
+        help_text="SLO class of requests that name none, in pools whose policy has it.",
+    )
 
 
 class NewApiKey(ApiKeyChange):

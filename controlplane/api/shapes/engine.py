@@ -25,6 +25,7 @@ class EngineShape(serializers.ModelSerializer):
             "kv_events_endpoint",
             "kv_replay_endpoint",
             "speed",
+            "kind",
             "desired_state",
             "supervised",
             "registered_at",
@@ -42,6 +43,12 @@ class EngineChange(Change):
     kv_replay_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of their replay.")
     speed = Number(
         min_value=0.001, max_value=1000, default=1.0, help_text="Prefill speed relative to the pool's cost profile."
+    )
+    kind = Text(
+        max_length=32,
+        allow_blank=True,
+        default="",
+        help_text="Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind.",
     )
 
 
@@ -69,6 +76,7 @@ class BulkOperation(serializers.Serializer):
     kv_events_endpoint = Text(allow_blank=True, required=False, help_text="For register.")
     kv_replay_endpoint = Text(allow_blank=True, required=False, help_text="For register.")
     speed = Number(min_value=0.001, max_value=1000, required=False, help_text="For register.")
+    kind = Text(max_length=32, allow_blank=True, required=False, help_text="For register.")
 
 
 class BulkChange(Change):

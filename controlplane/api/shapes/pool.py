@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
+from controlplane.api.shapes.learned_cost import LearnedCostShape
 from controlplane.api.strict_fields import Change, Text, Truth, WholeNumber
 from controlplane.models import Policy, Pool, Region
 from controlplane.models.pool import KeySource
@@ -14,6 +15,7 @@ class PoolShape(serializers.ModelSerializer):
 
     region = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     policy = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    learned_costs = LearnedCostShape(many=True, read_only=True)
 
     class Meta:
         model = Pool
@@ -28,6 +30,7 @@ class PoolShape(serializers.ModelSerializer):
             "isolated",
             "max_prompt_tokens",
             "policy",
+            "learned_costs",
             "revision",
         )
         read_only_fields = fields

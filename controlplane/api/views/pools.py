@@ -41,7 +41,9 @@ class Pools(ApiView):
 
     def get(self, request: Request) -> Response:
         """List pools."""
-        return self.show_page(visible_pools(self.actor).select_related("region", "policy"))
+        return self.show_page(
+            visible_pools(self.actor).select_related("region", "policy").prefetch_related("learned_costs")
+        )
 
     def post(self, request: Request) -> Response:
         """Create a pool."""

@@ -24,7 +24,7 @@ from controlplane.demo_names import SERVED_MODEL
 from controlplane.first_run_secrets import FirstRunSecrets, UnsafeSecretsError, secrets_of
 from controlplane.json_log import logging_settings
 from controlplane.server import PortTakenError, Serving, listen, serve
-from controlplane.services.first_run import ADMIN, seed, seed_demo_pool
+from controlplane.services.first_run import ADMIN, seed, seed_demo_pool, still_valid
 from controlplane.services.free_ports import NoFreePortError
 from controlplane.state_lock import StateInUseError, hold_state
 from controlplane.supervisor import Supervisor
@@ -63,6 +63,7 @@ class Command(BaseCommand):
             secrets = secrets_of(settings.STATE_DIR)
             _migrate_if_needed()
             seed(secrets)
+            password, api_key = still_valid(secrets)
             children = _demo_children(options, secrets) if options["demo"] else []
         except (StateInUseError, PortTakenError, UnsafeSecretsError, NoFreePortError) as error:
             raise CommandError(str(error)) from error
@@ -74,19 +75,19 @@ class Command(BaseCommand):
             supervisor=Supervisor(log_dir, _tell_children),
             children=children,
             embed_jobs=not settings.REDIS_URL,
-            on_ready=lambda: self._greet(options, secrets, log_dir),
+            on_ready=lambda: self._greet(options, password, api_key, log_dir),
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             served = runner.run(serve(serving))
         if not served:
             raise CommandError(f"The server could not start; see {log_dir / 'switchyard.log'}.")
 
-    def _greet(self, options: dict[str, Any], secrets: FirstRunSecrets, log_dir: Path) -> None:
+    def _greet(self, options: dict[str, Any], password: str, api_key: str, log_dir: Path) -> None:
         welcome = Welcome(
             url=_base_url(options) + "/",
             user=ADMIN,
-            password=secrets.admin_password,
-            api_key=secrets.api_key,
+            password=password,
+            api_key=api_key,
             served_model=SERVED_MODEL if options["demo"] else "",
             log_dir=str(log_dir),
         )

@@ -48,6 +48,7 @@ export class FleetState {
     const { head } = frame;
     this.generation += 1;
     this.livePools = null;
+    this.liveRefusals = null;
     this.columns = head.columns;
     this.columnS = head.column_s;
     this.hourColumns = head.strip_columns;
@@ -62,6 +63,7 @@ export class FleetState {
     this.engineByteRing = rings(ENGINE_BYTES, () => new Uint8Array(this.engines.length * this.columns));
     this.poolRing = rings(POOL_FLOATS, () => new Float32Array(this.pools.length * this.columns));
     this.heardRing = new Uint8Array(this.columns);
+    this.refusalRing = new Array(this.columns).fill(null);
     this.hour = frame.hour.slice();
     this.bands.reset();
     this.#takeHead(head, frame);
@@ -118,6 +120,7 @@ export class FleetState {
       this.now.set(live.now.subarray(row * width, (row + 1) * width), mine * width);
     });
     this.livePools = new Map(live.pools.map((pool, row) => [pool.id, (name) => live.poolAt(name, row, live.index)]));
+    this.liveRefusals = (poolId) => live.refusalsAt(live.poolRow(poolId), live.index);
     this.verdict = live.verdict;
     this.at = live.at;
     this.snapshotVersion = live.snapshotVersion;
@@ -153,6 +156,17 @@ export class FleetState {
   poolNow(name, pool) {
     const live = this.livePools?.get(this.pools[pool].id);
     return live ? live(name) : this.poolAt(name, pool, this.index);
+  }
+
+  /** Refusals of a pool per second by code in a column; {} where there was none, or nothing is known. */
+  refusalsAt(pool, index) {
+    if (index === null || index < this.first || index > this.index) return {};
+    return this.refusalRing[index % this.columns]?.get(pool) ?? {};
+  }
+
+  /** The newest refusals of a pool per second by code. */
+  refusalsNow(pool) {
+    return this.liveRefusals ? this.liveRefusals(this.pools[pool].id) : this.refusalsAt(pool, this.index);
   }
 
   /** Whether anything at all was heard in a column. */
@@ -207,6 +221,8 @@ export class FleetState {
       for (const name of POOL_FLOATS) this.poolRing[name][pool * columns + slot] = frame.poolFloats[name][pool * width + place];
     }
     this.heardRing[slot] = heard;
+    const refused = frame.head.refusals.filter(([, at]) => at === place);
+    this.refusalRing[slot] = refused.length ? new Map(refused.map(([pool, , codes]) => [pool, codes])) : null;
     this.bands.changed(index);
   }
 
@@ -220,6 +236,7 @@ export class FleetState {
       for (const name of POOL_FLOATS) this.poolRing[name][pool * this.columns + slot] = NaN;
     }
     this.heardRing[slot] = 0;
+    this.refusalRing[slot] = null;
     this.bands.changed(index);
   }
 

@@ -1,11 +1,12 @@
 /* Reads the binary frames that web/live/frames.py writes; that file describes them. */
 
-export const NOW_FLOATS = ['tokens', 'seconds', 'running', 'bound', 'kv', 'report_age_s'];
+export const NOW_FLOATS = ['tokens', 'seconds', 'running', 'bound', 'kv', 'report_age_s', 'oldest_s'];
 export const ENGINE_FLOATS = ['tokens', 'seconds', 'running', 'bound', 'mean_s'];
 export const ENGINE_BYTES = ['state', 'kv', 'hit', 'predicted'];
 export const POOL_FLOATS = ['cv', 'on_time', 'hit', 'ttft_p50_s', 'ttft_p90_s', 'ttft_p99_s', 'requests_per_s',
-  'prompt_tokens_per_s', 'unbound', 'unbound_tokens', 'oldest_wait_s', 'late'];
-export const PROTOCOL = 2;
+  'prompt_tokens_per_s', 'unbound', 'unbound_tokens', 'oldest_wait_s', 'late', 'bound', 'granted_at_once_per_s',
+  'granted_waited_per_s', 'queue_wait_mean_s', 'queue_wait_p90_s', 'migrations_per_s', 'overtaken_per_s', 'refusals_per_s'];
+export const PROTOCOL = 3;
 
 /** The bytes are no frame of this protocol, or of another topology than the one we hold. */
 export class FrameError extends Error {}

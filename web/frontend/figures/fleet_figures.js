@@ -2,6 +2,7 @@
    so those and the CV are of the focused pool, named in the label. */
 
 import { clock, duration, durationPair, percent, percentText, rate, ratio, setting, short, whole } from './format.js';
+import { queueFigures, refusalText } from './queue_figures.js';
 
 /** Goodput counts at this share of requests within the TTFT SLO. */
 export const ON_TIME_TARGET = 0.9;
@@ -38,6 +39,9 @@ export function scopeFigures(value, pools, focus) {
     requests: total(read('requests_per_s')),
     promptTokens: total(read('prompt_tokens_per_s')),
     unbound: total(read('unbound')),
+    bound: total(read('bound')),
+    waiting: total([...read('unbound'), ...read('bound')]),
+    refused: total(read('refusals_per_s')),
     oldest: Math.max(...read('oldest_wait_s').map((wait) => (Number.isNaN(wait) ? -1 : wait))),
     p50: value('ttft_p50_s', focus),
     p90: value('ttft_p90_s', focus),
@@ -50,6 +54,15 @@ export function scopeFigures(value, pools, focus) {
 export function scopeSeries(state, pools, focus) {
   const columns = state.series((index) => scopeFigures((name, pool) => state.poolAt(name, pool, index), pools, focus));
   return Object.fromEntries(Object.keys(columns[0]).map((name) => [name, columns.map((figures) => figures[name])]));
+}
+
+/** What the tile of tickets says below: why requests are refused, else how long the oldest ticket has waited. */
+function ticketNote(state, pools, { waiting, oldest, refused }) {
+  if (refused > 0) return `refused: ${refusalText(queueFigures(state, pools).codes, 1)}`;
+  if (!(waiting > 0)) return Number.isNaN(waiting) ? 'not told' : 'none waits';
+  const ids = new Set(pools.map((pool) => state.pools[pool].id));
+  const bound = state.engines.map((engine, row) => (ids.has(engine.pool) ? state.nowOf('oldest_s', row) : NaN));
+  return `oldest ${duration(bound.reduce((most, wait) => (wait > most ? wait : most), oldest))}`;
 }
 
 /** The tiles in page order: {label, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. */
@@ -87,8 +100,8 @@ export function tileFigures(state, pools, focus) {
       note: `${short(last('promptTokens'))} prompt tok/s`,
     },
     {
-      label: 'Unbound tickets', figure: whole(last('unbound')), unit: '', spark: series.unbound, mark: '',
-      note: last('unbound') > 0 ? `oldest ${duration(last('oldest'))}` : 'none waits',
+      label: 'Tickets waiting', figure: whole(last('waiting')), unit: last('unbound') > 0 ? `${whole(last('unbound'))} unbound` : '', spark: series.waiting,
+      note: ticketNote(state, pools, now), mark: now.refused > 0 ? 'hot' : '',
     },
   ];
 }

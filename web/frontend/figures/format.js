@@ -82,6 +82,7 @@ export function percentText(share) {
 /** Events per second: 4.2, 118, 1,204. */
 export function rate(value) {
   if (!known(value)) return UNKNOWN;
+  if (value > 0 && value < 0.05) return '<0.1';
   return value < 9.95 ? value.toFixed(1) : whole(value);
 }
 

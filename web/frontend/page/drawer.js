@@ -33,7 +33,8 @@ export function engineMeasures(state, row) {
   };
   return [
     ['Outstanding', `${short(now('tokens'))} tok`, `≈${NARROW}${duration(now('seconds'))}`, past('seconds')],
-    ['Running, bound', `${whole(now('running'))}, ${whole(now('bound'))}`, '', past('running')],
+    ['Running', whole(now('running')), '', past('running')],
+    ['Tickets bound to it', whole(now('bound')), now('bound') > 0 ? `oldest ${duration(now('oldest_s'))}` : '', past('bound')],
     ['KV in use', percent(now('kv')), Number.isNaN(now('kv')) ? '' : '%', share('kv')],
     ['Hit rate, reported', ...rate('hit')],
     ['Hit rate, predicted', ...rate('predicted')],
@@ -181,4 +182,5 @@ export function metaWords(engine, pool) {
 const sentence = (words) => (words ? words[0].toUpperCase() + words.slice(1).replace(/[^.]$/, '$&.') : '');
 
 const routing = (pool) => [['Placement', pool.placement, '', null], ['Queue order', pool.order, '', null],
+  ...(pool.admission ? [['Admission', pool.admission === 'off' ? 'by no load' : pool.admission, '', null]] : []),
   ['TTFT SLO', setting(pool.ttft_slo_s), '', null], ['Prefill speed', `${short(pool.tokens_per_s)} tok/s`, '', null]];

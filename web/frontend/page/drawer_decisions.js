@@ -1,7 +1,7 @@
 /* The engine's last decisions, where their time went, and the whole story of one of them. */
 
 import { fetchDecision } from '../feed/engine_card.js';
-import { NARROW, clock, duration, percent, whole } from '../figures/format.js';
+import { NARROW, clock, count, duration, percent, whole } from '../figures/format.js';
 import { byId, icon, make, setText } from './element.js';
 
 const SHOWN = 6;
@@ -25,7 +25,7 @@ export function decisionStory(explained, nameOf) {
   const hit = decision.hit_tokens ? `${whole(decision.hit_tokens)} of ${whole(decision.prompt_tokens)} prompt tokens expected cached` : `${whole(decision.prompt_tokens)} prompt tokens, none expected cached`;
   const beside = chosen && other && other.engine_id !== chosen.engine_id && other.cost > chosen.cost
     ? ` ${nameOf(other.engine_id)} came second, with a cost of ${other.cost.toFixed(2)} against ${chosen.cost.toFixed(2)}.` : '';
-  const waited = decision.queued_s > 0.0005 ? `It waited ${duration(decision.queued_s)} at the gateway.` : 'It went there at once.';
+  const waited = decision.queued_s > 0.0005 ? `It waited ${duration(decision.queued_s)} at the gateway${queueWords(explained)}.` : 'It went there at once.';
   return {
     title: `Sent to ${explained.engine_name || 'no engine'}: ${explained.reason_words}.`,
     why: `${hit}.${beside}`,
@@ -34,6 +34,13 @@ export function decisionStory(explained, nameOf) {
       name: nameOf(each.engine_id), chosen: place === 0, hit: whole(each.hit_tokens), wait: duration(each.wait_s), compute: duration(each.compute_s), cost: each.cost.toFixed(2),
     })),
   };
+}
+
+/** Why it was granted when it was: "; it overtook 2 older tickets, because it was the shortest …"; '' where nothing is told. */
+function queueWords({ decision, queue_reason_words: words }) {
+  if (!words) return '';
+  const passed = decision.overtook > 0 ? `it overtook ${count(decision.overtook, 'older ticket')}` : 'it was granted next';
+  return `; ${passed}, because ${words}`;
 }
 
 function outcomeWords(outcome) {
@@ -82,7 +89,12 @@ export class DrawerDecisions {
     }
     const hit = make('td', 'number', whole(each.predicted_tokens));
     hit.title = each.cached_tokens === null ? 'expected; the engine has not reported yet' : `expected; the engine reported ${whole(each.cached_tokens)}`;
-    const line = make('tr', '', make('td', '', open), make('td', 'reason', each.reason), make('td', 'number', whole(each.prompt_tokens)), hit, ttft);
+    const reason = make('td', 'reason', each.reason);
+    if (each.queue_reason) {
+      reason.append(make('span', 'sub', each.queue_reason));
+      reason.title = `Granted after ${duration(each.queued_s)} because ${each.queue_words}${each.overtook ? `; overtook ${count(each.overtook, 'older ticket')}` : ''}`;
+    }
+    const line = make('tr', '', make('td', '', open), reason, make('td', 'number', whole(each.prompt_tokens)), hit, ttft);
     line.addEventListener('click', () => this.#tell(each.decision_id));
     return line;
   }

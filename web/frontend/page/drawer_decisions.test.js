@@ -23,4 +23,14 @@ test('a decision is told in sentences', () => {
   assert.deepEqual(story.candidates.map(({ name, chosen }) => [name, chosen]), [['e-1', true], ['b', false]]);
 });
 
+test('a ticket says why it was granted before others', () => {
+  const story = (overtook) => decisionStory({
+    engine_name: 'e-1', reason_words: 'it was next', queue_reason_words: 'it had waited longest', decided_at: 0,
+    decision: { prompt_tokens: 1, hit_tokens: 0, queued_s: 2, overtook, candidates: [] },
+    outcome: { state: 'running', error: '', first_token_after_s: null, on_time: null, cached_tokens: null },
+  }, (id) => id).happened;
+  assert.match(story(0), /^It waited 2\.00\u202fs at the gateway; it was granted next, because it had waited longest\. It is running/);
+  assert.match(story(2), /; it overtook 2 older tickets, because/);
+});
+
 test('decisions carry tenths of a second', () => assert.equal(clockTenths(45.67), '00:00:45.6'));

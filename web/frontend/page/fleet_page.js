@@ -10,7 +10,8 @@ import { updateLegend } from './legend.js';
 import { LineCharts } from './line_charts.js';
 import { LiveControl } from './live_control.js';
 import { MarkerLane } from './marker_lane.js';
-import { labelWidth, panelLayout, rowTop } from './panel_layout.js';
+import { fittingLayout, labelWidth, rowTop } from './panel_layout.js';
+import { QueuePanel } from './queue_panel.js';
 import { updateReadout } from './readout.js';
 import { Rows } from './rows.js';
 import { ScopeMenu } from './scope_menu.js';
@@ -44,6 +45,7 @@ class FleetPage {
     this.rows = new Rows(this.view);
     this.lane = new MarkerLane(this.view);
     this.charts = new LineCharts(this.view);
+    this.queue = new QueuePanel(this.view);
     this.drawer = new Drawer(this.view, this.timeline);
     this.twin = new TableTwin(this.view);
     this.scope = new ScopeMenu(this.view);
@@ -125,6 +127,7 @@ class FleetPage {
       this.tiles.update(this.view);
     }
     if (what === 'table') this.#showTable();
+    if (what === 'queue') this.#layOut();
     if (what === 'engine') {
       this.drawer.toggle();
       this.tiles.update(this.view);
@@ -154,14 +157,19 @@ class FleetPage {
   #layOut() {
     const { view } = this;
     if (!view.state) return;
-    this.layout = panelLayout(this.height, view.rows.length, view.plan.length, NARROW_PAGE.matches);
+    this.layout = fittingLayout(this.height, view.rows.length, view.plan.length, NARROW_PAGE.matches, view.queue);
+    this.queue.fold(this.layout.folded);
     const grid = byId('picture-grid').style;
-    for (const [name, value] of [['--pitch', 'pitch'], ['--strip-h', 'strip'], ['--strip-gap', 'gap'], ['--line-h', 'line'], ['--hour-h', 'hour'], ['--overlay-h', 'overlay']]) {
+    for (const [name, value] of [['--pitch', 'pitch'], ['--strip-h', 'strip'], ['--strip-gap', 'gap'], ['--line-h', 'line'], ['--queue-h', 'queue'], ['--hour-h', 'hour'], ['--overlay-h', 'overlay']]) {
       grid.setProperty(name, `${this.layout[value]}px`);
     }
     byId('rows').classList.toggle('roomy', this.layout.pitch >= 20);
-    const least = this.height && this.layout.total > this.height ? `${this.layout.total}px` : '';
-    if (byId('work-area').style.minHeight !== least) byId('work-area').style.minHeight = least;
+    const area = byId('work-area');
+    const { total } = this.layout;
+    // Once it has grown to what it needs, its height is that: it must not shrink again because of it.
+    const grown = total === Math.round(this.height) && area.style.minHeight;
+    const least = this.height && (total > this.height || grown) ? `${total}px` : '';
+    if (area.style.minHeight !== least) area.style.minHeight = least;
     this.#draw();
   }
 
@@ -172,6 +180,7 @@ class FleetPage {
     this.rows.update(this.layout);
     this.lane.update();
     this.charts.update();
+    this.queue.update();
     byId('hour').show(state, view.pools, state.pools[view.focus].ttft_slo_s);
     this.gaps = gapsOf(state);
     this.drawer.update();
@@ -185,12 +194,13 @@ class FleetPage {
     updateReadout(view);
     this.twin.update();
     const { cell } = view;
+    const moment = view.moment ?? cell?.index ?? null;
     const cellBox = cell && this.#box(cell.row);
     byId('overlay').show({
       columns: state.columns,
       gaps: this.gaps ?? [],
       lines: this.lane.markers.map(({ place, kind }) => ({ place, lead: kind === 'policy' })),
-      crosshair: cell ? cell.index - state.first : null,
+      crosshair: moment === null ? null : moment - state.first,
       row: view.engineRow >= 0 ? this.#box(view.engineRow) : null,
       cell: cellBox && { place: cell.index - state.first, ...cellBox },
     });

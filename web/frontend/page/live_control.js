@@ -83,13 +83,13 @@ export class LiveControl {
   #end() {
     const menu = byId('range-menu');
     const field = byId('range-end');
-    menu.addEventListener('toggle', () => {
+    menu.querySelector('summary').addEventListener('click', () => {
       const { state } = this.timeline;
-      if (!menu.open || state.index === null) return;
+      if (menu.open || state.index === null) return;
       field.value = fieldValue(Math.floor(Math.min(state.timeOf(state.index + 1), Date.now() / 1000)));
       field.max = fieldValue(Math.floor(Date.now() / 1000));
-      field.focus();
     });
+    menu.addEventListener('toggle', () => menu.open && field.focus());
     byId('range-form').addEventListener('submit', (event) => {
       event.preventDefault();
       const moment = fieldMoment(field.value);

@@ -92,7 +92,7 @@ export class MarkerLane {
     const wanted = [...this.#beginning(), ...shown];
     for (const child of [...this.root.children]) if (!wanted.includes(child)) child.remove();
     wanted.forEach((child, place) => this.root.children[place] !== child && this.root.insertBefore(child, this.root.children[place] ?? null));
-    if (this.view.told && !this.root.querySelector(':hover, :focus')) this.view.told = null;
+    if (this.told && this.view.told === this.told && !this.root.querySelector(':hover, :focus')) this.view.told = null;
   }
 
   /** Say since when there is data while the window is not full: empty is not idle. */
@@ -125,6 +125,7 @@ export class MarkerLane {
   /** On hover and focus the fixed line above the picture says what happened: nothing floats over the data. */
   #tell(capsule, markers) {
     const tell = (told) => {
+      this.told = told;
       this.view.told = told;
       this.view.changed('cursor');
     };

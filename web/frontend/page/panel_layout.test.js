@@ -1,18 +1,34 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { labelWidth, panelLayout, rowTop } from './panel_layout.js';
+import { fittingLayout, labelWidth, panelLayout, rowTop } from './panel_layout.js';
 
 test('thirty-two engines in two pools keep rows of at least 11 px and fill the height', () => {
-  const layout = panelLayout(690, 32, 2);
+  const layout = fittingLayout(690, 32, 2, false, '');
   assert.ok(layout.pitch >= 11 && layout.pitch <= 18);
   assert.ok(layout.total <= 690 && layout.total >= 686);
 });
 
 test('a small fleet has roomy rows and tall lines, and leaves no void', () => {
   const layout = panelLayout(690, 8, 2);
-  assert.ok(layout.pitch >= 22);
-  assert.ok(layout.line > 84);
+  assert.ok(layout.pitch >= 18);
+  assert.ok(layout.line > 60);
   assert.ok(layout.total >= 686 && layout.total <= 690);
+});
+
+test('a folded queue gives its height to the others', () => {
+  const [open, folded] = [panelLayout(690, 12, 2), panelLayout(690, 12, 2, false, true)];
+  assert.ok(open.queue >= 34);
+  assert.ok(folded.line + folded.pitch > open.line + open.pitch);
+  assert.ok(folded.total <= 690 && folded.total >= 686);
+});
+
+test('a queue that nobody touched is folded only where the panel fits then', () => {
+  assert.equal(fittingLayout(690, 12, 2, false, '').folded, false);
+  assert.equal(fittingLayout(690, 32, 2, false, '').folded, true);
+  assert.equal(fittingLayout(690, 32, 2, false, 'open').folded, false);
+  assert.equal(fittingLayout(690, 200, 2, false, '').folded, false);
+  assert.equal(fittingLayout(690, 12, 2, false, 'folded').folded, true);
+  assert.equal(fittingLayout(690, 12, 2, true, '').folded, false);
 });
 
 test('a fleet too large for the window keeps its smallest rows and grows beyond it', () => {

@@ -73,7 +73,8 @@ export function updateReadout(view) {
   if (line.dataset.text === text) return;
   line.dataset.text = text;
   // A screen reader hears the cursor, not twice a second the fleet.
-  line.setAttribute('aria-live', cell && !view.hover && !told ? 'polite' : 'off');
+  const byKeyboard = told ? view.told.live : cell && !view.hover;
+  line.setAttribute('aria-live', byKeyboard ? 'polite' : 'off');
   const [[name, moment], ...rest] = parts;
   line.replaceChildren(make('b', '', name), make('span', '', moment),
     ...rest.map(([label, value]) => make('span', '', `${label} `, make('i', '', value))));

@@ -2,6 +2,7 @@
 
 import { clock, dayClock } from '../figures/format.js';
 import { byId } from './element.js';
+import { RANGES } from './timeline.js';
 
 const DAY_S = 86_400;
 /** While dragging, the picture follows so often at most, ms. */
@@ -24,6 +25,8 @@ export class Scrubber {
     this.timeline = timeline;
     this.choose = choose;
     this.strip = byId('hour');
+    /** Where the strip that is drawn begins and ends; null before the first picture. */
+    this.shown = null;
     this.strip.addEventListener('pointerdown', (event) => this.#down(event));
     this.strip.addEventListener('keydown', (event) => this.#key(event));
   }
@@ -32,6 +35,7 @@ export class Scrubber {
   update() {
     const { state } = this.timeline;
     if (state.index === null) return;
+    this.shown = this.#strip;
     const words = this.#strip.spanS > DAY_S / 2 ? dayClock : clock;
     const { from, to } = this.#strip;
     this.strip.setAttribute('aria-valuemin', String(Math.round(from)));
@@ -48,18 +52,23 @@ export class Scrubber {
     return { from: to - spanS, to, spanS };
   }
 
+  /** Seconds of the window that is moved. */
+  get spanS() {
+    return RANGES[this.timeline.range].spanS;
+  }
+
   #now() {
     return this.timeline.live.state.at ?? Date.now() / 1000;
   }
 
   #down(event) {
-    if (event.button !== 0 || this.timeline.state.index === null) return;
+    if (event.button !== 0 || !this.shown) return;
     event.preventDefault();
     this.strip.focus();
     this.strip.setPointerCapture(event.pointerId);
-    const { from, spanS: stripS } = this.#strip;
+    const { from, spanS: stripS } = this.shown;
     const width = this.strip.clientWidth;
-    const { spanS } = this.timeline.state;
+    const { spanS } = this;
     let last = 0;
     let end = '';
     const move = (pointer) => {
@@ -80,15 +89,17 @@ export class Scrubber {
     move(event);
   }
 
+  /** Steps start from the end asked for, whose picture may still be on its way. */
   #key(event) {
-    const { state } = this.timeline;
     const steps = { ArrowLeft: -0.25, ArrowRight: 0.25, PageUp: -1, PageDown: 1 };
-    const { from } = this.#strip;
     if (!(event.key in steps) && event.key !== 'Home' && event.key !== 'End') return;
     event.preventDefault();
     event.stopPropagation();
-    if (event.key === 'End') return this.choose('');
-    const end = event.key === 'Home' ? from : Math.min(this.#now(), state.timeOf(state.index + 1)) + steps[event.key] * state.spanS;
-    return this.choose(endAt(end, state.spanS, from, this.#now()));
+    if (event.key === 'End') this.choose('');
+    else if (this.shown) {
+      const { from } = this.shown;
+      const end = event.key === 'Home' ? from : (this.timeline.end || this.#now()) + steps[event.key] * this.spanS;
+      this.choose(endAt(end, this.spanS, from, this.#now()));
+    }
   }
 }

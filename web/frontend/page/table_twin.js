@@ -1,11 +1,12 @@
 /* The same data as the pictures, as tables: the engines at the cursor's moment, the lines, the strip, the moments. */
 
 import { clock, count, dayClock, duration, percentText, ratio, short, whole } from '../figures/format.js';
+import { perSecond, queueFigures, refusalText } from '../figures/queue_figures.js';
 import { byId, make, setText, stateShape } from './element.js';
 import { stepWords } from './span_words.js';
 
 const HEAD = [['Engine', ''], ['State', ''], ['Pool', ''], ['Outstanding, tok', 'number'], ['Wait', 'number'], ['Mean wait', 'number'], ['Running', 'number'],
-  ['Bound', 'number'], ['KV in use', 'number'], ['Hit, reported', 'number'], ['Hit, predicted', 'number'], ['Index', ''], ['Report age', 'number']];
+  ['Bound', 'number'], ['Oldest ticket', 'number'], ['KV in use', 'number'], ['Hit, reported', 'number'], ['Hit, predicted', 'number'], ['Index', ''], ['Report age', 'number']];
 const LINE_HEAD = ['Load CV', 'On time', 'Hit, reported', 'TTFT p50', 'TTFT p90', 'TTFT p99', 'Requests, /s', 'Unbound', 'Late'];
 /** Rows of one page of a table. */
 const PAGE = 200;
@@ -20,7 +21,8 @@ export function tableRow(state, row, index) {
   const kv = index === null ? state.nowOf('kv', row) : state.shareAt('kv', row, index);
   return [
     engine.name, index === null ? engine.state : state.stateAt(row, index) || 'unknown', state.pools[state.poolRow(engine.pool)].name,
-    short(value('tokens')), duration(value('seconds')), duration(state.engineAt('mean_s', row, at)), whole(value('running')), whole(value('bound')), percentText(kv),
+    short(value('tokens')), duration(value('seconds')), duration(state.engineAt('mean_s', row, at)), whole(value('running')), whole(value('bound')),
+    index === null ? duration(state.nowOf('oldest_s', row)) : '—', percentText(kv),
     percentText(state.shareAt('hit', row, at)), percentText(state.shareAt('predicted', row, at)), engine.trust || '—', index === null ? duration(state.nowOf('report_age_s', row)) : '—',
   ];
 }
@@ -43,7 +45,18 @@ export function lineRow(state, pool, index) {
     duration(value('ttft_p99_s')), Number.isNaN(value('requests_per_s')) ? '—' : value('requests_per_s').toFixed(1), whole(value('unbound')), whole(value('late'))];
 }
 
-const VIEWS = { engines: 'Engines', lines: 'Lines', strip: 'Strip', moments: 'Moments' };
+const QUEUE_HEAD = ['Bound', 'Unbound', 'Oldest unbound', 'Granted at once, /s', 'After waiting, /s', 'Wait, mean', 'Wait, p90', 'Overtaken, /s', 'Migrated, /s', 'Refused, /s'];
+
+/** The cells of one pool's queue in one column, in the order of QUEUE_HEAD, and why requests were refused. */
+export function queueRow(state, pool, index) {
+  const value = (name) => state.poolAt(name, pool, index);
+  const { codes } = queueFigures(state, [pool], index);
+  return [whole(value('bound')), whole(value('unbound')), duration(value('oldest_wait_s')), perSecond(value('granted_at_once_per_s')),
+    perSecond(value('granted_waited_per_s')), duration(value('queue_wait_mean_s')), duration(value('queue_wait_p90_s')), perSecond(value('overtaken_per_s')),
+    perSecond(value('migrations_per_s')), perSecond(value('refusals_per_s')), refusalText(codes, codes.length)];
+}
+
+const VIEWS = { engines: 'Engines', lines: 'Lines', queue: 'Queue', strip: 'Strip', moments: 'Moments' };
 
 export class TableTwin {
   constructor(view) {
@@ -152,6 +165,7 @@ export class TableTwin {
     if (key === this.key) return;
     this.key = key;
     if (this.shown === 'lines') this.#lines(state, pools);
+    else if (this.shown === 'queue') this.#queue(state, pools);
     else if (this.shown === 'strip') this.#strip(state, pools);
     else this.#moments(state, pools);
   }
@@ -164,6 +178,19 @@ export class TableTwin {
     const words = state.spanS > 43_200 ? dayClock : clock;
     this.body.replaceChildren(...places.flatMap((place) => pools.map((pool) => cells([
       words(state.timeOf(state.first + place)), ...(several ? [state.pools[pool].name] : []), ...lineRow(state, pool, state.first + place)], several ? 2 : 1))));
+  }
+
+  #queue(state, pools) {
+    this.#columns([['Time, UTC', ''], ['Pool', ''], ...QUEUE_HEAD.map((words) => [words, 'number']), ['Refused because', 'wrap']]);
+    const { step, places } = everyFew(state.first, state.columns, Math.ceil(MOMENTS / pools.length));
+    setText(this.caption, `Queue at the gateway, newest first; tickets are peaks within ${stepWords(state.columnS)}, rates those of its end${step > 1 ? `; every ${stepWords(step * state.columnS)}` : ''}`);
+    const words = state.spanS > 43_200 ? dayClock : clock;
+    this.body.replaceChildren(...places.flatMap((place) => pools.map((pool) => {
+      const texts = queueRow(state, pool, state.first + place);
+      const line = cells([words(state.timeOf(state.first + place)), state.pools[pool].name, ...texts.slice(0, -1)], 2);
+      line.append(make('td', 'wrap', texts.at(-1)));
+      return line;
+    })));
   }
 
   #strip(state, pools) {

@@ -1,11 +1,13 @@
-/* A link is a state: scope, range and its end, open engine, sort, folded pools and table are in the address. */
+/* A link is a state: scope, range and its end, open engine, sort, folded pools and queue, and table are in the address. */
 
 import { SORTS } from './row_plan.js';
 import { RANGES } from './timeline.js';
 
+/** What somebody chose for the rows of the queue; without a choice the height decides. */
+const QUEUES = ['open', 'folded'];
 const [LIVE_RANGE] = Object.keys(RANGES);
 
-/** Read {poolId, engineId, sort, table, range, end, folds} from a query string; what is not understood is left out. */
+/** Read {poolId, engineId, sort, table, queue, range, end, folds} from a query string; what is not understood is left out. */
 export function readUrl(search) {
   const query = new URLSearchParams(search);
   const sort = query.get('sort');
@@ -16,6 +18,7 @@ export function readUrl(search) {
     engineId: query.get('engine') ?? '',
     sort: SORTS.includes(sort) ? sort : SORTS[0],
     table: query.get('view') === 'table',
+    queue: QUEUES.includes(query.get('queue')) ? query.get('queue') : '',
     range: Object.hasOwn(RANGES, range ?? '') ? range : LIVE_RANGE,
     end: end > 0 && Number.isFinite(end) ? end : '',
     folds: new Set((query.get('fold') ?? '').split(',').filter(Boolean)),
@@ -23,7 +26,7 @@ export function readUrl(search) {
 }
 
 /** The query string of a state; defaults are not written. */
-export function writeUrl({ poolId, engineId, sort, table, range, end, folds }) {
+export function writeUrl({ poolId, engineId, sort, table, queue, range, end, folds }) {
   const query = new URLSearchParams();
   if (poolId) query.set('pool', poolId);
   if (range !== LIVE_RANGE) query.set('range', range);
@@ -32,6 +35,7 @@ export function writeUrl({ poolId, engineId, sort, table, range, end, folds }) {
   if (sort !== SORTS[0]) query.set('sort', sort);
   if (folds?.size) query.set('fold', [...folds].join(','));
   if (table) query.set('view', 'table');
+  if (queue) query.set('queue', queue);
   const text = query.toString();
   return text ? `?${text}` : '';
 }

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { readUrl, writeUrl } from './url_state.js';
 
 test('an address survives reading and writing', () => {
-  for (const search of ['', '?pool=p1', '?pool=p1&engine=e-17&sort=load&view=table',
+  for (const search of ['', '?pool=p1', '?pool=p1&engine=e-17&sort=load&view=table', '?queue=folded', '?queue=open',
     '?range=1h', '?range=24h&end=1800000000', '?pool=p1&range=1h&end=1800000000&engine=e-17&fold=p1%2Cp2.0']) assert.equal(writeUrl(readUrl(search)), search);
 });
 

@@ -3,7 +3,7 @@
 import { readUrl, writeUrl } from './url_state.js';
 import { rowPlan } from './row_plan.js';
 
-/** Selections over a FleetState; each change calls `changed(what)`: 'rows', 'cursor', 'engine', 'table' or 'range'. */
+/** Selections over a FleetState; each change calls `changed(what)`: 'rows', 'cursor', 'engine', 'table', 'queue' or 'range'. */
 export class View {
   constructor(changed) {
     this.state = null;
@@ -14,6 +14,8 @@ export class View {
     this.pausedAt = '';
     /** What the readout says in place of the cell, as a function, while a marker is pointed at. */
     this.told = null;
+    /** Column under the pointer in a picture without rows; null for none. */
+    this.moment = null;
     Object.assign(this, readUrl(location.search));
   }
 
@@ -94,6 +96,12 @@ export class View {
   setTable(table) {
     this.table = table;
     this.#remember('table');
+  }
+
+  /** Show the rows of the queue ('open'), or fold them away ('folded'). */
+  setQueue(queue) {
+    this.queue = queue;
+    this.#remember('queue');
   }
 
   /** Choose a stretch: range '5m', '1h' or '24h', end '' (now) or unix seconds. */

@@ -26,7 +26,7 @@ export function showVerdict(answer) {
     if (!setting) continue;
     setting.classList.add('wrong');
     setting.querySelector('.control select, .control input:not([type="hidden"])').setAttribute('aria-invalid', 'true');
-    setting.querySelector('.setting-error').append(code(path), `: ${message}. `);
+    setting.querySelector('.setting-error').append(code(path), `: ${message}${message.endsWith('?') ? '' : '.'} `);
   }
   document.getElementById('error-summary')?.focus();
 }

@@ -1,0 +1,32 @@
+"""Why requests got no engine, in the few words of a tile (figures/queue_figures.js writes the same)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from routing import reasons
+from web.live.wording import NARROW_SPACE, rate
+
+_WORDS = {
+    reasons.NO_ENGINE: "no engine takes work",
+    reasons.QUEUE_FULL: "queue full",
+    reasons.WAIT_EXPIRED: "waited too long",
+    reasons.DEADLINE_PASSED: "deadline passed",
+    reasons.HOPELESS: "cannot be on time",
+    reasons.PREFILL_OVERLOAD: "prefill overloaded",
+    reasons.DECODE_OVERLOAD: "decode overloaded",
+}
+
+
+def refusal_word(code: str) -> str:
+    """Return a code in words; an unknown one says itself."""
+    return _WORDS.get(code, code.replace("_", " "))
+
+
+def refused_words(refusals: Mapping[str, float]) -> str:
+    """Return how many requests are refused and why: "29 /s refused, mostly queue full"; "" where none is."""
+    if not refusals:
+        return ""
+    often = max(sorted(refusals), key=lambda code: refusals[code])
+    mostly = "mostly " if len(refusals) > 1 else ""
+    return f"{rate(sum(refusals.values()))}{NARROW_SPACE}/s refused, {mostly}{refusal_word(often)}"
