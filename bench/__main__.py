@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("decision", "decision_api", "paired_replay", "publish_storm")
+BENCHMARKS = ("decision", "decision_api", "eviction", "paired_replay", "publish_storm", "queue", "simulate_speed")
 
 
 def main() -> int:

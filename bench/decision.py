@@ -19,15 +19,22 @@ from routing.fleet import EngineFacts
 from routing.inference_request import InferenceRequest
 from routing.observation import Completed, FirstToken
 from routing.policy_document import RoutingPolicy, Stage
-from routing.registry import PLACEMENTS
+from routing.registry import CENTRAL_PLACEMENT, PLACEMENTS
 from routing.router import Router
+
+TARGETED = ("least_cost", "dual_map")
+"""Placements that must decide within 10 µs; the others are there to be compared with."""
+
+ORDERS = {CENTRAL_PLACEMENT: "late_binding"}
+"""The order of a placement that does not go with the usual one; a decision at once does not ask it."""
 
 KEYS, BLOCK, GROUPS, ROUNDS, PER_ROUND = 24, 512, 200, 7, 3_000
 
 
 def measure(placement: str, engines: int) -> tuple[float, float]:
     """Return the median and 99th percentile of one decision, in microseconds (best round's median)."""
-    router = Router("bench", RoutingPolicy(placement=Stage(name=placement)), 1)
+    order = ORDERS.get(placement, "shed")
+    router = Router("bench", RoutingPolicy(placement=Stage(name=placement), order=Stage(name=order)), 1)
     router.set_engines([EngineFacts(f"e-{number:03}", 1, True) for number in range(engines)], 0.0)
     rng = Random(11)
     groups = [tuple(rng.getrandbits(64) for _ in range(KEYS)) for _ in range(GROUPS)]
@@ -71,7 +78,7 @@ def main() -> None:
             median, tail = measure(placement, engines)
             figures[f"{placement}_{engines}_engines_median_us"] = round(median, 2)
             figures[f"{placement}_{engines}_engines_p99_us"] = round(tail, 2)
-            if engines <= 32:
+            if engines <= 32 and placement in TARGETED:
                 name = f"{placement}_{engines}_engines_median_us"
                 targets[name] = Target(value=figures[name], op="<=", target=10.0)
     write_report("decision", figures, targets, path)

@@ -93,7 +93,7 @@ async def _serve_gateway(port: int, engine_url: str) -> None:
         follow_events(gateway)
         try:
             app = GatewayApp(gateway)
-            await _serve(Edge(app, fast_lane=app.answer_at_once), port, guarded=True)
+            await _serve(Edge(app, fast_lane=app), port, guarded=True)
         finally:
             await gateway.stop()
 

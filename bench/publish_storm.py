@@ -26,7 +26,7 @@ import aiohttp
 from bench.live_fleet import MODEL
 from bench.live_program import LiveProgram, live_program
 from bench.report import Target, write_report
-from routing.registry import PLACEMENTS, QUEUE_ORDERS
+from routing.registry import stage_pairs
 from simulator.replay_options import ReplayOptions
 from simulator.replay_request import request_body, send_row
 from simulator.workloads.conversation_like import generate
@@ -138,7 +138,7 @@ async def _publish_on(
 
 
 def _documents() -> itertools.cycle[dict[str, Any]]:
-    stages = itertools.product(sorted(PLACEMENTS), sorted(QUEUE_ORDERS), (4.0, 6.0))
+    stages = ((*pair, slo) for pair in sorted(stage_pairs()) for slo in (4.0, 6.0))
     return itertools.cycle(
         [
             {"placement": {"name": placement}, "order": {"name": order}, "ttft_slo_s": slo}

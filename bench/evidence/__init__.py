@@ -1,0 +1,1 @@
+"""Measures what the papers claim in the simulator, and writes docs/evidence.md from the results."""

@@ -1,0 +1,100 @@
+"""Simulations as cells of a table: what to run is a value, so that cells can be run side by side on all cores."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
+
+import msgspec
+from tqdm import tqdm
+
+from bench.evidence.store import Row
+from bench.evidence.traces import MAX_INPUT, TRACES, WARMUP, workload
+from routing.policy_document import Parameter, Stage
+from simulator.engine_profile import EngineProfile
+from simulator.run_report import report_of
+from simulator.simulation_run import RunSpec, evaluation_policy, run
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+SLO_TTFT_S = 5.0
+ENGINES = 8
+
+_LEFT_OUT = ("wall_s", "detail", "placement", "order", "engines", "qps")
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One simulation. `label` names it where placement and order alone do not."""
+
+    trace: str
+    placement: str
+    order: str = "fifo"
+    qps: float
+    engines: int = ENGINES
+    engine_model: str = "reference"
+    placement_params: dict[str, Parameter] = {}
+    order_params: dict[str, Parameter] = {}
+    eviction: Literal["lru", "rlt"] = "lru"
+    label: str = ""
+    series: bool = False
+    seed: int = 0
+
+
+def settings() -> Row:
+    """Return what all cells have in common."""
+    return {
+        "traces": {name: f"first {rows:,} rows of {file}" for name, (file, rows) in TRACES.items()},
+        "warmup": WARMUP,
+        "max_input_tokens": MAX_INPUT,
+        "slo_ttft_s": SLO_TTFT_S,
+        "engines": ENGINES,
+        "engine_model": "reference",
+    }
+
+
+def spec_of(cell: Cell) -> RunSpec:
+    """Return the run of a cell."""
+    policy = evaluation_policy(
+        Stage(name=cell.placement, params=cell.placement_params),
+        Stage(name=cell.order, params=cell.order_params),
+        ttft_slo_s=SLO_TTFT_S,
+    )
+    return RunSpec(
+        policy=policy,
+        engines=cell.engines,
+        qps=cell.qps,
+        warmup=WARMUP,
+        engine_model=cell.engine_model,
+        profile=EngineProfile(eviction=cell.eviction),
+        keep_series=cell.series,
+        seed=cell.seed,
+    )
+
+
+def run_cell(cell: Cell) -> Row:
+    """Run one cell and return its row: the cell's own values, and the figures of the run."""
+    spec, rows = spec_of(cell), workload(cell.trace)
+    report = report_of(spec, rows, run(spec, rows), 0.0)
+    figures = {name: value for name, value in msgspec.to_builtins(report).items() if name not in _LEFT_OUT}
+    row = names_of(cell) | figures
+    detail = msgspec.to_builtins(report)["detail"]
+    row["bands"] = [[band["to_tokens"], band["slo_share"]] for band in detail["bands"]]
+    if cell.series:
+        row["series"] = detail["series"]
+    return row
+
+
+def names_of(cell: Cell) -> Row:
+    """Return what tells the cell from others, as a row begins."""
+    named: Row = msgspec.to_builtins(cell)
+    return {"order": cell.order, "engines": cell.engines, "label": cell.label or cell.placement} | named
+
+
+def run_all(do: Callable[[Asked], Answer], asked: Sequence[Asked], *, jobs: int, title: str) -> list[Answer]:
+    """Return do(each) in order, in `jobs` processes, with a progress bar."""
+    if jobs <= 1:
+        return [do(each) for each in tqdm(asked, desc=title, disable=None)]
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        return list(tqdm(pool.imap(do, asked), total=len(asked), desc=title, disable=None))

@@ -1,0 +1,1 @@
+"""The chapters of docs/evidence.md; each returns Markdown made of results."""

@@ -1,0 +1,1 @@
+"""The measurements behind docs/evidence.md; each returns a Result."""

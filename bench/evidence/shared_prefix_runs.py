@@ -1,0 +1,185 @@
+"""Fleets under generated shared prefixes (GSP) as the LBGR paper's §5 has them, in blocks finer than a trace's.
+
+A trace's blocks of 512 tokens would share nothing of the paper's shortest prompts, so these requests
+get their own keys, one for every few tokens.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import cached_property, lru_cache
+from itertools import count, islice
+from typing import Literal
+
+import msgspec
+from typing_extensions import override
+
+from bench.evidence.store import Row
+from kvstore.block_keys import key_seed, rekey_hashes
+from routing.inference_request import InferenceRequest
+from routing.policy_document import Parameter, Stage
+from simulator.arrivals import Arrival, request_name, simulation_secret
+from simulator.engine_profile import EngineProfile
+from simulator.fleet_simulation import FleetSimulation
+from simulator.poisson_arrivals import poisson_times
+from simulator.replay_summary import percentile
+from simulator.request_record import FINISHED
+from simulator.simulation_run import RunSpec, evaluation_policy, run
+from simulator.trace import TraceRow
+from simulator.workload import Workload
+from simulator.workloads.shared_prefix import SharedPrefixShape
+
+BLOCK_TOKENS = 32
+ENGINES, CACHE_TOKENS, QPS = 4, 200_000, 12.0
+SLO_TTFT_S = 5.0
+_EVERYTHING = 1_000_000
+"""Prefill window under which every request is granted at once, so that it waits in the engine."""
+
+
+class SharedPrefixRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run; `tokens_per_s` is the speed of prefill, the same for every token."""
+
+    placement: str
+    order: str = "fifo"
+    placement_params: dict[str, Parameter] = {}
+    eviction: Literal["lru", "rlt"] = "lru"
+    tokens_per_s: int
+    engines: int = ENGINES
+    cache_tokens: int = CACHE_TOKENS
+    qps: float = QPS
+    ratio: float = 0.5
+    prompts: int = 32
+    arrivals: Literal["random", "round_robin"] = "random"
+    engine_model: Literal["reference", "chunked"] = "reference"
+    output_tokens: int = 4
+    max_running: int = 256
+    block_tokens: int = BLOCK_TOKENS
+    seed: int = 1
+
+
+class SharedPrefixWorkload(Workload):
+    """All groups × prompts requests; block k of a prompt has one key within its group up to the shared part's end."""
+
+    def __init__(self, shape: SharedPrefixShape, block_tokens: int, seed: int) -> None:
+        self.block_tokens = block_tokens
+        rng = random.Random(seed)
+        groups = [group for _ in range(shape.prompts) for group in range(shape.groups)]
+        if shape.order == "random":
+            rng.shuffle(groups)
+        lengths = [shape.lengths[group % len(shape.lengths)] for group in groups]
+        super().__init__(
+            [
+                TraceRow(timestamp=1000 * at_s, input_length=length, output_length=shape.output_tokens, hash_ids=())
+                for length, at_s in zip(lengths, poisson_times(rng, shape.qps), strict=False)
+            ],
+            seed=seed,
+        )
+        ids, salt = count(), key_seed(simulation_secret(seed), "simulated")
+        shared = [
+            tuple(islice(ids, int(shape.lengths[group % len(shape.lengths)] * shape.ratio) // block_tokens))
+            for group in range(shape.groups)
+        ]
+        self.keys = [
+            rekey_hashes(salt, (*shared[group], *islice(ids, -(-length // block_tokens) - len(shared[group]))))
+            for group, length in zip(groups, lengths, strict=True)
+        ]
+
+    @cached_property
+    @override
+    def infinite_hits(self) -> list[int]:
+        """Prompt tokens of each request that an unbounded cache of the whole fleet would hold."""
+        seen: set[int] = set()
+        hits = []
+        for keys in self.keys:
+            hits.append(self.block_tokens * sum(key in seen for key in keys))
+            seen.update(keys)
+        return hits
+
+    @override
+    def arrivals(self, qps: float | None, ttft_slo_s: float) -> list[Arrival]:
+        """Return the requests as generated; they have a rate already, so `qps` is None."""
+        return [
+            Arrival(
+                InferenceRequest(
+                    request_name(number),
+                    self.keys[number],
+                    row.input_length,
+                    self.block_tokens,
+                    row.timestamp / 1000,
+                    ttft_slo_s,
+                    row.output_length,
+                ),
+                row.output_length,
+            )
+            for number, row in enumerate(self.rows)
+        ]
+
+
+@lru_cache(maxsize=2)
+def workload(shape: SharedPrefixShape, block_tokens: int, seed: int) -> SharedPrefixWorkload:
+    """Return the requests of one setting."""
+    return SharedPrefixWorkload(shape, block_tokens, seed)
+
+
+def profile_of(asked: SharedPrefixRun) -> EngineProfile:
+    """Return engines of one speed with the cache and decode step of the paper's L40 as far as it is known.
+
+    A step of decoding reads the weights of an 8B model in 16 bits once: 16 GB at 864 GB/s.
+    """
+    return EngineProfile(
+        prefill_base_s=0.0,
+        prefill_per_token_s=1 / asked.tokens_per_s,
+        prefill_per_token_squared_s=0.0,
+        prefill_per_hit_token_s=0.0,
+        step_base_s=0.0185,
+        block_tokens=asked.block_tokens,
+        num_blocks=asked.cache_tokens // asked.block_tokens,
+        max_running=asked.max_running,
+        eviction=asked.eviction,
+    )
+
+
+def simulate(asked: SharedPrefixRun) -> tuple[SharedPrefixWorkload, FleetSimulation]:
+    """Run to the end and return the requests and what became of them."""
+    shape = SharedPrefixShape(
+        qps=asked.qps,
+        ratio=asked.ratio,
+        prompts=asked.prompts,
+        order=asked.arrivals,
+        output_tokens=asked.output_tokens,
+    )
+    requests = workload(shape, asked.block_tokens, asked.seed)
+    profile = profile_of(asked)
+    policy = evaluation_policy(
+        Stage(name=asked.placement, params=asked.placement_params),
+        Stage(name=asked.order),
+        ttft_slo_s=SLO_TTFT_S,
+        profile=profile,
+    )
+    if asked.engine_model == "chunked":
+        policy = msgspec.structs.replace(policy, grant_tokens=_EVERYTHING)
+    spec = RunSpec(
+        policy=policy, engines=asked.engines, engine_model=asked.engine_model, profile=profile, seed=asked.seed
+    )
+    return requests, run(spec, requests)
+
+
+def run_row(asked: SharedPrefixRun) -> Row:
+    """Run one setting and return its row: what was asked for, and the paper's figures (§5, Metrics)."""
+    requests, simulation = simulate(asked)
+    records = simulation.history
+    ttfts = sorted(each.ttft_s for each in records if each.ttft_s is not None)
+    e2es = sorted(each.e2e_s for each in records if each.e2e_s is not None)
+    ends = [each.finished_s for each in records if each.finished_s is not None]
+    prompt_tokens = sum(requests.prompt_tokens)
+    named: Row = msgspec.to_builtins(asked)
+    return named | {
+        "ttft_p50_s": percentile(ttfts, 50),
+        "ttft_p95_s": percentile(ttfts, 95),
+        "e2e_p50_s": percentile(e2es, 50),
+        "e2e_p95_s": percentile(e2es, 95),
+        "hit_rate": sum(each.hit_tokens or 0 for each in records) / prompt_tokens,
+        "hit_rate_infinite": requests.infinite_hit_rate(0),
+        "throughput_rps": len(ends) / max(ends),
+        "finished": sum(each.status == FINISHED for each in records),
+    }

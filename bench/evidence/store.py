@@ -1,0 +1,71 @@
+"""Results of measurements as committed files: what was run, with which command, and its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+FOLDER = Path(__file__).resolve().parent.parent / "results"
+
+Value = str | int | float | bool | None | list[Any] | dict[str, Any]
+Row = dict[str, Value]
+
+
+class MissingResultError(FileNotFoundError):
+    """A measurement has no committed result; the message says how to make it."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement. Rows hold no wall time, so measuring again with the same code gives the same file."""
+
+    name: str
+    command: str
+    settings: dict[str, Value]
+    rows: list[Row]
+
+    def find(self, **wanted: Value) -> Row:
+        """Return the one row with these values; raises LookupError where there is none, or more than one."""
+        found = self.where(**wanted)
+        if len(found) != 1:
+            raise LookupError(f"{self.name}: {len(found)} rows have {wanted}; measure it again")
+        return found[0]
+
+    def where(self, **wanted: Value) -> list[Row]:
+        """Return all rows with these values, in order."""
+        return [row for row in self.rows if all(row.get(name) == value for name, value in wanted.items())]
+
+    def number(self, figure: str, **wanted: Value) -> float:
+        """Return a figure of the one row with these values; raises LookupError where it has none."""
+        value = self.find(**wanted).get(figure)
+        if not isinstance(value, int | float):
+            raise LookupError(f"{self.name}: {figure} of {wanted} is {value!r}, not a number")
+        return float(value)
+
+
+def save(result: Result) -> Path:
+    """Write the result where the document looks for it, numbers rounded to six digits; returns the file."""
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"{result.name}.json"
+    rounded = msgspec.structs.replace(result, rows=[_rounded(row) for row in result.rows])
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(rounded), indent=1) + b"\n")
+    return path
+
+
+def load(name: str) -> Result:
+    """Read a result; raises MissingResultError."""
+    path = FOLDER / f"{name}.json"
+    if not path.is_file():
+        raise MissingResultError(f"{path.name} is missing; run python -m bench.evidence --measure {name}")
+    return msgspec.json.decode(path.read_bytes(), type=Result)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return value

@@ -1,0 +1,40 @@
+"""Where the traces lie, and which of their rows are used."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+from simulator.trace import TraceRow, read_trace
+from simulator.workload import Workload
+
+WARMUP = 500
+MAX_INPUT = 20_480
+FOLDER_VARIABLE = "SWITCHYARD_TRACES"
+FOLDER = "../shared/traces"
+TRACES = {
+    "conversation": ("conversation_trace.jsonl.gz", 4000),
+    "toolagent_like": ("toolagent_like.jsonl.gz", 8000),
+}
+"""Name → file, and the first rows that are used, as DualMap A.3.1 does."""
+
+
+def trace_file(trace: str) -> Path:
+    """Return a trace's file; raises FileNotFoundError and says which variable names the folder."""
+    path = Path(os.environ.get(FOLDER_VARIABLE, FOLDER)) / TRACES[trace][0]
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; set {FOLDER_VARIABLE} to the folder that holds it")
+    return path
+
+
+@cache
+def workload(trace: str) -> Workload:
+    """Return the rows that are used, capped."""
+    return Workload.read(trace_file(trace), requests=TRACES[trace][1], max_input=MAX_INPUT)
+
+
+@cache
+def whole_trace(trace: str) -> list[TraceRow]:
+    """Return all rows as they are."""
+    return read_trace(trace_file(trace), None)

@@ -1,0 +1,1 @@
+"""Comparisons with other products, each in a virtual environment of its own under var/peers."""

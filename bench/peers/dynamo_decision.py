@@ -1,0 +1,129 @@
+"""One decision in process beside Dynamo's: `python -m bench.peers.dynamo_decision --json OUT`.
+
+In alternating rounds, on the same machine: a prefix match of 24 blocks (ours on all targets, theirs by
+RadixTree.find_matches with its scores), and a decision (ours is `Router.submit`: match, choice,
+decision, reservation; theirs `SelectionService.select`, awaited, which books nothing). Medians over
+rounds; ratios are what counts, the machine is shared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from bench.decision import measure
+from bench.peers.dynamo_replay import REQUIREMENT
+from bench.peers.environment import peer_python
+from bench.report import Target, write_report
+from kvstore.prefix_index import PrefixIndex
+from routing.fleet import EngineFacts
+from routing.inference_request import InferenceRequest
+from routing.policy_document import RoutingPolicy, Stage
+from routing.router import Router
+
+KEYS, ENGINES, GROUPS = 24, 32, 200
+LONG_BLOCKS, LONG_BLOCK_TOKENS = 8192, 16
+"""A prompt of 128k tokens in blocks of 16."""
+
+
+def groups() -> list[tuple[int, ...]]:
+    """Return the block hashes of the prompts that engines hold."""
+    rng = Random(11)
+    return [tuple(rng.getrandbits(62) for _ in range(KEYS)) for _ in range(GROUPS)]
+
+
+def match_us(rounds: int) -> float:
+    """Return the median of our match on all targets, in microseconds."""
+    index, rng, held = PrefixIndex(), Random(1), groups()
+    for group in held:
+        for engine in rng.sample(range(ENGINES), 2):
+            index.store(engine, group)
+    among, took = (1 << ENGINES) - 1, []
+    for _ in range(rounds):
+        group = rng.choice(held)
+        before = time.perf_counter_ns()
+        index.match(group, among)
+        took.append(time.perf_counter_ns() - before)
+    return statistics.median(took) / 1000
+
+
+def long_prompt_us(rounds: int = 200) -> float:
+    """Return the median of a whole decision about a prompt of 128k tokens, in microseconds."""
+    router = Router("bench", RoutingPolicy(placement=Stage(name="least_cost")), 1)
+    router.set_engines([EngineFacts(f"e-{number:03}", 1, True) for number in range(ENGINES)], 0.0)
+    rng = Random(3)
+    keys = tuple(rng.getrandbits(64) for _ in range(LONG_BLOCKS))
+    for number in range(0, ENGINES, 4):
+        router.blocks_stored(f"e-{number:03}", keys[: rng.randrange(LONG_BLOCKS)])
+    took = []
+    for number in range(rounds):
+        own = tuple(rng.getrandbits(64) for _ in range(64))
+        request = InferenceRequest(
+            f"request-{number}", keys[:-64] + own, LONG_BLOCKS * LONG_BLOCK_TOKENS, LONG_BLOCK_TOKENS, 0.0, 5.0
+        )
+        before = time.perf_counter_ns()
+        router.submit(request, number * 0.1, hold=False)
+        took.append(time.perf_counter_ns() - before)
+    return statistics.median(took) / 1000
+
+
+def theirs(rounds: int) -> dict[str, float]:
+    """Return Dynamo's medians; raises RuntimeError where it cannot run."""
+    python = peer_python("dynamo", REQUIREMENT).absolute()
+    with TemporaryDirectory() as folder:
+        asked = Path(folder) / "asked.json"
+        asked.write_text(json.dumps({"groups": groups(), "engines": ENGINES, "rounds": rounds}))
+        command = [python, Path(__file__).with_name("dynamo_selection.py"), asked]
+        environment = {**os.environ, "DYN_LOG": "error"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, cwd=folder)
+    if done.returncode:
+        raise RuntimeError("Dynamo's selection failed:\n" + "\n".join(done.stderr.splitlines()[-5:]))
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    """Measure in turns and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, default=Path("var/bench/dynamo_decision.json"), metavar="OUT")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    rows = []
+    for _ in range(options.rounds):
+        peer = theirs(2000)
+        ours = {
+            "match_us": match_us(4000),
+            "dual_map_us": measure("dual_map", ENGINES)[0],
+            "least_cost_us": measure("least_cost", ENGINES)[0],
+        }
+        rows.append(
+            {f"dynamo_{name}": value for name, value in peer.items()}
+            | ours
+            | {
+                "match_ratio": ours["match_us"] / peer["match_us"],
+                "dual_map_ratio": ours["dual_map_us"] / peer["select_us"],
+                "least_cost_ratio": ours["least_cost_us"] / peer["select_us"],
+            }
+        )
+    figures = {name: round(statistics.median(row[name] for row in rows), 3) for name in rows[0]}
+    figures["least_cost_1000_over_32"] = round(measure("least_cost", 1000)[0] / measure("least_cost", ENGINES)[0], 3)
+    figures["long_prompt_us"] = round(long_prompt_us(), 1)
+    targets = {
+        "match_ratio": Target(value=figures["match_ratio"], op="<=", target=0.5),
+        "dual_map_ratio": Target(value=figures["dual_map_ratio"], op="<=", target=0.1),
+        "least_cost_ratio": Target(value=figures["least_cost_ratio"], op="<=", target=0.3),
+        "least_cost_1000_over_32": Target(value=figures["least_cost_1000_over_32"], op="<=", target=3.0),
+        "long_prompt_us": Target(value=figures["long_prompt_us"], op="<=", target=200.0),
+    }
+    write_report("dynamo_decision", figures, targets, options.json)
+
+
+if __name__ == "__main__":
+    main()
