@@ -5,7 +5,7 @@ PORT ?= 8000
 SOAK_MINUTES ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench soak clean
+.PHONY: help setup run test check format bench bench-peers evidence soak clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -18,7 +18,7 @@ run: setup ## start a demo fleet with replayed traffic and the console on http:/
 	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)"
 
 test: setup ## run all tests
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 check: setup ## lint, types, import directions, house rules
 	@$(PYTHON) -m ruff check .
@@ -33,6 +33,13 @@ format: setup ## format all Python files
 
 bench: setup ## run the benchmarks that need no other product; results in var/bench
 	@$(PYTHON) -m bench
+
+bench-peers: setup ## compare with other products, each installed into var/peers first (needs the traces)
+	@$(PYTHON) -m bench.peers.dynamo_replay
+	@$(PYTHON) -m bench.peers.dynamo_decision
+
+evidence: setup ## write docs/evidence.md and its pictures from the committed results in bench/results
+	@$(PYTHON) -m bench.evidence
 
 soak: setup ## run the whole program under load for SOAK_MINUTES and watch its memory and errors
 	@$(PYTHON) -m bench.soak --minutes $(SOAK_MINUTES)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python
 """Switchyard's command line: `python manage.py help`.
 
-`simengine` and `replay` start many times and need no Django, so they are dispatched before it loads.
+`simengine`, `replay` and `simulate` start many times and need no Django, so they are dispatched before it loads.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ def main(argv: list[str]) -> None:
         from controlplane.replay_command import main as replay
 
         sys.exit(replay(argv[2:]))
+    elif command == "simulate":
+        from simulator.simulate import main as simulate
+
+        sys.exit(simulate(argv[2:], "manage.py simulate"))
     else:
         from django.core.management import execute_from_command_line
 

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from django.conf import settings
 from django.test import override_settings
+
+# How long an example takes says something about the machine, nothing about the code.
+hypothesis.settings.register_profile(
+    "switchyard", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("switchyard")
 
 
 @pytest.fixture(scope="session", autouse=True)

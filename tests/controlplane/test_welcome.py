@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from controlplane.welcome import Welcome, is_loopback, render
@@ -13,6 +15,14 @@ def test_on_this_machine_everything_needed_is_printed() -> None:
     text = render(WELCOME, show_secrets=True)
     for part in ("http://127.0.0.1:8000/", "admin / pa55", "sy_key", "demo-8b", "/var/log", "Ctrl-C"):
         assert part in text
+
+
+def test_secrets_that_open_nothing_any_more_are_told_as_such() -> None:
+    text = render(dataclasses.replace(WELCOME, password="", api_key=""), show_secrets=True)
+    assert "the password of admin from the first run was changed" in text
+    assert "is revoked; make another one" in text
+    assert "unchanged" not in text
+    assert "unchanged since the first run" in render(WELCOME, show_secrets=True)
 
 
 def test_elsewhere_no_secret_is_printed() -> None:

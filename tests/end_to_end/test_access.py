@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 import urllib.error
 import urllib.request
@@ -12,32 +11,18 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.end_to_end.conftest import PATIENCE_MS, Program
+from tests.browser import PATIENCE_MS, sign_in, watched_page
+from tests.program import Program
 from tests.web.axe import serious_violations
-from tests.web.test_fleet_browser import WATCH_TROUBLE
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
-REFUSED = re.compile(r"status of 4(09|12|22)")
-"""What a browser notes about a form that was refused; the page then says why."""
 GOOD = "correct-horse-battery"
 
 
 def signed_in(browser: Browser, program: Program, trouble: list[str], name: str, password: str, theme: str) -> Page:
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=theme)
-    context.add_init_script(WATCH_TROUBLE)
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.on(
-        "console",
-        lambda note: (
-            trouble.append(note.text) if note.type in ("error", "warning") and not REFUSED.search(note.text) else None
-        ),
-    )
-    page.goto(f"{program.url}/login?next=/access")
-    page.fill("#username", name)
-    page.fill("#password", password)
-    page.click("button[type=submit]")
+    page = watched_page(context, trouble)
+    sign_in(page, f"{program.url}/login?next=/access", name, password)
     page.wait_for_selector(".ledger-tabs")
     return page
 

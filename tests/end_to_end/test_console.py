@@ -3,20 +3,19 @@
 import os
 import re
 import signal
-import sqlite3
 import time
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.end_to_end.conftest import PATIENCE_MS, Program
+from tests.browser import PATIENCE_MS
+from tests.program import Program
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
 
 
 def engine_port(program: Program, name: str) -> int:
-    with sqlite3.connect(f"file:{program.state_dir}/switchyard.sqlite3?mode=ro", uri=True) as database:
-        (url,) = database.execute("select url from controlplane_engine where name = ?", (name,)).fetchone()
+    ((url,),) = program.ask("select url from controlplane_engine where name = ?", name)
     return int(url.rsplit(":", 1)[1])
 
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 import time
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.end_to_end.conftest import PATIENCE_MS, Program
+from tests.browser import PATIENCE_MS
+from tests.program import Program
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
-
-
-def ask(program: Program, question: str) -> list[tuple[object, ...]]:
-    with sqlite3.connect(f"file:{program.state_dir}/switchyard.sqlite3?mode=ro", uri=True) as database:
-        return database.execute(question).fetchall()
 
 
 def newest_decision(page: Page) -> str:
@@ -43,14 +38,14 @@ def test_an_engine_is_drained_and_returned_from_its_drawer(page: Page, program: 
     while newest_decision(page) == held:
         assert time.monotonic() < deadline, "the engine got no new request after its return"
         page.wait_for_timeout(250)
-    events = ask(program, "select verb, why, via from controlplane_auditevent where object_id = 'e-02' order by id")
+    events = program.ask("select verb, why, via from controlplane_auditevent where object_id = 'e-02' order by id")
     assert events[-2:] == [("engine.drain", "kernel update", "console"), ("engine.ready", "", "console")]
     assert trouble == []
 
 
 def test_the_start_of_the_fleet_is_one_mark_and_the_past_is_stored(page: Page, program: Program) -> None:
     deadline = time.monotonic() + 2 * PATIENCE_MS / 1000
-    while not ask(program, "select 1 from controlplane_rollup limit 1"):
+    while not program.ask("select 1 from controlplane_rollup limit 1"):
         assert time.monotonic() < deadline, "the roll-up job stored nothing"
         page.wait_for_timeout(500)
     page.goto(f"{program.url}/?range=1h")
@@ -59,7 +54,7 @@ def test_the_start_of_the_fleet_is_one_mark_and_the_past_is_stored(page: Page, p
     starts = [line for label in labels for line in label.split("\n") if "engines start" in line]
     assert len(starts) == 1
     doubles = 'select count(*) from controlplane_rollup group by seconds, "index", pool having count(*) > 1'
-    assert ask(program, doubles) == []
+    assert program.ask(doubles) == []
 
 
 def test_a_session_that_ends_ends_the_watch_within_seconds(page: Page, program: Program) -> None:

@@ -114,7 +114,7 @@ async def served(
     listener = listen()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     config = uvicorn.Config(
-        Edge(app, edge, gateway.metrics.rejected_input.inc, fast_lane=app.answer_at_once),
+        Edge(app, edge, gateway.metrics.rejected_input.inc, fast_lane=app),
         http=GuardedHttpProtocol,
         lifespan="off",
         log_config=None,

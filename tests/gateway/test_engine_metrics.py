@@ -18,7 +18,13 @@ def test_it_reads_what_vllm_exports() -> None:
 
 
 def test_the_light_scan_agrees_with_the_full_reading() -> None:
-    assert scan_load(METRICS) == (3, 2)
+    assert scan_load(METRICS) == (3, 2, 0.25)
+
+
+def test_the_size_of_the_memory_is_blocks_times_their_size() -> None:
+    assert parse_engine_metrics(METRICS).kv_tokens is None
+    sized = METRICS.replace(b'block_size="32"', b'block_size="32",num_gpu_blocks="100"')
+    assert parse_engine_metrics(sized).kv_tokens == 3200
 
 
 def test_ranks_are_summed_and_their_usage_is_averaged() -> None:

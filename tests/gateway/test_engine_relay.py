@@ -136,7 +136,7 @@ async def test_when_all_engines_answer_503_retries_stay_within_the_budget(tmp_pa
         results = await asyncio.gather(*(gateway.post(CHAT, BODY) for _ in range(30)))
         assert {status for status, _, _ in results} <= {503, 429}
         assert all(int(headers["retry-after"]) >= 1 for _, _, headers in results)
-        assert gateway.app.proxy.budget.retrying == 0
+        assert gateway.pool.retry_budget.retrying == 0
         assert len(one.bodies) + len(two.bodies) <= 30 + max(3, 6) * 2
         assert _idle(gateway)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -15,28 +14,10 @@ from gateway.kv_event_intake import KvEventIntake
 from gateway.settings import EventSettings
 from kvstore.block_keys import token_block_keys
 from tests.gateway.fake_engine import until
+from tests.gateway.held_keys import Held
 
 SETTINGS = EventSettings(replay_timeout_s=0.5, verify_after_s=0.3, retry_min_s=0.02, retry_max_s=0.1, rebuild_blocks=4)
 END = b"\xff" * 8
-
-
-class Held:
-    """The index of one engine, as a set of keys."""
-
-    def __init__(self) -> None:
-        self.keys: set[int] = set()
-
-    def stored(self, keys: Sequence[int]) -> None:
-        self.keys |= set(keys)
-
-    def removed(self, keys: Sequence[int]) -> None:
-        self.keys -= set(keys)
-
-    def cleared(self) -> None:
-        self.keys.clear()
-
-    def restarted(self) -> None:
-        self.keys.clear()
 
 
 def payload(*events: Any) -> bytes:

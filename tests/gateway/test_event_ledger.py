@@ -12,31 +12,11 @@ from gateway.event_ledger import BLIND, DEGRADED, EXACT, EventLedger
 from gateway.settings import EventSettings
 from kvstore.block_keys import token_block_keys
 from kvstore.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
+from tests.gateway.held_keys import Held
 
 SEED = 7
 BLOCK = 2
 SETTINGS = EventSettings(max_pending=64, rebuild_blocks=4)
-
-
-class Held:
-    """The index of one engine, as a set of keys."""
-
-    def __init__(self) -> None:
-        self.keys: set[int] = set()
-        self.restarts = 0
-
-    def stored(self, keys: Sequence[int]) -> None:
-        self.keys |= set(keys)
-
-    def removed(self, keys: Sequence[int]) -> None:
-        self.keys -= set(keys)
-
-    def cleared(self) -> None:
-        self.keys.clear()
-
-    def restarted(self) -> None:
-        self.restarts += 1
-        self.keys.clear()
 
 
 def key(prompt: int) -> int:

@@ -6,10 +6,14 @@ import asyncio
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.fleet_sample import STATES
 from gateway.traffic_window import COMPLETED, RequestResult
+from routing.decision import Granted, Refused
+from routing.observation import FirstToken
+from routing.policy_document import RoutingPolicy
 from tests.gateway.fake_engine import fake_engine, free_port, until
 from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
 
@@ -50,9 +54,13 @@ async def test_tickets_of_all_kinds_count_in_the_queue(tmp_path: Path) -> None:
         waiting = [asyncio.create_task(live.pool.place(request(f"w{n}"), hold=True)) for n in range(3)]
         await until(lambda: live.shown("a").bound == 3)
         assert 'switchyard_queue_tickets{pool="pool"} 3.0' in live.gateway.metrics.render().decode()
+        pool = live.sample().pools[0]
+        assert (pool.bound, pool.unbound) == (3, 0)
+        await until(lambda: (live.shown("a").oldest_bound_s or 0.0) > 0.3)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+        await until(lambda: live.shown("a").oldest_bound_s == 0.0)
 
 
 async def test_a_dead_engine_is_starting_first_and_a_lost_one_says_since_when(tmp_path: Path) -> None:
@@ -84,6 +92,31 @@ async def test_traffic_of_the_window_shows_in_the_pool(tmp_path: Path) -> None:
         assert (pool.hit_share, pool.late) == (0.25, 2)
         assert pool.ttft_p50_s == pytest.approx(0.4)
         assert (live.shown("a").prompt_tokens_total, live.shown("a").cached_tokens_total) == (1000, 250)
+
+
+async def test_grants_waits_and_refusals_show_in_the_pool_and_as_counters(tmp_path: Path) -> None:
+    policy = RoutingPolicy(max_tickets=1)
+    async with fake_engine() as one:
+        shot = snapshot([engine_entry("a", one.url)])
+        (entry,) = shot.pools
+        shot = msgspec.structs.replace(shot, pools=(msgspec.structs.replace(entry, policy=policy),))
+        async with live_gateway(tmp_path, shot) as live:
+            await until(lambda: live.bus.latest("fleet"))
+            await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
+            waiting = asyncio.create_task(live.pool.place(request("w0"), hold=True))
+            await until(lambda: live.shown("a").bound == 1)
+            assert isinstance(await live.pool.place(request("w1"), hold=True), Refused)
+            live.pool.observe(FirstToken("r0"))
+            assert isinstance(await waiting, Granted)
+            await until(lambda: live.sample().pools[0].granted_waited_per_s)
+            pool = live.sample().pools[0]
+            assert (pool.granted_at_once_per_s or 0.0) > 0.0
+            assert set(pool.refusals_per_s or ()) == {"queue_full"}
+            assert (pool.queue_wait_p90_s or 0.0) > (pool.queue_wait_mean_s or 0.0) > 0.0
+            text = live.gateway.metrics.render().decode()
+            assert 'switchyard_grants_total{how="at_once",pool="pool"} 1.0' in text
+            assert 'switchyard_grants_total{how="after_waiting",pool="pool"} 1.0' in text
+            assert 'switchyard_migrations_total{pool="pool"} 0.0' in text
 
 
 async def test_series_of_engines_that_left_are_removed(tmp_path: Path) -> None:

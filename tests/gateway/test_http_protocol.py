@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.fast_lane import MAX_BODY_BYTES
 from gateway.http_protocol import GuardedHttpProtocol
+from gateway.snapshot import encode_snapshot
 from tests.gateway.raw_http import RawConnection, post
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
@@ -205,4 +209,117 @@ async def test_a_large_chunked_body_gets_its_413_without_a_reset(gateway: Served
         status, _, body = await connection.answer()
     assert status == 413
     assert json.loads(body)["error"]["code"] == "body_too_large"
+    await connection.close()
+
+
+async def ask(connection: RawConnection, *pieces: bytes) -> int:
+    for piece in pieces:
+        await connection.send(piece)
+        await asyncio.sleep(0.02)
+    async with asyncio.timeout(5):
+        return (await connection.answer())[0]
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The chunks that the parser had to read."""
+    read: list[bytes] = []
+    whole = HttpToolsProtocol.data_received
+
+    def note(self: HttpToolsProtocol, data: bytes) -> None:
+        read.append(data)
+        whole(self, data)
+
+    monkeypatch.setattr(HttpToolsProtocol, "data_received", note)
+    return read
+
+
+async def test_a_head_that_is_known_is_not_parsed_again(gateway: ServedGateway, parsed: list[bytes]) -> None:
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    ids = set()
+    for _ in range(3):
+        await connection.send(question)
+        status, headers, body = await connection.answer()
+        assert status == 200
+        assert headers["x-switchyard-decision"] == headers["x-request-id"] == json.loads(body)["decision_id"]
+        ids.add(headers["x-request-id"])
+    assert len(ids) == 3
+    assert parsed == [question]
+    await connection.close()
+
+
+async def test_a_known_head_in_pieces_or_in_a_row_is_read_by_the_parser(
+    gateway: ServedGateway, parsed: list[bytes]
+) -> None:
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    assert await ask(connection, question) == 200
+    assert await ask(connection, question[:50], question[50:]) == 200
+    assert await ask(connection, question + question) == 200
+    async with asyncio.timeout(5):
+        assert (await connection.answer())[0] == 200
+    assert b"".join(parsed) == question * 4
+    # The end of one request and the whole of the next come in one chunk: the parser is in the middle.
+    assert await ask(connection, question[:-1], question[-1:] + question) == 200
+    async with asyncio.timeout(5):
+        assert (await connection.answer())[0] == 200
+    assert b"".join(parsed) == question * 6
+    await connection.close()
+
+
+async def test_a_body_that_looks_like_a_known_request_is_still_a_body(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    assert await ask(connection, question) == 200
+    decisions = gateway.metrics
+    before = await decisions()
+    outer = post("/api/v1/route", question, AUTHORIZED)
+    assert await ask(connection, outer[: -len(question)], question) == 400
+    after = await decisions()
+    count = "switchyard_decisions_total"
+    assert [line for line in before.splitlines() if line.startswith(count)] == [
+        line for line in after.splitlines() if line.startswith(count)
+    ]
+    await connection.close()
+
+
+async def test_a_known_head_ends_with_its_key(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    assert await ask(connection, question) == 200
+    in_force = gateway.gateway.snapshot
+    assert in_force is not None
+    revoked = msgspec.structs.replace(in_force, version=in_force.version + 1, published_at=time.time(), api_keys=())
+    gateway.gateway._take_snapshot(encode_snapshot(revoked))
+    assert await ask(connection, question) == 401
+    await connection.close()
+
+
+async def test_a_known_head_with_a_bad_body_gets_its_error(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    assert await ask(connection, question) == 200
+    assert await ask(connection, post("/api/v1/route", b"x" * len(QUESTION), AUTHORIZED)) == 400
+    assert await ask(connection, question) == 200
+    await connection.close()
+
+
+async def test_an_idle_connection_is_closed_though_its_last_requests_passed_the_parser_by(
+    gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = GuardedHttpProtocol.connection_made
+
+    def impatient(self: GuardedHttpProtocol, transport: asyncio.Transport) -> None:
+        self.timeout_keep_alive = 0.4  # type: ignore[assignment]
+        opened(self, transport)
+
+    monkeypatch.setattr(GuardedHttpProtocol, "connection_made", impatient)
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    for _ in range(6):
+        assert await ask(connection, question) == 200
+        await asyncio.sleep(0.15)
+    async with asyncio.timeout(5):
+        assert await connection.closed()
     await connection.close()

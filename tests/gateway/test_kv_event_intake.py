@@ -16,29 +16,9 @@ from gateway.settings import EventSettings
 from kvstore.block_keys import token_block_keys
 from kvstore.kv_events import BlockStored, EventBatch, encode_batch
 from tests.gateway.fake_engine import FakePublisher, until
+from tests.gateway.held_keys import Held
 
 SETTINGS = EventSettings(replay_timeout_s=0.3, verify_after_s=0.3, retry_min_s=0.02, retry_max_s=0.1, rebuild_blocks=4)
-
-
-class Held:
-    """The index of one engine, as a set of keys."""
-
-    def __init__(self) -> None:
-        self.keys: set[int] = set()
-        self.restarts = 0
-
-    def stored(self, keys: Sequence[int]) -> None:
-        self.keys |= set(keys)
-
-    def removed(self, keys: Sequence[int]) -> None:
-        self.keys -= set(keys)
-
-    def cleared(self) -> None:
-        self.keys.clear()
-
-    def restarted(self) -> None:
-        self.restarts += 1
-        self.keys.clear()
 
 
 class Listening:

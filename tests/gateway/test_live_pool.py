@@ -9,6 +9,7 @@ from pathlib import Path
 import zmq.asyncio
 
 from gateway.breaker import CLOSED, OPEN
+from gateway.engine_report import EngineReport
 from kvstore.block_keys import token_block_keys
 from kvstore.kv_events import BlockStored, EventBatch, encode_batch
 from routing.decision import Granted, Refused
@@ -275,3 +276,15 @@ async def test_few_ejections_count_where_many_engines_look_wrong(tmp_path: Path)
 def stored(tokens: list[int], ts: float = 0.0) -> bytes:
     hashes: list[int | bytes] = [hash(tuple(tokens[: end + 2])) & 0xFFFF for end in range(0, len(tokens), 2)]
     return encode_batch(EventBatch(ts, [BlockStored(hashes, None, tokens, 2)]))
+
+
+async def test_what_an_engine_reports_as_pending_reaches_the_router(tmp_path: Path) -> None:
+    async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
+        pool = live.pool
+        assert pool.router.loads(time.monotonic())[0].stepped_down
+        reading = {"engine_id": "a", "at": time.time(), "reachable": True, "healthy": True, "reason": ""}
+        pool.take_report(EngineReport(**reading, running=4))
+        assert pool.router.loads(time.monotonic())[0].stepped_down
+        pool.take_report(EngineReport(**reading, running=4, waiting=2, kv_usage=0.5, kv_tokens=10_000))
+        assert not pool.router.loads(time.monotonic())[0].stepped_down
+        assert EngineReport(**reading, kv_usage=0.75, kv_tokens=10_000).room_tokens == 2500

@@ -58,7 +58,8 @@ async def engine() -> AsyncIterator[FakeEngine]:
 
 async def test_it_publishes_light_and_full_reports(probing: Probing, engine: FakeEngine) -> None:
     probing.add("a", engine.url)
-    await until(lambda: sum(report.full for report in probing.reports.get("a", [])) >= 2)
+    # On a busy machine full reads may be due one after another; both kinds come in the end.
+    await until(lambda: {report.full for report in probing.reports.get("a", [])} == {True, False})
     full = next(report for report in probing.reports["a"] if report.full)
     light = next(report for report in probing.reports["a"] if not report.full)
     assert full.healthy

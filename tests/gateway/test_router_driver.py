@@ -47,6 +47,20 @@ async def test_a_ticket_is_granted_when_the_engine_gets_free() -> None:
     driven.stop()
 
 
+async def test_a_report_of_room_grants_what_waited_for_it() -> None:
+    driven = driver()
+    await driven.place(request("r1"), hold=True, excluded=NONE)
+    second = asyncio.create_task(driven.place(request("r2"), hold=True, excluded=NONE))
+    await asyncio.sleep(0)
+    driven.report("a", 0, 100)
+    driven.observe(FirstToken("r1"))
+    await asyncio.sleep(0)
+    assert not second.done()
+    driven.report("a", 0, 5000)
+    assert isinstance(await second, Granted)
+    driven.stop()
+
+
 async def test_without_hold_nothing_waits() -> None:
     driven = driver()
     for number in range(5):

@@ -44,9 +44,15 @@ async def test_load_comes_from_the_load_path(adapter: VllmAdapter) -> None:
 
 async def test_load_falls_back_to_metrics_and_remembers_that(adapter: VllmAdapter, engine: FakeEngine) -> None:
     del engine.answers["/load"]
-    assert await adapter.load() == LightLoad(3, 2)
-    assert await adapter.load() == LightLoad(3, 2)
+    assert await adapter.load() == LightLoad(3, 2, 0.25)
+    assert await adapter.load() == LightLoad(3, 2, 0.25)
     assert [path for _, path, _, _ in engine.asked] == ["/load", "/metrics", "/metrics"]
+
+
+async def test_a_reading_of_what_waits_is_scanned_from_the_metrics(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    assert await adapter.load(with_waiting=True) == LightLoad(3, 2, 0.25)
+    assert await adapter.load() == LightLoad(7, None)
+    assert [path for _, path, _, _ in engine.asked] == ["/metrics", "/load"]
 
 
 async def test_a_refusal_of_load_is_an_answer_error(adapter: VllmAdapter, engine: FakeEngine) -> None:

@@ -95,10 +95,39 @@ def test_unpinning_what_is_not_pinned_is_an_error() -> None:
         cache.unpin(keys_of([1]))
 
 
-@given(st.lists(PROMPTS, max_size=60))
-def test_the_heap_of_leaves_stays_bounded(prompts: list[list[int]]) -> None:
-    cache = PrefixCache(4)
-    for prompt in prompts * 3:
-        cache.insert(keys_of(prompt))
-    assert len(cache._leaf_heap) <= 2 * 4 + 65
-    cache.check()
+class PlainLeafLru:
+    """The rule in its plainest form: on each eviction look at every leaf and take the longest unused."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.parent: dict[int, int | None] = {}
+        self.used: dict[int, int] = {}
+        self.uses = 0
+
+    def insert(self, keys: tuple[int, ...]) -> list[int]:
+        evicted = []
+        path: list[int] = []
+        for key in keys:
+            if key not in self.parent and len(self.parent) >= self.capacity:
+                inner = set(self.parent.values())
+                leaves = [each for each in self.parent if each not in inner and each not in keys]
+                if not leaves:
+                    break
+                oldest = min(leaves, key=self.used.__getitem__)
+                evicted.append(oldest)
+                del self.parent[oldest]
+            self.parent.setdefault(key, path[-1] if path else None)
+            path.append(key)
+        for key in reversed(path):
+            self.uses += 1
+            self.used[key] = self.uses
+        return evicted
+
+
+@given(st.lists(PROMPTS, max_size=60), st.integers(1, 9))
+def test_it_evicts_what_a_search_over_all_leaves_would(prompts: list[list[int]], capacity: int) -> None:
+    cache, plain = PrefixCache(capacity), PlainLeafLru(capacity)
+    for prompt in prompts:
+        assert cache.insert(keys_of(prompt)) == plain.insert(keys_of(prompt))
+        cache.check()
+    assert {key for key in plain.parent if key in cache} == set(plain.parent)

@@ -1,11 +1,13 @@
 """Small pools and requests for the routing tests."""
 
 from collections.abc import Iterable
+from random import Random
 
 from kvstore.block_keys import rekey_hashes
-from routing.decision import Granted, Outcome
+from routing.decision import Choice, Granted, Outcome
 from routing.fleet import EngineFacts
 from routing.inference_request import InferenceRequest
+from routing.placement import Placement
 from routing.policy_document import RoutingPolicy, Stage
 from routing.router import Router
 
@@ -13,11 +15,17 @@ BLOCK = 512
 
 
 def request(
-    number: int = 1, blocks: Iterable[int] = (1, 2), *, at: float = 0.0, slo: float = 5.0, tokens: int | None = None
+    number: int = 1,
+    blocks: Iterable[int] = (1, 2),
+    *,
+    at: float = 0.0,
+    slo: float = 5.0,
+    tokens: int | None = None,
+    priority: int = 0,
 ) -> InferenceRequest:
     keys = rekey_hashes(3, tuple(blocks))
     length = BLOCK * len(keys) if tokens is None else tokens
-    return InferenceRequest(f"request-{number:08}", keys, length, BLOCK, at, slo)
+    return InferenceRequest(f"request-{number:08}", keys, length, BLOCK, at, slo, priority=priority)
 
 
 def engines(count: int, **facts: object) -> list[EngineFacts]:
@@ -45,3 +53,30 @@ def pool(
 def engine_of(outcome: Outcome) -> str:
     assert isinstance(outcome, Granted), outcome
     return outcome.decision.engine_id
+
+
+def choice_of(router: Router, placement: Placement, asked: InferenceRequest, *, now: float = 0.0) -> Choice:
+    return placement.choose(asked, router.view, now, Random(1))
+
+
+def chosen_by(router: Router, placement: Placement, asked: InferenceRequest, *, now: float = 0.0) -> str:
+    return choice_of(router, placement, asked, now=now).candidates[0].engine_id
+
+
+def busy(
+    router: Router,
+    engine_id: str,
+    *,
+    requests: int | None = None,
+    wait_s: float | None = None,
+    tokens: int | None = None,
+) -> None:
+    """Make an engine look as if it had so much to do."""
+    target, view = router.fleet.target_of(engine_id), router.view
+    assert target is not None
+    if requests is not None:
+        view.outstanding_requests[target] = view.pending_requests[target] = requests
+    if tokens is not None:
+        view.outstanding_tokens[target] = tokens
+    if wait_s is not None:
+        view.ready_at[target] = wait_s

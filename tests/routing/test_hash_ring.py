@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.hash_ring import DualRing, HashRing
+from routing.hash_ring import CandidateRings, HashRing
 
 IDS = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=12, unique=True)
 KEYS = st.integers(0, 2**64 - 1)
@@ -24,14 +24,30 @@ def test_a_leaving_engine_moves_only_its_own_keys(ids: list[str], keys: list[int
 
 @given(IDS, KEYS)
 def test_two_candidates_differ_whenever_there_are_two_engines(ids: list[str], key: int) -> None:
-    first, second = DualRing(ids).pair(key)
-    assert (first == second) == (len(ids) == 1)
+    candidates = CandidateRings(ids).candidates(key)
+    assert len(set(candidates)) == len(candidates) == min(2, len(ids))
+
+
+@given(IDS, KEYS, st.integers(1, 8))
+def test_more_rings_give_more_distinct_candidates(ids: list[str], key: int, rings: int) -> None:
+    candidates = CandidateRings(ids, rings=rings).candidates(key)
+    assert len(set(candidates)) == len(candidates) == min(rings, len(ids))
+    assert candidates[0] == CandidateRings(ids).candidates(key)[0]
+
+
+@given(IDS, KEYS)
+def test_the_walk_round_the_ring_meets_every_engine_once_and_the_owner_first(ids: list[str], key: int) -> None:
+    ring = HashRing(ids)
+    walk = list(ring.owners(key))
+    assert walk[0] == ring.owner(key)
+    assert sorted(walk) == list(range(len(ids)))
 
 
 def test_when_both_rings_agree_the_second_candidate_is_the_next_engine() -> None:
-    ring = DualRing(["a", "b", "c"], virtual_nodes=1)
-    pairs = [ring.pair(key) for key in range(500)]
-    same = [key for key in range(500) if ring._first.owner(key) == ring._second.owner(key)]
+    ring = CandidateRings(["a", "b", "c"], virtual_nodes=1)
+    pairs = [ring.candidates(key) for key in range(500)]
+    first, second = ring._rings
+    same = [key for key in range(500) if first.owner(key) == second.owner(key)]
     assert same
     assert all(pairs[key][1] == (pairs[key][0] + 1) % 3 for key in same)
 

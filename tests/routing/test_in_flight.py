@@ -1,10 +1,10 @@
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kvstore.block_keys import token_block_keys
 from kvstore.prefix_index import PrefixIndex
-from routing.in_flight import InFlightBlocks
+from routing.in_flight import STEP, InFlightBlocks, coming_keys
 
 PROMPTS = st.lists(st.integers(0, 2), max_size=5)
 TARGETS = st.integers(0, 3)
@@ -57,3 +57,37 @@ class InFlightAgainstLists(RuleBasedStateMachine):
 
 TestInFlightAgainstLists = InFlightAgainstLists.TestCase
 TestInFlightAgainstLists.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+LONG_PROMPT = tuple(range(1, 40 * STEP + 11))
+
+
+@given(st.integers(0, 50 * STEP), st.integers(0, 50 * STEP), st.integers(1, len(LONG_PROMPT)))
+def test_of_long_prompts_what_is_resident_is_exact_and_what_comes_is_known_in_steps(
+    held: int, other: int, given_blocks: int
+) -> None:
+    index = PrefixIndex()
+    in_flight = InFlightBlocks(index)
+    held, other = min(held, given_blocks), min(other, len(LONG_PROMPT))
+    given = LONG_PROMPT[:given_blocks]
+    index.store(0, given[:held])
+    index.store(1, LONG_PROMPT[:other])
+    keys = coming_keys(given, held)
+    in_flight.add(0, keys)
+    match = in_flight.match(LONG_PROMPT, 0b11)
+    assert match.blocks(1) == other
+    if given_blocks >= STEP:
+        assert match.blocks(0) >= max(held, given_blocks // STEP * STEP)
+    assert match.blocks(0) <= given_blocks
+    in_flight.remove(0, keys)
+    assert in_flight.match(LONG_PROMPT, 0b11).blocks(0) == held
+    in_flight.check()
+    assert len(in_flight) == 0
+
+
+def test_a_prompt_of_128k_tokens_is_noted_in_few_steps() -> None:
+    keys = tuple(range(8192))
+    assert len(coming_keys(keys, 0)) == 128
+    assert coming_keys(keys, 8000) == (8063, 8127, 8191)
+    assert coming_keys(keys, 8192) == ()
+    assert coming_keys(keys[:20], 5) == keys[5:20]

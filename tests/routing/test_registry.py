@@ -1,5 +1,6 @@
 """The contract that every placement and every queue order keeps, over the whole registry."""
 
+import math
 from random import Random
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing.decision import CENTRAL
 from routing.placement import Placement
 from routing.policy_document import RoutingPolicy, Stage
 from routing.queue_order import Ticket
@@ -37,7 +39,9 @@ def busy_pool(size: int) -> Router:
 
 def loads(router: Router) -> list[object]:
     view = router.view
-    return [view.version, view.decisions, view.accepting, list(view.ready_at), list(view.outstanding_tokens)]
+    lists = (view.ready_at, view.outstanding_tokens, view.outstanding_requests, view.pending_requests)
+    blocks = (view.active_blocks, view.sent_blocks, view.speeds, view.trusts)
+    return [view.version, view.decisions, view.accepting, *(list(each) for each in (*lists, *blocks))]
 
 
 @given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 9), st.integers(0, 2**32))
@@ -49,13 +53,26 @@ def test_a_placement_chooses_an_accepting_engine_and_explains_it(blocks: list[in
     asked = request(99, blocks, tokens=BLOCK * len(blocks) + 1)
     for name in PLACEMENTS:
         choice = build_placement(Stage(name=name)).choose(asked, router.view, 0.5, Random(seed))
-        assert choice.target in router.view.accepting
-        assert choice.reason
         best = choice.candidates[0]
-        assert best.engine_id == router.view.engine_ids[choice.target]
-        assert 0 <= best.hit_tokens <= asked.prompt_tokens
-        assert best.compute_s > 0
-        assert best.wait_s >= 0
+        assert choice.reason
+        assert choice.target == CENTRAL or best.engine_id == router.view.engine_ids[choice.target]
+        assert router.fleet.target_of(best.engine_id) in router.view.accepting
+        assert len({each.engine_id for each in choice.candidates}) == len(choice.candidates)
+        for each in choice.candidates:
+            assert all(math.isfinite(number) for number in (each.wait_s, each.compute_s, each.cost))
+            assert 0 <= each.hit_tokens <= asked.prompt_tokens
+            assert each.compute_s > 0
+            assert each.wait_s >= 0
+
+
+@given(st.sets(st.integers(1, 6), max_size=5), st.integers(0, 2**32))
+def test_an_excluded_engine_is_neither_chosen_nor_a_candidate(numbers: set[int], seed: int) -> None:
+    router, excluded = busy_pool(6), frozenset(f"e-{number:02}" for number in numbers)
+    view = router.view.without(excluded)
+    for name in PLACEMENTS:
+        choice = build_placement(Stage(name=name)).choose(request(99, range(8)), view, 0.5, Random(seed))
+        assert not excluded & {each.engine_id for each in choice.candidates}
+        assert choice.fetch is None or choice.fetch.source_engine_id not in excluded
 
 
 def test_the_same_seed_makes_the_same_choice(placement: Placement) -> None:
@@ -74,34 +91,62 @@ def test_choosing_leaves_the_view_unchanged(placement: Placement) -> None:
 def test_a_placement_takes_the_only_engine(placement: Placement) -> None:
     router = busy_pool(1)
     choice = placement.choose(request(99), router.view, 0.0, Random(1))
-    assert router.view.engine_ids[choice.target] == "e-01"
+    assert [each.engine_id for each in choice.candidates] == ["e-01"]
 
 
 @pytest.mark.parametrize("name", sorted(PLACEMENTS))
 def test_an_empty_fleet_parks_the_request_whatever_the_placement(name: str) -> None:
-    router = pool(name, size=0)
+    router = pool(name, "late_binding" if name == "central" else "fifo", size=0)
     router.submit(request(1), 0.0)
     assert router.unbound(1.0) == (1, 2 * BLOCK, 1.0)
 
 
 @pytest.mark.parametrize("name", sorted(QUEUE_ORDERS))
 @given(st.lists(st.tuples(st.floats(0, 9), st.floats(0.01, 9)), min_size=1, max_size=9), st.floats(0, 20))
-def test_an_order_picks_a_waiting_ticket_and_only_looks(
+def test_an_order_serves_every_ticket_once_and_only_looks(
     name: str, waiting: list[tuple[float, float]], now: float
 ) -> None:
     router = pool()
-    tickets = tuple(Ticket(request(number, at=at), cost) for number, (at, cost) in enumerate(waiting))
-    order = build_queue_order(Stage(name=name))
+    tickets = [Ticket(request(number, at=at), cost) for number, (at, cost) in enumerate(waiting)]
+    queue = build_queue_order(Stage(name=name)).queue()
+    for ticket in tickets:
+        queue.add(ticket)
     before = loads(router)
-    position = order.next(0, tickets, router.view, now)
-    assert 0 <= position < len(tickets)
-    assert order.next(0, tickets, router.view, now) == position
+    while tickets:
+        chosen = queue.next(0, router.view, now).ticket
+        assert queue.next(0, router.view, now).ticket == chosen
+        queue.check()
+        queue.remove(chosen)
+        tickets.remove(chosen)
+        now += chosen.compute_s
     assert loads(router) == before
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(PolicyStageError, match=r"order\.name: 'edff' is unknown; known are fifo, shed"):
+    with pytest.raises(
+        PolicyStageError,
+        match=r"order\.name: 'edff' is unknown; known are edf, fifo, late_binding, priority, shed, slack",
+    ):
         build_queue_order(Stage(name="edff"))
+
+
+@pytest.mark.parametrize(
+    ("placement", "order", "problem"),
+    [
+        ("central", "shed", r"order\.name: 'shed' binds no request .* orders that do: late_binding"),
+        ("least_cost", "late_binding", r"placement\.name: order 'late_binding' .* use 'central'"),
+        ("skywalker", "late_binding", r"placement\.name: order 'late_binding' .* use 'central'"),
+    ],
+)
+def test_a_placement_and_an_order_that_do_not_go_together_are_refused(placement: str, order: str, problem: str) -> None:
+    policy = RoutingPolicy(placement=Stage(name=placement), order=Stage(name=order))
+    assert len(stage_problems(policy)) == 1
+    with pytest.raises(PolicyStageError, match=problem):
+        Router("pool", policy, 1)
+    router = pool()
+    with pytest.raises(PolicyStageError, match=problem):
+        router.set_policy(policy, 2, 0.0)
+    assert router.policy_version == 1
 
 
 @pytest.mark.parametrize(

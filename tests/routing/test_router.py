@@ -202,3 +202,17 @@ def test_a_new_policy_is_named_by_every_decision_after_it() -> None:
     router.set_policy(RoutingPolicy(placement=Stage(name="round_robin")), 7, 0.0)
     decision = router.submit(request(1), 0.0).decision  # type: ignore[union-attr]
     assert (decision.policy_version, decision.placement) == (7, "round_robin")
+
+
+def test_a_newcomer_is_not_expected_to_wait_for_hopeless_tickets() -> None:
+    router = pool(size=1, order="shed", grant_tokens=1, grant_lookahead_s=0.0)
+    router.submit(request(1, LONG), 0.0)
+    for number in range(2, 9):
+        router.submit(request(number, range(100 * number, 100 * number + 20), slo=1.0), 0.0)
+    assert router.view.wait_s(0, 0.0) > 6.0
+    router.observe(FirstToken("request-00000001"), 0.9)
+    # Seven tickets of 0.93 s: one is granted although it is late, the six behind it are found hopeless too.
+    assert router.view.wait_s(0, 0.9) == pytest.approx(0.934, abs=0.01)
+    assert router.loads(0.9)[0].bound == 6
+    router.observe(Failed("request-00000005"), 1.0)
+    router.check()

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing.decision import Granted, Outcome, Queued, Refused
+from routing.fairness_document import FairnessDocument
 from routing.observation import Completed, Failed, FirstToken
-from routing.registry import PLACEMENTS, QUEUE_ORDERS
+from routing.push_document import PushDocument
+from routing.registry import stage_pairs
 from routing.router import Router
 from tests.routing.pools import engines, pool, request
 
@@ -37,12 +39,26 @@ class Ledger:
 
 
 def step(router: Router, ledger: Ledger, rng: Random, now: float, number: int) -> None:
-    kind = rng.choice(["submit"] * 5 + ["first_token"] * 3 + ["complete"] * 2 + ["fail", "cancel", "tick", "engines"])
+    kind = rng.choice(
+        ["submit"] * 5
+        + ["first_token"] * 3
+        + ["complete"] * 2
+        + ["fail", "cancel", "tick", "engines", "report", "twice", "jump"]
+    )
     if kind == "submit":
         asked = request(number, [rng.randrange(3) for _ in range(rng.randrange(12))], at=now, tokens=6200)
+        asked = msgspec.structs.replace(asked, tenant_id=rng.choice("abc"))
         ledger.note([router.submit(asked, now, hold=rng.random() < 0.8)])
     elif kind == "tick":
         ledger.note(router.tick(now))
+    elif kind == "report":
+        room = rng.choice([None, 0, 7000, 100_000])
+        ledger.note(router.report(f"e-{rng.randrange(6):02}", rng.choice([0, 0, 1, 5]), now, room))
+    elif kind == "twice":
+        name = rng.choice([*sorted(ledger.ended), "unknown"])
+        assert router.observe(rng.choice([FirstToken, Completed, Failed])(name), now) == []
+    elif kind == "jump":
+        ledger.note(router.tick(now + 100.0))
     elif kind == "engines":
         facts = [
             msgspec.structs.replace(each, accepts=rng.random() < 0.7, incarnation=rng.choice([1, 1, 1, 2]))
@@ -62,13 +78,29 @@ def step(router: Router, ledger: Ledger, rng: Random, now: float, number: int) -
         ledger.note(router.observe(observation, now))
 
 
-@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
-@pytest.mark.parametrize("order", sorted(QUEUE_ORDERS))
-@given(seed=st.integers(0, 2**32))
+PAIRS = [
+    (placement, order)
+    for placement, order in sorted(stage_pairs())
+    if order in ("slack", "late_binding") or placement in ("least_cost", "skywalker")
+]
+"""Each placement with the order of the most parts; the other orders with bound and with unbound tickets."""
+
+
+PUSHES = st.builds(
+    PushDocument, mode=st.sampled_from(["pending", "outstanding", "blind"]), max_outstanding=st.integers(1, 3)
+)
+FAIRNESS = st.builds(FairnessDocument, enabled=st.booleans(), max_share=st.sampled_from([0.4, 1.0]))
+
+
+@pytest.mark.parametrize(("placement", "order"), PAIRS)
+@given(seed=st.integers(0, 2**32), push=PUSHES, fairness=FAIRNESS, max_passed_over_s=st.sampled_from([0.0, 2.0]))
 @settings(max_examples=15, deadline=None)
-def test_nothing_is_lost_or_granted_twice(placement: str, order: str, seed: int) -> None:
+def test_nothing_is_lost_or_granted_twice(
+    placement: str, order: str, seed: int, push: PushDocument, fairness: FairnessDocument, max_passed_over_s: float
+) -> None:
     rng = Random(seed)
-    router, ledger, now = pool(placement, order, max_wait_s=20.0), Ledger(), 0.0
+    rules = {"push": push, "fairness": fairness, "max_passed_over_s": max_passed_over_s}
+    router, ledger, now = pool(placement, order, max_wait_s=20.0, **rules), Ledger(), 0.0  # type: ignore[arg-type]
     for number in range(80):
         now += rng.random()
         step(router, ledger, rng, now, number)

@@ -15,6 +15,7 @@ from simulator.engine_events import (
 )
 from simulator.engine_model import EngineModel, PromptSequence
 from simulator.engine_profile import EngineProfile
+from tests.simulator.engine_models.random_work import chained
 
 _LATE = 1e9
 
@@ -225,14 +226,6 @@ _MOVES = st.lists(
 )
 
 
-def _chained(path: list[int]) -> tuple[int, ...]:
-    keys, key = [], 1
-    for step in path:
-        key = key * 4 + step + 1
-        keys.append(key)
-    return tuple(keys)
-
-
 @given(_MOVES)
 @settings(max_examples=150, deadline=None)
 def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple]) -> None:
@@ -242,7 +235,7 @@ def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple])
     held: set[int] = set()
     for move in moves:
         if move[0] == "submit":
-            keys = _chained(move[1])
+            keys = chained(move[1])
             model.submit(PromptSequence(str(number), keys, 16 * len(keys) + 3, move[2], move[3]), now)
             number += 1
         elif move[0] == "wait":
@@ -268,7 +261,7 @@ def test_announced_blocks_are_exactly_the_cached_ones(moves: list[tuple]) -> Non
     held: set[int] = set()
     for number, move in enumerate(moves):
         if move[0] == "submit":
-            model.submit(PromptSequence(str(number), _chained(move[1]), 99, move[2]), float(number))
+            model.submit(PromptSequence(str(number), chained(move[1]), 99, move[2]), float(number))
         for event in model.advance(float(number) + 0.9):
             if isinstance(event, BlocksStored):
                 assert held.isdisjoint(event.keys), "a block is announced once"

@@ -134,7 +134,8 @@ class FakeFleet:
             outstanding_tokens=round(engine.tokens),
             outstanding_s=wait_s,
             running=0 if lost or not engine.tokens else round(6 + 9 * min(2.5, wait_s)),
-            bound=0 if lost else round(3.2 * max(0.0, wait_s - 0.8)),
+            bound=_bound(wait_s, lost=lost),
+            oldest_bound_s=0.7 * max(0.0, wait_s - 0.8) if _bound(wait_s, lost=lost) else 0.0,
             kv_usage=None if lost else min(0.98, 0.62 + 0.1 * engine.level * 0.4 + 0.18 * min(1, wait_s / 8)),
             prompt_tokens_total=engine.prompt_total,
             cached_tokens_total=engine.cached_total,
@@ -154,6 +155,8 @@ class FakeFleet:
             unbound = self._rng.randint(1, 4)
         requests_per_s = len(mine) * 3.4 * (1 + 0.04 * math.sin(t / 17) + self._rng.gauss(0, 0.01))
         p90 = 0.9 + 0.16 * worst + self._rng.random() * 0.1
+        waited = min(0.9, 0.04 * worst)
+        refused = max(0.0, worst - 6.0)
         return PoolSample(
             pool_id=f"pool-{pool}",
             name=("chat-70b", "agents-32b")[pool],
@@ -176,4 +179,16 @@ class FakeFleet:
             on_time_share=1 - late_share,
             hit_share=0.70 + 0.02 * math.sin(t / 31 + pool) + self._rng.gauss(0, 0.004),
             late=round(late_share * requests_per_s * 60),
+            bound=sum(engine.bound for engine in mine),
+            granted_at_once_per_s=requests_per_s * (1 - waited),
+            granted_waited_per_s=requests_per_s * waited,
+            queue_wait_mean_s=0.12 * worst,
+            queue_wait_p90_s=0.4 * worst,
+            migrations_per_s=max(0.0, 0.3 * (worst - 3.0)) if pool else 0.0,
+            overtaken_per_s=0.1 * requests_per_s * waited,
+            refusals_per_s={"hopeless": 0.3 * refused, "queue_full": 0.1 * refused} if refused else {},
         )
+
+
+def _bound(wait_s: float, *, lost: bool) -> int:
+    return 0 if lost else round(3.2 * max(0.0, wait_s - 0.8))

@@ -6,44 +6,19 @@ import re
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from controlplane.bus import get_bus
 from controlplane.models import ApiKey, AuditEvent, ConsoleSession, RoleGrant, Tenant
-from controlplane.services.actor import program
-from controlplane.services.api_keys import create_api_key
+from tests.web.access_world import ADMIN_PAGES, CANARY, admin, fresh, new_key, tenant
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 
+__all__ = ["admin", "fresh", "tenant"]
+
 pytestmark = pytest.mark.django_db
-PROGRAM = program("test")
-ADMIN_PAGES = ("/access/keys", "/access/people", "/access/sessions", "/access/tenants")
 GOOD = "correct-horse-battery"
-CANARY = "canary-pass-9f31"
 XSS = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
-
-
-@pytest.fixture(autouse=True)
-def fresh(settings: object) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    cache.clear()
-    get_bus.cache_clear()
-
-
-@pytest.fixture
-def tenant() -> Tenant:
-    return Tenant.objects.create(slug="acme", name="Acme")
-
-
-@pytest.fixture
-def admin(db: None) -> Client:
-    return client_of(make_person("admin"))
-
-
-def new_key(tenant: Tenant, name: str = "k", **fields: object) -> ApiKey:
-    return create_api_key(tenant, name, actor=PROGRAM, **fields)[0]
 
 
 def changes_of(tenant: Tenant, key: ApiKey, person: User) -> list[tuple[str, dict[str, object]]]:

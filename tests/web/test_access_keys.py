@@ -8,43 +8,19 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.test import Client
 from django.utils import timezone
 
 from controlplane.bus import get_bus
 from controlplane.models import ApiKey, AuditEvent, Tenant
-from controlplane.services.actor import program
-from controlplane.services.api_keys import create_api_key, hash_api_key
+from controlplane.services.api_keys import hash_api_key
 from controlplane.services.publication import TOPIC
 from gateway.snapshot import decode_snapshot
-from tests.web.role_clients import client_of, make_person
+from tests.web.access_world import ADMIN_PAGES, CANARY, admin, fresh, new_key, tenant
+
+__all__ = ["admin", "fresh", "tenant"]
 
 pytestmark = pytest.mark.django_db
-PROGRAM = program("test")
-ADMIN_PAGES = ("/access/keys", "/access/people", "/access/sessions", "/access/tenants")
-CANARY = "canary-pass-9f31"
-
-
-@pytest.fixture(autouse=True)
-def fresh(settings: object) -> None:
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    cache.clear()
-    get_bus.cache_clear()
-
-
-@pytest.fixture
-def tenant() -> Tenant:
-    return Tenant.objects.create(slug="acme", name="Acme")
-
-
-@pytest.fixture
-def admin(db: None) -> Client:
-    return client_of(make_person("admin"))
-
-
-def new_key(tenant: Tenant, name: str = "k", **fields: object) -> ApiKey:
-    return create_api_key(tenant, name, actor=PROGRAM, **fields)[0]
 
 
 def test_a_new_keys_text_is_shown_once_and_opens_the_gateway(admin: Client, tenant: Tenant) -> None:
@@ -55,6 +31,7 @@ def test_a_new_keys_text_is_shown_once_and_opens_the_gateway(admin: Client, tena
         "expires": "30",
         "rate_per_min": "60",
         "max_in_flight": "4",
+        "slo_class": "chat",
         "why": "new front-end",
         "form_id": "f1",
     }
@@ -67,6 +44,7 @@ def test_a_new_keys_text_is_shown_once_and_opens_the_gateway(admin: Client, tena
     assert key.sha256 == hash_api_key(text[1])
     assert timedelta(days=29) < key.expires_at - timezone.now() <= timedelta(days=30)
     assert (key.scopes, key.rate_per_min, key.max_in_flight) == (["infer", "route"], 60, 4)
+    assert key.slo_class == "chat"
     again = [admin.get(f"/access/keys{query}").content.decode() for query in ("", f"?key={key.key_id}", "?q=chat")]
     assert all(text[1] not in each for each in again)
 
@@ -87,6 +65,11 @@ def test_a_form_with_mistakes_names_all_of_them_and_keeps_what_was_typed(admin: 
     assert answer.status_code == 422
     for path in ("tenant", "expires", "rate_per_min"):
         assert f'id="{path}-error"' in page
+    classless = admin.post(
+        "/access/keys",
+        form | {"tenant": "acme", "expires": "30", "scopes": ["infer"], "rate_per_min": "", "slo_class": "No Class!"},
+    )
+    assert 'id="slo_class-error"' in classless.content.decode()
     assert 'value="kept-name"' in page
     assert 'value="many"' in page
     form |= {"tenant": "acme", "expires": "30", "rate_per_min": "0"}

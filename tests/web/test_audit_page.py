@@ -95,6 +95,18 @@ def test_each_filter_finds_what_it_says(viewer: Client, query: str, found: int) 
     assert len(download["events"]) == found
 
 
+@pytest.mark.parametrize("wanted", ["e-31", "engine:e-31", "e-13", "0199-made-up", "engine:0199-made-up"])
+def test_an_engine_is_shown_and_found_by_the_names_it_had(viewer: Client, wanted: str) -> None:
+    made_up = {"object_id": "0199-made-up"}
+    event("engine.register", after={"name": "e-13"}, **made_up)
+    event("engine.change", before={"name": "e-13"}, after={"name": "e-31"}, **made_up)
+    event("engine.drain", **made_up)
+    event("pool.create", object_kind="pool", object_id="p", after={"name": wanted})
+    page = show(viewer, f"?object={wanted}")
+    assert len(rows(page)) == 3
+    assert '<span class="faint">engine</span> e-31</td>' in page
+
+
 def test_filters_that_are_set_can_be_taken_away_one_by_one(viewer: Client) -> None:
     event()
     page = show(viewer, "?person=op&verb=engine")

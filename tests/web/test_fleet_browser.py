@@ -16,25 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from tests.browser import PATIENCE_MS, sign_in, watched_page
 from tests.web.fake_console import NAME, PASSWORD
 from web.shell import console_is_built
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
 STARTED_S = 60
-PATIENCE_MS = 30_000
 SHIFT_LIMIT = 0.01
-WATCH_TROUBLE = """
-addEventListener('securitypolicyviolation', (event) => {
-  console.error(`CSP: ${event.violatedDirective} ${event.blockedURI}`);
-});
-window.layoutShift = 0;
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.layoutShift += entry.value;
-}).observe({ type: 'layout-shift', buffered: true });
-"""
 COLOURS_AND_IMAGE = """(heat) => {
   const canvas = heat.querySelector('canvas');
   const copy = document.createElement('canvas');
@@ -112,21 +103,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def browser(chromium_path: str) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=chromium_path, args=arguments)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture
-def trouble() -> list[str]:
-    """Everything the browser complained about."""
-    return []
-
-
 @pytest.fixture
 def page(browser: Browser, console: Console, trouble: list[str]) -> Iterator[Page]:
     """A browser on the Fleet page, signed in through the form."""
@@ -137,15 +113,8 @@ def page(browser: Browser, console: Console, trouble: list[str]) -> Iterator[Pag
 
 def signed_in(context: BrowserContext, console: Console, trouble: list[str], name: str = NAME) -> Page:
     """Return a page of the context that shows the fleet to this person."""
-    context.add_init_script(WATCH_TROUBLE)
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    page.on("console", lambda message: trouble.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.goto(console.url)
-    page.fill("#username", name)
-    page.fill("#password", PASSWORD)
-    page.click("button[type=submit]")
+    page = watched_page(context, trouble)
+    sign_in(page, console.url, name, PASSWORD)
     page.wait_for_selector("sy-heat[data-painted]")
     return page
 

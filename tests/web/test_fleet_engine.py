@@ -13,10 +13,12 @@ from controlplane.models import AuditEvent, Engine
 from controlplane.models.engine import DesiredState
 from gateway.bus import Bus
 from gateway.recent_decisions import RecentDecisions
+from routing import reasons
 from tests.controlplane.conftest import bus
 from tests.web.fake_decisions import fake_decisions
 from tests.web.fake_fleet import FakeFleet
 from tests.web.role_clients import client_of, make_person, make_pool
+from web.live import engine_card
 
 __all__ = ["bus"]
 
@@ -60,6 +62,16 @@ def test_the_card_holds_the_last_decisions_newest_first(
     assert times == sorted(times, reverse=True)
     assert card["decisions"][0]["ttft_s"] is None
     assert {"Least cost", "Longest match", "Equal match"} >= {line["reason"] for line in card["decisions"]}
+    waited = [line for line in card["decisions"] if line["queue_reason"]]
+    assert {(line["queue_reason"], line["overtook"]) for line in waited} == {("shortest on time", 2)}
+    assert len(waited) < len(card["decisions"])
+
+
+def test_every_reason_of_the_core_has_a_title_of_its_own() -> None:
+    codes = {value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str) and value}
+    titled = set(engine_card.REASONS) | set(engine_card.QUEUE_REASONS)
+    assert codes - set(reasons.REFUSALS) <= titled
+    assert len(set(engine_card.REASONS.values())) == len(engine_card.REASONS)
 
 
 def test_without_a_gateway_in_this_process_the_card_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from gateway.fleet_sample import STATES, FleetSample
+from routing import reasons
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from tests.web.frame_reader import Frame, apply_column, read_frame
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import FleetHistory
+from web.live.refusal_words import refusal_word
 
 START = 1_800_000_000.0
 
@@ -106,6 +109,13 @@ def test_a_new_policy_version_needs_a_keyframe(samples: list[FleetSample]) -> No
     pools = (msgspec.structs.replace(samples[0].pools[0], policy_version=99), *samples[0].pools[1:])
     assert topology(samples[0]) == topology(samples[1])
     assert topology(samples[0]) != topology(msgspec.structs.replace(samples[0], pools=pools))
+
+
+def test_python_and_javascript_word_refusals_alike() -> None:
+    text = (Path(__file__).parents[2] / "web/frontend/figures/queue_figures.js").read_text()
+    listed = text.split("export const REFUSALS = {")[1].split("}")[0]
+    assert dict(re.findall(r"(\w+): '([^']+)'", listed)) == {code: refusal_word(code) for code in reasons.REFUSALS}
+    assert refusal_word("a_code_of_tomorrow") == "a code of tomorrow"
 
 
 def test_python_and_javascript_name_the_same_series() -> None:

@@ -110,8 +110,11 @@ def test_an_operator_of_a_pool_works_on_its_engines_runs() -> None:
     pool = make_pool()
     engine = register_engine(pool, "e-01", "http://127.0.0.1:9000", actor=program("test"))
     run, other = ended(JobState.FAILED, job="preflight", shard=engine.pk), ended(JobState.FAILED)
+    JobRun.objects.filter(pk=run.pk).update(inputs={"engine": "e-01"})
     client = client_of(make_person("pool_operator", pool))
-    assert rows(show(client)) == [run.pk]
+    page = show(client)
+    assert rows(page) == [run.pk]
+    assert f"run {run.pk}, e-01" in page
     assert client.post(f"/jobs/{run.pk}/retry").status_code == 303
     assert client.post(f"/jobs/{other.pk}/retry").status_code == 404
 

@@ -8,6 +8,8 @@ import msgspec
 import pytest
 
 from controlplane.fleet_past.collector import FINE_S
+from controlplane.fleet_past.column import Column
+from controlplane.fleet_past.merge import merged_by
 from gateway.fleet_sample import STATES, FleetSample
 from tests.controlplane.fleet_past.columns import START, samples_of
 from tests.controlplane.services.test_rollups import fed, run
@@ -130,6 +132,24 @@ def test_old_picture_plus_more_columns_is_the_fresh_picture() -> None:
         assert repr((state.engines, state.bytes, state.pools, state.hour)) == repr(
             (fresh.engines, fresh.bytes, fresh.pools, fresh.hour)
         )
+
+
+def test_what_is_not_stored_yet_is_folded_when_it_comes_and_not_for_each_picture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feed = heard(samples_of(4, 300, step_s=2))
+    folded = 0
+
+    def count(columns: list[Column], factor: int) -> dict[int, Column]:
+        nonlocal folded
+        folded += len(columns)
+        return merged_by(columns, factor)
+
+    monkeypatch.setattr("web.live.past.merged_by", count)
+    assert len(known(shown("1h", START + 299, feed))) == 30
+    assert folded == 0
+    assert len(known(shown("24h", START + 299, feed))) == 3
+    assert folded == 30
 
 
 def test_more_columns_for_another_topology_are_a_keyframe() -> None:

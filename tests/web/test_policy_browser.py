@@ -3,100 +3,57 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
-import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.end_to_end.conftest import (  # noqa: F401 - pytest finds fixtures by their names
-    PATIENCE_MS,
-    ROOT,
-    Program,
-    browser,
-    program,
-    trouble,
-)
+from tests.browser import sign_in as fill_login
+from tests.browser import watched_page
+from tests.program import Program
 from tests.web.axe import serious_violations
-from tests.web.test_fleet_browser import WATCH_TROUBLE
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
 SECOND, PASSWORD = "op-eu-1", "a second editor"
-MAKE_SECOND = f"""
-from django.contrib.auth.models import User
-from controlplane.models import Role, RoleGrant
-user = User.objects.create_user("{SECOND}", password="{PASSWORD}")
-RoleGrant.objects.create(user=user, role=Role.OPERATOR)
-"""
-REFUSED = re.compile(r"status of 4(12|22)")
-"""What a browser notes about a form that was refused; the page then says why."""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def second_editor(program: Program) -> None:  # noqa: F811
+def second_editor(program: Program) -> None:
     """An operator beside the first admin."""
-    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(program.state_dir)}
-    subprocess.run([sys.executable, "manage.py", "shell", "-c", MAKE_SECOND], cwd=ROOT, env=environment, check=True)
+    program.add_person(SECOND, PASSWORD, "operator")
 
 
 @pytest.fixture
 def sign_in(
-    browser: Browser,  # noqa: F811
-    program: Program,  # noqa: F811
-    trouble: list[str],  # noqa: F811
+    browser: Browser,
+    program: Program,
+    trouble: list[str],
 ) -> Iterator[Callable[..., Page]]:
     """Open the editor of the demo pool's policy as somebody, in a browser of their own."""
     contexts = []
-    expect.set_options(timeout=PATIENCE_MS)
 
     def open_page(name: str, password: str, scheme: str = "dark") -> Page:
         context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme=scheme)  # type: ignore[arg-type]
         contexts.append(context)
-        context.add_init_script(WATCH_TROUBLE)
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE_MS)
-        page.on("pageerror", lambda error: trouble.append(str(error)))
-        page.on("console", lambda note: trouble.append(note.text) if complains(note) else None)
-        page.goto(f"{program.url}/login?next=/policies/default")
-        page.fill("#username", name)
-        page.fill("#password", password)
-        page.click("button[type=submit]")
+        page = watched_page(context, trouble)
+        fill_login(page, f"{program.url}/login?next=/policies/default", name, password)
         expect(page.locator("#policy")).to_be_visible()
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    expect.set_options(timeout=None)
 
 
 @pytest.fixture
-def admin(sign_in: Callable[..., Page], program: Program) -> Page:  # noqa: F811
+def admin(sign_in: Callable[..., Page], program: Program) -> Page:
     return sign_in("admin", program.secrets["admin_password"])
 
 
 @pytest.fixture
 def operator(sign_in: Callable[..., Page]) -> Page:
     return sign_in(SECOND, PASSWORD, "light")
-
-
-def complains(note: ConsoleMessage) -> bool:
-    return note.type in ("error", "warning") and not REFUSED.search(note.text)
-
-
-def decided_by(program: Program) -> int:  # noqa: F811
-    """Ask for a decision and return the policy version it carries."""
-    request = urllib.request.Request(
-        f"{program.url}/api/v1/route",
-        data=json.dumps({"model": "demo-8b", "prompt": "hello"}).encode(),
-        headers={"Authorization": f"Bearer {program.secrets['api_key']}", "Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return int(json.loads(answer.read())["policy_version"])
 
 
 def live_version(page: Page) -> int:
@@ -114,8 +71,8 @@ def publish(page: Page) -> int:
 
 def test_errors_are_all_seen_and_a_valid_draft_goes_live_and_is_followed(
     admin: Page,
-    program: Program,  # noqa: F811
-    trouble: list[str],  # noqa: F811
+    program: Program,
+    trouble: list[str],
 ) -> None:
     before = live_version(admin)
     admin.fill('[name="ttft_slo_s"]', "9000")
@@ -150,7 +107,7 @@ def test_errors_are_all_seen_and_a_valid_draft_goes_live_and_is_followed(
     admin.fill("#typed", "demo")
     admin.click("#question button.primary")
     expect(admin.locator("#reach[data-done]")).to_contain_text(f"v{before + 1} is live on 1 of 1 gateways after")
-    assert decided_by(program) == before + 1
+    assert program.decided_by() == before + 1
     expect(admin.locator("#kept-notice")).to_be_hidden()
     assert trouble == []
 
@@ -158,8 +115,8 @@ def test_errors_are_all_seen_and_a_valid_draft_goes_live_and_is_followed(
 def test_who_is_beaten_merges_and_rolls_back(
     admin: Page,
     operator: Page,
-    program: Program,  # noqa: F811
-    trouble: list[str],  # noqa: F811
+    program: Program,
+    trouble: list[str],
 ) -> None:
     first = live_version(admin)
     admin.fill('[name="max_wait_s"]', "45")
@@ -183,7 +140,7 @@ def test_who_is_beaten_merges_and_rolls_back(
     expect(admin.locator("#diff .diff-line.added")).to_have_count(2)
     merged = publish(admin)
     assert merged > theirs > first
-    assert decided_by(program) == merged
+    assert program.decided_by() == merged
 
     operator.goto(f"{program.url}/policies/default")
     assert serious_violations(operator) == []
@@ -192,7 +149,7 @@ def test_who_is_beaten_merges_and_rolls_back(
     assert serious_violations(operator) == []
     operator.click("#question button.primary")
     expect(operator.locator("#reach[data-done]")).to_contain_text(f"v{merged + 1} is live on 1 of 1 gateways")
-    assert decided_by(program) == merged + 1
+    assert program.decided_by() == merged + 1
     expect(operator.locator('[name="max_tickets"]')).not_to_have_value("1500")
     operator.click("text=Compare")
     expect(operator.locator("h1")).to_contain_text(f"to v{merged + 1}")
@@ -204,7 +161,7 @@ def test_who_is_beaten_merges_and_rolls_back(
 
 def test_form_and_json_follow_each_other_and_keys_work_outside_fields(
     admin: Page,
-    trouble: list[str],  # noqa: F811
+    trouble: list[str],
 ) -> None:
     slo = admin.locator('.setting[data-path="ttft_slo_s"]')
     was = admin.input_value('[name="ttft_slo_s"]')
@@ -220,8 +177,9 @@ def test_form_and_json_follow_each_other_and_keys_work_outside_fields(
     expect(admin.locator("#json-problem")).to_have_text("")
 
     admin.select_option('[name="placement.name"]', "dual_map")
-    expect(admin.locator('[name="placement.params.key_blocks"]')).to_be_visible()
-    assert json.loads(admin.input_value("#document"))["placement"]["params"] == {"virtual_nodes": 100, "key_blocks": 2}
+    expect(admin.locator("#field-dual_map-placement-params-key_blocks")).to_be_visible()
+    parameters = json.loads(admin.input_value("#document"))["placement"]["params"]
+    assert parameters.items() >= {"virtual_nodes": 100, "key_blocks": 2}.items()
     expect(admin.locator("#step-draft-words")).to_contain_text("2 changes")
     admin.fill("#message", "d [ ] typed into a field does nothing else")
     expect(admin.locator("#edit-pane")).to_be_visible()
@@ -246,16 +204,12 @@ def test_form_and_json_follow_each_other_and_keys_work_outside_fields(
 
 
 def test_without_scripts_the_essential_forms_work(
-    browser: Browser,  # noqa: F811
-    program: Program,  # noqa: F811
+    browser: Browser,
+    program: Program,
 ) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 900}, java_script_enabled=False)
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    page.goto(f"{program.url}/login?next=/policies/default")
-    page.fill("#username", SECOND)
-    page.fill("#password", PASSWORD)
-    page.click("button[type=submit]")
+    page = watched_page(context, [])
+    fill_login(page, f"{program.url}/login?next=/policies/default", SECOND, PASSWORD)
     page.fill('[name="max_wait_s"]', "0")
     page.click("#validate")
     expect(page.locator("#error-summary li")).to_have_count(1)

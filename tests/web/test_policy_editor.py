@@ -140,7 +140,8 @@ def test_without_a_script_the_form_alone_changes_the_document(policy: Policy, po
     assert client.post(URL, posted).status_code == 302
     document = PolicyVersion.objects.get(number=3).routing_document
     assert document["max_wait_s"] == 30
-    assert document["placement"] == {"name": "dual_map", "params": {"virtual_nodes": 100, "key_blocks": 2}}
+    assert document["placement"]["name"] == "dual_map"
+    assert document["placement"]["params"].items() >= {"virtual_nodes": 100, "key_blocks": 2}.items()
 
 
 def test_publishing_needs_a_change_and_a_message(policy: Policy, pool: Pool) -> None:

@@ -147,6 +147,21 @@ def test_only_true_conflicts_need_a_choice_and_the_rest_merges(policy: Policy, p
     assert live_number(policy) == 5
 
 
+def test_rules_that_do_not_go_together_are_told_and_nothing_is_stored(
+    policy: Policy, pool: Pool, mine: PolicyVersion
+) -> None:
+    pulled = {**completed(SECOND), "placement": {"name": "central"}, "order": {"name": "late_binding"}}
+    publish_meanwhile(policy, pulled)
+    answer = browser_of("operator", pool).post(
+        f"{URL}/merge", merge_form(mine, 4, placement="mine", order="theirs", max_wait_s="mine", max_tickets="mine")
+    )
+    assert answer.status_code == 422
+    text = answer.content.decode()
+    assert "does not go together" in text
+    assert "<code>placement.name</code>" in text
+    assert PolicyVersion.objects.count() == 4
+
+
 def test_what_would_merge_by_itself_can_be_chosen_otherwise(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
     publish_meanwhile(policy, {**completed(SECOND), "grant_tokens": 4096})
     client = browser_of("operator", pool)

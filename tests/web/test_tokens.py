@@ -79,6 +79,7 @@ def test_only_the_tokens_hold_colours_and_every_token_used_exists(sheet: str) ->
         "--strip-h",
         "--strip-gap",
         "--line-h",
+        "--queue-h",
         "--hour-h",
         "--overlay-h",
     }

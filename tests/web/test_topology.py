@@ -25,7 +25,7 @@ from web.pages.topology_drains import drain_watch
 pytestmark = pytest.mark.django_db
 LIST_QUERIES = 5
 """Session, account, roles, pools, engines."""
-DRAWER_QUERIES = 8
+DRAWER_QUERIES = 9
 """And the engine, its preflight, its last changes."""
 CPU_S = 0.3
 

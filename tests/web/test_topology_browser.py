@@ -3,52 +3,29 @@
 from __future__ import annotations
 
 import re
-import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser import sign_in, watched_page
 from tests.controlplane.simulated_engine import SimulatedEngine
-from tests.end_to_end.conftest import (  # noqa: F401 - pytest finds fixtures by their names
-    PATIENCE_MS,
-    Program,
-    browser,
-    program,
-    trouble,
-)
+from tests.program import Program
 from tests.web.axe import serious_violations
-from tests.web.test_fleet_browser import WATCH_TROUBLE
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
 LONG_MS = 60_000
-REFUSED = re.compile(r"status of 4(12|22)")
-"""What a browser notes about a form that was refused; the page then says why."""
 
 
 @pytest.fixture
-def page(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Page]:  # noqa: F811
+def page(browser: Browser, program: Program, trouble: list[str]) -> Iterator[Page]:
     """A browser on the Topology page, signed in as the first admin."""
-    expect.set_options(timeout=PATIENCE_MS)
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, color_scheme="dark")
-    context.add_init_script(WATCH_TROUBLE)
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE_MS)
-    page.on("pageerror", lambda error: trouble.append(str(error)))
-    page.on(
-        "console",
-        lambda note: (
-            trouble.append(note.text) if note.type in ("error", "warning") and not REFUSED.search(note.text) else None
-        ),
-    )
-    page.goto(f"{program.url}/login?next=/topology")
-    page.fill("#username", "admin")
-    page.fill("#password", program.secrets["admin_password"])
-    page.click("button[type=submit]")
+    page = watched_page(context, trouble)
+    sign_in(page, f"{program.url}/login?next=/topology", "admin", program.secrets["admin_password"])
     page.wait_for_selector("#topology-list tr[data-engine]")
     yield page
     context.close()
-    expect.set_options(timeout=None)
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +43,6 @@ def start() -> Iterator[Callable[[int], SimulatedEngine]]:
         engine.stop()
 
 
-def failures(program: Program) -> float:  # noqa: F811
-    """Return how many requests failed so far."""
-    with urllib.request.urlopen(f"{program.url}/metrics", timeout=5) as answer:
-        text = answer.read().decode()
-    lines = re.findall(r'^switchyard_requests_total\{[^}]*outcome="failed"[^}]*\} (\S+)$', text, re.MULTILINE)
-    return sum(float(value) for value in lines)
-
-
 def register(page: Page, name: str, url: str) -> None:
     page.click("text=Register engine")
     page.fill("#field-name", name)
@@ -83,12 +52,12 @@ def register(page: Page, name: str, url: str) -> None:
 
 def test_an_engine_goes_its_whole_way(
     page: Page,
-    program: Program,  # noqa: F811
-    trouble: list[str],  # noqa: F811
+    program: Program,
+    trouble: list[str],
     start: Callable[[int], SimulatedEngine],
 ) -> None:
     wrong, right = start(256), start(512)
-    failed_before = failures(program)
+    failed_before = program.requests("failed")
     register(page, "e-31", wrong.url)
     checklist = page.locator("#checklist")
     expect(checklist).to_contain_text("stopped at 5 of 7")
@@ -117,7 +86,7 @@ def test_an_engine_goes_its_whole_way(
     expect(page.locator(".events")).to_contain_text("admin drained it: kernel update")
     expect(page.locator("#flight")).to_have_text(re.compile("left|Drained"))
     expect(page.locator("#flight")).to_contain_text("Drained: nothing is in flight.", timeout=LONG_MS)
-    assert failures(program) == failed_before
+    assert program.requests("failed") == failed_before
 
     page.click(".engine-verbs >> text=Delete")
     page.fill("#typed", "e-13")
@@ -137,7 +106,7 @@ def test_an_engine_with_work_is_not_deleted(page: Page) -> None:
     expect(page.locator("#typed")).to_have_count(0)
 
 
-def test_figures_stay_live_and_drawers_open_without_a_page_load(page: Page, trouble: list[str]) -> None:  # noqa: F811
+def test_figures_stay_live_and_drawers_open_without_a_page_load(page: Page, trouble: list[str]) -> None:
     page.evaluate("window.stayed = true")
     ages = page.locator('tr[data-engine] [data-cell="age"]')
     before = ages.all_inner_texts()
@@ -188,7 +157,7 @@ def test_a_second_editor_is_shown_both_versions(page: Page) -> None:
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_axe_finds_nothing_serious(page: Page, program: Program, trouble: list[str], theme: str) -> None:  # noqa: F811
+def test_axe_finds_nothing_serious(page: Page, program: Program, trouble: list[str], theme: str) -> None:
     page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
     for query in ("", "?engine=e-01", "?engine=e-01&do=drain", "?engine=e-01&do=delete", "?do=register", "?q=nothing"):
         page.goto(f"{program.url}/topology{query}")
@@ -208,7 +177,7 @@ def test_axe_finds_nothing_serious(page: Page, program: Program, trouble: list[s
     assert trouble == []
 
 
-def test_forms_work_without_scripts(browser: Browser, page: Page, program: Program) -> None:  # noqa: F811
+def test_forms_work_without_scripts(browser: Browser, page: Page, program: Program) -> None:
     context = browser.new_context(java_script_enabled=False, storage_state=page.context.storage_state())
     plain = context.new_page()
     plain.goto(f"{program.url}/topology?q=e-08")

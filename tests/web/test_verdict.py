@@ -64,11 +64,20 @@ def test_several_lost_engines_are_counted_and_the_first_explained() -> None:
 
 
 def test_late_requests_come_before_a_hot_engine() -> None:
-    verdict = judge(with_pool(with_engines(quiet(), (1, HOT)), on_time_share=0.859, late=1234, unbound=37))
+    verdict = judge(with_pool(with_engines(quiet(), (1, HOT)), on_time_share=0.859, late=1234, unbound=37, bound=3))
     assert (verdict.severity, verdict.lead) == ("bad", "Requests are late.")
     assert (
-        "85.9\u202f% of chat-70b within 3.5\u202fs over the last 60 s; 1,234 requests late, 37 waiting" in verdict.text
+        "85.9\u202f% of chat-70b within 3.5\u202fs over the last 60 s; 1,234 requests late, 40 waiting." in verdict.text
     )
+
+
+def test_refusals_are_told_with_their_main_reason() -> None:
+    refusals = {"queue_full": 2.0, "hopeless": 9.0}
+    late = judge(with_pool(quiet(), on_time_share=0.5, refusals_per_s=refusals))
+    assert late.text.endswith(", 11\u202f/s refused, mostly cannot be on time.")
+    calm = judge(with_pool(quiet(), on_time_share=0.99, refusals_per_s={"queue_full": 0.2}))
+    assert calm.lead == "All quiet."
+    assert calm.text.endswith(", 0.2\u202f/s refused, queue full.")
 
 
 def test_a_hot_engine_is_a_warning_with_its_work() -> None:

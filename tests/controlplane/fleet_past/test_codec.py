@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import struct
 import zlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,11 +19,13 @@ from controlplane.fleet_past.codec import (
     peak_seconds,
     rows_of,
 )
-from controlplane.fleet_past.column import ENGINE_FLOATS
+from controlplane.fleet_past.column import ENGINE_FLOATS, POOL_FLOATS
 from controlplane.fleet_past.marker import Marker
 from tests.controlplane.fleet_past.columns import columns_of, samples_of
 from tests.web.fake_fleet import LOST_AT
 
+LARGEST, TINY = 3.4e38, 2**-136
+"""Above it a value may round to infinity; below 2**-126 a float32 has fewer bits."""
 MARKER = Marker(3, 1.5, "lost", "e-01", "e-01 is lost", "pool-0", "engine-e-01")
 
 
@@ -30,22 +34,40 @@ def test_a_part_comes_back_with_its_markers() -> None:
     rows = rows_of(column.roster, "pool-0")
     part = decode_part(encode_part(column, "pool-0", rows, [MARKER]))
     assert (part.samples, part.markers) == (column.samples, [MARKER])
-    for place, name in enumerate(ENGINE_FLOATS):
+    for place in range(len(ENGINE_FLOATS)):
         expected = [column.floats[place][row] for row in rows]
-        # Tokens are stored in units of 64.
-        assert list(part.floats[place]) == pytest.approx(expected, rel=6e-4, abs=0.04 if "tokens" in name else 1e-6)
+        assert list(part.floats[place]) == pytest.approx(expected, rel=5e-4)
     assert part.codes == [bytearray(series[row] for row in rows) for series in column.codes]
     assert part.pool == pytest.approx(column.pools["pool-0"], rel=1e-6, nan_ok=True)
     assert peak_seconds(column, rows) == max(column.floats[1][row] for row in rows)
 
 
-@given(st.floats(0, 1e12), st.floats(0, 1e9))
-def test_a_value_beyond_the_scale_is_stored_as_the_largest(tokens: float, seconds: float) -> None:
+def test_refusals_come_back_by_their_code() -> None:
+    column = columns_of(samples_of(2, 10))[0]
+    column.refusals["pool-0"] = {"queue_full": 0.5, "a_code_of_tomorrow": 1.5}
+    assert decode_part(encode_part(column, "pool-0", [0], [])).refusals == column.refusals["pool-0"]
+    assert decode_part(encode_part(column, "pool-1", [1], [])).refusals == {}
+
+
+def test_a_row_from_before_the_queue_was_stored_tells_it_as_unknown() -> None:
+    known = POOL_FLOATS.index("bound")
+    pool = struct.pack(f"<{known}f", *range(known))
+    old = zlib.compress(msgspec.msgpack.encode([2, 5, 0, b"", b"", pool, []]))
+    part = decode_part(old)
+    assert part.pool[:known] == list(range(known))
+    assert all(math.isnan(value) for value in part.pool[known:])
+    assert (len(part.pool), part.refusals) == (len(POOL_FLOATS), {})
+
+
+@given(st.floats(width=32))
+def test_any_value_comes_back_with_eleven_significant_bits(value: float) -> None:
     column = columns_of(samples_of(2, 1))[0]
-    column.floats[0][0], column.floats[1][0] = tokens, seconds
-    part = decode_part(encode_part(column, "pool-0", [0], []))
-    assert part.floats[0][0] == pytest.approx(min(tokens, 65_504 * 64), rel=6e-4, abs=0.04)
-    assert part.floats[1][0] == pytest.approx(min(seconds, 65_504), rel=6e-4, abs=1e-6)
+    column.floats[0][0] = value
+    (stored,) = decode_part(encode_part(column, "pool-0", [0], [])).floats[0]
+    if abs(value) < LARGEST:
+        assert stored == pytest.approx(value, rel=2**-11, abs=TINY)
+    assert math.copysign(1, stored) == math.copysign(1, value) or math.isnan(value)
+    assert math.isnan(stored) == math.isnan(value)
 
 
 def test_unknown_stays_unknown() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from controlplane.fleet_past.column import ENGINE_FLOATS, LOST, POOL_FLOATS
+from controlplane.fleet_past.column import ENGINE_FLOATS, LOST, POOL_FLOATS, UNKNOWN_BYTE
 from controlplane.fleet_past.merge import merge, merged_by
 from controlplane.fleet_past.roster import NOBODY, Roster, union
 from tests.controlplane.fleet_past.columns import columns_of, samples_of
@@ -46,6 +46,32 @@ def test_a_share_is_weighted_by_the_requests_behind_it() -> None:
     assert (pool[on_time], pool[requests], pool[p99], pool[late]) == (0.75, 20.0, 9.0, 9.0)
 
 
+def test_waits_are_weighted_by_grants_and_refusals_are_means_by_code() -> None:
+    one, other = columns_of(samples_of(2, 20))
+    names = ("granted_waited_per_s", "granted_at_once_per_s", "queue_wait_mean_s", "bound", "refusals_per_s")
+    waited, at_once, wait, bound, refusals = map(POOL_FLOATS.index, names)
+    for column, rate, wait_s in ((one, 3.0, 2.0), (other, 1.0, 6.0)):
+        column.pools["pool-0"][waited], column.pools["pool-0"][at_once] = rate, 0.0
+        column.pools["pool-0"][wait], column.pools["pool-0"][bound] = wait_s, wait_s
+        column.pools["pool-0"][refusals] = 0.0
+    other.pools["pool-0"][refusals] = 3.0
+    other.refusals["pool-0"] = {"queue_full": 2.0, "hopeless": 1.0}
+    merged = merge(0, [one, other])
+    pool = merged.pools["pool-0"]
+    assert (pool[wait], pool[bound], pool[waited], pool[refusals]) == (3.0, 6.0, 2.0, 1.5)
+    assert merged.refusals == {"pool-0": {"queue_full": 1.0, "hopeless": 0.5}}
+
+
+def test_parts_that_tell_nothing_of_the_queue_are_left_out_of_it() -> None:
+    old, new = columns_of(samples_of(2, 20))
+    for place in range(POOL_FLOATS.index("bound"), len(POOL_FLOATS)):
+        old.pools["pool-0"][place], new.pools["pool-0"][place] = math.nan, 4.0
+    new.refusals["pool-0"] = {"queue_full": 4.0}
+    merged = merge(0, [old, new])
+    assert merged.pools["pool-0"][POOL_FLOATS.index("bound") :] == [4.0] * 8
+    assert merged.refusals == {"pool-0": {"queue_full": 4.0}}
+
+
 def test_a_share_without_requests_is_unknown() -> None:
     one, other = columns_of(samples_of(2, 20))
     for column in (one, other):
@@ -68,3 +94,16 @@ def test_a_union_keeps_the_newest_order_and_puts_the_gone_behind_their_pool() ->
     new = Roster(("b", "a", "z"), ("b", "renamed", "z"), ("p", "p", "q"))
     assert union([old], last=new).names == ("b", "renamed", "gone", "z")
     assert union([], last=NOBODY) == NOBODY
+
+
+def test_what_is_known_of_some_parts_only_is_taken_from_these() -> None:
+    one, other = columns_of(samples_of(3, 20))
+    one.floats[SECONDS][0] = one.floats[MEAN][0] = other.floats[SECONDS][1] = other.floats[MEAN][1] = math.nan
+    for place, rows in ((1, (0,)), (2, (0, 1))):
+        for row in rows:
+            other.codes[place][row] = UNKNOWN_BYTE
+    merged = merge(0, [one, other])
+    assert list(merged.floats[SECONDS][:2]) == [other.floats[SECONDS][0], one.floats[SECONDS][1]]
+    assert list(merged.floats[MEAN][:2]) == pytest.approx([other.floats[MEAN][0], one.floats[MEAN][1]])
+    assert merged.codes[1] == bytes([one.codes[1][0], *other.codes[1][1:]])
+    assert merged.codes[2] == bytes([*one.codes[2][:2], *other.codes[2][2:]])

@@ -99,7 +99,7 @@ def test_nobody_listens_there(small_pool: Pool, operator: Actor, start: Start) -
     seen = looked_at(engine)
     assert seen.state == "failed"
     assert seen.failure is not None
-    assert seen.failure.sentence == f"{url} cannot be reached: connection refused."
+    assert seen.failure.sentence == f"Cannot be reached at {url}: connection refused."
     assert "listens on this address" in seen.failure.remedy
     assert states(seen) == {key: FAILED if key == "reachable" else SKIPPED for key in states(seen)}
     assert engine.desired_state == "maintenance"

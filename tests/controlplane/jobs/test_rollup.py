@@ -41,7 +41,7 @@ def test_it_stores_and_tells_the_hour_and_its_progress(collector: FleetCollector
     assert Rollup.objects.count() == 6
     hour = msgspec.msgpack.decode(own_bus.latest(HOUR_TOPIC), type=StoredHour)
     assert len(hour.peaks["pool-0"]) == 3
-    assert JobRun.objects.get(job="rollup").progress == {"fine": 6, "coarse": 0, "forgotten": 0}
+    assert JobRun.objects.get(job="rollup").progress == {"rows_of_10_s": 6, "of_120_s": 0, "expired": 0}
     rollup.keep(collector, own_bus, START + 41)
     assert JobRun.objects.filter(job="rollup").count() == 1
 

@@ -9,12 +9,18 @@ from hypothesis import strategies as st
 
 from controlplane.services.policy_schema import (
     SWITCH,
+    TEXT,
     WHOLE,
+    MapSchema,
     ObjectSchema,
     SettingSchema,
     StageSchema,
     policy_schema,
 )
+from routing.policy_document import RoutingPolicy
+from routing.registry import pair_problem
+
+DEFAULTS = {"placement": RoutingPolicy().placement.name, "order": RoutingPolicy().order.name}
 
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 """A busy machine is no failure."""
@@ -25,7 +31,13 @@ _HUGE = 1e12
 
 def valid_documents(*, partial: bool = False) -> st.SearchStrategy[dict[str, Any]]:
     """Return documents that hold every rule of the schema; `partial` ones leave some settings out."""
-    return _object(policy_schema(), partial=partial)
+    return _object(policy_schema(), partial=partial).filter(goes_together)
+
+
+def goes_together(document: dict[str, Any]) -> bool:
+    """Return whether the document's placement and order may be one policy."""
+    names = (document.get(stage, {}).get("name", DEFAULTS[stage]) for stage in DEFAULTS)
+    return not pair_problem(*names)
 
 
 def _object(schema: ObjectSchema, *, partial: bool) -> st.SearchStrategy[dict[str, Any]]:
@@ -38,6 +50,9 @@ def _member(schema: Any, *, partial: bool) -> st.SearchStrategy[Any]:
         return _object(schema, partial=partial)
     if isinstance(schema, StageSchema):
         return st.one_of([_stage(name, rule, partial=partial) for name, rule in schema.rules.items()])
+    if isinstance(schema, MapSchema):
+        names = st.from_regex(schema.name_pattern or "[a-z]{1,8}", fullmatch=True)
+        return st.dictionaries(names, _member(schema.entry, partial=partial), max_size=2)
     return _setting(schema)
 
 
@@ -48,6 +63,8 @@ def _stage(name: str, rule: ObjectSchema, *, partial: bool) -> st.SearchStrategy
 def _setting(schema: SettingSchema) -> st.SearchStrategy[Any]:
     if schema.kind == SWITCH:
         return st.booleans()
+    if schema.kind == TEXT:
+        return st.sampled_from(schema.choices)
     low = schema.low if schema.low is not None else -_HUGE
     high = schema.high if schema.high is not None else _HUGE
     if schema.kind == WHOLE:

@@ -6,7 +6,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from django.contrib.auth import authenticate
+from django.contrib.auth import authenticate, get_user_model
+from django.utils import timezone
 
 from controlplane.first_run_secrets import FirstRunSecrets, secrets_of
 from controlplane.models import ApiKey, Engine, Policy, Pool
@@ -33,6 +34,17 @@ def test_the_first_start_makes_a_login_a_key_and_a_live_policy(secrets: FirstRun
     assert live is not None
     assert live.routing_document["placement"]["name"] == "least_cost"
     assert live.routing_document["order"]["name"] == "shed"
+
+
+def test_secrets_of_the_first_run_are_valid_until_somebody_changes_them(secrets: FirstRunSecrets) -> None:
+    first_run.seed(secrets)
+    assert first_run.still_valid(secrets) == (secrets.admin_password, secrets.api_key)
+    admin = get_user_model().objects.get()
+    admin.set_password("another one, and longer")
+    admin.save()
+    ApiKey.objects.update(revoked_at=timezone.now())
+    first_run.seed(secrets)
+    assert first_run.still_valid(secrets) == ("", "")
 
 
 def test_the_demo_pool_has_eight_engines_at_different_free_ports(secrets: FirstRunSecrets) -> None:

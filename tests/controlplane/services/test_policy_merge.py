@@ -23,7 +23,7 @@ from controlplane.services.policy_paths import same_value, value_at
 from controlplane.services.policy_problems import problems_of
 from controlplane.services.policy_schema import path_text
 from controlplane.services.policy_text import completed
-from tests.controlplane.services.policy_documents import unhurried, valid_documents
+from tests.controlplane.services.policy_documents import goes_together, unhurried, valid_documents
 
 DEFAULTS = completed({})
 PLAIN = st.dictionaries(
@@ -88,11 +88,12 @@ def test_every_open_conflict_is_named_and_nothing_is_overwritten_silently(base: 
 
 @unhurried
 @given(valid_documents(), valid_documents(), valid_documents(), st.randoms(use_true_random=False))
-def test_valid_documents_merge_into_a_valid_one_however_one_chooses(
+def test_however_one_chooses_only_rules_that_do_not_go_together_make_a_merge_of_valid_documents_invalid(
     base: Any, theirs: Any, mine: Any, random: Any
 ) -> None:
     choices = {path_text(place.path): random.choice([THEIRS, MINE]) for place in changed_places(base, theirs, mine)}
-    assert not problems_of(merged(base, theirs, mine, choices))
+    both = merged(base, theirs, mine, choices)
+    assert bool(problems_of(both)) == (not goes_together(both))
 
 
 def test_a_rule_and_its_parameters_are_one_value_once_its_name_differs() -> None:
@@ -107,7 +108,8 @@ def test_parameters_of_one_rule_merge_one_by_one() -> None:
     base = completed({"placement": {"name": "dual_map"}})
     theirs = completed({"placement": {"name": "dual_map", "params": {"key_blocks": 4}}})
     mine = completed({"placement": {"name": "dual_map", "params": {"virtual_nodes": 50}}})
-    assert merged(base, theirs, mine)["placement"]["params"] == {"virtual_nodes": 50, "key_blocks": 4}
+    params = merged(base, theirs, mine)["placement"]["params"]
+    assert params == {**base["placement"]["params"], "virtual_nodes": 50, "key_blocks": 4}
 
 
 def test_an_unknown_choice_is_no_choice() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,16 @@ from controlplane.services.actor import program
 from controlplane.services.policies import draft, publish_version
 from controlplane.services.policy_paths import with_value
 from controlplane.services.policy_problems import InvalidPolicyError, problems_of, validated
-from controlplane.services.policy_schema import ObjectSchema, SettingSchema, StageSchema, path_text, policy_schema
+from controlplane.services.policy_schema import (
+    MapSchema,
+    ObjectSchema,
+    SettingSchema,
+    StageSchema,
+    path_text,
+    policy_schema,
+)
 from gateway.bus import Bus
+from routing.admission_document import MAX_CLASSES
 from routing.policy_document import RoutingPolicy
 from routing.registry import STAGES
 from tests.controlplane.services.policy_documents import unhurried, valid_documents
@@ -27,6 +36,16 @@ def sentences_on(document: object) -> tuple[str, ...]:
     with pytest.raises(InvalidPolicyError) as caught:
         validated(document)
     return caught.value.problems
+
+
+def test_names_of_a_map_and_what_stands_under_them_are_checked_with_their_paths() -> None:
+    classes: dict[str, Any] = {"batch": {"ttft_slo_s": 30, "urgency": 1}, "Not allowed": {}, "live": {"priority": 0.5}}
+    told = {problem.path: problem.message for problem in problems_of({"slo_classes": classes})}
+    assert set(told) == {"slo_classes.batch.urgency", "slo_classes.Not allowed", "slo_classes.live.priority"}
+    assert told["slo_classes.batch.urgency"].startswith("is unknown; ")
+    many = {f"class-{number}": {} for number in range(MAX_CLASSES + 1)}
+    assert [problem.path for problem in problems_of({"slo_classes": many})] == ["slo_classes"]
+    assert validated({"slo_classes": {"batch": {"ttft_slo_s": 30}}}).slo_classes["batch"].ttft_slo_s == 30.0
 
 
 def test_an_empty_document_is_the_default_policy_with_its_parameters_written_out() -> None:
@@ -61,6 +80,10 @@ def test_every_problem_of_fields_and_of_rules_is_told_at_once_with_its_path() ->
     [
         ({"placement": {"name": "least_cots"}}, '$.placement.name: "least_cots" is unknown; did you mean least_cost?'),
         ({"order": {"name": "fifoo"}}, '$.order.name: "fifoo" is unknown; did you mean fifo?'),
+        (
+            {"placement": {"name": "dual_map", "params": {"selection": "slow"}}},
+            '$.placement.params.selection: "slow" is unknown; did you mean slo?',
+        ),
         ({"max_tiket": 1}, "$.max_tiket: is unknown; did you mean max_tickets?"),
         (
             {"placement": {"name": "dual_map", "params": {"key_block": 1}}},
@@ -140,6 +163,13 @@ def every_setting(schema: Any, document: dict[str, Any]) -> Iterator[tuple[dict[
             yield document, member
         elif isinstance(member, ObjectSchema):
             yield from every_setting(member, document)
+        elif isinstance(member, MapSchema):
+            place = (*member.path, "batch")
+            entries = [(document, member.entry)]
+            if isinstance(member.entry, ObjectSchema):
+                entries = list(every_setting(member.entry, with_value(document, place, {})))
+            for inside, setting in entries:
+                yield inside, replace(setting, path=(*place, *setting.path))
         else:
             for name, rule in member.rules.items():
                 yield from every_setting(rule, with_value(document, member.path, {"name": name, "params": {}}))

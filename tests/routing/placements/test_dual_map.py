@@ -1,18 +1,25 @@
 from random import Random
+from typing import Literal
+
+import pytest
 
 from routing import reasons
+from routing.affinity_key import affinity_key
+from routing.inference_request import InferenceRequest
 from routing.placements.dual_map import DualMap
-from tests.routing.pools import pool, request
+from routing.router import Router
+from tests.routing.pools import choice_of, pool, request
 
 LONG = range(20)
 
 
-def pair_of(router: object, asked: object) -> list[int]:
-    return list(DualMap()._pair(asked, router.view))  # type: ignore[attr-defined, arg-type]
+def pair_of(router: Router, asked: InferenceRequest) -> list[int]:
+    view = router.view
+    return [view.accepting[each] for each in DualMap()._build(view).candidates(affinity_key(asked, 2))]
 
 
-def choose(router: object, asked: object, now: float = 0.0) -> tuple[int, str]:
-    choice = DualMap().choose(asked, router.view, now, Random(1))  # type: ignore[attr-defined, arg-type]
+def choose(router: Router, asked: InferenceRequest, now: float = 0.0) -> tuple[int, str]:
+    choice = DualMap().choose(asked, router.view, now, Random(1))
     return choice.target, choice.reason
 
 
@@ -47,3 +54,47 @@ def test_it_switches_to_the_less_loaded_one_when_the_slo_would_be_missed() -> No
     router.view.outstanding_tokens[holder] = 90_000
     router.view.ready_at[holder] = 5.1
     assert choose(router, asked) == (other, reasons.SLO_SWITCH)
+
+
+Selection = Literal["slo", "affinity", "least_loaded", "min_ttft"]
+
+
+@pytest.mark.parametrize(
+    ("selection", "wait_s", "takes_holder"),
+    [
+        ("affinity", 60.0, True),
+        ("least_loaded", 0.0, False),
+        ("min_ttft", 0.8, True),
+        ("min_ttft", 1.0, False),
+        ("slo", 4.9, True),
+        ("slo", 5.0, False),
+    ],
+)
+def test_each_selection_weighs_match_load_and_time_in_its_own_way(
+    selection: Selection, wait_s: float, takes_holder: bool
+) -> None:
+    router, asked = pool("dual_map", size=8), request(1, LONG)
+    holder, other = pair_of(router, asked)
+    router.blocks_stored(router.view.engine_ids[holder], asked.keys)
+    router.view.outstanding_tokens[holder] = 1000
+    router.view.ready_at[holder] = wait_s
+    choice = choice_of(router, DualMap(selection=selection), asked)
+    assert choice.target == (holder if takes_holder else other)
+
+
+def test_more_candidates_keep_the_longest_match_among_them() -> None:
+    router, asked = pool("dual_map", size=8), request(1, LONG)
+    four = DualMap(d=4)
+    candidates = four._build(router.view).candidates(affinity_key(asked, 2))
+    assert len(candidates) == 4
+    for position, blocks in zip(candidates, (3, 9, 9, 5), strict=True):
+        router.blocks_stored(router.view.engine_ids[position], asked.keys[:blocks])
+    router.view.outstanding_tokens[candidates[1]] = 10
+    choice = choice_of(router, four, asked)
+    assert (choice.target, choice.reason) == (candidates[2], reasons.LONGEST_MATCH)
+
+
+def test_one_candidate_is_plain_affinity() -> None:
+    router, asked = pool("dual_map", size=8), request(1, LONG)
+    choice = choice_of(router, DualMap(d=1), asked)
+    assert (choice.target, choice.reason) == (pair_of(router, asked)[0], reasons.ONLY_ENGINE)

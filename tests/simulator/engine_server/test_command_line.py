@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.engine_server.command_line import main
+from simulator.engine_profile import EngineProfile
+from simulator.engine_server.command_line import main, parser, read_settings
 from tests.simulator.conftest import free_port
 
 _COMMAND = [sys.executable, "-m", "simulator.engine_server"]
@@ -85,12 +86,23 @@ def test_an_engine_imports_neither_django_nor_openai_nor_numpy() -> None:
         ["--time-scale", "0"],
         ["--time-scale", "nan"],
         ["--seed", "x"],
+        ["--eviction", "mru"],
     ],
 )
 def test_a_wrong_argument_is_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(wrong)
     assert wrong[0] in capsys.readouterr().err
+
+
+def test_eviction_is_chosen_and_its_chance_follows_seed_and_port() -> None:
+    def profile(*options: str) -> EngineProfile:
+        return read_settings(parser().parse_args(options)).profile
+
+    assert profile().eviction == "lru"
+    by_chance = [profile("--eviction", "rlt", "--seed", "1", "--port", port) for port in ("1", "1", "2")]
+    assert {each.eviction for each in by_chance} == {"rlt"}
+    assert by_chance[0] == by_chance[1] != by_chance[2]
 
 
 def test_a_wrong_profile_ends_it_with_a_message(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""What the measurement of generated shared prefixes asks for."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bench.evidence.chapters.shared_prefix import seconds
+from bench.evidence.measure import shared_prefix
+from bench.evidence.plots.shared_prefix import LOOKS
+from bench.evidence.shared_prefix_runs import SharedPrefixRun
+from routing.policy_document import Stage
+from routing.registry import build_placement, build_queue_order
+
+
+def test_every_rule_can_be_built() -> None:
+    for rule in shared_prefix.RULES.values():
+        build_placement(Stage(name=rule.placement, params=rule.params))
+        build_queue_order(Stage(name=rule.order))
+
+
+def test_each_figure_varies_one_thing() -> None:
+    usual = SharedPrefixRun(placement="", tokens_per_s=0)
+    named = {"placement", "order", "placement_params", "eviction", "tokens_per_s", "seed"}
+    for asked in shared_prefix.sweep_runs():
+        field, values = shared_prefix.SWEEPS[asked.kind]
+        changed = {
+            each.name
+            for each in msgspec.structs.fields(SharedPrefixRun)
+            if getattr(asked.run, each.name) != getattr(usual, each.name)
+        }
+        assert changed - named <= {field}
+        assert getattr(asked.run, field) == asked.value
+        assert asked.value in values
+
+
+def test_the_usual_cache_is_what_nine_tenths_of_the_gpu_leave() -> None:
+    _, sizes = shared_prefix.SWEEPS["cache"]
+    assert abs(sizes[-1] / SharedPrefixRun(placement="", tokens_per_s=0).cache_tokens - 1) < 0.05
+
+
+def test_every_rule_that_is_swept_has_a_look() -> None:
+    assert set(shared_prefix.SWEPT) | set(shared_prefix.BATCH_RULES) <= LOOKS.keys()
+
+
+def test_seeds_that_disagree_are_told_by_their_least_and_most() -> None:
+    assert seconds([0.4, 0.5]) == "0.45 s"
+    assert seconds([0.4, 7.5, 35.0]) == "0.40 to 35.00 s"

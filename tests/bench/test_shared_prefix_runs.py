@@ -1,0 +1,65 @@
+"""Generated shared prefixes in fine blocks: what is shared, what is not, and what a run of them reports."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.evidence.shared_prefix_runs import SharedPrefixRun, SharedPrefixWorkload, profile_of, run_row
+from simulator.workloads.shared_prefix import SharedPrefixShape
+
+_SHAPE = SharedPrefixShape(groups=5, prompts=4, order="round_robin", ratio=0.5)
+
+
+def _short(**changed: object) -> SharedPrefixRun:
+    values: dict[str, object] = {"placement": "least_cost", "tokens_per_s": 20_000, "prompts": 2, "qps": 20.0}
+    return SharedPrefixRun(**(values | changed))  # type: ignore[arg-type]  # the test names the fields
+
+
+def test_prompts_of_a_group_share_their_part_and_nothing_more() -> None:
+    requests = SharedPrefixWorkload(_SHAPE, 32, seed=1)
+    for number, keys in enumerate(requests.keys):
+        length = _SHAPE.lengths[number % 5]
+        assert requests.prompt_tokens[number] == length == 32 * len(keys)
+        for other, others in enumerate(requests.keys[:number]):
+            common = sum(one == two for one, two in zip(keys, others, strict=False))
+            assert common == (length // 64 if other % 5 == number % 5 else 0)
+
+
+def test_all_but_the_first_of_each_group_could_hit_the_shared_part() -> None:
+    requests = SharedPrefixWorkload(_SHAPE, 32, seed=1)
+    assert requests.infinite_hit_rate(0) == pytest.approx(0.5 * 3 / 4)
+
+
+def test_the_same_seed_gives_the_same_requests() -> None:
+    random = SharedPrefixShape(groups=5, prompts=4)
+    one, two, other = (SharedPrefixWorkload(random, 32, seed=seed) for seed in (1, 1, 2))
+    assert one.keys == two.keys
+    assert one.arrivals(None, 5.0) == two.arrivals(None, 5.0)
+    assert one.keys != other.keys
+
+
+def test_block_size_changes_keys_but_not_arrivals() -> None:
+    fine, coarse = (SharedPrefixWorkload(_SHAPE, size, seed=1) for size in (32, 64))
+    assert [len(keys) for keys in fine.keys] == [2 * len(keys) for keys in coarse.keys]
+    assert [each.request.arrived_s for each in fine.arrivals(None, 5.0)] == [
+        each.request.arrived_s for each in coarse.arrivals(None, 5.0)
+    ]
+
+
+def test_engines_take_the_same_time_for_each_token_and_none_for_hits() -> None:
+    profile = profile_of(_short(tokens_per_s=7000))
+    assert profile.prefill_s(7000, 0) == pytest.approx(1.0)
+    assert profile.prefill_s(7000, 3500) == pytest.approx(0.5)
+
+
+def test_a_run_finishes_everything_and_hits_no_more_than_can_be_hit() -> None:
+    row = run_row(_short())
+    assert row["finished"] == 256
+    assert 0 < float(str(row["hit_rate"])) <= float(str(row["hit_rate_infinite"]))
+    assert float(str(row["ttft_p50_s"])) <= float(str(row["ttft_p95_s"]))
+
+
+def test_engines_that_decode_make_answers_take_time() -> None:
+    row = run_row(_short(engine_model="chunked", block_tokens=64, output_tokens=8))
+    assert row["finished"] == 256
+    assert float(str(row["e2e_p50_s"])) > float(str(row["ttft_p50_s"])) + 7 * 0.0185

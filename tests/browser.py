@@ -1,0 +1,87 @@
+"""A headless Chromium, and pages in it that write down whatever the browser complains about."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+
+PATIENCE_MS = 30_000
+"""How long a page may take on a slow machine, for everything that no promise bounds."""
+WATCH_TROUBLE = """
+addEventListener('securitypolicyviolation', (event) => {
+  console.error(`CSP: ${event.violatedDirective} ${event.blockedURI}`);
+});
+window.layoutShift = 0;
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.layoutShift += entry.value;
+}).observe({ type: 'layout-shift', buffered: true });
+"""
+_REFUSED = re.compile(r"status of 4(09|12|22)")
+"""What a browser notes about a form that was refused; the page then says why."""
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    """Path of a Chromium: env CHROMIUM, the system's, or Playwright's own; skips without one, fails under CI=true."""
+    found = next((path for path in _candidates() if path and Path(path).is_file()), None)
+    if found is None:
+        reason = "no Chromium: install the chromium package, run playwright install chromium, or set CHROMIUM"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    """A browser of the module's own: Playwright keeps its thread's event loop, which asynchronous tests need."""
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-background-networking"]
+        browser = playwright.chromium.launch(executable_path=chromium_path, args=arguments)
+        expect.set_options(timeout=PATIENCE_MS)
+        yield browser
+        expect.set_options(timeout=None)
+        browser.close()
+
+
+@pytest.fixture
+def trouble() -> list[str]:
+    """Everything the browser complained about: errors, warnings, and what the page's policy forbade."""
+    return []
+
+
+def watched_page(context: BrowserContext, trouble: list[str]) -> Page:
+    """Return a patient page of the context whose complaints go to `trouble`."""
+    context.add_init_script(WATCH_TROUBLE)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.on("pageerror", lambda error: trouble.append(str(error)))
+    page.on("console", lambda note: trouble.append(note.text) if _complains(note) else None)
+    return page
+
+
+def sign_in(page: Page, address: str, name: str, password: str) -> None:
+    """Open an address that asks for a login, sign in with the form, and wait until the page's scripts run."""
+    page.goto(address)
+    page.fill("#username", name)
+    page.fill("#password", password)
+    page.click("button[type=submit]")
+    page.wait_for_url(lambda url: "/login" not in url)
+
+
+def _complains(note: ConsoleMessage) -> bool:
+    return note.type in ("error", "warning") and not _REFUSED.search(note.text)
+
+
+def _candidates() -> Iterator[str | None]:
+    yield os.environ.get("CHROMIUM")
+    yield shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or Path.home() / ".cache" / "ms-playwright")
+    for pattern in ("chromium-*/chrome-linux*/chrome", "chromium_headless_shell-*/*/*headless*shell"):
+        yield from (str(path) for path in sorted(cache.glob(pattern), reverse=True))

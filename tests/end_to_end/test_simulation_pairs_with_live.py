@@ -1,0 +1,23 @@
+"""The simulator tells what the live fleet does: same rows, same router, processes against a virtual clock."""
+
+import pytest
+
+from bench.paired_simulation import PLACEMENTS, pairs, ranking, rows_of, worst_ratio
+
+pytestmark = pytest.mark.processes
+
+ATTEMPTS = 2
+"""A busy machine adds to live times only; a simulator that is wrong stays wrong."""
+
+
+async def test_ranking_hits_and_ratios_are_those_of_the_live_fleet() -> None:
+    rows = rows_of(140, qps=7.0, max_input=16_384, max_output=24, seed=5)
+    for attempt in range(ATTEMPTS):
+        measured = await pairs(rows, PLACEMENTS, speed=2.0)
+        apart = {each.placement: abs(each.live.hit_rate - each.simulated.hit_rate) for each in measured}
+        assert max(apart.values()) <= 0.02, measured
+        rank = ranking(measured, by_simulation=True) == ranking(measured, by_simulation=False)
+        if (rank and worst_ratio(measured) <= 0.15) or attempt == ATTEMPTS - 1:
+            break
+    assert rank, measured
+    assert worst_ratio(measured) <= 0.15, measured

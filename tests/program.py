@@ -1,0 +1,107 @@
+"""The whole program with its demo fleet, as `manage.py up --demo` starts it, and what tests ask it from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.live_fleet import free_ports, wait_for
+from web.shell import console_is_built
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A running `manage.py up` with its demo fleet."""
+
+    url: str
+    state_dir: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def secrets(self) -> dict[str, Any]:
+        """Login and API key of the first run."""
+        return json.loads((self.state_dir / "first_run.json").read_text())
+
+    def ask(self, question: str, *values: object) -> list[tuple[Any, ...]]:
+        """Read from its database."""
+        with sqlite3.connect(f"file:{self.state_dir}/switchyard.sqlite3?mode=ro", uri=True) as database:
+            return database.execute(question, values).fetchall()
+
+    def requests(self, outcome: str) -> float:
+        """Return how many requests ended so: completed, failed, refused or cancelled."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        found = re.findall(
+            rf'^switchyard_requests_total\{{[^}}]*outcome="{outcome}"[^}}]*\}} (\S+)$', text, re.MULTILINE
+        )
+        return sum(map(float, found))
+
+    def post(self, path: str, body: object) -> tuple[int, bytes]:
+        """Send JSON with the first run's API key and return status and body of the answer."""
+        headers = {"Authorization": f"Bearer {self.secrets['api_key']}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def decided_by(self) -> int:
+        """Ask for a decision and return the policy version that it carries."""
+        status, answer = self.post("/api/v1/route", {"model": "demo-8b", "prompt": "hello"})
+        assert status == 200, answer
+        return int(json.loads(answer)["policy_version"])
+
+    def add_person(self, name: str, password: str, role: str) -> None:
+        """Make somebody with a role everywhere, past the console."""
+        script = (
+            "from django.contrib.auth.models import User; from controlplane.models import RoleGrant\n"
+            f"user = User.objects.create_user({name!r}, password={password!r})\n"
+            f"RoleGrant.objects.create(user=user, role={role!r})"
+        )
+        environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(self.state_dir)}
+        subprocess.run([sys.executable, "manage.py", "shell", "-c", script], cwd=ROOT, env=environment, check=True)
+
+    def engine_pid(self, http_port: int) -> int:
+        """Return the process of the simulated engine on this port."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_text().split("\0")
+            except OSError:
+                continue
+            if "simulator.engine_server" in words and words[words.index("--port") + 1] == str(http_port):
+                return int(folder.name)
+        raise LookupError(f"no engine listens on {http_port}")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    """The program on a free port with a state directory of its own; ends with the module."""
+    if not console_is_built():
+        pytest.fail("the console is not built: run npm ci and npm run build")
+    state_dir = tmp_path_factory.mktemp("program") / "var"
+    port = free_ports(1)[0]
+    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir), "SWITCHYARD_DEMO_PORTS_FROM": "23000"}
+    command = [sys.executable, "manage.py", "up", "--demo", "--port", str(port)]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/ready", 60.0)
+        yield Program(f"http://127.0.0.1:{port}", state_dir, process)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)

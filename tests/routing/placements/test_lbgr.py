@@ -1,0 +1,66 @@
+import pytest
+
+from routing.lesson import Answered, Bound, Released
+from routing.placements.lbgr import Lbgr
+from tests.routing.pools import choice_of, chosen_by, pool, request
+
+LONG = range(20)
+ASKED = request(1, LONG)
+
+
+def costs(router: object, placement: Lbgr, now: float) -> dict[str, float]:
+    choice = choice_of(router, placement, ASKED, now=now)  # type: ignore[arg-type]
+    return {each.engine_id: each.cost for each in choice.candidates}
+
+
+def test_the_first_estimates_are_uncached_tokens_in_thousands() -> None:
+    router = pool(size=2)
+    router.blocks_stored("e-01", ASKED.keys[:10])
+    assert costs(router, Lbgr(cached_s=0.1), 0.0) == pytest.approx({"e-01": 5.12 + 0.512, "e-02": 10.24})
+
+
+def test_what_was_sent_is_a_load_that_fades() -> None:
+    router, placement = pool(size=2), Lbgr()
+    placement.learn(Bound(request(2, range(50, 60)), "e-01", 0, 0.0))
+    assert costs(router, placement, 0.0)["e-01"] == pytest.approx(10.24 + 5.12)
+    # 0.44 s are 22 intervals of 20 ms: (31/32)^22 = 0.497.
+    assert costs(router, placement, 0.44)["e-01"] == pytest.approx(10.24 + 5.12 * (31 / 32) ** 22)
+
+
+def test_a_standing_queue_need_not_be_forgotten() -> None:
+    router, placement = pool(size=2), Lbgr(keep_standing=True)
+    sent = request(2, range(50, 60))
+    placement.learn(Bound(sent, "e-01", 0, 0.0))
+    assert costs(router, placement, 60.0)["e-01"] == pytest.approx(10.24 + 5.12)
+    placement.learn(Released(sent, "e-01", 60.0, False))
+    assert costs(router, placement, 60.0)["e-01"] == pytest.approx(10.24)
+
+
+def test_a_slow_engine_is_learned_and_avoided() -> None:
+    router, placement = pool(size=2), Lbgr()
+    for number in range(2, 30):
+        engine_id = f"e-{number % 2 + 1:02}"
+        sent = request(number, [number, number + 100], at=float(number))
+        placement.learn(Bound(sent, engine_id, 0, float(number)))
+        took = 4.0 if engine_id == "e-01" else 0.1
+        placement.learn(Answered(sent, engine_id, number + took))
+    late = 100.0
+    assert chosen_by(router, placement, ASKED, now=late) == "e-02"
+    assert costs(router, placement, late)["e-01"] > costs(router, placement, late)["e-02"] + 2
+
+
+@pytest.mark.parametrize("lesson", [Answered(ASKED, "e-01", 1.0), Released(ASKED, "e-09", 1.0, True)])
+def test_lessons_about_unknown_requests_teach_nothing(lesson: Answered | Released) -> None:
+    router, placement = pool(size=2), Lbgr()
+    placement.learn(Bound(request(2), "e-01", 0, 0.0))
+    before = costs(router, placement, 1.0)
+    placement.learn(lesson)
+    assert costs(router, placement, 1.0) == before
+
+
+def test_a_failed_request_is_released_without_a_lesson() -> None:
+    router, placement = pool(size=2), Lbgr()
+    sent = request(2)
+    placement.learn(Bound(sent, "e-01", 0, 0.0))
+    placement.learn(Released(sent, "e-01", 50.0, False))
+    assert costs(router, placement, 50.0) == pytest.approx({"e-01": 10.24, "e-02": 10.24})

@@ -1,0 +1,58 @@
+import pytest
+
+from routing import reasons
+from routing.decision import CENTRAL, Granted, Queued
+from routing.observation import Completed, FirstToken
+from routing.placements.skywalker import SkyWalker
+from routing.router import UNBOUND_WAIT_S
+from tests.routing.pools import busy, choice_of, engine_of, pool, request
+
+LONG = range(20)
+
+
+def test_of_the_free_engines_the_longest_holder_is_taken() -> None:
+    router, asked = pool(size=3), request(1, LONG)
+    for engine_id, held, pending in (("e-01", 20, 1), ("e-02", 4, 0), ("e-03", 9, 0)):
+        router.blocks_stored(engine_id, asked.keys[:held])
+        busy(router, engine_id, requests=pending)
+    choice = choice_of(router, SkyWalker(), asked)
+    assert (choice.target, choice.reason) == (2, reasons.FREE_MATCH)
+    assert choice_of(router, SkyWalker(pending_limit=1), asked).target == 0
+
+
+def test_while_all_have_pending_requests_it_stays_unbound() -> None:
+    router = pool(size=2)
+    busy(router, "e-01", requests=2)
+    busy(router, "e-02", requests=1)
+    choice = choice_of(router, SkyWalker(), request(1, LONG))
+    assert (choice.target, choice.reason) == (CENTRAL, reasons.ALL_BUSY)
+    assert choice.candidates[0].engine_id == "e-02"
+
+
+def test_unbound_tickets_are_bound_first_come_first_served_as_engines_get_free() -> None:
+    router = pool("skywalker", size=2)
+    first = [router.submit(request(number, [number]), 0.0) for number in (1, 2)]
+    assert {engine_of(each) for each in first} == {"e-01", "e-02"}
+    waiting = [router.submit(request(number, LONG, at=0.1), 0.1) for number in (3, 4)]
+    assert all(isinstance(each, Queued) and not each.decision.engine_id for each in waiting)
+    grants = router.observe(FirstToken("request-00000002"), 0.5)
+    assert [each.decision.decision_id for each in grants if isinstance(each, Granted)] == ["request-00000003"]
+    assert grants[0].decision.queued_s == pytest.approx(0.4)  # type: ignore[union-attr]
+    router.check()
+    router.observe(Completed("request-00000001"), 0.6)
+    assert router.unbound(0.7)[0] == 0
+    router.check()
+
+
+def test_tickets_that_wait_unbound_by_choice_are_not_refused_for_want_of_an_engine() -> None:
+    router = pool("skywalker", size=1)
+    for number in (1, 2):
+        router.submit(request(number, [number]), 0.0)
+    assert router.tick(UNBOUND_WAIT_S + 1) == []
+
+
+def test_a_request_that_cannot_wait_goes_to_the_engine_with_the_fewest_pending() -> None:
+    router = pool("skywalker", size=1)
+    for number in (1, 2):
+        assert engine_of(router.submit(request(number, [number]), 0.0, hold=False)) == "e-01"
+    router.check()

@@ -1,0 +1,151 @@
+"""Tickets of overloaded engines move to their other candidate, the largest gain first, and nothing is lost."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from routing import reasons
+from routing.decision import Granted, Queued
+from routing.fleet import EngineFacts
+from routing.inference_request import InferenceRequest
+from routing.observation import Completed, FirstToken
+from routing.policy_document import RoutingPolicy, Stage
+from routing.router import Router
+
+BLOCK = 512
+
+
+def policy(**params: bool | str) -> RoutingPolicy:
+    return RoutingPolicy(
+        placement=Stage(name="dual_map", params={"adaptive_key": False, **params}),
+        order=Stage(name="fifo"),
+        ttft_slo_s=1.0,
+        grant_tokens=1,
+        grant_lookahead_s=0.0,
+    )
+
+
+def router(engines: int = 2, **params: bool | str) -> Router:
+    made = Router("pool", policy(**params), 1)
+    made.set_engines([EngineFacts(f"e-{number}", 1, True) for number in range(engines)], 0.0)
+    return made
+
+
+def request(name: str, keys: tuple[int, ...], at_s: float) -> InferenceRequest:
+    return InferenceRequest(name, keys, BLOCK * len(keys), BLOCK, at_s, 1.0)
+
+
+def submit(made: Router, count: int, at_s: float, *, prefix: int = 1) -> list[Granted | Queued]:
+    """Requests of one prefix of eight blocks and ten own ones."""
+    return [
+        made.submit(
+            request(
+                f"r-{prefix}-{number}", (*range(prefix, prefix + 8), *range(1000 * number, 1000 * number + 10)), at_s
+            ),
+            at_s,
+        )
+        for number in range(1, count + 1)
+    ]  # type: ignore[return-value]
+
+
+def overload(made: Router) -> None:
+    """Bind everything of one prefix to its holder until both candidates would miss the objective."""
+    made.blocks_stored("e-0", tuple(range(1, 9)))
+    submit(made, 12, 0.0)
+
+
+def test_nothing_moves_while_one_candidate_would_be_on_time() -> None:
+    made = router()
+    made.blocks_stored("e-0", tuple(range(1, 9)))
+    submit(made, 2, 0.0)
+    assert not made.migration.due
+    assert made.migration.moved == 0
+
+
+def test_an_overloaded_engine_is_relieved_at_the_next_moment() -> None:
+    made = router()
+    overload(made)
+    assert made.migration.due
+    assert made.next_wake(0.0) == 0.0
+    made.tick(0.0)
+    assert not made.migration.due
+    made.check()
+
+
+def test_a_moved_ticket_says_so_and_keeps_its_arrival() -> None:
+    made = router(selection="affinity")
+    made.blocks_stored("e-0", tuple(range(1, 9)))
+    holder = made.fleet.known_target("e-0")
+    # Ten tickets of half a second on the holder, none on the other: the last ones gain seconds by moving.
+    for number in range(10):
+        keys = (*range(1, 9), *range(1000 * number, 1000 * number + 10))
+        made.submit(request(f"r-{number}", keys, 0.0), 0.0)
+    names = [ticket.request.request_id for ticket in made.waiting.of(holder)]
+    assert len(names) > 2
+    made.migration._hot.add("e-0")
+    outcomes = made.tick(0.01)
+    assert made.migration.moved >= 1
+    moved = [each.decision for each in outcomes if isinstance(each, Granted) and each.decision.engine_id == "e-1"]
+    waiting = [
+        made.waiting.decision(each.request.request_id) for each in made.waiting.of(made.fleet.known_target("e-1"))
+    ]
+    tickets = [each for each in (*moved, *waiting) if each.reason == reasons.MIGRATED]
+    assert tickets
+    for decision in tickets:
+        assert decision.candidates[0].engine_id == "e-1"
+        assert {each.engine_id for each in decision.candidates} == {"e-0", "e-1"}
+    made.check()
+
+
+def test_without_rebalance_nothing_is_ever_hot() -> None:
+    made = router(rebalance=False)
+    overload(made)
+    assert not made.migration.due
+
+
+def test_an_engine_is_not_relieved_again_at_once() -> None:
+    made = router()
+    overload(made)
+    made.tick(0.0)
+    made.submit(request("late", (*range(1, 9), 77, 78), 0.01), 0.01)
+    assert not made.migration.due
+    made.submit(request("later", (*range(1, 9), 79, 80), 0.06), 0.06)
+    assert made.migration.due
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=40)
+def test_no_ticket_is_lost_or_granted_twice(seed: int) -> None:
+    rng = Random(seed)
+    made = router(engines=3)
+    now, submitted, granted, finished = 0.0, set(), set(), set()
+
+    def take(outcomes: list[object]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Granted):
+                name = outcome.decision.decision_id
+                assert name not in granted
+                granted.add(name)
+
+    for number in range(120):
+        now += rng.random() * 0.1
+        what = rng.random()
+        if what < 0.6:
+            prefix = rng.choice((1, 1, 1, 50))
+            name = f"r-{number}"
+            keys = (*range(prefix, prefix + 8), *range(1000 * number + 500, 1000 * number + 510))
+            submitted.add(name)
+            take([made.submit(request(name, keys, now), now)])
+        elif what < 0.8 and granted - finished:
+            name = min(granted - finished)
+            finished.add(name)
+            take(made.observe(FirstToken(name), now))
+            take(made.observe(Completed(name), now))
+        else:
+            take(made.tick(now))
+        made.check()
+    assert granted <= submitted
+    assert len(submitted) == len(granted) + len(made.waiting)

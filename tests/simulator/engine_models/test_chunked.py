@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from simulator.engine_events import (
+    BlocksRemoved,
+    BlocksStored,
+    EngineEvent,
+    Finished,
+    FirstToken,
+    PrefillStarted,
+    Token,
+)
+from simulator.engine_model import PromptSequence
+from simulator.engine_models.chunked import ChunkedEngine
+from simulator.engine_profile import EngineProfile
+from tests.simulator.engine_models.random_work import BLOCK, MOVES, Driver
+
+_LATE = 1e9
+_PLAIN = EngineProfile(
+    prefill_base_s=0.01,
+    prefill_per_token_s=1e-4,
+    prefill_per_token_squared_s=0.0,
+    prefill_per_hit_token_s=0.0,
+    step_base_s=0.02,
+    step_per_sequence_s=0.0,
+    step_per_context_token_s=0.0,
+    block_tokens=100,
+    num_blocks=100,
+    max_batched_tokens=1000,
+)
+"""A step with a prompt takes 10 ms and 0.1 ms per prompt token, one with decoding at least 20 ms."""
+
+
+def _times(events: list[EngineEvent], kind: type, name: str) -> list[float]:
+    return [e.at_s for e in events if isinstance(e, kind) and getattr(e, "request_id", "") == name]
+
+
+def test_a_long_prompt_comes_in_chunks_of_the_budget() -> None:
+    engine = ChunkedEngine(_PLAIN)
+    engine.submit(PromptSequence("a", tuple(range(25)), 2500), 0.0)
+    events = engine.advance(_LATE)
+    stored = [(e.at_s, e.first_block, len(e.keys), e.parent) for e in events if isinstance(e, BlocksStored)]
+    assert stored == [
+        (pytest.approx(0.11), 0, 10, None),
+        (pytest.approx(0.22), 10, 10, 9),
+        (pytest.approx(0.28), 20, 5, 19),
+    ]
+    assert _times(events, FirstToken, "a") == [pytest.approx(0.28)]
+
+
+def test_chunks_together_cost_what_one_prefill_costs_but_for_the_bases() -> None:
+    profile = EngineProfile(max_batched_tokens=1024)
+    engine = ChunkedEngine(profile)
+    engine.submit(PromptSequence("a", (), 9585), 0.0)
+    chunks = 10
+    expected = profile.prefill_s(9585, 0) + (chunks - 1) * profile.prefill_base_s
+    assert _times(engine.advance(_LATE), FirstToken, "a") == [pytest.approx(expected)]
+
+
+def test_running_sequences_go_on_beside_a_prompt_that_takes_what_is_left_of_the_budget() -> None:
+    engine = ChunkedEngine(_PLAIN, emit_tokens=True)
+    engine.submit(PromptSequence("a", (), 100, 50), 0.0)
+    engine.submit(PromptSequence("b", (), 1998, 2), 0.02)
+    events = engine.advance(_LATE)
+    # Two steps of 999 prompt tokens and one of a's, 20 ms and 99.9 ms each.
+    assert _times(events, Token, "a")[:3] == [pytest.approx(0.02 + 0.1199 * n) for n in (1, 2)] + [
+        pytest.approx(0.02 + 0.2398 + 0.02)
+    ]
+    assert _times(events, FirstToken, "b") == [pytest.approx(0.02 + 0.2398)]
+
+
+def test_a_block_is_there_for_others_as_soon_as_it_is_full() -> None:
+    engine = ChunkedEngine(_PLAIN)
+    keys = tuple(range(15))
+    engine.submit(PromptSequence("a", keys, 1500), 0.0)
+    engine.submit(PromptSequence("b", keys, 1500), 0.05)
+    events = engine.advance(_LATE)
+    hits = {e.request_id: e.cached_tokens for e in events if isinstance(e, PrefillStarted)}
+    assert hits == {"a": 0, "b": 1000}, "a's first chunk, while a is under way"
+
+
+def test_a_prompts_last_token_is_always_computed_and_a_partial_block_never_cached() -> None:
+    engine = ChunkedEngine(_PLAIN)
+    hits = []
+    for number, prompt in enumerate((250, 300, 300)):
+        engine.submit(PromptSequence(str(number), (1, 2, 3), prompt), float(number))
+        events = engine.advance(number + 0.5)
+        hits += [(e.cached_tokens, engine.cached_blocks) for e in events if isinstance(e, PrefillStarted)]
+    assert hits == [(0, 2), (200, 3), (200, 3)]
+
+
+def test_blocks_that_an_answer_fills_are_cached_too() -> None:
+    engine = ChunkedEngine(_PLAIN)
+    engine.submit(PromptSequence("a", (1,), 150, 152), 0.0)
+    stored = [e for e in engine.advance(_LATE) if isinstance(e, BlocksStored)]
+    assert [(e.first_block, len(e.keys)) for e in stored] == [(0, 1), (1, 1), (2, 1)]
+    assert stored[1].parent == 1
+    assert stored[2].parent == stored[1].keys[0]
+    assert engine.cached_blocks == 3
+
+
+def test_the_latest_arrival_gives_way_when_blocks_run_out_and_is_computed_again() -> None:
+    profile = replace(_PLAIN, num_blocks=5)
+    engine = ChunkedEngine(profile, emit_tokens=True)
+    engine.submit(PromptSequence("old", (1, 2), 200, 150), 0.0)
+    engine.submit(PromptSequence("new", (1, 9), 200, 90), 0.0)
+    events = engine.advance(0.06)
+    assert (engine.running, engine.waiting, engine.preemptions) == (1, 1, 1), "both need a fifth block"
+    events += engine.advance(_LATE)
+    assert len(_times(events, PrefillStarted, "new")) == len(_times(events, FirstToken, "new")) == 1
+    assert [e.index for e in events if isinstance(e, Token) and e.request_id == "new"] == list(range(1, 90))
+
+
+def test_a_higher_priority_is_admitted_first_and_preempted_last() -> None:
+    engine = ChunkedEngine(replace(_PLAIN, num_blocks=5, max_running=2))
+    engine.submit(PromptSequence("low", (1, 2), 200, 150, 1), 0.0)
+    engine.submit(PromptSequence("high", (8, 9), 200, 150, 0), 0.01)
+    events = engine.advance(_LATE)
+    assert engine.preemptions >= 1
+    assert _times(events, Finished, "high") < _times(events, Finished, "low")
+
+
+def test_free_memory_is_a_cache_until_it_is_taken() -> None:
+    engine = ChunkedEngine(replace(_PLAIN, num_blocks=4))
+    engine.submit(PromptSequence("a", (1, 2, 3), 300), 0.0)
+    engine.submit(PromptSequence("b", (7, 8), 200), 1.0)
+    events = engine.advance(_LATE)
+    assert [e.keys for e in events if isinstance(e, BlocksRemoved)] == [(3,)]
+    assert engine.kv_usage == 0.0
+    assert engine.cached_blocks == 4
+
+
+def test_blocks_from_another_engine_count_as_hits() -> None:
+    engine = ChunkedEngine(_PLAIN)
+    stored = engine.receive_blocks([1, 2], 0.0)
+    assert [e.keys for e in stored if isinstance(e, BlocksStored)] == [(1, 2)]
+    assert engine.held_blocks([1, 2, 3]) == 2
+    engine.submit(PromptSequence("a", (1, 2, 3), 300), 0.0)
+    assert [e.cached_tokens for e in engine.advance(_LATE) if isinstance(e, PrefillStarted)] == [200]
+
+
+def test_more_places_than_the_budget_has_tokens_make_no_engine() -> None:
+    with pytest.raises(ValueError, match="max_running 256 is over max_batched_tokens 100"):
+        ChunkedEngine(EngineProfile(max_batched_tokens=100))
+
+
+@pytest.mark.parametrize(("prompt", "output"), [(0, 1), (1, 0), (450, 52)])
+def test_a_sequence_that_can_never_run_is_refused(prompt: int, output: int) -> None:
+    engine = ChunkedEngine(replace(_PLAIN, num_blocks=5))
+    with pytest.raises(ValueError, match=r"at least one|never fit"):
+        engine.submit(PromptSequence("a", (), prompt, output), 0.0)
+    engine.submit(PromptSequence("b", (), 450, 51), 0.0)
+    assert len(_times(engine.advance(_LATE), Finished, "b")) == 1
+
+
+_SMALL = EngineProfile(block_tokens=BLOCK, num_blocks=9, max_running=4, max_batched_tokens=40)
+
+
+@given(MOVES)
+@settings(max_examples=150, deadline=None)
+def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple[Any, ...]]) -> None:
+    Driver(ChunkedEngine(_SMALL, emit_tokens=True)).play(moves)
+
+
+@given(MOVES)
+@settings(max_examples=150, deadline=None)
+def test_many_steps_at_once_end_as_single_steps_do(moves: list[tuple[Any, ...]]) -> None:
+    at_once, single = Driver(ChunkedEngine(_SMALL)), Driver(ChunkedEngine(_SMALL, emit_tokens=True))
+    at_once.play(moves)
+    single.play(moves)
+    story = [event for event in single.events if not isinstance(event, Token)]
+    assert [type(event) for event in at_once.events] == [type(event) for event in story]
+    assert at_once.engine.preemptions == single.engine.preemptions
+    for ours, theirs in zip(at_once.events, story, strict=True):
+        assert ours.at_s == pytest.approx(theirs.at_s, abs=1e-9)
+        assert getattr(ours, "request_id", None) == getattr(theirs, "request_id", None)

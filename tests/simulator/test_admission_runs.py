@@ -1,0 +1,74 @@
+"""Admission under virtual time: parameters by name, parked requests are woken, and refusal after prefill."""
+
+from routing.policy_document import RoutingPolicy, Stage
+from simulator.request_record import FINISHED, REFUSED
+from simulator.simulation_run import RunSpec, evaluation_policy, run, simulation_of
+from simulator.stage_parameters import set_parameters
+from simulator.workload import Workload
+from tests.simulator.fleets import row
+
+
+def burst(count: int, output_tokens: int = 40) -> Workload:
+    """So many requests of 8,192 tokens of their own, one every 100 ms."""
+    return Workload([row(0.1 * n, range(1000 * n, 1000 * n + 16), output_tokens) for n in range(count)])
+
+
+def policy(**parameters: bool | float | str) -> RoutingPolicy:
+    made, problems = set_parameters(
+        evaluation_policy(Stage(name="least_cost"), Stage(name="fifo")),
+        {k.replace("__", "."): v for k, v in parameters.items()},
+    )
+    assert not problems
+    return made
+
+
+def test_parameters_of_admission_are_set_by_name() -> None:
+    made = policy(admission__mode="early", admission__defer_s=0.5, tbt_slo_s=0.05, decode_cost__base_s=0.02)
+    assert (made.admission.mode, made.admission.defer_s) == ("early", 0.5)
+    assert (made.tbt_slo_s, made.decode_cost.base_s) == (0.05, 0.02)
+
+
+def test_wrong_parameters_are_told_with_their_path() -> None:
+    base = evaluation_policy(Stage(name="least_cost"), Stage(name="fifo"))
+    _, problems = set_parameters(base, {"admission.mode": "sometimes", "admission.nothing": 1})
+    assert len(problems) == 2
+    assert "$.admission.mode" in problems[0]
+    assert "admission.nothing" in problems[1]
+
+
+def test_hopeless_requests_are_refused_and_all_others_are_on_time() -> None:
+    rows = burst(60)
+    served = run(RunSpec(policy=policy(), engines=2), rows)
+    refused = run(RunSpec(policy=policy(admission__refuse_hopeless=True), engines=2), rows)
+    assert max(each.ttft_s or 0.0 for each in served.history) > 10.0
+    statuses = [each.status for each in refused.history]
+    assert statuses.count(REFUSED) > 10
+    assert all((each.ttft_s or 0.0) <= 5.001 for each in refused.history if each.status == FINISHED)
+    refused.check()
+
+
+def test_parked_requests_are_tried_again() -> None:
+    rows = burst(40)
+    at_once = run(RunSpec(policy=policy(admission__mode="early"), engines=2), rows)
+    parked = run(RunSpec(policy=policy(admission__mode="early", admission__defer_s=0.3), engines=2), rows)
+    count = [sum(each.status == REFUSED for each in run_.history) for run_ in (at_once, parked)]
+    assert 0 < count[1] <= count[0]
+    parked.check()
+
+
+def test_a_gate_after_prefill_wastes_the_prefill() -> None:
+    simulation = simulation_of(RunSpec(policy=policy(), engines=2, engine_model="pd"), burst(10))
+    simulation.decode_gate = lambda router, engine_id: False
+    simulation.run()
+    assert {each.status for each in simulation.history} == {REFUSED}
+    assert all(each.first_token_s is not None for each in simulation.history)
+    assert len(simulation.router.reservations) == 0
+    simulation.check()
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    spec = RunSpec(policy=policy(admission__mode="predictive_instance"), engines=2, engine_model="pd")
+    runs = [run(spec, burst(30)) for _ in range(2)]
+    assert [(each.status, each.first_token_s) for each in runs[0].history] == [
+        (each.status, each.first_token_s) for each in runs[1].history
+    ]
