@@ -3,6 +3,8 @@ PYTHON := .venv/bin/python
 TRACE ?=
 PORT ?= 8000
 SOAK_MINUTES ?= 10
+# Browsers and processes wait much, so there may be more workers than cores.
+TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check format bench bench-peers evidence soak clean
@@ -18,7 +20,8 @@ run: setup ## start a demo fleet with replayed traffic and the console on http:/
 	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)"
 
 test: setup ## run all tests
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -n auto --maxprocesses 4 --dist loadfile
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "not alone" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m alone
 
 check: setup ## lint, types, import directions, house rules
 	@$(PYTHON) -m ruff check .

@@ -61,10 +61,14 @@ def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
+        "filters": {"cut_off": {"()": "gateway.cut_off.CutOffRequests"}},
         "formatters": {"json": {"()": "gateway.json_log.JsonFormatter"}},
         "handlers": handlers,
         "root": {"level": level, "handlers": list(handlers)},
-        "loggers": {"asyncio": {"level": "WARNING" if level == "INFO" else level}},
+        "loggers": {
+            "asyncio": {"level": "WARNING" if level == "INFO" else level},
+            "uvicorn.error": {"filters": ["cut_off"]},
+        },
     }
 
 

@@ -16,6 +16,22 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("switchyard")
 
+LONGEST_FIRST = ("end_to_end", "hard_edges", "web", "bench")
+"""Rooms whose files of processes and browsers take longest; started last they would leave the other cores idle."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the long files first; within a file the order stays."""
+    items.sort(key=_start_order)
+
+
+def _start_order(item: pytest.Item) -> int:
+    starts_processes = any(item.get_closest_marker(mark) for mark in ("long", "processes", "browser"))
+    room = item.path.relative_to(item.config.rootpath / "tests").parts[0]
+    if not starts_processes:
+        return len(LONGEST_FIRST) + 1
+    return LONGEST_FIRST.index(room) if room in LONGEST_FIRST else len(LONGEST_FIRST)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

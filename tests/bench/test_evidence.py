@@ -9,6 +9,8 @@ import pytest
 from bench.evidence import claims, document, store
 from bench.evidence.plots import style
 
+pytestmark = pytest.mark.long
+
 
 def test_the_document_is_what_the_results_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(style, "FOLDER", tmp_path)

@@ -4,7 +4,7 @@ import pytest
 
 from bench.paired_simulation import PLACEMENTS, pairs, ranking, rows_of, worst_ratio
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
 ATTEMPTS = 2
 """A busy machine adds to live times only; a simulator that is wrong stays wrong."""

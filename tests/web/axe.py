@@ -9,9 +9,9 @@ from playwright.sync_api import Page
 SOURCE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 SERIOUS = ("serious", "critical")
 # A drawer that still fades in has other colours than the one people read.
-RUN = """async () => {
+RUN = """async (only) => {
   await Promise.allSettled(document.getAnimations().map(({ finished }) => finished));
-  const { violations } = await axe.run(document, { resultTypes: ['violations'] });
+  const { violations } = await axe.run(document, { resultTypes: ['violations'], ...(only && { runOnly: only }) });
   return violations.map(({ id, impact, nodes }) => ({
     impact, text: `${id}: ${nodes.map(({ target, failureSummary }) => `${target} ${failureSummary}`).join(' | ')}`,
   }));
@@ -21,4 +21,18 @@ RUN = """async () => {
 def serious_violations(page: Page) -> list[str]:
     """Return what axe finds serious or critical on the page once nothing moves."""
     page.evaluate(SOURCE.read_text() + "; undefined")
-    return [each["text"] for each in page.evaluate(RUN) if each["impact"] in SERIOUS]
+    return _violations(page, None)
+
+
+def serious_violations_in_both_themes(page: Page) -> list[str]:
+    """Return the same for the dark theme, and what is too faint in the light one; themes differ in colours only."""
+    page.emulate_media(color_scheme="dark")
+    found = serious_violations(page)
+    page.emulate_media(color_scheme="light")
+    found += [f"light: {each}" for each in _violations(page, ["color-contrast"])]
+    page.emulate_media(color_scheme="dark")
+    return found
+
+
+def _violations(page: Page, only: list[str] | None) -> list[str]:
+    return [each["text"] for each in page.evaluate(RUN, only) if each["impact"] in SERIOUS]

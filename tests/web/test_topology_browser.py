@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import sign_in, watched_page
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.program import Program
-from tests.web.axe import serious_violations
+from tests.web.axe import serious_violations, serious_violations_in_both_themes
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes]
 LONG_MS = 60_000
@@ -75,7 +75,6 @@ def test_an_engine_goes_its_whole_way(
     expect(checklist).to_contain_text("passed, 7 of 7")
     expect(checklist).to_contain_text("Same text, same blocks")
     expect(page.locator("#drawer-pill")).to_have_text("Serving")
-    expect(row.locator('[data-cell="work"]')).not_to_have_text("0, 0", timeout=LONG_MS)
 
     page.click(".drawer >> text=Drain")
     expect(page.locator("#confirm-title")).to_have_text("Drain e-31?")
@@ -156,24 +155,22 @@ def test_a_second_editor_is_shown_both_versions(page: Page) -> None:
     expect(page.locator(".settings")).to_contain_text("1.2×")
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-def test_axe_finds_nothing_serious(page: Page, program: Program, trouble: list[str], theme: str) -> None:
-    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+def test_axe_finds_nothing_serious(page: Page, program: Program, trouble: list[str]) -> None:
     for query in ("", "?engine=e-01", "?engine=e-01&do=drain", "?engine=e-01&do=delete", "?do=register", "?q=nothing"):
         page.goto(f"{program.url}/topology{query}")
-        assert serious_violations(page) == [], query
+        assert serious_violations_in_both_themes(page) == [], query
     page.click("text=Clear")
     page.click("text=Paste a list")
     page.fill("#text", "a http://127.0.0.1:1\nb")
     page.click("text=Show preview")
     expect(page.locator("h1")).to_have_text("1 engine can be registered; 1 line needs a change.")
-    assert serious_violations(page) == []
+    assert serious_violations_in_both_themes(page) == []
     page.goto(f"{program.url}/topology?do=register")
     page.fill("#field-name", "x")
     page.fill("#field-url", "http://169.254.169.254")
     page.click("text=Register and check")
     expect(page.locator("#form-errors")).to_be_focused()
-    assert serious_violations(page) == []
+    assert serious_violations_in_both_themes(page) == []
     assert trouble == []
 
 

@@ -3,7 +3,8 @@
 import { BandSeries } from './band_series.js';
 import { ENGINE_BYTES, ENGINE_FLOATS, NOW_FLOATS, POOL_FLOATS } from './frame_reader.js';
 
-const UNKNOWN_BYTE = 255;
+/** What a byte ring holds where nothing is known. */
+export const UNKNOWN_BYTE = 255;
 const MAX_MARKERS = 64;
 
 const rings = (names, make) => Object.fromEntries(names.map((name) => [name, make()]));

@@ -1,5 +1,6 @@
 /* <sy-heat>: outstanding work of the rows of one pool, a row per engine or band, a column per interval. */
 
+import { UNKNOWN_BYTE } from '../feed/fleet_state.js';
 import { heatPosition } from '../scale/log_scale.js';
 import { palette } from '../scale/palette.js';
 import { ColumnStore } from './column_store.js';
@@ -25,10 +26,14 @@ export function overlayRuns(state, row) {
   const ring = state.engineByteRing.state;
   const plain = state.states.indexOf('serving');
   const { columns, first, index: last } = state;
+  const [start, end] = [row * columns, (row + 1) * columns];
   let [kind, from] = ['', first];
+  let slot = start + (first % columns);
+  // Nearly all cells are plain or unknown: a comparison each, as this runs for every cell of every frame.
   for (let index = first; index <= last; index += 1) {
-    const byte = ring[row * columns + (index % columns)];
-    const here = byte === plain ? '' : cellOverlay(state.states[byte], state.engineAt('tokens', row, index));
+    const byte = ring[slot];
+    slot = slot + 1 === end ? start : slot + 1;
+    const here = byte === plain || byte === UNKNOWN_BYTE ? '' : cellOverlay(state.states[byte], state.engineAt('tokens', row, index));
     if (here === kind) continue;
     if (kind) runs.push([kind, from, index]);
     [kind, from] = [here, index];
