@@ -6,8 +6,8 @@ keys with a running AND, so its cost grows with the blocks of the prompt and not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice, repeat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 from kvstore.prefix_match import LONG, PrefixMatch, search_match, walk_match
 
@@ -16,6 +16,8 @@ ENTRY_BYTES = 150
 
 _BATCH_SHARE = 128
 """One part in so many leaves at once when the budget is exceeded."""
+
+_NOTHING: Mapping[int, int] = {}
 
 
 class PrefixIndex:
@@ -32,6 +34,8 @@ class PrefixIndex:
         """Keys dropped for the budget since the start."""
         self._max_keys = max_bytes // ENTRY_BYTES
         self._targets_of: dict[int, int] = {}
+        self.table: Mapping[int, int] = self._targets_of
+        """Block key → bitset of the targets that hold it; to be read only, and the same object for good."""
         self.targets_of: Callable[[int, int], int] = self._targets_of.get
         """Returns the bitset of targets that hold a block, or the given default."""
 
@@ -47,8 +51,14 @@ class PrefixIndex:
         """Note that `target` holds `keys` (in prompt order); touches them leaf first, so parents stay younger."""
         bit = 1 << target
         table = self._targets_of
+        pop = table.pop
+        before, after = 0, bit
         for key in reversed(keys):
-            table[key] = table.pop(key, 0) | bit
+            held = pop(key, 0)
+            # Neighbours that had one bitset object share one again: less memory, and a walk knows it at a glance.
+            if held is not before:
+                before, after = held, held | bit
+            table[key] = after
         self._evict()
 
     def remove(self, target: int, keys: Iterable[int]) -> None:
@@ -81,10 +91,10 @@ class PrefixIndex:
 
     def match(self, keys: Sequence[int], among: int) -> PrefixMatch:
         """Return how many leading blocks each target holds, over the targets in the bitset `among`."""
-        lookup = self._targets_of.get
         if len(keys) >= LONG:
+            lookup = self._targets_of.get
             return search_match(keys, among, lambda key: lookup(key, 0))
-        return walk_match(map(lookup, keys, repeat(0)), among)
+        return walk_match(keys, among, self._targets_of, _NOTHING)
 
     def check(self) -> None:
         """Raise AssertionError unless every entry has a holder and the budget is kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -43,17 +43,21 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
 NO_MATCH = PrefixMatch()
 
 
-def walk_match(holders: Iterable[int], among: int) -> PrefixMatch:
-    """Return the match of a prompt whose blocks are held by `holders`, a bitset of targets for each block in order."""
+def walk_match(keys: Sequence[int], among: int, resident: Mapping[int, int], coming: Mapping[int, int]) -> PrefixMatch:
+    """Return the match of a prompt, block by block; both tables give the bitset of targets that hold a block."""
     running = among
     groups: list[tuple[int, int]] = []
-    depth, seen = 0, -1
-    for held in holders:
-        # Neighbouring blocks mostly have the same holders.
-        if held != seen:
-            seen, still = held, running & held
+    depth, seen, seen_coming = 0, -1, 0
+    holders = resident.get
+    for key in keys:
+        held = holders(key, 0)
+        ours = coming[key] if key in coming else 0  # noqa: SIM401 - most keys are not there, and `in` makes no call
+        # Neighbouring blocks mostly share one bitset object (PrefixIndex.store).
+        if held is not seen or ours is not seen_coming:
+            seen, seen_coming = held, ours
+            still = running & (held | ours)
             if still != running:
-                if depth and running:
+                if depth:
                     groups.append((depth, running & ~still))
                 running = still
                 if not still:

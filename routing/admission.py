@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import exp
+from typing import TYPE_CHECKING
 
 from routing import reasons
 from routing.admission_document import EARLY, OFF, PREDICTIVE_INSTANCE, AdmissionDocument
@@ -25,6 +26,9 @@ from routing.decode_book import DecodeBook
 from routing.fleet import NEVER, FleetView
 from routing.inference_request import InferenceRequest
 from routing.policy_document import RoutingPolicy
+
+if TYPE_CHECKING:
+    from routing.engine_pairs import EnginePairs
 
 Bound = tuple[int, float]
 """A ticket's target, and the prefill seconds that were estimated for it there."""
@@ -50,6 +54,8 @@ class Admission:
         self._free_at = free_at
         self._unbound_s = unbound_s
         self.book = DecodeBook()
+        self.pairs: EnginePairs | None = None
+        """The decode side of a pool with roles."""
         self.adopt(policy)
 
     def adopt(self, policy: RoutingPolicy) -> None:
@@ -58,6 +64,8 @@ class Admission:
         self._tbt_slo_s = policy.tbt_slo_s
         self._decode_cost = DecodeCost.of(policy.decode_cost)
         self._token_s = 1.0 / PrefillCost.of(policy.prefill_cost).tokens_per_s()
+        if self.pairs is not None:
+            self.pairs.adopt(policy)
         self.judges = policy.admission.mode != OFF or policy.admission.refuse_hopeless
 
     def judge(self, request: InferenceRequest, choice: Choice, now: float) -> Refused | None:
@@ -99,7 +107,7 @@ class Admission:
 
         As it is, or as it is expected to be at `at_s`.
         """
-        targets = self._view.accepting if target is None else (target,)
+        targets = (target,) if target is not None else self.pairs.decoders if self.pairs else self._view.accepting
         steps = [self._step_s(each, self._batch(each, now, at_s)) for each in targets]
         return sum(steps) / (len(steps) * self._tbt_slo_s or 1.0)
 
@@ -115,6 +123,12 @@ class Admission:
     # -- the decode side
 
     def _judge_decode(self, request: InferenceRequest, choice: Choice, now: float, at_s: float) -> Refused | None:
+        if self.pairs is not None and choice.target not in self.pairs.alone:
+            limit_s = self.settings.threshold * (request.tbt_slo_s or self._tbt_slo_s)
+            wait_s = self.pairs.overload_s(request, now, at_s, limit_s)
+            if wait_s is not None:
+                return Refused(request.request_id, reasons.DECODE_OVERLOAD, max(_LEAST_RETRY_S, wait_s))
+            return None
         moment = None if self.settings.mode == EARLY else at_s
         alone = self.settings.mode == PREDICTIVE_INSTANCE and choice.target != CENTRAL
         targets = (choice.target,) if alone else self._view.accepting

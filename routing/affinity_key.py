@@ -12,4 +12,6 @@ def affinity_key(request: InferenceRequest, blocks: int) -> int:
     A block's key stands for the whole prefix that ends with it.
     """
     keys = request.keys
-    return keys[min(blocks, len(keys)) - 1] if keys else hash_of(request.request_id)
+    if blocks < len(keys):
+        return keys[blocks - 1]
+    return keys[-1] if keys else hash_of(request.request_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from routing.fleet import NEVER
 from routing.reservations import Reservations
 
 _EVERY_S = 0.25
@@ -29,7 +30,13 @@ class Bottlenecks:
         self._waiting_since_s: dict[int, float] = {}
         self._usage: dict[int, float] = {}
         self._delayed: set[int] = set()
-        self._next_look_s = 0.0
+        self.next_look_s = 0.0
+        """Before this moment `look` does nothing."""
+
+    def look_again(self) -> None:
+        """Look at once if looking was given up for good: T may have changed."""
+        if self.next_look_s == NEVER:
+            self.next_look_s = 0.0
 
     def note_memory(self, target: int, kv_usage: float) -> None:
         """Note how full an engine's KV memory is, 0..1; other values are ignored."""
@@ -52,9 +59,12 @@ class Bottlenecks:
 
     def look(self, targets: Iterable[int], after_s: float, now: float) -> None:
         """Set the delay of each target, at most four times a second; `after_s` is T, 0 for never."""
-        if now < self._next_look_s or not (after_s or self._delayed):
+        if now < self.next_look_s:
             return
-        self._next_look_s = now + _EVERY_S
+        if not (after_s or self._delayed):
+            self.next_look_s = NEVER
+            return
+        self.next_look_s = now + _EVERY_S
         for target in targets:
             standing_s = self._standing_s(target, now)
             delay_s = standing_s if after_s and standing_s >= after_s else 0.0

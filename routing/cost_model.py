@@ -29,12 +29,15 @@ class PrefillCost(msgspec.Struct, frozen=True, gc=False):
 
     def seconds(self, prompt_tokens: int, hit_tokens: float) -> float:
         """Return the prefill time of a prompt of which `hit_tokens` are cached; the last token never is."""
-        uncached = max(prompt_tokens - hit_tokens, 1.0)
+        # Floats throughout and no max(): every request has several engines estimated.
+        prompt, hit = prompt_tokens * 1.0, hit_tokens * 1.0
+        left = prompt - hit
+        uncached = left if left > 1.0 else 1.0
         return (
             self.base_s
             + self.per_token_s * uncached
-            + self.per_token_squared_s * uncached * (prompt_tokens - uncached / 2)
-            + self.per_hit_token_s * hit_tokens
+            + self.per_token_squared_s * uncached * (prompt - uncached / 2.0)
+            + self.per_hit_token_s * hit
         )
 
     def tokens_per_s(self, prompt_tokens: int = 8192) -> float:

@@ -31,6 +31,8 @@ class _Open(msgspec.Struct, gc=False):
     prompt_tokens: int
     hit_tokens: int
     shared: bool = False
+    handed_over: bool = False
+    """Its prefill is over and learned from; another engine makes its first token."""
     first_token_s: float | None = None
     batch: int = 0
     context_tokens: int = 0
@@ -64,11 +66,14 @@ class CostObserver:
 
     def granted(self, request_id: str, engine_id: str, prompt_tokens: int, hit_tokens: int, now: float) -> None:
         """Note that a request was sent to an engine; another attempt takes the place of the one before."""
-        self.dropped(request_id)
+        if request_id in self._open:
+            self.dropped(request_id)
         if len(self._open) >= MAX_OPEN:
             self.dropped(next(iter(self._open)))
-        standing = self._prefilling.setdefault(engine_id, set())
-        if len(standing) == 1:
+        standing = self._prefilling.get(engine_id)
+        if standing is None:
+            standing = self._prefilling[engine_id] = set()
+        elif len(standing) == 1:
             # Where two or more stand, all of them are marked already.
             self._open[next(iter(standing))].shared = True
         self._open[request_id] = _Open(engine_id, now, prompt_tokens, hit_tokens, shared=bool(standing))
@@ -79,12 +84,22 @@ class CostObserver:
         entry = self._open.get(request_id)
         if entry is None or entry.first_token_s is not None:
             return
-        self._leave_prefill(request_id, entry)
+        if not entry.handed_over:
+            self._leave_prefill(request_id, entry)
         entry.first_token_s = now
         decoding = self._decoding.setdefault(entry.engine_id, [0, 0])
         decoding[0] += 1
         decoding[1] += entry.prompt_tokens
         entry.batch, entry.context_tokens = decoding
+
+    def handed_over(self, request_id: str, engine_id: str, now: float, cached_tokens: int | None = None) -> None:
+        """Learn from a prefill whose request goes on at `engine_id`; unknown ids, and a second call, are ignored."""
+        entry = self._open.get(request_id)
+        if entry is None or entry.first_token_s is not None or entry.handed_over:
+            return
+        self._leave_prefill(request_id, entry)
+        self._learn_prefill(entry, now, cached_tokens)
+        entry.handed_over, entry.engine_id = True, engine_id
 
     def completed(
         self, request_id: str, now: float, *, cached_tokens: int | None = None, output_tokens: int | None = None
@@ -95,17 +110,11 @@ class CostObserver:
             return
         batch, context_tokens = self._decoding.get(entry.engine_id, (0, 0))
         self.dropped(request_id)
-        kind, speed = self._kinds.get(entry.engine_id, ("", 1.0))
-        fit = self._fits.get(kind)
+        fit = self._fits.get(self._kinds.get(entry.engine_id, ("", 1.0))[0])
         if fit is None or entry.first_token_s is None:
             return
-        if entry.shared:
-            self.samples[SHARED] += 1
-        else:
-            hit = entry.hit_tokens if cached_tokens is None else cached_tokens
-            seconds = entry.first_token_s - entry.granted_s
-            taken = fit.prefilled(entry.engine_id, entry.prompt_tokens, hit, seconds, speed=speed)
-            self.samples[TAKEN if taken else IMPOSSIBLE] += 1
+        if not entry.handed_over:
+            self._learn_prefill(entry, entry.first_token_s, cached_tokens)
         if output_tokens is not None and output_tokens >= _LEAST_DECODE_TOKENS:
             step_s = (now - entry.first_token_s) / (output_tokens - 1)
             # The batch of its first and of its last step stand for those between.
@@ -117,7 +126,8 @@ class CostObserver:
         if entry is None:
             return
         if entry.first_token_s is None:
-            self._leave_prefill(request_id, entry)
+            if not entry.handed_over:
+                self._leave_prefill(request_id, entry)
             return
         decoding = self._decoding[entry.engine_id]
         decoding[0] -= 1
@@ -133,7 +143,9 @@ class CostObserver:
     def check(self) -> None:
         """Raise AssertionError unless the tables agree."""
         prefilling = {name for row in self._prefilling.values() for name in row}
-        if prefilling != {name for name, each in self._open.items() if each.first_token_s is None}:
+        if prefilling != {
+            name for name, each in self._open.items() if each.first_token_s is None and not each.handed_over
+        }:
             raise AssertionError("prefills and open requests differ")
         sums: dict[str, list[int]] = {}
         for each in self._open.values():
@@ -143,6 +155,19 @@ class CostObserver:
                 row[1] += each.prompt_tokens
         if sums != self._decoding or len(self._open) > MAX_OPEN:
             raise AssertionError("decodes and open requests differ")
+
+    def _learn_prefill(self, entry: _Open, ended_s: float, cached_tokens: int | None) -> None:
+        kind, speed = self._kinds.get(entry.engine_id, ("", 1.0))
+        fit = self._fits.get(kind)
+        if fit is None:
+            return
+        if entry.shared:
+            self.samples[SHARED] += 1
+            return
+        hit = entry.hit_tokens if cached_tokens is None else cached_tokens
+        seconds = ended_s - entry.granted_s
+        taken = fit.prefilled(entry.engine_id, entry.prompt_tokens, hit, seconds, speed=speed)
+        self.samples[TAKEN if taken else IMPOSSIBLE] += 1
 
     def _leave_prefill(self, request_id: str, entry: _Open) -> None:
         standing = self._prefilling[entry.engine_id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from routing.engine_pair import EnginePair
 from routing.inference_request import InferenceRequest
 from routing.policy_document import RoutingPolicy
 
@@ -76,6 +77,10 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """Why it was granted before the tickets beside it, a code of routing.reasons; empty: it did not wait."""
     overtook: int = 0
     """Tickets that had waited longer for the same engine, or unbound as this one, and stayed behind."""
+    pair: EnginePair | None = None
+    """Who decodes, where `engine_id` only prefills; known from the grant on."""
+    migrated_s: float = 0.0
+    """When the waiting ticket was moved to this engine, as `decided_s`; 0: it was not."""
 
     @classmethod
     def of(
@@ -164,6 +169,8 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
     request_id: str
     code: str
     retry_after_s: float
+    candidates: tuple[Candidate, ...] = ()
+    """The engines that were looked at, where it was refused for their load."""
 
 
 Outcome = Granted | Queued | Refused

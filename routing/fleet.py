@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from kvstore.prefix_match import PrefixMatch
 from routing.cost_model import DecodeCost, PrefillCost
 from routing.inference_request import InferenceRequest
+from routing.ready_order import ReadyOrder
 
 Derived = TypeVar("Derived")
 
@@ -34,6 +35,8 @@ class EngineFacts(msgspec.Struct, frozen=True):
     cost: PrefillCost | None = None
     """What was learned of engines of its kind; None: the policy's cost."""
     decode_cost: DecodeCost | None = None
+    role: str = "mixed"
+    """mixed, prefill or decode: what it does of each request (routing.engine_pair)."""
 
 
 class EngineLoad(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +65,8 @@ class FleetView:
     __slots__ = (
         "_derived", "_match", "_prefill_cost", "_resident_match", "accepting", "accepting_mask", "active_blocks",
         "alike", "costs", "decisions", "decode_costs", "engine_ids", "outstanding_requests", "outstanding_tokens",
-        "pending_requests", "ready_at", "sending_until", "sent_blocks", "speeds", "trusts", "uniform", "version",
+        "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks", "speeds", "trusts",
+        "uniform", "version", "widened",
     )  # fmt: skip
 
     def __init__(self, match: Match, resident_match: Match, prefill_cost: PrefillCost) -> None:
@@ -76,6 +80,8 @@ class FleetView:
         self.engine_ids: list[str] = []
         self.ready_at: list[float] = []
         """When the target is expected to have prefilled all its work; NEVER where it takes none."""
+        self.ready_order: ReadyOrder | None = None
+        """The targets by `ready_at`; None where there are few."""
         self.outstanding_tokens: list[int] = []
         """Uncached prompt tokens of tickets bound to the target and of prefills there."""
         self.outstanding_requests: list[int] = []
@@ -97,6 +103,8 @@ class FleetView:
         """All accepting targets have the same cost, the same speed and the same trust."""
         self.uniform = True
         """All accepting targets have the same cost and the same speed."""
+        self.widened: Mapping[int, int] = {}
+        """Affinity key → its number of candidates, of prefixes that rebalancing gave more than the usual ones."""
         self._match = match
         self._resident_match = resident_match
         self._prefill_cost = prefill_cost
@@ -106,6 +114,10 @@ class FleetView:
         """Return which targets hold how much of the prompt, counting blocks that are on their way there."""
         return self._match(request.keys, self.accepting_mask)
 
+    def match_among(self, request: InferenceRequest, among: int) -> PrefixMatch:
+        """Return the same for those targets alone that are in the bitset `among`: faster, the fewer hold it."""
+        return self._match(request.keys, among)
+
     def resident_match(self, request: InferenceRequest) -> PrefixMatch:
         """Return which targets hold how much of the prompt by now: what could be transferred from them."""
         return self._resident_match(request.keys, self.accepting_mask)
@@ -113,11 +125,12 @@ class FleetView:
     def wait_s(self, target: int, now: float) -> float:
         """Return the seconds until a request sent there would start its prefill."""
         wait = self.ready_at[target] - now
-        return max(wait, 0.0)
+        return wait if wait > 0.0 else 0.0
 
     def hit_tokens(self, request: InferenceRequest, target: int, blocks: int) -> int:
         """Return the prompt tokens in `blocks` matched blocks, weighted by the trust in the target's index."""
-        hit = min(blocks * request.block_tokens, request.prompt_tokens)
+        held, prompt_tokens = blocks * request.block_tokens, request.prompt_tokens
+        hit = held if held < prompt_tokens else prompt_tokens
         trust = self.trusts[target]
         return hit if trust == 1.0 else int(hit * trust)
 
@@ -135,7 +148,7 @@ class FleetView:
         value = self._derived.get(name)
         if value is None:
             value = self._derived[name] = build(self)
-        return cast("Derived", value)
+        return value  # type: ignore[return-value]  # made by `build`; cast() would cost a call
 
     def forget_derived(self) -> None:
         """Drop what was derived; the router calls it when the engines change."""
@@ -160,8 +173,8 @@ class FleetView:
 
 _SHARED = (
     "active_blocks", "alike", "costs", "decisions", "decode_costs", "engine_ids", "outstanding_requests",
-    "outstanding_tokens", "pending_requests", "ready_at", "sending_until", "sent_blocks", "speeds", "trusts",
-    "uniform", "version",
+    "outstanding_tokens", "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks",
+    "speeds", "trusts", "uniform", "version", "widened",
 )  # fmt: skip
 """What a narrowed view takes over as it is."""
 

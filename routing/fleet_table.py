@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kvstore.prefix_index import PrefixIndex
 from kvstore.target_table import TargetTable
 from routing.fleet import NEVER, EngineFacts, FleetView
+from routing.ready_order import LOOKED_AT, ReadyOrder
 
 
 class FleetTable:
@@ -21,6 +22,8 @@ class FleetTable:
         self._facts: dict[str, EngineFacts] = {}
         self._targets = TargetTable()
         self._target_of: dict[str, int] = {}
+        self.incarnations: list[int] = []
+        """Incarnation of each target's engine."""
 
     def known_target(self, engine_id: str) -> int:
         """Return the target of an engine; raises KeyError where there is none."""
@@ -81,6 +84,8 @@ class FleetTable:
             view.decode_costs.append(None)
             view.speeds.append(1.0)
             view.trusts.append(1.0)
+            self.incarnations.append(0)
+        self.incarnations[target] = facts.incarnation
         view.engine_ids[target] = facts.engine_id
         view.costs[target] = facts.cost
         view.decode_costs[target] = facts.decode_cost
@@ -102,6 +107,7 @@ class FleetTable:
         view.accepting_mask = sum(1 << target for target in view.accepting)
         view.uniform = len({(each.speed, each.cost) for each in accepting}) <= 1
         view.alike = len({(each.speed, each.cost, each.trust) for each in accepting}) <= 1
+        view.ready_order = ReadyOrder(view.ready_at) if len(view.ready_at) > LOOKED_AT else None
         view.version += 1
         view.forget_derived()
 

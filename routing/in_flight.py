@@ -7,8 +7,6 @@ Placement counts them as hits, else a burst of one prefix would scatter before i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
-from operator import or_
 
 from kvstore.prefix_index import PrefixIndex
 from kvstore.prefix_match import LONG, PrefixMatch, search_match, walk_match
@@ -46,6 +44,7 @@ class InFlightBlocks:
 
     def __init__(self, resident: PrefixIndex) -> None:
         self._resident = resident
+        self._table = resident.table
         self._targets_of: dict[int, int] = {}
         self._extra: dict[tuple[int, int], int] = {}
 
@@ -57,12 +56,13 @@ class InFlightBlocks:
         bit = 1 << target
         table = self._targets_of
         for key in keys:
-            held = table.get(key, 0)
-            if held & bit:
+            if key not in table:
+                table[key] = bit
+            elif table[key] & bit:
                 pair = (key, target)
                 self._extra[pair] = self._extra.get(pair, 0) + 1
             else:
-                table[key] = held | bit
+                table[key] |= bit
 
     def remove(self, target: int, keys: Sequence[int]) -> None:
         """Take back one `add` of the same target and keys."""
@@ -75,22 +75,17 @@ class InFlightBlocks:
                 if left:
                     extra[key, target] = left
                 continue
-            held = table.get(key, 0) & ~bit
-            if held:
-                table[key] = held
-            else:
-                table.pop(key, None)
+            held = table.get(key, 0)
+            if held == bit:
+                del table[key]
+            elif held & bit:
+                table[key] = held ^ bit
 
     def match(self, keys: Sequence[int], among: int) -> PrefixMatch:
         """Return the leading blocks per target in `among`, resident or on their way."""
-        coming = self._targets_of
         if len(keys) >= LONG:
             return self._match_long(keys, among)
-        if not coming:
-            return self._resident.match(keys, among)
-        nobody = repeat(0)
-        holders = map(or_, map(self._resident.targets_of, keys, nobody), map(coming.get, keys, nobody))
-        return walk_match(holders, among)
+        return walk_match(keys, among, self._table, self._targets_of)
 
     def _match_long(self, keys: Sequence[int], among: int) -> PrefixMatch:
         """Match exactly what is resident, and what is on its way at the steps of a long prompt."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from routing.decision import Decision, Outcome
 from routing.dispatcher import Dispatcher
+from routing.placement import Placement
 from routing.queue_order import Ticket
 
 MAX_EXAMINED = 256
@@ -42,6 +43,11 @@ class Migration:
                 self._hot.add(each.engine_id)
 
     @property
+    def placement(self) -> Placement:
+        """The placement whose candidates tickets move between."""
+        return self._dispatcher.placement
+
+    @property
     def due(self) -> bool:
         """Whether an engine waits to be relieved."""
         return bool(self._hot)
@@ -65,7 +71,19 @@ class Migration:
             outcomes += dispatcher.pump_target(target, now)
         return outcomes
 
-    def _relieve(self, target: int, now: float) -> set[int]:
+    def relieve_engine(self, engine_id: str, at_most: int, now: float) -> list[Outcome]:
+        """Move up to `at_most` tickets away from an engine that is found hot; returns the grants that follow.
+
+        Unknown engines are ignored.
+        """
+        outcomes: list[Outcome] = []
+        target = self._dispatcher.fleet.target_of(engine_id)
+        if target is not None and at_most > 0:
+            for other in sorted(self._relieve(target, now, at_most)):
+                outcomes += self._dispatcher.pump_target(other, now)
+        return outcomes
+
+    def _relieve(self, target: int, now: float, at_most: int = MAX_EXAMINED) -> set[int]:
         """Move tickets of one engine; returns the targets that got some."""
         dispatcher = self._dispatcher
         tickets = dispatcher.waiting.of(target)[:MAX_EXAMINED]
@@ -84,7 +102,7 @@ class Migration:
             self.moved += 1
             touched.add(other)
             del left[request_id]
-            if not _any_late(list(left.values()), start_s, now):
+            if len(tickets) - len(left) >= at_most or not _any_late(list(left.values()), start_s, now):
                 break
         return touched
 

@@ -11,6 +11,12 @@ class FirstToken(msgspec.Struct, frozen=True, gc=False):
     request_id: str
 
 
+class HandedOver(msgspec.Struct, frozen=True, gc=False):
+    """The prefill engine is done; the request's first token will come from its decode engine."""
+
+    request_id: str
+
+
 class Completed(msgspec.Struct, frozen=True, gc=False):
     """The answer is complete; `cached_tokens` as the engine reports it (None where it does not)."""
 
@@ -24,4 +30,4 @@ class Failed(msgspec.Struct, frozen=True, gc=False):
     request_id: str
 
 
-Observation = FirstToken | Completed | Failed
+Observation = FirstToken | HandedOver | Completed | Failed

@@ -12,24 +12,25 @@ class Parked:
     """Parked requests and when each is tried again. Mutable state: the requests by id, and their moments."""
 
     def __init__(self) -> None:
-        self._requests: dict[str, InferenceRequest] = {}
+        self.requests: dict[str, InferenceRequest] = {}
+        """By id; only this class changes it."""
         self._moments = LastChances()
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self.requests)
 
     def __contains__(self, request_id: str) -> bool:
-        return request_id in self._requests
+        return request_id in self.requests
 
     def park(self, request: InferenceRequest, until: float) -> None:
         """Keep a request until this moment."""
-        self._requests[request.request_id] = request
+        self.requests[request.request_id] = request
         self._moments.set(request.request_id, until)
 
     def drop(self, request_id: str) -> bool:
         """Let a request go that is not wanted any more; returns False (no harm) where none of this id is parked."""
         self._moments.forget(request_id)
-        return self._requests.pop(request_id, None) is not None
+        return self.requests.pop(request_id, None) is not None
 
     def next_moment(self) -> float:
         """Return when the next one is due; NEVER while there is none."""
@@ -38,10 +39,10 @@ class Parked:
     def due(self, now: float) -> Iterator[InferenceRequest]:
         """Yield the requests to be tried again now, and keep them no more."""
         for request_id in list(self._moments.due(now)):
-            yield self._requests.pop(request_id)
+            yield self.requests.pop(request_id)
 
     def check(self) -> None:
         """Raise AssertionError unless every parked request will be tried again."""
         self._moments.check()
-        if len(self._moments) != len(self._requests):
+        if len(self._moments) != len(self.requests):
             raise AssertionError("a parked request is forgotten")

@@ -27,11 +27,16 @@ class _Prefix:
         self.children: dict[int, _Prefix] | None = None
 
 
+_Looked = tuple[Sequence[int] | None, _Prefix | None, int]
+_NOTHING: _Looked = (None, None, 0)
+
+
 class PrefixHotness:
     """The tree and its window. Sizes in blocks; at most `window` × `max_blocks` prefixes are kept.
 
-    Mutable state: `_roots` (prefixes of `least_blocks` blocks, by key) and `_recent` (of each request
-    in the window the leaf it reached, None where the prompt was shorter than a root).
+    Mutable state: `_roots` (prefixes of `least_blocks` blocks, by key), `_recent` (of each request in the window
+    the leaf it reached, None where the prompt was shorter than a root) and `_looked`, where the prompt that was
+    looked at last ends while the tree stands as it was then: it is mostly the next to be counted.
     """
 
     def __init__(self, *, window: int = 1000, least_blocks: int = 2, max_blocks: int = 64) -> None:
@@ -42,24 +47,30 @@ class PrefixHotness:
         self._max = max_blocks
         self._roots: dict[int, _Prefix] = {}
         self._recent: deque[_Prefix | None] = deque()
+        self._looked: _Looked = _NOTHING
+        self._least_seen = window // 10
 
     def __len__(self) -> int:
         return len(self._recent)
 
     def blocks(self, keys: Sequence[int]) -> int:
         """Return the length of the prompt's key: its path in the tree, or the whole of a shorter prompt."""
-        if len(keys) <= self._least:
-            return len(keys)
-        node = self._roots.get(keys[self._least - 1])
         depth = self._least
+        if len(keys) <= depth:
+            return len(keys)
+        node = self._roots.get(keys[depth - 1])
         while node is not None and node.children is not None and depth < len(keys):
             node = node.children.get(keys[depth])
             depth += 1
+        self._looked = keys, node, depth
         return depth
 
     def observe(self, keys: Sequence[int], engines: int) -> int:
         """Count one request of a fleet of `engines`, and return the length of its key."""
-        leaf, blocks = self._reach(keys) if len(keys) >= self._least else (None, len(keys))
+        looked, leaf, blocks = self._looked
+        self._looked = _NOTHING
+        if keys is not looked or leaf is None:
+            leaf, blocks = self._reach(keys) if len(keys) >= self._least else (None, len(keys))
         node = leaf
         while node is not None:
             node.count += 1
@@ -69,7 +80,8 @@ class PrefixHotness:
         if len(recent) > self._window:
             self._leave(recent.popleft())
         if leaf is not None:
-            one_engine = max(len(recent), self._window // 10) / max(engines, 1)
+            seen = len(recent)
+            one_engine = (seen if seen > self._least_seen else self._least_seen) / (engines or 1)
             if leaf.parent is not None or leaf.count > GROW * one_engine:
                 self._adapt(leaf, blocks, one_engine)
         return blocks

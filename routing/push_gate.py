@@ -32,11 +32,11 @@ class _Report(msgspec.Struct, gc=False):
 
 
 class PushGate:
-    """Says who may be given work. Mutable state: the settings, and the last report of each target."""
+    """Says who may be given work. Mutable state: the settings, and `reports`, the last one of each target."""
 
     def __init__(self, reservations: Reservations) -> None:
         self._reservations = reservations
-        self._reports: dict[int, _Report] = {}
+        self.reports: dict[int, _Report] = {}
         self.adopt(PushDocument(), 1, 0.0)
 
     def adopt(self, settings: PushDocument, grant_tokens: int, lookahead_s: float) -> None:
@@ -49,27 +49,27 @@ class PushGate:
     def report(self, target: int, pending: int, room_tokens: int | None, now: float) -> None:
         """Note that an engine has so many requests that it has not started, and room for so many tokens."""
         room = float("inf") if room_tokens is None else float(room_tokens)
-        last = self._reports.get(target)
+        last = self.reports.get(target)
         if last is None or room >= last.held_tokens:
-            self._reports[target] = _Report(pending, room, now)
+            self.reports[target] = _Report(pending, room, now)
         else:
-            self._reports[target] = _Report(pending, room, now, last.held_tokens, last.held_until_s)
+            self.reports[target] = _Report(pending, room, now, last.held_tokens, last.held_until_s)
 
     def granted(self, target: int, prompt_tokens: int) -> None:
         """Note a grant: its prompt takes room that the last report still counts as free."""
-        report = self._reports.get(target)
+        report = self.reports.get(target)
         if report is not None:
             report.room_tokens -= prompt_tokens
 
     def started(self, target: int) -> None:
         """Note a first token: as many fewer are pending as the last report says."""
-        report = self._reports.get(target)
+        report = self.reports.get(target)
         if report is not None and report.pending:
             report.pending -= 1
 
     def forget(self, target: int) -> None:
         """Forget the report of a target that is gone."""
-        self._reports.pop(target, None)
+        self.reports.pop(target, None)
 
     def may_push(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
         """Return whether the target may be given a prompt of so many tokens."""
@@ -80,7 +80,7 @@ class PushGate:
             return standing.granted(target) < self._settings.max_outstanding
         if not standing.may_grant(target, uncached_tokens, self._grant_tokens, now + self._lookahead_s):
             return False
-        report = self._reports.get(target)
+        report = self.reports.get(target)
         if report is None or now >= report.at_s + self._settings.report_max_age_s:
             return True
         pending = report.pending > 0 and standing.prefilling(target) > 0
@@ -104,7 +104,7 @@ class PushGate:
         """Return when time alone may let the target be given work; inf where only news of it can."""
         if self._blind or self._outstanding:
             return NEVER
-        report = self._reports.get(target)
+        report = self.reports.get(target)
         free_s = self._reservations.free_at(target) - self._lookahead_s
         # A report that blocks is followed by another, or is ignored once it is too old.
         old_s = report.at_s + self._settings.report_max_age_s if report is not None and report.blocks else now
@@ -114,10 +114,10 @@ class PushGate:
         """Return whether reports are wanted and none is fresh: the prefill window alone decides."""
         if self._blind or self._outstanding:
             return False
-        report = self._reports.get(target)
+        report = self.reports.get(target)
         return report is None or now >= report.at_s + self._settings.report_max_age_s
 
     def check(self) -> None:
         """Raise AssertionError if a report is impossible."""
-        if any(each.pending < 0 for each in self._reports.values()):
+        if any(each.pending < 0 for each in self.reports.values()):
             raise AssertionError("a negative number of requests is pending")

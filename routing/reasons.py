@@ -31,6 +31,10 @@ PARKED = "parked"
 HELD = "held"
 PULLED = "pulled"
 
+LEAST_TBT = "least_tbt"
+ONLY_DECODER = "only_decoder"
+MOST_ROOM = "most_room"
+
 ARRIVED_FIRST = "arrived_first"
 EARLIEST_DEADLINE = "earliest_deadline"
 HIGHEST_PRIORITY = "highest_priority"
@@ -82,6 +86,9 @@ _WORDS = {
     NO_ENGINE: "no engine takes work; the request waits unbound",
     HELD: "requests wait in one queue until an engine pulls them",
     PULLED: "it was about to be free and this request fitted it best",
+    LEAST_TBT: "its expected time between tokens was least, with memory left for the request",
+    ONLY_DECODER: "it was the only decode engine that takes work",
+    MOST_ROOM: "no decode engine had memory left for the request; it had the most",
     ARRIVED_FIRST: "it had waited longest",
     EARLIEST_DEADLINE: "its deadline came first",
     HIGHEST_PRIORITY: "nobody of a higher priority waited",

@@ -52,24 +52,25 @@ class _TargetWork:
 class Reservations:
     """All reservations of one pool; keeps the view's load lists true.
 
-    Mutable state: `_by_id`, `_work` (per target), and of the view `ready_at`, `outstanding_tokens`,
+    Mutable state: `by_id`, `_work` (per target), and of the view `ready_at`, `outstanding_tokens`,
     `outstanding_requests`, `pending_requests`, `active_blocks` and `sent_blocks`.
     """
 
     def __init__(self, view: FleetView) -> None:
         self._view = view
-        self._by_id: dict[str, Reservation] = {}
+        self.by_id: dict[str, Reservation] = {}
+        """Everything that stands, by request id, in order of its coming; only this class changes it."""
         self._work: dict[int, _TargetWork] = {}
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self.by_id)
 
     def __iter__(self) -> Iterator[Reservation]:
-        return iter(self._by_id.values())
+        return iter(self.by_id.values())
 
     def get(self, request_id: str) -> Reservation | None:
         """Return the reservation of a request, None where none stands."""
-        return self._by_id.get(request_id)
+        return self.by_id.get(request_id)
 
     def open_target(self, target: int) -> None:
         """Start counting for a target."""
@@ -77,7 +78,7 @@ class Reservations:
 
     def close_target(self, target: int) -> list[Reservation]:
         """Release everything on a target that is gone and return what stood there, oldest first."""
-        standing = [each for each in self._by_id.values() if each.target == target]
+        standing = [each for each in self.by_id.values() if each.target == target]
         for reservation in standing:
             self.release(reservation.request.request_id, 0.0)
         self._work.pop(target, None)
@@ -85,27 +86,25 @@ class Reservations:
 
     def hold(self, reservation: Reservation, now: float) -> None:
         """Bind a waiting request to its target."""
-        self._by_id[reservation.request.request_id] = reservation
+        self.by_id[reservation.request.request_id] = reservation
         work = self._work[reservation.target]
         work.waiting += 1
         work.waiting_s += reservation.compute_s
         self._count_in(reservation)
         self._refresh(reservation.target, work, now)
 
+    def begin(self, reservation: Reservation, now: float) -> None:
+        """Count a request that goes into prefill at once; its reservation says so already."""
+        self.by_id[reservation.request.request_id] = reservation
+        self._count_in(reservation)
+        self._prefill(reservation, self._work[reservation.target], now)
+
     def grant(self, reservation: Reservation, now: float) -> None:
-        """Move a reservation into prefill; it need not have waited before."""
-        request_id = reservation.request.request_id
+        """Move a waiting reservation into prefill."""
         work = self._work[reservation.target]
-        if request_id in self._by_id:
-            self._leave_waiting(reservation, work)
-        else:
-            self._by_id[request_id] = reservation
-            self._count_in(reservation)
-        reservation.phase = PREFILLING
-        reservation.granted_s = now
-        work.free_at = max(work.free_at, now) + reservation.compute_s
-        work.prefilling[request_id] = reservation
-        self._refresh(reservation.target, work, now)
+        self._leave_waiting(reservation, work)
+        reservation.phase, reservation.granted_s = PREFILLING, now
+        self._prefill(reservation, work, now)
 
     def reestimate(self, reservation: Reservation, compute_s: float, uncached_tokens: int) -> None:
         """Correct what a waiting reservation is expected to cost; caches have moved since it was bound."""
@@ -135,7 +134,7 @@ class Reservations:
 
     def first_token(self, request_id: str, now: float) -> Reservation | None:
         """Note that a prefill is over; None where no prefill of this id stands."""
-        reservation = self._by_id.get(request_id)
+        reservation = self.by_id.get(request_id)
         if reservation is None or reservation.phase is not PREFILLING:
             return None
         work = self._work[reservation.target]
@@ -148,7 +147,7 @@ class Reservations:
 
     def release(self, request_id: str, now: float) -> Reservation | None:
         """End a reservation in whatever phase; None (and no harm) where none stands."""
-        reservation = self._by_id.pop(request_id, None)
+        reservation = self.by_id.pop(request_id, None)
         if reservation is None:
             return None
         work = self._work[reservation.target]
@@ -205,15 +204,13 @@ class Reservations:
     def expired(self, now: float) -> list[str]:
         """Return the ids of granted reservations past their expiry."""
         return [
-            request_id
-            for request_id, each in self._by_id.items()
-            if each.phase is not WAITING and each.expires_s <= now
+            request_id for request_id, each in self.by_id.items() if each.phase is not WAITING and each.expires_s <= now
         ]
 
     def check(self) -> None:
         """Raise AssertionError unless all sums agree with the reservations themselves."""
         for target, work in self._work.items():
-            mine = [each for each in self._by_id.values() if each.target == target]
+            mine = [each for each in self.by_id.values() if each.target == target]
             prefilling = {each.request.request_id for each in mine if each.phase is PREFILLING}
             if prefilling != set(work.prefilling):
                 raise AssertionError(f"target {target}: prefilling {prefilling} is not {set(work.prefilling)}")
@@ -226,7 +223,7 @@ class Reservations:
             if abs(work.waiting_s - sum(each.compute_s for each in mine if each.phase is WAITING)) > 1e-6:
                 raise AssertionError(f"target {target}: {work.waiting_s} s of waiting work is wrong")
             self._check_view(target, mine)
-        if any(each.target not in self._work for each in self._by_id.values()):
+        if any(each.target not in self._work for each in self.by_id.values()):
             raise AssertionError("a reservation stands on a closed target")
 
     def _check_view(self, target: int, mine: Sequence[Reservation]) -> None:
@@ -258,6 +255,15 @@ class Reservations:
         view.outstanding_requests[target] -= 1
         view.active_blocks[target] -= len(reservation.request.keys)
 
+    def _prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
+        free_at = work.free_at
+        free_at = work.free_at = (free_at if free_at > now else now) + reservation.compute_s
+        work.prefilling[reservation.request.request_id] = reservation
+        if work.waiting or work.delay_s:
+            self._refresh(reservation.target, work, now)
+        else:
+            self._ready(reservation.target, free_at)
+
     def _leave_waiting(self, reservation: Reservation, work: _TargetWork) -> None:
         work.waiting -= 1
         work.waiting_s = work.waiting_s - reservation.compute_s if work.waiting else 0.0
@@ -269,10 +275,17 @@ class Reservations:
         self._view.outstanding_tokens[reservation.target] -= reservation.uncached_tokens
 
     def _refresh(self, target: int, work: _TargetWork, now: float) -> None:
-        if self._view.ready_at[target] != NEVER:
-            waiting_s = work.waiting_s - work.passed_over_s
-            more_s = waiting_s + work.delay_s
-            self._view.ready_at[target] = max(work.free_at, now) + more_s if more_s > 0 else work.free_at
+        waiting_s = work.waiting_s - work.passed_over_s
+        more_s = waiting_s + work.delay_s
+        self._ready(target, max(work.free_at, now) + more_s if more_s > 0 else work.free_at)
+
+    def _ready(self, target: int, moment: float) -> None:
+        """Expect the target to be ready then, if it takes work at all."""
+        view = self._view
+        if view.ready_at[target] != NEVER:
+            view.ready_at[target] = moment
+            if view.ready_order is not None:
+                view.ready_order.note(target, moment)
 
     def reopen(self, target: int, now: float) -> None:
         """Count the target among those that take work again (`ready_at` is true again)."""

@@ -5,7 +5,7 @@ of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -14,12 +14,14 @@ from routing.admission import Admission
 from routing.bottleneck import Bottlenecks
 from routing.decision import CENTRAL, Choice, Decision, Granted, Outcome, Queued, Refused
 from routing.dispatcher import Dispatcher
+from routing.engine_loads import engine_loads, oldest_waits, unbound_work
+from routing.engine_pairs import EnginePairs, has_roles
 from routing.fleet import NEVER, EngineFacts, EngineLoad
 from routing.inference_request import InferenceRequest
 from routing.last_chances import LastChances
 from routing.lesson import Answered
 from routing.migration import Migration
-from routing.observation import Completed, FirstToken, Observation
+from routing.observation import Completed, FirstToken, HandedOver, Observation
 from routing.parked import Parked
 from routing.policy_document import RoutingPolicy
 from routing.prefetch_order import PrefetchOrder
@@ -59,8 +61,14 @@ class Router:
         self._counts = dispatcher.counts
         self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)
         self._bottlenecks = Bottlenecks(self.reservations)
+        self.pairs: EnginePairs | None = None
+        """The decode side; None until the pool has its first prefill or decode engine."""
+        self._legs: Container[str] = ()
         self.parked = Parked()
         self._last_chances = LastChances()
+        # The tables themselves: a look into each costs less than a call.
+        self._reserved, self._tickets = self.reservations.by_id, self.waiting.places
+        self._parked = self.parked.requests
 
     @property
     def policy(self) -> RoutingPolicy:
@@ -77,12 +85,15 @@ class Router:
     def set_engines(self, engines: Sequence[EngineFacts], now: float) -> list[Outcome]:
         """Take `engines` as the whole pool; tickets of engines that take no more work are placed anew."""
         displaced: list[Reservation] = []
+        engines = self._with_roles(engines)
         for target in self.fleet.gone(engines):
             displaced += self._dispatcher.empty(target, now)
             self.admission.book.forget_target(target)
             self._bottlenecks.forget(target)
         for target in self.fleet.replace(engines):
             self.reservations.open_target(target)
+        if self.pairs is not None:
+            self.pairs.settle_roles()
         for facts in engines:
             target = self.fleet.known_target(facts.engine_id)
             if not facts.accepts:
@@ -96,13 +107,14 @@ class Router:
         outcomes = [self._dispatcher.place(each.request, now, hold=True) for each in displaced]
         self._counts.keep(each.engine_id for each in engines)
         answered: list[Outcome] = [each for each in outcomes if not isinstance(each, Queued)]
-        return self._counts.followed(answered + self._dispatcher.pump(now), now)
+        return self._followed(answered + self._dispatcher.pump(now), now)
 
     def set_policy(self, policy: RoutingPolicy, version: int, now: float) -> list[Outcome]:
         """Route by `policy` from now on; raises PolicyStageError, and changes nothing, if it cannot run."""
         self._dispatcher.adopt(policy, version)
         self.admission.adopt(policy)
-        return self._counts.followed(self._dispatcher.pump(now), now)
+        self._bottlenecks.look_again()
+        return self._followed(self._dispatcher.pump(now), now)
 
     def blocks_stored(self, engine_id: str, keys: Sequence[int]) -> None:
         """Note blocks that an engine now holds."""
@@ -137,7 +149,9 @@ class Router:
         if target is None:
             return []
         self._dispatcher.push_gate.report(target, max(pending, 0), room_tokens, now)
-        return self._counts.followed(self._dispatcher.pump_reported(target, now), now) if self.waiting else []
+        if self.pairs is not None:
+            self.pairs.legs.report(target, room_tokens)
+        return self._followed(self._dispatcher.pump_reported(target, now), now) if self.waiting else []
 
     # -- what to do
 
@@ -151,19 +165,26 @@ class Router:
         unless no other takes work.
         """
         name = request.request_id
-        if self.reservations.get(name) is not None or name in self.waiting or name in self.parked:
+        if name in self._reserved or name in self._tickets or name in self._parked or name in self._legs:
             raise ValueError(f"request {name} is already here; ids are used once")
-        if hold and len(self.waiting) + len(self.parked) >= self.policy.max_tickets:
+        if hold and len(self._tickets) + len(self._parked) >= self.policy.max_tickets:
             return self._counts.answered(Refused(name, reasons.QUEUE_FULL, self._retry_after_s(now)))
-        return self._counts.answered(self._decide(request, now, hold=hold, excluded=excluded))
+        outcome = self._decide(request, now, hold, excluded)
+        if self.pairs is not None:
+            outcome = self.pairs.answered(request, excluded, outcome, now)
+        return self._counts.answered(outcome)
 
     def _decide(
-        self, request: InferenceRequest, now: float, *, hold: bool, excluded: frozenset[str] = frozenset()
+        self, request: InferenceRequest, now: float, hold: bool, excluded: frozenset[str] = frozenset()
     ) -> Outcome:
         """Place a request if admission lets it in; where load refuses it, it may be parked and tried again."""
-        self._bottlenecks.look(self.view.accepting, self.policy.bottleneck_s, now)
-        judge = self.admission.judge if self.admission.judges else None
-        outcome = self._dispatcher.place(request, now, hold=hold, excluded=excluded, judge=judge)
+        if now >= self._bottlenecks.next_look_s:
+            self._bottlenecks.look(self.view.accepting, self.policy.bottleneck_s, now)
+        admission = self.admission
+        judge = admission.judge if admission.judges else None
+        outcome = self._dispatcher.place(request, now, hold, excluded, judge)
+        if type(outcome) is Granted:
+            return outcome
         if isinstance(outcome, Queued):
             if self._dispatcher.rebalances:
                 self.migration.note(outcome.decision, request.ttft_slo_s, now)
@@ -181,6 +202,33 @@ class Router:
         self.parked.park(request, until)
         choice = Choice(CENTRAL, reasons.PARKED)
         return Queued(Decision.of(request, choice, now, self.pool_id, 0, self.policy, self.policy_version))
+
+    def _with_roles(self, engines: Sequence[EngineFacts]) -> Sequence[EngineFacts]:
+        """Return the engines as placements are to see them; the first one with a role opens the decode side."""
+        if self.pairs is None:
+            if not has_roles(engines):
+                return engines
+            parts = (self.view, self.fleet, self.reservations, self.admission.book)
+            self.pairs = self.admission.pairs = EnginePairs(*parts, self.policy, self._tickets, self._parked)
+            self._legs = self.pairs.legs
+        return self.pairs.take_engines(engines)
+
+    def _followed(self, outcomes: list[Outcome], now: float) -> list[Outcome]:
+        if self.pairs is not None:
+            outcomes = [self.pairs.settled(each, now) for each in outcomes]
+        return self._counts.followed(outcomes, now)
+
+    def _hand_over(self, request_id: str, now: float) -> list[Outcome]:
+        """End a prefill whose request goes on elsewhere: its reservation is free; unknown ids are ignored."""
+        reservation = self.reservations.first_token(request_id, now)
+        if reservation is None:
+            return []
+        self._dispatcher.push_gate.started(reservation.target)
+        self._bottlenecks.first_token(reservation.target, now)
+        self._dispatcher.teach(Answered(reservation.request, self.view.engine_ids[reservation.target], now))
+        if self.pairs is not None and request_id in self.pairs.legs:
+            self._dispatcher.release(request_id, now, finished=True)
+        return self._followed(self._dispatcher.pump_engine(reservation.target, now), now)
 
     def _watch(self, request: InferenceRequest, now: float, *, not_before: float = 0.0) -> None:
         """See to it that a ticket is refused when waiting on is of no use."""
@@ -205,8 +253,9 @@ class Router:
         if not code:
             self._watch(request, now, not_before=now + _LOOK_AGAIN_S)
             return []
+        candidates = self.waiting.decision(request_id).candidates
         self._dispatcher.withdraw(request_id, now)
-        return [Refused(request_id, code, self._retry_after_s(now))]
+        return [Refused(request_id, code, self._retry_after_s(now), candidates)]
 
     def _bound(self, request_id: str) -> tuple[int, float] | None:
         reservation = self.reservations.get(request_id)
@@ -214,7 +263,7 @@ class Router:
 
     def _try_again(self, request: InferenceRequest, now: float) -> list[Outcome]:
         """Decide once more about a parked request."""
-        outcome = self._decide(request, now, hold=True)
+        outcome = self._decide(request, now, True)
         if isinstance(outcome, Granted):
             waited = msgspec.structs.replace(outcome.decision, queued_s=now - request.arrived_s)
             return [Granted(waited)]
@@ -224,22 +273,28 @@ class Router:
         """Take note of what happened to a request and return the grants that follow; unknown ids are ignored."""
         request_id = observation.request_id
         if isinstance(observation, FirstToken):
+            if self.pairs is not None and self.pairs.begin(request_id, now):
+                return self._hand_over(request_id, now)
             reservation = self.reservations.first_token(request_id, now)
             if reservation is not None:
                 self._dispatcher.push_gate.started(reservation.target)
                 self._bottlenecks.first_token(reservation.target, now)
                 self.admission.book.begin(request_id, reservation.target, reservation.request.prompt_tokens, now)
                 self._dispatcher.teach(Answered(reservation.request, self.view.engine_ids[reservation.target], now))
+        elif isinstance(observation, HandedOver):
+            return self._hand_over(request_id, now)
         else:
             finished = isinstance(observation, Completed)
             reservation = self._dispatcher.release(request_id, now, finished=finished)
             self.admission.book.end(request_id, now, finished=finished)
             self._last_chances.forget(request_id)
             self.parked.drop(request_id)
+            if self.pairs is not None:
+                self.pairs.end(request_id)
         if reservation is None:
             return []
         outcomes = self._dispatcher.pump_engine(reservation.target, now)
-        return self._counts.followed(outcomes, now) if outcomes else outcomes
+        return self._followed(outcomes, now) if outcomes else outcomes
 
     def tick(self, now: float) -> list[Outcome]:
         """Do what time alone makes due: refuse tickets that waited too long, release expired, grant."""
@@ -261,8 +316,10 @@ class Router:
                 self._dispatcher.release(request_id, now)
                 self.admission.book.end(request_id, now, finished=False)
             self._dispatcher.next_expiry_s = min((each.expires_s for each in self.reservations), default=NEVER)
+            if self.pairs is not None:
+                self._dispatcher.next_expiry_s = min(self._dispatcher.next_expiry_s, self.pairs.expire(now))
         outcomes += self.migration.relieve(now)
-        return self._counts.followed(outcomes + self._dispatcher.pump(now), now)
+        return self._followed(outcomes + self._dispatcher.pump(now), now)
 
     def next_wake(self, now: float) -> float | None:
         """Return the moment at which `tick` has something to do; None while nothing waits."""
@@ -298,49 +355,25 @@ class Router:
 
     def oldest_waits(self, now: float) -> dict[str, float]:
         """Return, for each engine with tickets bound to it, the seconds that the oldest has waited."""
-        return {
-            self.view.engine_ids[target]: now - min(each.request.arrived_s for each in self.waiting.of(target))
-            for target in self.waiting.targets()
-            if target != CENTRAL
-        }
+        return oldest_waits(self.view, self.waiting, now)
 
     def loads(self, now: float) -> list[EngineLoad]:
         """Return the outstanding work of each engine, in the order of their ids."""
-        loads = []
-        for facts in self.fleet.facts():
-            target = self.fleet.known_target(facts.engine_id)
-            self.reservations.refresh_overdue(target, now)
-            loads.append(
-                EngineLoad(
-                    facts.engine_id,
-                    self.view.outstanding_tokens[target],
-                    self.reservations.outstanding_s(target, now),
-                    self.reservations.granted(target),
-                    self.reservations.waiting(target),
-                    self._dispatcher.push_gate.stepped_down(target, now),
-                )
-            )
-        return loads
+        parts = (self.fleet, self.view, self.reservations, self._dispatcher.push_gate)
+        return engine_loads(*parts, self.pairs, now)
 
     def unbound(self, now: float) -> tuple[int, int, float]:
         """Return number, prompt tokens and longest wait in seconds of the tickets bound to no engine."""
-        tickets = self.waiting.of(CENTRAL)
-        tokens = sum(each.request.prompt_tokens for each in tickets)
-        oldest = max((now - each.request.arrived_s for each in tickets), default=0.0)
-        return len(tickets), tokens, oldest
+        return unbound_work(self.waiting, now)
 
     def check(self) -> None:
         """Raise AssertionError unless all parts agree with each other."""
-        self.index.check()
-        self.in_flight.check()
-        self.reservations.check()
-        self.waiting.check()
-        self._dispatcher.push_gate.check()
-        self._dispatcher.prefetch.check()
+        dispatcher = self._dispatcher
+        parts = (self.index, self.in_flight, self.reservations, self.waiting, dispatcher.push_gate, dispatcher.prefetch)
+        for part in (*parts, self.admission.book, self.parked, self._last_chances, self.pairs, self.view.ready_order):
+            if part is not None:
+                part.check()
         self._counts.check(len(self.waiting))
-        self.admission.book.check()
-        self.parked.check()
-        self._last_chances.check()
         if sum(self.reservations.waiting(target) for target in self._targets()) != len(self.waiting) - len(
             self.waiting.of(CENTRAL)
         ):

@@ -16,8 +16,8 @@ from routing.waiting_line import NO_RULES, LineRules, WaitingLine
 class WaitingRoom:
     """Tickets by target, in lines that the order and the rules keep.
 
-    Mutable state: `_lines` (per target that has tickets), `_where` (request id → target and the decision
-    so far) and `_arrivals`, a heap of (arrival, request id) of all tickets and possibly of some that are gone.
+    Mutable state: `_lines` (per target that has tickets), `places` (of each ticket) and `_arrivals`, a heap of
+    (arrival, request id) of all tickets and possibly of some that are gone.
     """
 
     def __init__(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
@@ -26,14 +26,15 @@ class WaitingRoom:
         self.pulls = isinstance(order, PullingOrder)
         """Whether engines pull unbound tickets, instead of the placement binding them."""
         self._lines: dict[int, WaitingLine] = {}
-        self._where: dict[str, tuple[int, Decision]] = {}
+        self.places: dict[str, tuple[int, Decision]] = {}
+        """Request id → target and the decision so far; only this class changes it."""
         self._arrivals: list[tuple[float, str]] = []
 
     def __len__(self) -> int:
-        return len(self._where)
+        return len(self.places)
 
     def __contains__(self, request_id: str) -> bool:
-        return request_id in self._where
+        return request_id in self.places
 
     def reorder(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
         """Keep the tickets, those that wait already too, in another order from now on."""
@@ -58,7 +59,7 @@ class WaitingRoom:
         if line is None:
             line = self._lines[target] = self._new_line(target)
         line.add(Ticket(request, compute_s, excluded))
-        self._where[request.request_id] = (target, decision)
+        self.places[request.request_id] = (target, decision)
         heappush(self._arrivals, (request.arrived_s, request.request_id))
 
     def of(self, target: int) -> Sequence[Ticket]:
@@ -99,15 +100,15 @@ class WaitingRoom:
 
     def ticket(self, request_id: str) -> Ticket:
         """Return the request's ticket; raises KeyError where none waits."""
-        return self._lines[self._where[request_id][0]].ticket(request_id)
+        return self._lines[self.places[request_id][0]].ticket(request_id)
 
     def decision(self, request_id: str) -> Decision:
         """Return the decision that a ticket waits under; raises KeyError where none waits."""
-        return self._where[request_id][1]
+        return self.places[request_id][1]
 
     def remove(self, request_id: str) -> Decision:
         """Take a ticket out and return the decision it waited under; raises KeyError where none waits."""
-        target, decision = self._where.pop(request_id)
+        target, decision = self.places.pop(request_id)
         line = self._lines[target]
         line.remove(line.ticket(request_id))
         self._left(target, line)
@@ -119,7 +120,7 @@ class WaitingRoom:
         Returns the decision it waited under and how many tickets of its line came earlier and stay
         behind; raises KeyError where none waits.
         """
-        target, decision = self._where.pop(request_id)
+        target, decision = self.places.pop(request_id)
         line = self._lines[target]
         overtook = line.grant(line.ticket(request_id), seconds, now)
         self._left(target, line)
@@ -139,20 +140,20 @@ class WaitingRoom:
 
     def oldest_arrival_s(self) -> float | None:
         """Return the arrival of the ticket that waits longest; None while nothing waits."""
-        while self._arrivals and self._arrivals[0][1] not in self._where:
+        while self._arrivals and self._arrivals[0][1] not in self.places:
             heappop(self._arrivals)
         return self._arrivals[0][0] if self._arrivals else None
 
     def check(self) -> None:
         """Raise AssertionError unless tickets, places, lines and arrivals agree."""
         standing = {ticket.request.request_id: target for target in self._lines for ticket in self.of(target)}
-        if standing != {request_id: target for request_id, (target, _) in self._where.items()}:
+        if standing != {request_id: target for request_id, (target, _) in self.places.items()}:
             raise AssertionError("tickets and their places differ")
         for line in self._lines.values():
             line.check()
             if not len(line):
                 raise AssertionError("a target is listed without tickets")
-        if set(self._where) - {request_id for _, request_id in self._arrivals}:
+        if set(self.places) - {request_id for _, request_id in self._arrivals}:
             raise AssertionError("a ticket's arrival is not known")
 
     def _new_line(self, target: int) -> WaitingLine:
@@ -165,7 +166,7 @@ class WaitingRoom:
         """Tidy up after a ticket that left."""
         if not len(line):
             del self._lines[target]
-        if len(self._arrivals) > 2 * len(self._where) + 64:
+        if len(self._arrivals) > 2 * len(self.places) + 64:
             self._arrivals = [
                 (ticket.request.arrived_s, ticket.request.request_id)
                 for each in self._lines.values()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from random import Random
 from typing import Annotated, Literal
@@ -12,13 +11,14 @@ from msgspec import Meta
 
 from routing import reasons
 from routing.affinity_key import affinity_key
+from routing.candidate_targets import CandidateTargets
 from routing.decision import Candidate, Choice
 from routing.fleet import FleetView, tie_salt
 from routing.hash_ring import CandidateRings
 from routing.inference_request import InferenceRequest
 from routing.lesson import Bound, Lesson
 from routing.prefix_hotness import PrefixHotness
-from routing.scoring import KEPT, candidate
+from routing.scoring import KEPT
 
 _MAX_KEY_BLOCKS = 64
 
@@ -92,6 +92,9 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     def __post_init__(self) -> None:
         self._engines = 0
+        self._derived_as = f"candidate_rings {self.d} {self.virtual_nodes}"
+        self._make = self._build
+        self._by_match = self.selection in ("slo", "affinity")
         self._hotness = PrefixHotness(
             window=self.hotness_window, least_blocks=self.key_blocks, max_blocks=max(self.key_blocks, _MAX_KEY_BLOCKS)
         )
@@ -103,27 +106,40 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return one of the request's candidates."""
-        rings = view.derived(("candidate_rings", self.d, self.virtual_nodes), self._build)
-        accepting, blocks_of = view.accepting, view.match(request).blocks
-        # A plain loop: comprehensions cost a frame each, a tenth of the decision together.
-        targets, scores = [], []
         length = self._hotness.blocks(request.keys) if self.adaptive_key else self.key_blocks
-        for position in rings.candidates(affinity_key(request, length)):
-            target = accepting[position]
-            targets.append(target)
-            scores.append(candidate(request, view, target, blocks_of(target), now))
-        at, reason = self._best(request, view, targets, scores)
+        targets, among = view.derived(self._derived_as, self._make)[affinity_key(request, length)]
+        groups = view.match_among(request, among).groups
+        ids, ready_at, alike = view.engine_ids, view.ready_at, view.alike
+        scores: list[Candidate] = []
+        known, hit, compute = -1, 0, 0.0
+        for target in targets:
+            blocks = 0
+            for depth, holders in groups:
+                if holders >> target & 1:
+                    blocks = depth
+                    break
+            if blocks != known or not alike:
+                hit = view.hit_tokens(request, target, blocks)
+                compute = view.compute_s(request, target, hit)
+                known = blocks
+            ready = ready_at[target]
+            wait = ready - now if ready > now else 0.0
+            scores.append(Candidate(ids[target], hit, wait, compute, wait + compute, blocks))
+        if self._by_match and len(targets) == 2:
+            at, reason = self._better(request, view, targets, scores)
+        else:
+            at, reason = self._best(request, view, targets, scores)
         if at:
             scores.insert(0, scores.pop(at))
-        return Choice(targets[at], reason, tuple(scores[:KEPT]))
+        return Choice(targets[at], reason, tuple(scores) if len(scores) <= KEPT else tuple(scores[:KEPT]))
 
     def learn(self, lesson: Lesson) -> None:
         """Count a bound request for the hotness of its prefix."""
-        if isinstance(lesson, Bound):
+        if type(lesson) is Bound:
             self._hotness.observe(lesson.request.keys, self._engines)
 
     def _best(
-        self, request: InferenceRequest, view: FleetView, targets: list[int], scores: list[Candidate]
+        self, request: InferenceRequest, view: FleetView, targets: Sequence[int], scores: list[Candidate]
     ) -> tuple[int, str]:
         """Return the position of the winner by the selection rule, and why it won."""
         everyone, selection = range(len(targets)), self.selection
@@ -148,19 +164,51 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             return holder, reasons.LONGEST_MATCH
         return _least_loaded(request, view, targets, everyone), reasons.SLO_SWITCH
 
-    def _build(self, view: FleetView) -> CandidateRings:
+    def _better(
+        self, request: InferenceRequest, view: FleetView, pair: Sequence[int], scores: list[Candidate]
+    ) -> tuple[int, str]:
+        """Return what `_best` says of the usual two candidates, in less time."""
+        first, second = scores
+        reason = reasons.EQUAL_MATCH
+        if first.blocks != second.blocks:
+            holder = 0 if first.blocks > second.blocks else 1
+            if scores[holder].cost <= request.ttft_slo_s or self.selection == "affinity":
+                return holder, reasons.LONGEST_MATCH
+            reason = reasons.SLO_SWITCH
+        one, other = pair
+        loads = view.outstanding_tokens
+        if loads[one] == loads[other]:
+            salt = tie_salt(request)
+            return (1 if other ^ salt < one ^ salt else 0), reason
+        return (1 if loads[other] < loads[one] else 0), reason
+
+    def _build(self, view: FleetView) -> CandidateTargets:
         self._engines = len(view.accepting)
         ids = [view.engine_ids[each] for each in view.accepting]
-        return CandidateRings(ids, rings=self.d, virtual_nodes=self.virtual_nodes)
+        rings = {
+            d: CandidateRings(ids, rings=d, virtual_nodes=self.virtual_nodes)
+            for d in sorted({self.d, *view.widened.values()})
+        }
+        wider = {key: rings[d] for key, d in view.widened.items() if d > self.d}
+        return CandidateTargets(rings[self.d], view.accepting, wider)
+
+    def prefix_of(self, request: InferenceRequest) -> int:
+        """Return the key that gives a request its candidates by now."""
+        return affinity_key(request, self._hotness.blocks(request.keys) if self.adaptive_key else self.key_blocks)
 
 
-def _least_loaded(request: InferenceRequest, view: FleetView, targets: list[int], among: Sequence[int]) -> int:
-    """Return the position of the target with the fewest pending uncached tokens."""
-    loads, salt = view.outstanding_tokens, tie_salt(request)
-    best, chosen = (math.inf, 0), 0
-    for at in among:
-        target = targets[at]
-        load = (loads[target], target ^ salt)
-        if load < best:
+def _least_loaded(request: InferenceRequest, view: FleetView, targets: Sequence[int], among: Sequence[int]) -> int:
+    """Return the position of the target with the fewest pending uncached tokens, ties by the prompt's salt."""
+    loads = view.outstanding_tokens
+    chosen, salt = among[0], -1
+    best = loads[targets[chosen]]
+    for at in among[1:]:
+        load = loads[targets[at]]
+        if load == best:
+            if salt < 0:
+                salt = tie_salt(request)
+            if targets[at] ^ salt < targets[chosen] ^ salt:
+                chosen = at
+        elif load < best:
             best, chosen = load, at
     return chosen

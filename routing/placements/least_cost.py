@@ -35,21 +35,22 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine of least cost."""
-        beta, ready_at, salt = self.beta, view.ready_at, tie_salt(request)
+        beta, ready_at, salt, alike = self.beta, view.ready_at, tie_salt(request), view.alike
         scored: list[tuple[float, int, int, float, int, int]] = []
         others = view.accepting_mask
+        hit, compute = 0, 0.0
         for blocks, mask in view.match(request).groups:
-            holders = mask & others
-            others &= ~mask
-            alike: tuple[int, float] | None = None
+            others ^= mask
+            holders = mask
+            known = False
             while holders:
                 low = holders & -holders
                 holders ^= low
                 target = low.bit_length() - 1
-                if alike is None or not view.alike:
+                if not known:
                     hit = view.hit_tokens(request, target, blocks)
-                    alike = (hit, view.compute_s(request, target, hit))
-                hit, compute = alike
+                    compute = view.compute_s(request, target, hit)
+                    known = alike
                 ready = ready_at[target]
                 cost = beta * compute + (ready - now if ready > now else 0.0)
                 scored.append((cost, target ^ salt, target, compute, hit, blocks))
@@ -60,10 +61,11 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             scored.append((cost, target ^ salt, target, compute, 0, 0))
         scored.sort()
         ids = view.engine_ids
-        kept = [
-            Candidate(ids[target], hit, max(ready_at[target] - now, 0.0), compute, cost, blocks)
-            for cost, _, target, compute, hit, blocks in scored[:KEPT]
-        ]
+        kept: list[Candidate] = []
+        for cost, _, target, compute, hit, blocks in scored[:KEPT]:
+            ready = ready_at[target]
+            wait = ready - now if ready > now else 0.0
+            kept.append(Candidate(ids[target], hit, wait, compute, cost, blocks))
         return Choice(scored[0][2], reasons.LEAST_COST, tuple(kept))
 
 
@@ -76,6 +78,9 @@ def _least_waiting(view: FleetView, others: int) -> tuple[int, ...]:
         return ()
     if not view.uniform:
         return tuple(target for target in view.accepting if others >> target & 1)
+    if view.ready_order is not None:
+        first = view.ready_order.first(others)
+        return (first,) if first >= 0 else ()
     ready_at = view.ready_at
     first = ready_at.index(min(ready_at))
     if others >> first & 1:

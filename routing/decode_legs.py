@@ -1,0 +1,161 @@
+"""Decode work promised to engines: the second leg of each request whose prefill runs on another engine.
+
+A leg stands from the grant, so that decode engines are charged for work that is still in prefill, until the
+request ends, expires, or its engine is gone; releasing twice is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+
+class DecodeLeg(msgspec.Struct, gc=False):
+    """One request's claim on its decode engine. Mutable: `decoding` and `unseen`."""
+
+    target: int
+    prompt_tokens: int
+    need_tokens: int
+    expires_s: float
+    decoding: bool = False
+    unseen: bool = True
+    """Its memory is not in the engine's last report yet."""
+
+
+class _Work:
+    """Sums over one target's legs, and the memory that its last report leaves."""
+
+    __slots__ = ("context_tokens", "decoding", "fresh", "promised", "reported_room", "unseen_tokens")
+
+    def __init__(self) -> None:
+        self.promised = 0
+        self.decoding = 0
+        self.context_tokens = 0
+        self.unseen_tokens = 0
+        self.reported_room: int | None = None
+        self.fresh: dict[str, DecodeLeg] = {}
+        """Legs that began to decode since the last report."""
+
+
+class DecodeLegs:
+    """All legs of one pool. Mutable state: `_by_id` and `_work` (per target)."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, DecodeLeg] = {}
+        self._work: dict[int, _Work] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, request_id: object) -> bool:
+        return request_id in self._by_id
+
+    def __iter__(self) -> Iterator[DecodeLeg]:
+        return iter(self._by_id.values())
+
+    def get(self, request_id: str) -> DecodeLeg | None:
+        """Return the leg of a request, None where none stands."""
+        return self._by_id.get(request_id)
+
+    def open_target(self, target: int) -> None:
+        """Start counting for a target; one that is open stays as it is."""
+        self._work.setdefault(target, _Work())
+
+    def close_target(self, target: int) -> None:
+        """Release everything on a target that is gone."""
+        for request_id in [name for name, leg in self._by_id.items() if leg.target == target]:
+            self.release(request_id)
+        self._work.pop(target, None)
+
+    def promise(self, request_id: str, leg: DecodeLeg) -> None:
+        """Count a leg whose prefill begins; raises ValueError where the request has one already."""
+        if request_id in self._by_id:
+            raise ValueError(f"request {request_id} has a decode engine already")
+        self._by_id[request_id] = leg
+        work = self._work[leg.target]
+        work.promised += 1
+        work.context_tokens += leg.prompt_tokens
+        work.unseen_tokens += leg.need_tokens
+
+    def begin(self, request_id: str) -> DecodeLeg | None:
+        """Note the first token; None where no leg stands or it decodes already."""
+        leg = self._by_id.get(request_id)
+        if leg is None or leg.decoding:
+            return None
+        leg.decoding = True
+        work = self._work[leg.target]
+        work.promised -= 1
+        work.decoding += 1
+        work.fresh[request_id] = leg
+        return leg
+
+    def release(self, request_id: str) -> DecodeLeg | None:
+        """End a leg; None (and no harm) where none stands."""
+        leg = self._by_id.pop(request_id, None)
+        if leg is None:
+            return None
+        work = self._work[leg.target]
+        if leg.decoding:
+            work.decoding -= 1
+        else:
+            work.promised -= 1
+        work.fresh.pop(request_id, None)
+        work.context_tokens -= leg.prompt_tokens
+        if leg.unseen:
+            work.unseen_tokens -= leg.need_tokens
+        return leg
+
+    def report(self, target: int, room_tokens: int | None) -> None:
+        """Take an engine's word on its free memory; what decodes there is in it, what is still to come is not."""
+        work = self._work.get(target)
+        if work is None:
+            return
+        work.reported_room = room_tokens
+        for leg in work.fresh.values():
+            leg.unseen = False
+            work.unseen_tokens -= leg.need_tokens
+        work.fresh.clear()
+
+    def promised(self, target: int) -> int:
+        """Return the legs whose prefill still runs elsewhere."""
+        return self._work[target].promised
+
+    def decoding(self, target: int) -> int:
+        """Return the legs that decode."""
+        return self._work[target].decoding
+
+    def context_tokens(self, target: int) -> int:
+        """Return the prompt tokens of all legs, promised ones too."""
+        return self._work[target].context_tokens
+
+    def room_tokens(self, target: int) -> int | None:
+        """Return the memory left for one more, of what was reported; None where the engine does not say."""
+        work = self._work[target]
+        return None if work.reported_room is None else max(0, work.reported_room - work.unseen_tokens)
+
+    def standing(self, target: int) -> int:
+        """Return all legs on a target; 0 for one that is no decode engine."""
+        work = self._work.get(target)
+        return work.promised + work.decoding if work is not None else 0
+
+    def expired(self, now: float) -> list[str]:
+        """Return the ids of legs past their expiry."""
+        return [request_id for request_id, leg in self._by_id.items() if leg.expires_s <= now]
+
+    def check(self) -> None:
+        """Raise AssertionError unless all sums agree with the legs themselves."""
+        if any(leg.target not in self._work for leg in self._by_id.values()):
+            raise AssertionError("a leg stands on a closed target")
+        for target, work in self._work.items():
+            mine = [leg for leg in self._by_id.values() if leg.target == target]
+            expected = (
+                sum(not leg.decoding for leg in mine),
+                sum(leg.decoding for leg in mine),
+                sum(leg.prompt_tokens for leg in mine),
+                sum(leg.need_tokens for leg in mine if leg.unseen),
+            )
+            if any(self._by_id.get(name) is not leg or not leg.unseen for name, leg in work.fresh.items()):
+                raise AssertionError(f"target {target}: a leg is waited for in vain")
+            if expected != (work.promised, work.decoding, work.context_tokens, work.unseen_tokens):
+                raise AssertionError(f"target {target}: sums of legs {expected} are counted wrongly")

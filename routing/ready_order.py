@@ -1,0 +1,60 @@
+"""Which target is free first, without a look at all of them: for fleets where that look would cost the most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from math import inf
+
+LOOKED_AT = 64
+"""Up to so many targets, looking at each is cheaper than keeping an order."""
+
+
+class ReadyOrder:
+    """Targets by the moment at which they are expected to be ready, ties by target.
+
+    Mutable state: a heap of (moment, target), in which an entry counts while `ready_at` says the same.
+    """
+
+    __slots__ = ("_heap", "_ready_at")
+
+    def __init__(self, ready_at: Sequence[float]) -> None:
+        self._ready_at = ready_at
+        self._heap: list[tuple[float, int]] = []
+        self._renew()
+
+    def note(self, target: int, ready_at: float) -> None:
+        """Note that the target's moment is another one."""
+        heappush(self._heap, (ready_at, target))
+        if len(self._heap) > 4 * len(self._ready_at):
+            self._renew()
+
+    def first(self, among: int) -> int:
+        """Return the target of the bitset `among` that is ready first; -1 where none of them is known."""
+        heap, ready_at = self._heap, self._ready_at
+        passed: list[tuple[float, int]] = []
+        found = -1
+        while heap:
+            moment, target = heap[0]
+            if ready_at[target] == moment:
+                if among >> target & 1:
+                    found = target
+                    break
+                passed.append(heap[0])
+            heappop(heap)
+        for entry in passed:
+            heappush(heap, entry)
+        return found
+
+    def check(self) -> None:
+        """Raise AssertionError unless every target that is ever ready has an entry."""
+        listed = set(self._heap)
+        for target, moment in enumerate(self._ready_at):
+            if moment != inf and (moment, target) not in listed:
+                raise AssertionError(f"target {target} is never the first")
+        if len(self._heap) > max(4 * len(self._ready_at), 1):
+            raise AssertionError("entries of other moments pile up")
+
+    def _renew(self) -> None:
+        self._heap = [(moment, target) for target, moment in enumerate(self._ready_at) if moment != inf]
+        heapify(self._heap)

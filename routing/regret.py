@@ -1,0 +1,158 @@
+"""What a decision cost, in hindsight: seconds and tokens that another candidate would have spared, split by cause.
+
+With A the observed time to first token, P the time before the engine was chosen, C the prefill that the
+reported hit left, W = A − P − C the wait, and for a candidate i the estimates of then, E_i = wait_i + compute_i,
+corrected by d_i, by how much waits at that engine came out longer than estimated around that moment:
+
+    H_i    = P' + E_i + d_i                 what i would have given; P' = 0 where admission had parked it, else P
+    total  = max(0, A − H_b)                b: the candidate other than the chosen one, c, with the least H
+    A − H_b = admission + trade + growth + index, exactly, with
+      admission = P − P'                    parked by admission before an engine was chosen
+      trade     = E_c − E_b                 known when it was decided: waiting taken for cache, or the reverse
+      growth    = (W − wait_c) − d_b        the wait came out longer than estimated, set against b's
+                = queue_order               as much of it as younger tickets took that were granted before it
+                + stale_view | load         the rest: by the age of what was known of the engine
+      index     = C − compute_c             blocks that were not there any more had to be computed
+
+Parts may be negative (a good trade that a grown queue spoiled); then the positive ones share the total in
+proportion, so that parts are never negative and always sum to it. The split follows the terms of the cost that
+placements estimate (DESIGN, routing, stage 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+TRADE = "trade"
+LOAD = "load"
+STALE_VIEW = "stale_view"
+WRONG_INDEX = "wrong_index"
+QUEUE_ORDER = "queue_order"
+ADMISSION = "admission"
+CAUSES = (TRADE, LOAD, STALE_VIEW, WRONG_INDEX, QUEUE_ORDER, ADMISSION)
+
+STALE_AFTER_S = 1.0
+"""A wait that was estimated from reports older than this grew because the view was stale."""
+NEGLIGIBLE_S = 0.001
+
+
+class Option(msgspec.Struct, frozen=True, gc=False):
+    """One candidate as it was estimated, and what is known of it by now. Seconds and prompt tokens."""
+
+    engine_id: str
+    hit_tokens: int
+    wait_s: float
+    compute_s: float
+    drift_s: float = 0.0
+    """By how much waits at this engine came out longer than estimated around then; below 0: shorter."""
+
+    @property
+    def estimate_s(self) -> float:
+        """Seconds to the first token as they were estimated."""
+        return self.wait_s + self.compute_s
+
+
+class Course(msgspec.Struct, frozen=True, gc=False):
+    """What happened to one request. Seconds; `ttft_s` and `queued_s` from its arrival."""
+
+    ttft_s: float
+    queued_s: float
+    """Until it was granted its engine."""
+    compute_s: float
+    """Its prefill with the hit that the engine reported, by the cost model of then."""
+    hit_tokens: int
+    """Reported; predicted where the engine reports none."""
+    before_s: float = 0.0
+    """Until its engine was chosen."""
+    parked: bool = False
+    """Admission kept it back until then."""
+    overtaken_s: float = 0.0
+    """Prefills of tickets that came later and were granted the same engine before it."""
+    view_age_s: float | None = None
+    """Age of the chosen engine's last report when it was chosen; None: there was none, so the own ledger decided."""
+
+
+class Regret(msgspec.Struct, frozen=True, gc=False):
+    """What the best other candidate would have spared; all zero where the chosen one was best."""
+
+    best_engine_id: str
+    best_ttft_s: float
+    seconds: float
+    tokens: int
+    """Prompt tokens that the best candidate held and the chosen engine had to compute."""
+    trade_s: float = 0.0
+    load_s: float = 0.0
+    stale_view_s: float = 0.0
+    wrong_index_s: float = 0.0
+    queue_order_s: float = 0.0
+    admission_s: float = 0.0
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Seconds by cause, in the order of CAUSES."""
+        return {cause: getattr(self, f"{cause}_s") for cause in CAUSES}
+
+    @property
+    def cause(self) -> str:
+        """The cause of the largest part; empty where there is nothing to regret."""
+        if self.seconds < NEGLIGIBLE_S:
+            return ""
+        parts = self.parts
+        return max(CAUSES, key=parts.__getitem__)
+
+
+def regret(options: Sequence[Option], course: Course, stale_after_s: float = STALE_AFTER_S) -> Regret | None:
+    """Return what the best other option would have spared; None where there was no other.
+
+    The first option is the chosen one; all were estimated at one moment, `course.before_s` after the arrival.
+    """
+    if len(options) < 2:
+        return None
+    chosen = options[0]
+    base_s = 0.0 if course.parked else course.before_s
+    best = min(options[1:], key=lambda each: (each.estimate_s + each.drift_s, each.engine_id))
+    best_ttft_s = base_s + max(0.0, best.estimate_s + best.drift_s)
+    total_s = max(0.0, course.ttft_s - best_ttft_s)
+    tokens = max(0, best.hit_tokens - course.hit_tokens)
+    if total_s < NEGLIGIBLE_S:
+        return Regret(best.engine_id, best_ttft_s, 0.0, 0)
+    raw = _raw_parts(chosen, best, best_ttft_s - base_s - best.estimate_s, course, stale_after_s)
+    raw[ADMISSION] = course.before_s - base_s
+    positive = {cause: max(0.0, part) for cause, part in raw.items()}
+    share = total_s / sum(positive.values())
+    parts = {f"{cause}_s": part * share for cause, part in positive.items()}
+    return Regret(best.engine_id, best_ttft_s, total_s, tokens, **parts)
+
+
+def _raw_parts(chosen: Option, best: Option, drift_s: float, course: Course, stale_after_s: float) -> dict[str, float]:
+    """Return the parts before the negative ones are taken up by the others."""
+    # Whoever had its first token sooner than its prefill takes by the model was computed faster, not waiting less.
+    compute_s = max(0.0, min(course.compute_s, course.ttft_s - course.queued_s))
+    wait_s = course.ttft_s - course.before_s - compute_s
+    growth_s = wait_s - chosen.wait_s - drift_s
+    order_s = min(max(growth_s, 0.0), course.overtaken_s)
+    stale = course.view_age_s is not None and course.view_age_s > stale_after_s
+    return {
+        TRADE: chosen.estimate_s - best.estimate_s,
+        STALE_VIEW if stale else LOAD: growth_s - order_s,
+        QUEUE_ORDER: order_s,
+        WRONG_INDEX: compute_s - chosen.compute_s,
+    }
+
+
+def refusal_regret(options: Sequence[Option], slack_s: float) -> Regret | None:
+    """Return what refusing cost: the time that the best engine would have left before the deadline.
+
+    `slack_s` is the time from the decision to the deadline. All of it is admission's; zero where no engine was
+    expected to be on time, and None where no engine was looked at.
+    """
+    if not options:
+        return None
+    best = min(options, key=lambda each: (each.estimate_s + each.drift_s, each.engine_id))
+    expected_s = max(0.0, best.estimate_s + best.drift_s)
+    spare_s = max(0.0, slack_s - expected_s)
+    if spare_s < NEGLIGIBLE_S:
+        return Regret(best.engine_id, expected_s, 0.0, 0)
+    return Regret(best.engine_id, expected_s, spare_s, best.hit_tokens, admission_s=spare_s)
