@@ -5,7 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("decision", "decision_api", "eviction", "paired_replay", "publish_storm", "queue", "simulate_speed")
+BENCHMARKS = (
+    "decision",
+    "decision_api",
+    "eviction",
+    "paired_replay",
+    "probe",
+    "publish_storm",
+    "queue",
+    "simulate_speed",
+)
 
 
 def main() -> int:

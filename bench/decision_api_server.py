@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import tempfile
 import time
@@ -91,6 +92,9 @@ async def _serve_gateway(port: int, engine_url: str) -> None:
         gateway = Gateway(bus, fleet_secret=b"benchmark", state_dir=Path(state), settings=settings)
         await gateway.start()
         follow_events(gateway)
+        # As the product's own servers do once they have started.
+        gc.collect()
+        gc.freeze()
         try:
             app = GatewayApp(gateway)
             await _serve(Edge(app, fast_lane=app), port, guarded=True)

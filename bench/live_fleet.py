@@ -9,10 +9,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -54,21 +55,15 @@ def live_fleet(
     time_scale: float = 1.0,
     block_tokens: int = 512,
     num_blocks: int = 1953,
+    roles: Sequence[Literal["mixed", "prefill", "decode"]] = (),
 ) -> Iterator[LiveFleet]:
-    """Run `engines` simulated engines behind one gateway with `policy`; everything ends with the block."""
+    """Run `engines` simulated engines behind one gateway with `policy`; everything ends with the block.
+
+    `roles` are those of the first engines; the others are mixed.
+    """
+    role_of = dict(enumerate(roles))
     ports = free_ports(3 * engines + 1)
-    entries = [
-        EngineEntry(
-            engine_id=f"engine-{number + 1:02}",
-            name=f"e-{number + 1:02}",
-            pool_id="pool",
-            url=f"http://127.0.0.1:{ports[3 * number]}",
-            kv_events_endpoint=f"tcp://127.0.0.1:{ports[3 * number + 1]}",
-            kv_replay_endpoint=f"tcp://127.0.0.1:{ports[3 * number + 2]}",
-            speed=time_scale,
-        )
-        for number in range(engines)
-    ]
+    entries = [_entry(number, ports, time_scale, role_of.get(number, "mixed")) for number in range(engines)]
     snapshot = Snapshot(
         version=1,
         published_at=time.time(),
@@ -88,7 +83,10 @@ def live_fleet(
     )
     SnapshotStore(state_dir, 3600.0).save(snapshot, time.time())
     options = ["--time-scale", str(time_scale), "--block-size", str(block_tokens), "--num-blocks", str(num_blocks)]
-    commands = [engine_command(ports[3 * number : 3 * number + 3], options) for number in range(engines)]
+    commands = [
+        engine_command(ports[3 * number : 3 * number + 3], [*options, "--role", role_of.get(number, "mixed")])
+        for number in range(engines)
+    ]
     fleet = LiveFleet(f"http://127.0.0.1:{ports[-1]}", state_dir, snapshot, commands)
     gateway = None
     try:
@@ -102,6 +100,20 @@ def live_fleet(
         for process in [*fleet.engines, *([gateway] if gateway is not None else [])]:
             process.kill()
             process.wait()
+
+
+def _entry(number: int, ports: Sequence[int], speed: float, role: str) -> EngineEntry:
+    http, events, replay = ports[3 * number : 3 * number + 3]
+    return EngineEntry(
+        engine_id=f"engine-{number + 1:02}",
+        name=f"e-{number + 1:02}",
+        pool_id="pool",
+        url=f"http://127.0.0.1:{http}",
+        kv_events_endpoint=f"tcp://127.0.0.1:{events}",
+        kv_replay_endpoint=f"tcp://127.0.0.1:{replay}",
+        speed=speed,
+        role=role,
+    )
 
 
 def engine_command(ports: list[int], options: list[str]) -> list[str]:

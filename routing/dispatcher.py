@@ -25,7 +25,7 @@ from routing.prefetch_order import PrefetchOrders
 from routing.pulling import Pulling
 from routing.push_gate import PushGate
 from routing.registry import PolicyStageError, build_placement, build_queue_order, pair_problem
-from routing.reservations import PREFILLING, Reservation, Reservations
+from routing.reservations import PREFILLING, WAITING, Reservation, Reservations
 from routing.router_counts import RouterCounts
 from routing.scoring import candidate
 from routing.waiting_line import LineRules
@@ -235,7 +235,17 @@ class Dispatcher:
                 break
             outcomes.append(self._grant_ticket(reservation, now, pick.reason))
         self.reservations.pass_over(target, waiting.passed_over_s(target), now)
+        self._expect_no_more(target)
         return outcomes
+
+    def _expect_no_more(self, target: int) -> None:
+        """Count blocks of tickets that were given up no longer as on their way: newcomers go before them."""
+        for request_id in self.waiting.given_up(target):
+            reservation = self.reservations.get(request_id)
+            # Since it was given up it may have been granted, or moved to another engine.
+            if reservation is not None and reservation.phase == WAITING and reservation.target == target:
+                self.in_flight.remove(target, reservation.coming)
+                reservation.coming = ()
 
     def _grant_ticket(self, reservation: Reservation, now: float, queue_reason: str) -> Granted:
         """Grant with fresh estimates: caches have moved while the ticket waited."""

@@ -50,6 +50,10 @@ class TicketQueue(Protocol):
         """
         ...
 
+    def given_up(self) -> list[str]:
+        """Return the ids of tickets that go last from now on, each told once; some may be gone."""
+        ...
+
     @property
     def passed_over_s(self) -> float:
         """Estimated prefill seconds of the tickets that any newcomer is granted before, as far as is known."""

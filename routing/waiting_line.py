@@ -123,6 +123,13 @@ class WaitingLine:
                 return pick if len(self._shares) == 1 else Pick(pick.ticket, reasons.FAIR_SHARE)
         return None
 
+    def given_up(self) -> list[str]:
+        """Return the ids of tickets that were found hopeless since the last question; some may be gone."""
+        found: list[str] = []
+        for queue in self._queues.values():
+            found += queue.given_up()
+        return found
+
     @property
     def passed_over_s(self) -> float:
         """Estimated prefill seconds of the tickets that any newcomer is granted before, as far as is known."""

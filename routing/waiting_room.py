@@ -89,6 +89,11 @@ class WaitingRoom:
         line = self._lines.get(target)
         return line.passed_over_s if line is not None else 0.0
 
+    def given_up(self, target: int) -> list[str]:
+        """Return the ids of the target's tickets that were found hopeless since the last question; some may be gone."""
+        line = self._lines.get(target)
+        return line.given_up() if line is not None else []
+
     def unbound_s(self) -> float:
         """Return the estimated prefill seconds, on one engine, of unbound tickets that a newcomer has to wait for."""
         line = self._lines.get(CENTRAL)

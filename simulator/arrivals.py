@@ -26,6 +26,11 @@ class ArrivalSource(Protocol):
         """Return when the next request arrives (seconds); None while none is to come, as far as is known."""
         ...
 
+    @property
+    def over(self) -> bool:
+        """Whether no request will come any more, whatever ends."""
+        ...
+
     def take(self) -> Arrival:
         """Return the next request and move on; never called while `next_time` is None."""
         ...
@@ -45,6 +50,11 @@ class FixedArrivals:
     def next_time(self) -> float | None:
         """Return when the next request arrives."""
         return self._arrivals[self._at].request.arrived_s if self._at < len(self._arrivals) else None
+
+    @property
+    def over(self) -> bool:
+        """Whether all requests have come."""
+        return self._at >= len(self._arrivals)
 
     def take(self) -> Arrival:
         """Return the next request."""

@@ -37,6 +37,11 @@ class ClosedLoop:
         """Return when the next request arrives (seconds); None while every client waits or is done."""
         return self._due[0][0] if self._due else None
 
+    @property
+    def over(self) -> bool:
+        """Whether the clients have sent all there is."""
+        return not self._sessions and not any(self._left)
+
     def take(self) -> Arrival:
         """Return the next request, which arrives when its client sends it; raises IndexError where none is due."""
         at_s, client = heappop(self._due)

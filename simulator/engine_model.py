@@ -45,7 +45,7 @@ class PromptSequence(msgspec.Struct, frozen=True, gc=False):
     """Lower goes first, as in vLLM."""
 
 
-class _Admitted:
+class Admitted:
     """A sequence that left the queue: its cache hit and the blocks it holds."""
 
     __slots__ = ("cached_tokens", "pinned", "sequence")
@@ -82,8 +82,8 @@ class EngineModel:
         self._cache = PrefixCache(profile.num_blocks, profile.eviction_rule)
         self._arrivals: deque[tuple[float, _Waiting]] = deque()
         self._waiting: list[_Waiting] = []
-        self._prefilling: _Admitted | None = None
-        self._running: dict[str, _Admitted] = {}
+        self._prefilling: Admitted | None = None
+        self._running: dict[str, Admitted] = {}
         self._batch = DecodeBatch(profile)
         self._live: set[str] = set()
         self._order = 0
@@ -205,6 +205,11 @@ class EngineModel:
         self._cache.clear()
         return True
 
+    def pinned_keys(self) -> set[int]:
+        """Return the blocks that running sequences keep."""
+        admitted = [*self._running.values(), *([self._prefilling] if self._prefilling is not None else [])]
+        return {key for item in admitted for key in item.sequence.keys[: item.pinned]}
+
     def check(self) -> None:
         """Raise AssertionError unless queue, running set, pins and sums agree."""
         self._cache.check()
@@ -218,7 +223,7 @@ class EngineModel:
             raise AssertionError("a request is lost or counted twice")
         if self.running > self.profile.max_running:
             raise AssertionError(f"{self.running} running sequences are over {self.profile.max_running}")
-        held = {key for item in admitted for key in item.sequence.keys[: item.pinned]}
+        held = self.pinned_keys()
         if len(held) != self._cache.pinned_blocks or not all(key in self._cache for key in held):
             raise AssertionError("the blocks of running sequences are not the pinned ones")
         self._batch.check()
@@ -276,7 +281,7 @@ class EngineModel:
             held = cache.pin(sequence.keys)
         heappop(self._waiting)
         hit = self.profile.hit_tokens(sequence.prompt_tokens, held)
-        self._prefilling = _Admitted(sequence, hit, held)
+        self._prefilling = Admitted(sequence, hit, held)
         self._memory += self._prefilling.memory
         return True
 
@@ -286,7 +291,10 @@ class EngineModel:
             raise AssertionError("no prefill was admitted")
         sequence = admitted.sequence
         events.append(PrefillStarted(sequence.request_id, at_s, admitted.cached_tokens))
-        self._busy_until = at_s + self.profile.prefill_s(sequence.prompt_tokens, admitted.cached_tokens)
+        self._busy_until = at_s + self._prefill_s(admitted)
+
+    def _prefill_s(self, admitted: Admitted) -> float:
+        return self.profile.prefill_s(admitted.sequence.prompt_tokens, admitted.cached_tokens)
 
     def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
         self._busy_until = None
@@ -296,7 +304,7 @@ class EngineModel:
         else:
             self._finish_step(at_s, events)
 
-    def _finish_prefill(self, admitted: _Admitted, at_s: float, events: list[EngineEvent]) -> None:
+    def _finish_prefill(self, admitted: Admitted, at_s: float, events: list[EngineEvent]) -> None:
         self._prefilling = None
         sequence = admitted.sequence
         self._store(admitted, at_s, events)
@@ -307,7 +315,7 @@ class EngineModel:
             self._running[sequence.request_id] = admitted
             self._batch.join(sequence.request_id, sequence.prompt_tokens + 1, sequence.output_tokens - 1)
 
-    def _store(self, admitted: _Admitted, at_s: float, events: list[EngineEvent]) -> None:
+    def _store(self, admitted: Admitted, at_s: float, events: list[EngineEvent]) -> None:
         sequence = admitted.sequence
         keys = sequence.keys
         held = admitted.pinned
@@ -328,12 +336,12 @@ class EngineModel:
             self._batch.leave(name)
             self._finish(self._running.pop(name), at_s, events)
 
-    def _finish(self, item: _Admitted, at_s: float, events: list[EngineEvent]) -> None:
+    def _finish(self, item: Admitted, at_s: float, events: list[EngineEvent]) -> None:
         self._live.discard(item.sequence.request_id)
         self._release(item)
         events.append(Finished(item.sequence.request_id, at_s, item.sequence.output_tokens))
 
-    def _release(self, item: _Admitted) -> None:
+    def _release(self, item: Admitted) -> None:
         self._memory -= item.memory
         self._cache.unpin(item.sequence.keys[: item.pinned])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from planning.fleet_facts import Role
 from routing.policy_document import RoutingPolicy
 
 
@@ -14,6 +15,7 @@ class EngineJoins(msgspec.Struct, frozen=True, tag=True):
     engine_id: str
     speed: float = 1.0
     """Prefill speed relative to the profile, as far as the router knows; the engine's own is the profile's."""
+    role: Role = "mixed"
 
 
 class EngineDrains(msgspec.Struct, frozen=True, tag=True):
@@ -30,6 +32,19 @@ class EngineDies(msgspec.Struct, frozen=True, tag=True):
     engine_id: str
 
 
+class EngineWeighs(msgspec.Struct, frozen=True, tag=True):
+    """The engine gets this share of its usual load, as engine health has it; 0: no new work.
+
+    With `rescue`, requests that stand there without a first token are placed anew, as a gateway does with
+    what it sent to a sick engine.
+    """
+
+    at_s: float
+    engine_id: str
+    load_share: float
+    rescue: bool = False
+
+
 class PolicyChanges(msgspec.Struct, frozen=True, tag=True):
     """The router follows another policy from this moment."""
 
@@ -37,4 +52,4 @@ class PolicyChanges(msgspec.Struct, frozen=True, tag=True):
     policy: RoutingPolicy
 
 
-FleetChange = EngineJoins | EngineDrains | EngineDies | PolicyChanges
+FleetChange = EngineJoins | EngineDrains | EngineDies | EngineWeighs | PolicyChanges

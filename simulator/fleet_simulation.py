@@ -13,19 +13,21 @@ from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
 from routing.decision import Decision, Granted, Outcome, Queued, Refused
+from routing.fleet import EngineFacts
 from routing.observation import Completed, Failed
 from routing.observation import FirstToken as FirstTokenSeen
 from routing.router import Router
 from simulator.arrivals import ArrivalSource
 from simulator.block_transfer import BlockTransfers
+from simulator.cost_learning import CostLearning
 from simulator.engine_events import BlocksRemoved, BlocksStored, EngineEvent, Finished, FirstToken, PrefillStarted
 from simulator.engine_model import PromptSequence
 from simulator.event_log import EventLog
-from simulator.fleet_change import EngineDies, EngineDrains, EngineJoins, FleetChange, PolicyChanges
+from simulator.fleet_change import EngineDies, EngineDrains, EngineJoins, EngineWeighs, FleetChange, PolicyChanges
 from simulator.load_samples import LoadSamples
 from simulator.request_record import FAILED, FINISHED, REFUSED, RequestRecord
 from simulator.simulated_engine import SimulatedEngine
-from simulator.stations import Station, Stations
+from simulator.stations import LoadReport, Station, Stations
 
 _WAKES_PER_S = 1000
 """The gateway's timer is no finer than a millisecond either."""
@@ -41,12 +43,17 @@ DecodeGate = Callable[[Router, str], bool]
 Watch = Callable[["FleetSimulation"], bool]
 """Looks at a run once per sample; True ends it."""
 
+Happening = Callable[["FleetSimulation"], None]
+"""Something to do at a moment of virtual time."""
+
 
 class FleetSimulation:
     """One run. Mutable: the router, the stations, the agenda of what is due, and the records.
 
     `records` holds what became of each request by its id, `history` the same in order of arrival.
-    `samples` are taken while `sample_from_s` ≤ time and requests still arrive.
+    `samples` are taken once more than `uncounted` requests have come, while others are still to come.
+    What engines say of their load reaches the router `report_age_s` late; reports that are too old for the policy
+    say nothing there.
     """
 
     def __init__(
@@ -59,7 +66,8 @@ class FleetSimulation:
         changes: Iterable[FleetChange] = (),
         transfers: BlockTransfers | None = None,
         samples: LoadSamples | None = None,
-        sample_from_s: float = 0.0,
+        uncounted: int = 0,
+        report_age_s: float = 0.0,
         log: EventLog | None = None,
     ) -> None:
         self.router = router
@@ -73,16 +81,20 @@ class FleetSimulation:
         self._source = source
         self._stations = Stations(build_engine)
         self._transfers = transfers if transfers is not None else BlockTransfers()
-        self._sample_from_s = sample_from_s
+        self._learning = CostLearning(router.policy)
+        self._report_age_s = report_age_s
+        self._uncounted = uncounted
         self._next_sample_s = 0.0
         self._log = log
-        self._agenda: list[tuple[float, int, int, Station | FleetChange | tuple[Station, RequestRecord, int]]] = []
+        self._agenda: list[
+            tuple[float, int, int, Station | FleetChange | Happening | tuple[Station, RequestRecord, int]]
+        ] = []
         self._serial = 0
         self._wake_s: float | None = None
         self._next_probe_s = 0.0
         for engine_id in engine_ids:
             self._stations.join(engine_id, 1.0)
-        self._deliver(router.set_engines(self._stations.facts(), 0.0))
+        self._deliver(router.set_engines(self._facts(), 0.0))
         for change in sorted(changes, key=lambda each: each.at_s):
             self._put(change.at_s, _CHANGE, change)
 
@@ -102,7 +114,7 @@ class FleetSimulation:
             if now == math.inf:
                 raise AssertionError(f"{self.unfinished} requests stand and nothing will ever happen")
             while self._next_sample_s <= now:
-                self._sample(still_arriving=arrival is not None)
+                self._sample()
                 if watch is not None and watch(self):
                     return
             self.now = now
@@ -115,6 +127,27 @@ class FleetSimulation:
                 self._arrive()
             else:
                 self._deliver(self.router.tick(now))
+
+    @property
+    def stations(self) -> Stations:
+        """The engines and what stands there; for reading."""
+        return self._stations
+
+    def call_at(self, at_s: float, happening: Happening) -> None:
+        """Do something at a moment to come, with the changes of the fleet; it does not keep the run going."""
+        self._put(max(at_s, self.now), _CHANGE, happening)
+
+    def stir(self, engine_id: str) -> None:
+        """Look again at when an engine is due: it was changed from outside."""
+        self._schedule(self._stations.of(engine_id))
+
+    def deliver(self, outcomes: list[Outcome]) -> None:
+        """Do what the router answered to somebody who asked it something outside."""
+        self._deliver(outcomes)
+
+    def change(self, change: FleetChange) -> None:
+        """Let something happen to the fleet now, whatever moment it names."""
+        self._change(change)
 
     def check(self) -> None:
         """Raise AssertionError unless router, engines and records agree."""
@@ -132,26 +165,46 @@ class FleetSimulation:
             return math.inf
         return max(math.ceil(wake * _WAKES_PER_S), math.floor(self.now * _WAKES_PER_S) + 1) / _WAKES_PER_S
 
-    def _sample(self, *, still_arriving: bool) -> None:
-        if still_arriving and self._next_sample_s >= self._sample_from_s:
+    def _sample(self) -> None:
+        if not self._source.over and (len(self.history) > self._uncounted or not self._uncounted):
             self.samples.take(self.router.view, self._next_sample_s)
         self._next_sample_s += self.samples.every_s
 
     def _probe(self) -> None:
         """Report on all engines, as a prober does that the router has heard from in time."""
         self._next_probe_s = self.now + PROBE_INTERVAL_S
+        if self._learning.due(self.now):
+            self._deliver(self.router.set_engines(self._facts(), self.now))
         for station in self._stations:
-            self._report(station)
+            self._report(station, probed=True)
 
-    def _report(self, station: Station) -> None:
-        engine = station.engine
-        self._deliver(self.router.report(station.engine_id, engine.waiting, self.now, station.room_tokens))
+    def _report(self, station: Station, *, probed: bool = False) -> None:
+        """Tell the router of an engine's load; reports that come late come by probes alone."""
+        if not self._report_age_s:
+            self.take_load(station.engine_id, station.load)
+        elif probed:
+            engine_id, load = station.engine_id, station.load
+            self.call_at(self.now + self._report_age_s, lambda simulation: simulation.take_load(engine_id, load))
 
-    def _put(self, at_s: float, rank: int, what: Station | FleetChange | tuple[Station, RequestRecord, int]) -> None:
+    def take_load(self, engine_id: str, load: LoadReport) -> None:
+        """Let the router hear what an engine said of its load."""
+        self.router.note_memory(engine_id, load.kv_usage)
+        if self._report_age_s > self.router.policy.push.report_max_age_s:
+            return
+        self._deliver(self.router.report(engine_id, load.waiting, self.now, load.room_tokens))
+
+    def _facts(self) -> list[EngineFacts]:
+        return self._learning.facts(self._stations.facts())
+
+    def _put(
+        self, at_s: float, rank: int, what: Station | FleetChange | Happening | tuple[Station, RequestRecord, int]
+    ) -> None:
         self._serial += 1
         heappush(self._agenda, (at_s, rank, self._serial, what))
 
-    def _do(self, entry: tuple[float, int, int, Station | FleetChange | tuple[Station, RequestRecord, int]]) -> None:
+    def _do(
+        self, entry: tuple[float, int, int, Station | FleetChange | Happening | tuple[Station, RequestRecord, int]]
+    ) -> None:
         what = entry[3]
         if isinstance(what, Station):
             if what.alive and what.due_s == entry[0]:
@@ -160,6 +213,8 @@ class FleetSimulation:
                 self._schedule(what)
         elif isinstance(what, tuple):
             self._land(*what)
+        elif callable(what):
+            what(self)
         else:
             self._change(what)
 
@@ -204,6 +259,7 @@ class FleetSimulation:
             record.migrations += 1
         record.engine_id = engine_id
         record.granted_s = self.now
+        self._learning.granted(decision, self.now)
         self._note("granted", record.request.request_id, engine_id)
         station = self._stations.of(engine_id)
         station.live[record.request.request_id] = record
@@ -245,8 +301,7 @@ class FleetSimulation:
 
     def _take_in(self, station: Station, events: list[EngineEvent]) -> None:
         """Note what an engine did, and tell the router what the gateway would learn of it."""
-        router, records, now = self.router, self.records, self.now
-        router.note_memory(station.engine_id, station.engine.kv_usage)
+        router, records, now, learning = self.router, self.records, self.now, self._learning
         self._report(station)
         for event in events:
             if isinstance(event, BlocksStored):
@@ -263,6 +318,7 @@ class FleetSimulation:
                 if record.first_token_s is None:
                     record.first_token_s = event.at_s
                     self._note("first_token", event.request_id, station.engine_id)
+                    learning.first_token(event.request_id, event.at_s)
                     self._deliver(router.observe(FirstTokenSeen(event.request_id), now))
                     if self.decode_gate is not None and record.output_tokens > 1:
                         self._turn_away_unless(self.decode_gate(router, station.engine_id), station, record)
@@ -272,6 +328,7 @@ class FleetSimulation:
                 del station.live[event.request_id]
                 self._end(record, FINISHED)
                 self._note("finished", event.request_id, station.engine_id)
+                learning.completed(event.request_id, now, record.hit_tokens, record.output_tokens)
                 self._deliver(router.observe(Completed(event.request_id, record.hit_tokens), now))
 
     def _turn_away_unless(self, admitted: bool, station: Station, record: RequestRecord) -> None:
@@ -288,6 +345,8 @@ class FleetSimulation:
     def _end(self, record: RequestRecord, status: str) -> None:
         record.status = status
         self.unfinished -= 1
+        if status != FINISHED:
+            self._learning.dropped(record.request.request_id)
         self._source.ended(record.request.request_id, self.now)
 
     def _note(self, kind: str, request_id: str, engine_id: str) -> None:
@@ -299,19 +358,33 @@ class FleetSimulation:
     def _change(self, change: FleetChange) -> None:
         if isinstance(change, PolicyChanges):
             self._note("policy", "", "")
+            self._learning.adopt(change.policy)
             self._deliver(self.router.set_policy(change.policy, self.router.policy_version + 1, self.now))
             return
         orphans: list[RequestRecord] = []
         if isinstance(change, EngineJoins):
-            orphans = self._stations.join(change.engine_id, change.speed)
+            orphans = self._stations.join(change.engine_id, change.speed, change.role)
         elif isinstance(change, EngineDrains):
             self._stations.drain(change.engine_id)
         elif isinstance(change, EngineDies):
             orphans = self._stations.die(change.engine_id)
+        elif isinstance(change, EngineWeighs):
+            self._stations.weigh(change.engine_id, change.load_share)
+            orphans = self._withdrawn(change.engine_id) if change.rescue else []
         self._note(type(change).__name__, "", change.engine_id)
-        self._deliver(self.router.set_engines(self._stations.facts(), self.now))
+        self._deliver(self.router.set_engines(self._facts(), self.now))
         for record in orphans:
             self._orphan(record)
+
+    def _withdrawn(self, engine_id: str) -> list[RequestRecord]:
+        """Take back from an engine the requests that have no first token yet, and return them."""
+        station = self._stations.of(engine_id)
+        records = [each for each in station.live.values() if each.first_token_s is None]
+        for record in records:
+            station.engine.abort(record.request.request_id, self.now)
+            del station.live[record.request.request_id]
+        self._schedule(station)
+        return records
 
     def _orphan(self, record: RequestRecord) -> None:
         """Place a request anew whose engine died before its first token; otherwise its client got half an answer."""

@@ -46,6 +46,10 @@ class OptionValues:
         self.problem(f"{_option(name)}: {text!r} is not a number above 0")
         return None
 
+    def from_zero(self, name: str) -> float | None:
+        """Return a number of at least 0; None where it is not given, or wrong (a problem then)."""
+        return 0.0 if getattr(self._arguments, name) in ("0", "0.0") else self.above_zero(name)
+
 
 def _option(name: str) -> str:
     return "--" + name.replace("_", "-")

@@ -1,4 +1,4 @@
-"""Poisson arrivals: independent gaps of one mean, for generated requests and for a trace's rows."""
+"""Poisson arrivals: independent gaps of one mean, for generated requests and for a trace's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from simulator.trace import TraceRow
+from simulator.arrivals import Arrival
 
 
 def poisson_times(rng: random.Random, qps: float) -> Iterator[float]:
@@ -20,7 +20,10 @@ def poisson_times(rng: random.Random, qps: float) -> Iterator[float]:
         yield at_s
 
 
-def poisson_rows(rows: Sequence[TraceRow], qps: float, seed: int) -> list[TraceRow]:
-    """Return the rows in their order with Poisson arrivals in place of their own times."""
+def poisson_arrivals(arrivals: Sequence[Arrival], qps: float, seed: int) -> list[Arrival]:
+    """Return the requests in their order with Poisson arrivals in place of their own times."""
     times = poisson_times(random.Random(seed), qps)
-    return [replace(row, timestamp=round(at_s * 1000, 3)) for row, at_s in zip(rows, times, strict=False)]
+    return [
+        replace(each, request=replace(each.request, arrived_s=at_s))
+        for each, at_s in zip(arrivals, times, strict=False)
+    ]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from simulator.fleet_simulation import FleetSimulation
+from simulator.plan_row import PlanRow
 from simulator.replay_summary import percentile
 from simulator.request_record import FINISHED, REFUSED, RequestRecord
 from simulator.simulation_run import RunSpec
@@ -33,8 +34,12 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     bands: list[LengthBand]
     """By prompt length: four quarters and the longest tenth."""
+    finished_per_s: float = 0.0
+    """Finished requests per second, from the first arrival to the last end; what a closed loop's rate came to."""
     series: list[tuple[float, list[int]]] = []
     """(seconds, outstanding tokens of each engine), where asked for."""
+    plans: list[PlanRow] = []
+    """What automations planned, where there were any."""
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -126,8 +131,14 @@ def _detail(
         unfinished=sum(each.status == "unfinished" for each in records),
         failed=sum(each.status == "failed" for each in records),
         bands=_bands(records, good),
+        finished_per_s=_finished_per_s(records),
         series=simulation.samples.series,
     )
+
+
+def _finished_per_s(records: Sequence[RequestRecord]) -> float:
+    ends = [each.finished_s for each in records if each.finished_s is not None]
+    return _share(len(ends), max(ends) - records[0].request.arrived_s) if ends else 0.0
 
 
 def _bands(records: Sequence[RequestRecord], good: Sequence[bool]) -> list[LengthBand]:

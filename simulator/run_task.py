@@ -6,23 +6,31 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from planning.automation_document import AutomationPolicy
+from simulator.automated_run import run_automated
 from simulator.fleet_simulation import FleetSimulation
 from simulator.goodput import find_goodput
 from simulator.run_report import RunReport, report_of
 from simulator.simulation_run import RunSpec, run
 from simulator.workload import Workload
+from simulator.workloads.registry import generate_workload
 
 
 class RunTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and where its requests come from."""
+    """A run and where its requests come from: a file, or a generated workload's name with its settings."""
 
     trace: str
+    settings: dict[str, Any] | None = None
+    """Of a generated workload; None: `trace` is a file."""
     requests: int | None
     max_input: int | None
     goodput: bool
+    automation: AutomationPolicy | None = None
+    """Steers the pool during the run, not in a search for goodput."""
     spec: RunSpec
 
 
@@ -33,7 +41,8 @@ class NothingCountedError(ValueError):
 def do_task(task: RunTask, on_step: Callable[[int, str], None] | None = None) -> RunReport:
     """Run the task; `on_step` hears how many more requests came and, in a goodput search, which rate was tried.
 
-    Raises TraceError on a bad trace and NothingCountedError where the warm-up leaves nothing.
+    Raises TraceError on a bad trace, WrongWorkloadError on wrong settings of a generated one, and
+    NothingCountedError where the warm-up leaves nothing.
     """
     workload = workload_of(task)
     if task.spec.warmup >= len(workload):
@@ -48,9 +57,15 @@ def do_task(task: RunTask, on_step: Callable[[int, str], None] | None = None) ->
         return False
 
     started = time.perf_counter()
-    simulation = run(task.spec, workload, watch)
+    if task.automation is None:
+        simulation, plans = run(task.spec, workload, watch), None
+    else:
+        simulation, plans = run_automated(task.spec, workload, task.automation, watch)
     watch(simulation)
     report = report_of(task.spec, workload, simulation, time.perf_counter() - started)
+    if plans is not None and report.detail is not msgspec.UNSET:
+        detail = msgspec.structs.replace(report.detail, plans=plans)
+        report = msgspec.structs.replace(report, detail=detail)
     if not task.goodput:
         return report
     found = find_goodput(
@@ -67,10 +82,14 @@ def do_encoded(task: bytes) -> bytes:
 
 
 def workload_of(task: RunTask) -> Workload:
-    """Return the task's requests, read once however often they are asked for; raises TraceError."""
-    return _workload(task.trace, task.requests, task.max_input, task.spec.seed)
+    """Return the task's requests, made once however often they are asked for; raises TraceError, WrongWorkloadError."""
+    settings = None if task.settings is None else msgspec.json.encode(task.settings)
+    return _workload(task.trace, settings, task.requests, task.max_input, task.spec.seed)
 
 
 @lru_cache(maxsize=2)
-def _workload(trace: str, requests: int | None, max_input: int | None, seed: int) -> Workload:
-    return Workload.read(Path(trace), requests=requests, max_input=max_input, seed=seed)
+def _workload(trace: str, settings: bytes | None, requests: int | None, max_input: int | None, seed: int) -> Workload:
+    if settings is None:
+        return Workload.read(Path(trace), requests=requests, max_input=max_input, seed=seed)
+    rows = generate_workload(trace, seed=seed, rows=requests, settings=msgspec.json.decode(settings))
+    return Workload(rows, max_input=max_input, seed=seed)

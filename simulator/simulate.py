@@ -19,6 +19,7 @@ from simulator.run_task import NothingCountedError, RunTask, do_encoded, do_task
 from simulator.simulate_options import SimulateOptionsError, SimulatePlan, add_arguments, plan_from
 from simulator.simulate_table import render
 from simulator.trace import TraceError
+from simulator.workloads.registry import WrongWorkloadError
 
 
 def main(argv: Sequence[str], prog: str = "simulate") -> int:
@@ -32,7 +33,7 @@ def main(argv: Sequence[str], prog: str = "simulate") -> int:
         for problem in error.problems:
             sys.stderr.write(f"{prog}: {problem}\n")
         return 2
-    except (TraceError, NothingCountedError) as error:
+    except (TraceError, WrongWorkloadError, NothingCountedError) as error:
         sys.stderr.write(f"{prog}: {error}\n")
         return 2
     if plan.json is not None:

@@ -12,14 +12,18 @@ from pathlib import Path
 import msgspec
 
 from kvstore.evictions import EVICTIONS
+from planning.automation_document import AutomationPolicy
 from routing.policy_document import Parameter, RoutingPolicy, Stage
 from routing.registry import PLACEMENTS, QUEUE_ORDERS, pair_problem, stage_problems
+from simulator.automated_run import UnreadableAutomationError, read_automation
 from simulator.engine_models.registry import ENGINE_MODELS
 from simulator.engine_profile import EngineProfile, UnreadableProfileError, profile_named, read_profile
 from simulator.option_values import OptionValues
 from simulator.run_task import RunTask
+from simulator.simulate_requests import add_request_arguments, pattern_of, settings_of
 from simulator.simulation_run import RunSpec, evaluation_policy
 from simulator.stage_parameters import set_parameters
+from simulator.workloads.registry import WORKLOADS
 
 
 class SimulateOptionsError(ValueError):
@@ -44,7 +48,13 @@ class SimulatePlan(msgspec.Struct, frozen=True, kw_only=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options to `parser` (an argparse or a Django command's parser); values are checked by `plan_from`."""
     add = parser.add_argument
-    add("trace", type=Path, help="Mooncake JSONL trace, .gz too")
+    add(
+        "trace",
+        type=Path,
+        metavar="TRACE",
+        help=f"Mooncake JSONL trace, .gz too, or a generated workload: {', '.join(sorted(WORKLOADS))}",
+    )
+    add_request_arguments(parser)
     add("--placement", help=f"one of {', '.join(PLACEMENTS)} (default: the policy file's, else least_cost)")
     add("--order", help=f"one of {', '.join(QUEUE_ORDERS)} (default: the policy file's, else fifo)")
     add("--engines", default="8", help="engines in the fleet")
@@ -62,9 +72,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--slo-tbt", help="mean time between tokens that is on time, seconds (default: any)")
     add("--param", action="append", default=[], metavar="KEY=VALUE", help="setting of the placement, order or policy")
     add("--policy-file", type=Path, help="routing policy document, JSON; without it no limits and exact estimates")
+    add(
+        "--automation",
+        type=Path,
+        metavar="FILE",
+        help="automation document, JSON: planners steer the fleet, and the report tells their plans",
+    )
     add("--goodput", action="store_true", help="search the largest rate with 90 %% on time")
     add("--all", action="store_true", help="every placement with every order (or those named)")
-    add("--seed", default="0", help="salts the block keys, and so breaks ties differently")
+    add("--seed", default="0", help="salts the block keys, and so breaks ties differently; of generated requests too")
     add("--seeds", default="1", help="so many seeds from --seed on, in parallel; figures are their means")
     add("--jobs", help="processes at once (default: one per core)")
     add("--series", action="store_true", help="add each engine's outstanding tokens over time to the report")
@@ -74,8 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
     """Return what the parsed arguments ask for; raises SimulateOptionsError with every fault."""
     values = OptionValues(arguments)
-    if not arguments.trace.is_file():
-        values.problem(f"TRACE: {arguments.trace}: no such file")
+    settings, pattern = settings_of(arguments, values), pattern_of(arguments, values)
     profile = _profile(arguments, values)
     requests, warmup = values.whole("requests", 1), values.whole("warmup", 0) or 0
     if requests is not None and warmup >= requests:
@@ -90,6 +105,7 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
         "qps": values.above_zero("qps"),
         "slo_tbt_s": values.above_zero("slo_tbt"),
     }
+    automation = _automation(arguments, values)
     jobs = values.whole("jobs", 1) or os.cpu_count() or 1
     max_input = values.whole("max_input", 1)
     if values.problems:
@@ -97,11 +113,14 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
     tasks = [
         RunTask(
             trace=str(arguments.trace),
+            settings=settings,
             requests=requests,
             max_input=max_input,
             goodput=arguments.goodput,
+            automation=automation,
             spec=RunSpec(
                 policy=policy,
+                arrivals=pattern,
                 warmup=warmup,
                 engine_model=model,
                 profile=profile,
@@ -114,6 +133,16 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
         for number in range(seeds)
     ]
     return SimulatePlan(tasks=tasks, as_list=arguments.all, seeds=seeds, jobs=jobs, json=arguments.json)
+
+
+def _automation(arguments: argparse.Namespace, values: OptionValues) -> AutomationPolicy | None:
+    if arguments.automation is None:
+        return None
+    try:
+        return read_automation(arguments.automation)
+    except UnreadableAutomationError as error:
+        values.problem(f"--automation: {error}")
+        return None
 
 
 def _profile(arguments: argparse.Namespace, values: OptionValues) -> EngineProfile:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from routing.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.router import Router
-from simulator.arrivals import ArrivalSource, FixedArrivals
+from simulator.arrival_pattern import ArrivalPattern
+from simulator.arrivals import ArrivalSource
 from simulator.block_transfer import BlockTransfers
 from simulator.engine_models.registry import build_engine
 from simulator.engine_profile import EngineProfile
@@ -27,7 +28,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     policy: RoutingPolicy
     engines: int = 8
     qps: float | None = None
-    """Mean arrivals per second; None: as recorded."""
+    """Mean arrivals per second; None: as recorded, or as a closed loop's clients make them."""
+    arrivals: ArrivalPattern = ArrivalPattern()
     warmup: int = 0
     """First requests that no metric counts."""
     engine_model: str = "reference"
@@ -35,6 +37,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     slo_tbt_s: float | None = None
     """Mean time between a request's tokens that still counts as on time."""
     seed: int = 0
+    report_age_s: float = 0.0
+    """How late the router hears what engines say of their load; its own dispatches it counts at once."""
     sample_every_s: float = 1.0
     keep_series: bool = False
     """Keep the outstanding tokens of every sample."""
@@ -89,13 +93,14 @@ def simulation_of(
     profiles = engine_profiles(profile, spec.seed)
     return FleetSimulation(
         Router("simulation", spec.policy, 1, seed=spec.seed),
-        source if source is not None else FixedArrivals(arrivals),
+        source if source is not None else spec.arrivals.source(arrivals, spec.qps, spec.seed),
         lambda: build_engine(spec.engine_model, next(profiles)),
         engine_names(spec.engines),
         changes=spec.changes,
         transfers=BlockTransfers(profile.kv_bytes_per_token, profile.link_bytes_per_s),
         samples=LoadSamples(spec.sample_every_s, keep=spec.keep_series),
-        sample_from_s=arrivals[min(spec.warmup, len(arrivals) - 1)].request.arrived_s,
+        uncounted=spec.warmup,
+        report_age_s=spec.report_age_s,
         log=log,
     )
 

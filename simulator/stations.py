@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
+from planning.fleet_facts import Role
 from routing.fleet import EngineFacts
 from simulator.request_record import RequestRecord
 from simulator.simulated_engine import SimulatedEngine, SizedEngine
 
 
+class LoadReport(NamedTuple):
+    """What an engine says of its load when it is probed."""
+
+    waiting: int
+    """Requests it has not started."""
+    room_tokens: int | None
+    """Tokens for which it has memory left, as its usage and size tell; None where it has no one memory."""
+    kv_usage: float
+
+
 class Station:
-    """One incarnation of one engine. Mutable: `due_s`, `live` (granted and not finished), `accepts` and `alive`."""
+    """One incarnation of one engine. Mutable: `due_s`, `live` (granted, not done), `accepts`, `load_share`, `alive`."""
 
-    __slots__ = ("_sized", "accepts", "alive", "due_s", "engine", "engine_id", "incarnation", "live", "speed")
+    __slots__ = (
+        "_sized", "accepts", "alive", "due_s", "engine", "engine_id", "incarnation", "live", "load_share", "role",
+        "speed",
+    )  # fmt: skip
 
-    def __init__(self, engine_id: str, incarnation: int, engine: SimulatedEngine, speed: float) -> None:
+    def __init__(
+        self, engine_id: str, incarnation: int, engine: SimulatedEngine, speed: float, role: Role = "mixed"
+    ) -> None:
         self.engine_id = engine_id
+        self.role = role
         self.incarnation = incarnation
         self.engine = engine
         self.speed = speed
@@ -23,13 +41,16 @@ class Station:
         """The moment for which the engine stands in the agenda."""
         self.live: dict[str, RequestRecord] = {}
         self.accepts = True
+        self.load_share = 1.0
+        """Share of its usual load that it is to get; 0: none."""
         self.alive = True
         self._sized = engine if isinstance(engine, SizedEngine) else None
 
     @property
-    def room_tokens(self) -> int | None:
-        """Tokens for which the engine has memory left, as its usage and size tell; None where it has no one memory."""
-        return None if self._sized is None else int((1.0 - self._sized.kv_usage) * self._sized.kv_tokens)
+    def load(self) -> LoadReport:
+        """What the engine would say now."""
+        room = None if self._sized is None else int((1.0 - self._sized.kv_usage) * self._sized.kv_tokens)
+        return LoadReport(self.engine.waiting, room, self.engine.kv_usage)
 
 
 class UnknownEngineError(ValueError):
@@ -41,6 +62,8 @@ class Stations:
 
     def __init__(self, build_engine: Callable[[], SimulatedEngine]) -> None:
         self._build_engine = build_engine
+        self.build_role: Callable[[Role], SimulatedEngine] | None = None
+        """Makes the engines of a role; a fleet without roles needs none."""
         self._stations: dict[str, Station] = {}
         self._incarnations: dict[str, int] = {}
 
@@ -61,19 +84,36 @@ class Stations:
     def facts(self) -> list[EngineFacts]:
         """Return what the router is to know of all engines."""
         return [
-            EngineFacts(each.engine_id, each.incarnation, each.accepts, each.speed) for each in self._stations.values()
+            EngineFacts(
+                each.engine_id,
+                each.incarnation,
+                each.accepts and each.load_share > 0,
+                each.speed * (each.load_share or 1.0),
+                role=each.role,
+            )
+            for each in self._stations.values()
         ]
 
-    def join(self, engine_id: str, speed: float) -> list[RequestRecord]:
+    def join(self, engine_id: str, speed: float, role: Role = "mixed") -> list[RequestRecord]:
         """Add a new engine with an empty cache; where the id was taken, that engine dies (see `die`)."""
+        if role == "mixed":
+            engine = self._build_engine()
+        elif self.build_role is not None:
+            engine = self.build_role(role)
+        else:
+            raise UnknownEngineError(f"engine {engine_id!r} is to be a {role} engine, but the fleet has no roles")
         orphans = self.die(engine_id) if engine_id in self._stations else []
         incarnation = self._incarnations[engine_id] = self._incarnations.get(engine_id, 0) + 1
-        self._stations[engine_id] = Station(engine_id, incarnation, self._build_engine(), speed)
+        self._stations[engine_id] = Station(engine_id, incarnation, engine, speed, role)
         return orphans
 
     def drain(self, engine_id: str) -> None:
         """Let the engine take no new work."""
         self.of(engine_id).accepts = False
+
+    def weigh(self, engine_id: str, load_share: float) -> None:
+        """Let the engine get a share of its usual load: it is taken to be as much slower than it is."""
+        self.of(engine_id).load_share = load_share
 
     def die(self, engine_id: str) -> list[RequestRecord]:
         """Remove the engine and return the requests that stood there, in the order they were granted."""

@@ -9,13 +9,19 @@ from pathlib import Path
 from bench.evidence.chapters import (
     ablations,
     admission,
+    defaults,
+    elasticity,
     eviction,
     goodput,
+    health,
     keys,
+    knowledge,
     limits,
     live,
     load_curves,
+    pd_ratio,
     pending,
+    readings,
     scale,
     setting,
     shared_prefix,
@@ -31,7 +37,7 @@ _INTRODUCTION = """# Evidence
 
 What the papers behind Switchyard claim, what the simulator measures in their settings, and where the two differ. This
 document is made by `make evidence` from the committed results in `bench/results/`; no number in it is typed by hand.
-`python -m bench.evidence --measure` makes the results anew (an hour on two cores, traces needed).
+`python -m bench.evidence --measure` makes the results anew (a few hours on two cores, traces needed).
 
 """
 
@@ -41,6 +47,7 @@ def text() -> str:
     chapters = (
         setting,
         goodput,
+        readings,
         load_curves,
         pending,
         keys,
@@ -50,6 +57,11 @@ def text() -> str:
         eviction,
         shared_prefix,
         admission,
+        defaults,
+        knowledge,
+        elasticity,
+        pd_ratio,
+        health,
         limits,
         live,
         verdicts,

@@ -36,6 +36,10 @@ class EdfQueue:
         """Return the ticket of the earliest deadline."""
         return Pick(self._tickets.first(), reasons.EARLIEST_DEADLINE)
 
+    def given_up(self) -> list[str]:
+        """Tell nobody: this order gives nobody up."""
+        return []
+
     @property
     def passed_over_s(self) -> float:
         """0: a newcomer's own deadline decides whom it passes."""

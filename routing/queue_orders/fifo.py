@@ -40,6 +40,10 @@ class FifoQueue:
         """Return the first ticket."""
         return Pick(next(iter(self._tickets.values())), reasons.ARRIVED_FIRST)
 
+    def given_up(self) -> list[str]:
+        """Tell nobody: this order gives nobody up."""
+        return []
+
     @property
     def passed_over_s(self) -> float:
         """0: nobody is passed over."""

@@ -94,6 +94,10 @@ class LateQueue:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def given_up(self) -> list[str]:
+        """Tell nobody: unbound tickets bring no blocks."""
+        return []
+
     @property
     def passed_over_s(self) -> float:
         """Estimated prefill seconds of the hopeless tickets, and of the dropped ones while they are."""

@@ -36,6 +36,10 @@ class PriorityQueue:
         """Return the ticket of the lowest priority number that arrived first."""
         return Pick(self._tickets.first(), reasons.HIGHEST_PRIORITY)
 
+    def given_up(self) -> list[str]:
+        """Tell nobody: this order gives nobody up."""
+        return []
+
     @property
     def passed_over_s(self) -> float:
         """0: a newcomer's own priority decides whom it passes."""

@@ -6,7 +6,10 @@ keeps the rest on time (research on scheduling §5).
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from routing import reasons
 from routing.fleet import FleetView
@@ -17,9 +20,18 @@ from routing.ranked_tickets import RankedTickets
 class Shed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Grants the oldest ticket whose first token would still meet its SLO, else the oldest."""
 
+    forget_blocks: Annotated[
+        bool,
+        Meta(
+            title="Forget blocks",
+            description="Count the blocks of tickets that were given up no longer as on their way: newcomers go before "
+            "those tickets, so they would not find them.",
+        ),
+    ] = False
+
     def queue(self) -> ShedQueue:
         """Return an empty queue."""
-        return ShedQueue()
+        return ShedQueue(self.forget_blocks)
 
 
 class ShedQueue:
@@ -28,13 +40,17 @@ class ShedQueue:
     A ticket found hopeless stays so: time only takes from it. Each is passed over once, so a grant
     costs the same however many hopeless ones wait.
 
-    Mutable state: `_hopeful` and `_hopeless` (ranked by their coming) and `_numbers`.
+    Mutable state: `_hopeful` and `_hopeless` (ranked by their coming), `_given_up` (found hopeless, not yet
+    told) and `_numbers`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, forget_blocks: bool = False) -> None:
+        """`forget_blocks`: tell who is given up, so that nobody counts on their blocks."""
+        self._forget_blocks = forget_blocks
         self._hopeful = RankedTickets()
         self._hopeless = RankedTickets()
         self._numbers: dict[str, int] = {}
+        self._given_up: list[str] = []
         self._coming = 0
 
     def add(self, ticket: Ticket) -> None:
@@ -57,7 +73,14 @@ class ShedQueue:
                 return Pick(ticket, reasons.FIRST_FEASIBLE if len(self._hopeless) else reasons.ARRIVED_FIRST)
             hopeful.remove(ticket)
             self._hopeless.add(ticket, (self._numbers[ticket.request.request_id], 0))
+            if self._forget_blocks:
+                self._given_up.append(ticket.request.request_id)
         return Pick(self._hopeless.first(), reasons.HOPELESS_LAST)
+
+    def given_up(self) -> list[str]:
+        """Return who was found hopeless since the last question."""
+        found, self._given_up = self._given_up, []
+        return found
 
     @property
     def passed_over_s(self) -> float:

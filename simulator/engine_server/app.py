@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
+from simulator.engine_server import kv_transfer
 from simulator.engine_server.api_error import ApiError
 from simulator.engine_server.asgi import (
     ClientGoneError,
@@ -18,7 +19,8 @@ from simulator.engine_server.asgi import (
 )
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.generation import Generation
-from simulator.engine_server.request_bodies import TokenizeBody, chat_tokens, parse_body
+from simulator.engine_server.kv_transfer import KvTransfer
+from simulator.engine_server.request_bodies import FaultBody, TokenizeBody, chat_tokens, parse_body
 from simulator.engine_server.settings import VERSION
 from simulator.tokens import tokenize
 
@@ -32,7 +34,8 @@ class EngineApp:
     def __init__(self, runtime: EngineRuntime) -> None:
         self._runtime = runtime
         self._settings = runtime.settings
-        self._generation = Generation(runtime)
+        self.transfer = KvTransfer(runtime)
+        self._generation = Generation(runtime, self.transfer)
         self._started = int(time.time())
         self._routes: dict[str, tuple[str, _Handler]] = {
             "/v1/chat/completions": ("POST", self._generation.chat_completions),
@@ -45,6 +48,7 @@ class EngineApp:
             "/kv_event_sources": ("GET", self._kv_event_sources),
             "/metrics": ("GET", self._metrics),
             "/reset_prefix_cache": ("POST", self._reset_prefix_cache),
+            "/handoff_fault": ("POST", self._handoff_fault),
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,6 +63,10 @@ class EngineApp:
             return
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].startswith(kv_transfer.PATH) and scope["method"] == "POST":
+            tokens = await self.transfer.give(scope["path"].removeprefix(kv_transfer.PATH))
+            await send_json(send, 200, {"num_tokens": tokens})
+            return
         route = self._routes.get(scope["path"])
         if route is None:
             raise ApiError(404, f"no such path; this engine knows {', '.join(self._routes)}")
@@ -121,6 +129,10 @@ class EngineApp:
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_bytes(send, 200, self._runtime.metrics.render(), _METRICS_TYPE)
+
+    async def _handoff_fault(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.transfer.fault = parse_body(await read_body(receive), FaultBody).fault
+        await send_json(send, 200, {"fault": self.transfer.fault})
 
     async def _reset_prefix_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_json(send, 200, {"success": self._runtime.reset_cache()})

@@ -56,6 +56,10 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
         kv_replay_port=options.kv_replay_port,
         time_scale=options.time_scale,
         stream_interval=options.stream_interval,
+        role=options.role,
+        hold_s=options.hold_s,
+        fetch_timeout_s=options.fetch_timeout_s,
+        handoff_fault=options.handoff_fault,
         seed=seed,
         profile=profile,
     )
@@ -81,6 +85,10 @@ def parser() -> argparse.ArgumentParser:
     add("--stream-interval", type=_positive, default=1, help="output tokens per stream chunk after the first")
     add("--profile", type=Path, help="JSON file with the engine's cost figures")
     add("--eviction", choices=tuple(EVICTIONS), help="which cached block goes (default: the profile's, lru)")
+    add("--role", choices=("mixed", "prefill", "decode"), default="mixed", help="legs of a hand-off that it takes")
+    add("--hold-s", type=_seconds, default=30.0, help="how long a computed prompt waits to be fetched")
+    add("--fetch-timeout-s", type=_seconds, default=5.0, help="how long a prompt from another engine may take")
+    add("--handoff-fault", choices=("", "fail", "hang", "lose"), default="", help="what hand-offs do on purpose")
     add("--seed", type=int, help="makes block hashes and answers repeatable (default: new in each process)")
     add("--parent-pid", type=int, help="end when this process ends")
     return made
@@ -97,6 +105,13 @@ def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {value}")
+    return value
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.001 <= value <= 86_400:
+        raise argparse.ArgumentTypeError(f"must be from 0.001 to 86400 seconds, not {value}")
     return value
 
 

@@ -30,6 +30,7 @@ class EngineMetrics:
         self._watch(model)
         self._count_tokens()
         self._time_requests()
+        self._count_transfers()
         self.rejections = Counter(
             "vllm:admission_rejections", "Requests refused at the door.", (*_LABELS, "reason"), registry=self._registry
         )
@@ -42,8 +43,20 @@ class EngineMetrics:
         """Count one request refused because of `reason`."""
         self.rejections.labels(*self._labels, reason).inc()
 
+    def loaded(self, prompt_tokens: int) -> None:
+        """Count a prompt whose KV came from another engine."""
+        self.external_queries.inc(prompt_tokens)
+        self.external_hits.inc(prompt_tokens - 1)
+        self.sources["external_kv_transfer"].inc(prompt_tokens - 1)
+        self.sources["local_compute"].inc()
+        self.prompt_tokens.inc(prompt_tokens)
+        self.prompt_length.observe(prompt_tokens)
+        self.computed_length.observe(1)
+
     def prompt(self, prompt_tokens: int, cached_tokens: int) -> None:
         """Count a prompt whose prefill starts."""
+        self.sources["local_cache_hit"].inc(cached_tokens)
+        self.sources["local_compute"].inc(prompt_tokens - cached_tokens)
         self.prefix_queries.inc(prompt_tokens)
         self.prefix_hits.inc(cached_tokens)
         self.prompt_tokens.inc(prompt_tokens)
@@ -94,6 +107,23 @@ class EngineMetrics:
             "vllm:request_prefill_kv_computed_tokens", "Prompt tokens a request had to compute.", _TOKENS
         )
         self.output_length = self._histogram("vllm:request_generation_tokens", "Output tokens of a request.", _TOKENS)
+
+    def _count_transfers(self) -> None:
+        self.external_queries = self._counter(
+            "vllm:external_prefix_cache_queries", "Prompt tokens looked for on other engines."
+        )
+        self.external_hits = self._counter("vllm:external_prefix_cache_hits", "Prompt tokens that came from others.")
+        by_source = Counter(
+            "vllm:prompt_tokens_by_source",
+            "Prompt tokens by where their KV came from.",
+            (*_LABELS, "source"),
+            registry=self._registry,
+        )
+        names = ("local_compute", "local_cache_hit", "external_kv_transfer")
+        self.sources = {name: by_source.labels(*self._labels, name) for name in names}
+        self.transfer_time = self._histogram("vllm:nixl_xfer_time_seconds", "Transfers of prompts to here.", _SECONDS)
+        self.failed_transfers = self._counter("vllm:nixl_num_failed_transfers", "Prompts that did not come.")
+        self.kv_expired = self._counter("vllm:nixl_num_kv_expired_reqs", "Prompts that nobody fetched in time.")
 
     def _time_requests(self) -> None:
         self.ttft = self._histogram("vllm:time_to_first_token_seconds", "Arrival to first token.", _SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
+from typing import Literal
 
 from kvstore.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
 from simulator.engine_events import (
@@ -16,7 +17,8 @@ from simulator.engine_events import (
     PrefillStarted,
     Token,
 )
-from simulator.engine_model import EngineModel, PromptSequence
+from simulator.engine_model import PromptSequence
+from simulator.engine_models.handing import HandingEngine
 from simulator.engine_server.engine_metrics import EngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher
 from simulator.engine_server.settings import EngineSettings
@@ -26,15 +28,23 @@ from simulator.engine_server.token_stream import TokenStream
 class _Live:
     """One request in the engine: its tokens until they are published, its stream, its times (model seconds)."""
 
-    __slots__ = ("arrived", "first", "last", "reason", "sequence", "started", "stream", "tokens")
+    __slots__ = ("arrived", "first", "last", "loaded", "reason", "sequence", "started", "stream", "tokens")
 
     def __init__(
-        self, sequence: PromptSequence, tokens: array[int], stream: TokenStream, reason: str, now: float
+        self,
+        sequence: PromptSequence,
+        tokens: array[int],
+        stream: TokenStream,
+        reason: str,
+        now: float,
+        *,
+        loaded: bool,
     ) -> None:
         self.sequence = sequence
         self.tokens: array[int] | None = tokens
         self.stream = stream
         self.reason = reason
+        self.loaded = loaded
         self.arrived = now
         self.started = now
         self.first = now
@@ -51,7 +61,7 @@ class EngineRuntime:
 
     def __init__(self, settings: EngineSettings, publisher: EventPublisher) -> None:
         self.settings = settings
-        self.model = EngineModel(settings.profile)
+        self.model = HandingEngine(settings.profile)
         self.metrics = EngineMetrics(settings, self.model)
         self.closing = False
         self._publisher = publisher
@@ -69,13 +79,19 @@ class EngineRuntime:
         """Requests in the engine, queued ones included."""
         return len(self._live)
 
-    def submit(self, sequence: PromptSequence, tokens: array[int], reason: str) -> TokenStream:
-        """Start a request, whose `tokens` fill sequence.keys; its stream will finish with `reason`."""
+    def submit(
+        self, sequence: PromptSequence, tokens: array[int], reason: str, *, leg: Literal["", "prefill", "decode"] = ""
+    ) -> TokenStream:
+        """Start a request, whose `tokens` fill sequence.keys; its stream will finish with `reason`.
+
+        A prefill leg's prompt is held for others from its end on; a decode leg's has come from another engine.
+        """
         now = self._now()
         self._dispatch(self.model.advance(now))
-        self.model.submit(sequence, now)
+        submits = {"": self.model.submit, "prefill": self.model.submit_handing, "decode": self.model.submit_loaded}
+        submits[leg](sequence, now)
         stream = TokenStream(sequence.request_id, self.settings.stream_interval)
-        self._live[sequence.request_id] = _Live(sequence, tokens, stream, reason, now)
+        self._live[sequence.request_id] = _Live(sequence, tokens, stream, reason, now, loaded=leg == "decode")
         self._schedule()
         return stream
 
@@ -98,6 +114,17 @@ class EngineRuntime:
         self._clear_pending = self._clear_pending or done
         self._schedule()
         return done
+
+    def let_go(self, request_id: str) -> bool:
+        """Hold a computed prompt no longer; False where none is held."""
+        self._dispatch(self.model.advance(self._now()))
+        done = self.model.let_go(request_id)
+        self._schedule()
+        return done
+
+    async def until(self, model_s: float) -> None:
+        """Return when the model's clock has come to this moment."""
+        await asyncio.sleep(max(0.0, (model_s - self._now()) / self._scale))
 
     def close(self) -> None:
         """Break off every stream and stop the clock; later requests are refused."""
@@ -163,7 +190,10 @@ class EngineRuntime:
         live.started = event.at_s
         live.stream.cached_tokens = event.cached_tokens
         self.metrics.queue.observe((event.at_s - live.arrived) / self._scale)
-        self.metrics.prompt(live.sequence.prompt_tokens, event.cached_tokens)
+        if live.loaded:
+            self.metrics.loaded(live.sequence.prompt_tokens)
+        else:
+            self.metrics.prompt(live.sequence.prompt_tokens, event.cached_tokens)
 
     def _on_first_token(self, event: FirstToken) -> None:
         live = self._live[event.request_id]

@@ -9,6 +9,8 @@ import os
 import time
 import zlib
 from array import array
+from collections.abc import Coroutine
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,8 +18,9 @@ from kvstore.block_keys import key_seed, token_block_keys
 from simulator.engine_model import PromptSequence
 from simulator.engine_server.answers import DONE, Answer, usage
 from simulator.engine_server.api_error import ApiError
-from simulator.engine_server.asgi import Receive, Scope, Send, header, read_body, send_bytes
+from simulator.engine_server.asgi import ClientGoneError, Receive, Scope, Send, header, read_body, send_bytes
 from simulator.engine_server.engine_runtime import EngineRuntime
+from simulator.engine_server.kv_transfer import KvTransfer
 from simulator.engine_server.output_text import answer_text, natural_tokens
 from simulator.engine_server.request_bodies import (
     ChatBody,
@@ -28,6 +31,8 @@ from simulator.engine_server.request_bodies import (
     parse_body,
 )
 from simulator.engine_server.token_stream import TokenStream
+
+Leg = Literal["", "prefill", "decode"]
 
 _DEFAULT_COMPLETION_TOKENS = 16
 """OpenAI's and vLLM's default of /v1/completions."""
@@ -42,14 +47,16 @@ class _Job(msgspec.Struct, frozen=True, gc=False):
     voice: int
     reason: str
     stream: TokenStream
+    leg: Leg = ""
 
 
 class Generation:
     """The two generating endpoints of one engine."""
 
-    def __init__(self, runtime: EngineRuntime) -> None:
+    def __init__(self, runtime: EngineRuntime, transfer: KvTransfer) -> None:
         self._runtime = runtime
         self._settings = runtime.settings
+        self._transfer = transfer
         self._numbers = itertools.count()
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,21 +88,48 @@ class Generation:
         *,
         chat: bool,
     ) -> None:
-        job = self._start(scope, body, tokens, wanted, chat=chat)
+        self._admit(body, len(tokens), wanted)
+        leg = await self._leg(receive, body, wanted)
+        job = self._start(scope, body, tokens, wanted, chat=chat, leg=leg)
         watcher = asyncio.ensure_future(_break_off_when_gone(receive, self._runtime, job.stream.request_id))
         try:
             if body.stream:
                 await _stream(send, job, with_usage=body.wants_usage_chunk)
             else:
-                await _answer(send, job)
+                await _answer(send, job, self._transfer)
         finally:
             watcher.cancel()
             self._runtime.abort(job.stream.request_id)
             with contextlib.suppress(asyncio.CancelledError):
                 await watcher
 
-    def _start(self, scope: Scope, body: GenerationBody, tokens: array[int], wanted: int | None, *, chat: bool) -> _Job:
-        self._admit(body, len(tokens), wanted)
+    async def _leg(self, receive: Receive, body: GenerationBody, wanted: int | None) -> Leg:
+        """Return which leg of a hand-off this is; that of a decode engine begins when the prompt has come.
+
+        Raises ApiError where it does not come, ClientGoneError where the client does not wait for it.
+        """
+        asked = body.kv_transfer_params
+        if asked is None or not (asked.do_remote_decode or asked.do_remote_prefill):
+            return ""
+        self._transfer.check(asked)
+        if asked.do_remote_prefill:
+            await _while_connected(receive, self._transfer.fetch(asked))
+            if self._runtime.closing:
+                raise ApiError(503, "the engine is shutting down")
+            return "decode"
+        await _while_connected(receive, self._transfer.stall())
+        return "prefill" if wanted == 1 and not body.stream else ""
+
+    def _start(
+        self,
+        scope: Scope,
+        body: GenerationBody,
+        tokens: array[int],
+        wanted: int | None,
+        *,
+        chat: bool,
+        leg: Leg,
+    ) -> _Job:
         room = self._settings.max_model_len - len(tokens)
         voice = zlib.crc32(memoryview(tokens)[-64:], zlib.crc32(self._settings.seed))
         output = wanted or min(room, natural_tokens(voice))
@@ -106,9 +140,9 @@ class Generation:
         keys = token_block_keys(seed, tokens, self._settings.profile.block_tokens)
         sequence = PromptSequence(f"{answer_id}-{number}", keys, len(tokens), output, body.priority or 0)
         reason = "length" if wanted else "stop"
-        stream = self._runtime.submit(sequence, tokens, reason)
+        stream = self._runtime.submit(sequence, tokens, reason, leg=leg)
         answer = Answer(answer_id, self._settings.served_model, int(time.time()), chat=chat)
-        return _Job(len(tokens), answer, voice, reason, stream)
+        return _Job(len(tokens), answer, voice, reason, stream, leg)
 
     def _admit(self, body: GenerationBody, prompt_tokens: int, wanted: int | None) -> None:
         limit = self._settings.max_model_len
@@ -144,19 +178,38 @@ async def _stream(send: Send, job: _Job, *, with_usage: bool) -> None:
         await send({"type": "http.response.body", "body": chunk + answer.piece(text), "more_body": True})
 
 
-async def _answer(send: Send, job: _Job) -> None:
+async def _answer(send: Send, job: _Job, transfer: KvTransfer) -> None:
     stream = job.stream
     while not stream.finished:
         if await stream.burst() is None:
             break
     if stream.broken:
         raise ApiError(503, "the engine stopped before the answer was complete")
+    offered = transfer.offer(stream.request_id) if job.leg == "prefill" else None
     text = answer_text(job.voice, 0, stream.generated)
     counts = usage(job.prompt_tokens, stream.generated, stream.cached_tokens)
-    await send_bytes(send, 200, job.answer.whole(text, job.reason, counts))
+    await send_bytes(send, 200, job.answer.whole(text, job.reason, counts, offered))
+
+
+async def _while_connected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Return when the work is done; ends it and raises ClientGoneError when the client leaves first."""
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGoneError
+        task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _break_off_when_gone(receive: Receive, runtime: EngineRuntime, request_id: str) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    await _gone(receive)
     runtime.abort(request_id)

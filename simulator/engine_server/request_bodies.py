@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.kv_transfer_params import KvTransferParams
 from simulator.tokens import UnknownRoleError, render_chat, tokenize
 
 _PositiveInt = Annotated[int, Meta(ge=1)]
@@ -47,6 +48,7 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     cache_salt: _Salt | None = None
     priority: int | None = None
     n: int | None = None
+    kv_transfer_params: KvTransferParams | None = None
 
     @property
     def wanted_tokens(self) -> int | None:
@@ -79,7 +81,13 @@ class TokenizeBody(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[ChatMessage] | None = None
 
 
-_Body = TypeVar("_Body", CompletionBody, ChatBody, TokenizeBody)
+class FaultBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /handoff_fault: what hand-offs do on purpose from now on; empty for nothing."""
+
+    fault: Literal["", "fail", "hang", "lose"]
+
+
+_Body = TypeVar("_Body", CompletionBody, ChatBody, TokenizeBody, FaultBody)
 
 
 def parse_body(data: bytes, kind: type[_Body]) -> _Body:

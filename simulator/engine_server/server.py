@@ -24,9 +24,10 @@ class EngineServer(uvicorn.Server):
     def __init__(self, settings: EngineSettings) -> None:
         self._publisher = EventPublisher(settings)
         self.runtime = EngineRuntime(settings, self._publisher)
+        self._app = EngineApp(self.runtime)
         super().__init__(
             uvicorn.Config(
-                EngineApp(self.runtime),
+                self._app,
                 http="httptools",
                 loop="uvloop",
                 ws="none",
@@ -54,6 +55,7 @@ class EngineServer(uvicorn.Server):
         """Break off what runs and close all sockets."""
         self.runtime.close()
         await super().shutdown(sockets)
+        self._app.transfer.close()
         self._publisher.close(asyncio.get_running_loop())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from simulator.engine_profile import EngineProfile
@@ -31,6 +33,14 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Model seconds that pass in one real second."""
     stream_interval: int = 1
     """Output tokens per stream chunk after the first."""
+    role: Literal["mixed", "prefill", "decode"] = "mixed"
+    """Which legs of a hand-off it takes; requests without one are served whole in any role."""
+    hold_s: float = 30.0
+    """Real seconds for which a computed prompt waits to be fetched."""
+    fetch_timeout_s: float = 5.0
+    """Real seconds after which a prompt that does not come is given up."""
+    handoff_fault: Literal["", "fail", "hang", "lose"] = ""
+    """What hand-offs do on purpose: fail at once, never end, or lose the blocks held; for tests."""
     seed: bytes = b""
     """Seeds the engine's own block hashes and its answers."""
     profile: EngineProfile = EngineProfile(recompute_last_block=True)

@@ -38,11 +38,12 @@ def pool(
     *,
     size: int = 4,
     params: dict[str, bool | int | float | str] | None = None,
+    order_params: dict[str, bool | int | float | str] | None = None,
     **settings: float,
 ) -> Router:
     policy = RoutingPolicy(
         placement=Stage(name=placement, params=params or {}),
-        order=Stage(name=order),
+        order=Stage(name=order, params=order_params or {}),
         **settings,  # type: ignore[arg-type]
     )
     router = Router("pool", policy, 1)

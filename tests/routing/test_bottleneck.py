@@ -1,5 +1,6 @@
 """Engines whose decodes hold their memory (DualMap A.8), hand-computed."""
 
+import msgspec
 import pytest
 
 from routing.observation import FirstToken
@@ -70,3 +71,12 @@ def test_readings_that_cannot_be_are_ignored(usage: float) -> None:
     router.note_memory("nobody", 1.0)
     router.tick(4.0)
     assert router.view.wait_s(target, 4.0) < 2.5
+
+
+def test_a_policy_that_asks_for_it_later_is_followed() -> None:
+    router, target = stuck(after_s=0.0)
+    router.tick(4.0)
+    assert router.view.wait_s(target, 4.0) < 4.0
+    router.set_policy(msgspec.structs.replace(router.policy, bottleneck_s=3.0), 2, 4.1)
+    router.tick(5.0)
+    assert router.view.wait_s(target, 5.0) == pytest.approx(5.0)

@@ -119,3 +119,28 @@ def test_its_tables_agree_after_any_sequence(seed: int) -> None:
         else:
             seen.dropped(name)
         seen.check()
+
+
+def test_a_prefill_that_is_handed_over_is_learned_from_at_once_and_its_decode_elsewhere() -> None:
+    seen = observer(a="prefilling", b="decoding")
+    seen.granted("r1", "a", 4000, 0, 0.0)
+    seen.handed_over("r1", "b", 0.5, 0)
+    seen.handed_over("r1", "b", 9.0, 0)
+    seen.check()
+    assert seen.samples[TAKEN] == 1
+    seen.granted("r2", "a", 4000, 0, 0.6)
+    assert seen.samples[SHARED] == 0, "the engine is free again"
+    seen.first_token("r1", 0.9)
+    seen.completed("r1", 0.9 + 0.02 * 99, cached_tokens=0, output_tokens=100)
+    seen.dropped("r2")
+    seen.check()
+    assert seen.samples == {TAKEN: 1, SHARED: 0, IMPOSSIBLE: 0}
+
+
+def test_a_request_that_ends_between_its_engines_leaves_nothing() -> None:
+    seen = observer()
+    seen.granted("r1", "a", 4000, 0, 0.0)
+    seen.handed_over("r1", "b", 0.5)
+    seen.dropped("r1")
+    seen.handed_over("r1", "b", 0.5)
+    seen.check()

@@ -94,3 +94,18 @@ def test_the_tree_agrees_with_its_window_whatever_comes(requests: list[tuple[lis
         assert hotness.observe(keys, engines) == before <= len(keys)
         hotness.check()
     assert len(hotness) <= window
+
+
+@given(st.lists(st.tuples(st.lists(st.integers(0, 1), max_size=6), st.booleans()), max_size=120))
+@settings(max_examples=40, deadline=None)
+def test_looking_changes_nothing_whichever_prompt_is_counted_next(steps: list[tuple[list[int], bool]]) -> None:
+    looked_at, plain = PrefixHotness(window=15, max_blocks=5), PrefixHotness(window=15, max_blocks=5)
+    last = prompt(0)
+    for path, counts_last in steps:
+        keys = prompt(*path)
+        looked_at.blocks(last)
+        looked_at.blocks(keys)
+        counted = last if counts_last else keys
+        assert looked_at.observe(counted, 8) == plain.observe(counted, 8)
+        looked_at.check()
+        last = keys

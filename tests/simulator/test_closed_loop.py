@@ -25,9 +25,11 @@ def test_a_client_sends_nothing_until_its_answer_has_come() -> None:
     first = loop.take()
     assert (first.request.request_id, first.request.arrived_s) == ("r0", 0.0)
     assert loop.next_time() is None
+    assert not loop.over
     loop.ended("r0", 7.5)
     assert loop.next_time() == 7.5
     assert loop.take().request.arrived_s == 7.5
+    assert loop.over
 
 
 def test_clients_work_side_by_side_and_take_the_next_session_when_theirs_is_over() -> None:

@@ -6,8 +6,8 @@ from statistics import mean, pstdev
 
 import pytest
 
-from simulator.poisson_arrivals import poisson_rows, poisson_times
-from simulator.trace import TraceRow
+from simulator.poisson_arrivals import poisson_arrivals, poisson_times
+from tests.simulator.fleets import chat
 
 
 def test_gaps_have_the_mean_and_the_spread_of_a_poisson_process() -> None:
@@ -16,12 +16,13 @@ def test_gaps_have_the_mean_and_the_spread_of_a_poisson_process() -> None:
     assert pstdev(gaps) == pytest.approx(0.25, rel=0.03)
 
 
-def test_rows_keep_their_order_and_all_but_their_times() -> None:
-    rows = [TraceRow(timestamp=0, input_length=5 + number, output_length=1, hash_ids=(number,)) for number in range(50)]
-    timed = poisson_rows(rows, 10.0, 3)
-    assert [row.input_length for row in timed] == [row.input_length for row in rows]
-    assert [row.timestamp for row in timed] == sorted(row.timestamp for row in timed)
-    assert poisson_rows(rows, 10.0, 3) == timed != poisson_rows(rows, 10.0, 4)
+def test_requests_keep_their_order_and_all_but_their_times() -> None:
+    arrivals = chat(50).arrivals(None, 5.0)
+    timed = poisson_arrivals(arrivals, 10.0, 3)
+    assert [each.request.request_id for each in timed] == [each.request.request_id for each in arrivals]
+    times = [each.request.arrived_s for each in timed]
+    assert times == sorted(times)
+    assert poisson_arrivals(arrivals, 10.0, 3) == timed != poisson_arrivals(arrivals, 10.0, 4)
 
 
 def test_a_rate_of_nothing_is_refused() -> None:

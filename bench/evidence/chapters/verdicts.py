@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bench.evidence.chapters import admission, dualmap_claims, eviction_claims, keys, lbgr_claims, transfer_claims
+from bench.evidence.chapters import (
+    admission,
+    dualmap_claims,
+    elasticity,
+    end_to_end,
+    eviction_claims,
+    health,
+    keys,
+    knowledge,
+    lbgr_claims,
+    pd_ratio,
+    transfer_claims,
+)
 from bench.evidence.chapters.goodput import BASELINES, best
 from bench.evidence.chapters.pending import mean_pending
 from bench.evidence.chapters.setting import hits
@@ -15,11 +27,16 @@ TRACES = ("conversation", "toolagent_like")
 
 
 GROUPS = (
+    end_to_end.claims,
     dualmap_claims.claims,
     transfer_claims.claims,
     eviction_claims.claims,
     lbgr_claims.claims,
     admission.claims,
+    knowledge.claims,
+    elasticity.claims,
+    pd_ratio.claims,
+    health.claims,
 )
 """Claims of chapters that bring their own."""
 
@@ -28,7 +45,8 @@ def text() -> str:
     """Return the chapter."""
     claims = [
         *(_goodput(trace) for trace in TRACES),
-        _latency(),
+        _latency("ttft_p50_s"),
+        _latency("ttft_p90_s"),
         _hit_rates(),
         _preble(),
         _skew(),
@@ -82,19 +100,21 @@ def _goodput(trace: str) -> Claim:
     )
 
 
-def _latency() -> Claim:
+def _latency(figure: str) -> Claim:
+    name, low, high, far = ("P50", 55, 97, 0.45) if figure == "ttft_p50_s" else ("P90", 82, 97, 0.3)
     dual = _point("conversation", 10.0, "dual_map")
     others = {name: _point("conversation", 10.0, name) for name in BASELINES}
-    name = min(others, key=lambda each: _value(others[each], "ttft_p90_s"))
-    ours, theirs = _value(dual, "ttft_p90_s"), _value(others[name], "ttft_p90_s")
-    least = _value(others["least_loaded"], "ttft_p90_s")
+    best_one = min(others, key=lambda each: _value(others[each], figure))
+    ours, theirs = _value(dual, figure), _value(others[best_one], figure)
+    least = _value(others["least_loaded"], figure)
     return Claim(
         source="DualMap §4.2, Fig. 4",
-        claim="P90 TTFT falls against the best baseline at high load",
+        claim=f"{name} TTFT falls against the best baseline at high load",
         setting="conversation, 10 requests/s",
-        theirs="−82 to −97 %",
-        ours=f"{ours:.2f} s against {theirs:.2f} s ({name}): {change(ours, theirs)}; against least loaded {change(ours, least)}",
-        verdict=judged(reproduced=ours < 0.3 * theirs, partly=ours < 0.3 * least),
+        theirs=f"−{low} to −{high} %",
+        ours=f"{ours:.2f} s against {theirs:.2f} s ({best_one}): {change(ours, theirs)}; "
+        f"against least loaded {change(ours, least)}",
+        verdict=judged(reproduced=ours < far * theirs, partly=ours < far * least),
         why="of that size only against least loaded; min TTFT and Preble stay below saturation here",
     )
 

@@ -15,7 +15,7 @@ LONG = range(20)
 
 def pair_of(router: Router, asked: InferenceRequest) -> list[int]:
     view = router.view
-    return [view.accepting[each] for each in DualMap()._build(view).candidates(affinity_key(asked, 2))]
+    return list(DualMap()._build(view)[affinity_key(asked, 2)][0])
 
 
 def choose(router: Router, asked: InferenceRequest, now: float = 0.0) -> tuple[int, str]:
@@ -85,7 +85,7 @@ def test_each_selection_weighs_match_load_and_time_in_its_own_way(
 def test_more_candidates_keep_the_longest_match_among_them() -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
     four = DualMap(d=4)
-    candidates = four._build(router.view).candidates(affinity_key(asked, 2))
+    candidates = four._build(router.view)[affinity_key(asked, 2)][0]
     assert len(candidates) == 4
     for position, blocks in zip(candidates, (3, 9, 9, 5), strict=True):
         router.blocks_stored(router.view.engine_ids[position], asked.keys[:blocks])

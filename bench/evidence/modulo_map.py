@@ -1,0 +1,50 @@
+"""DualMap with key modulo number of engines in place of its rings: what consistent hashing is measured against."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+from typing_extensions import override
+from xxhash import xxh3_64_intdigest
+
+from routing.candidate_targets import CandidateTargets
+from routing.fleet import FleetView
+from routing.hash_ring import CandidateRings
+from routing.placements.dual_map import DualMap
+from routing.registry import PLACEMENTS
+
+NAME = "dual_map_modulo"
+
+
+class ModuloCandidates:
+    """Candidates by independent hashes modulo the number of engines; equal ones go to the next engine."""
+
+    def __init__(self, engines: int, candidates: int) -> None:
+        self._engines = engines
+        self._candidates = min(candidates, engines)
+
+    def candidates(self, key: int) -> list[int]:
+        """Return the positions of the key's candidates."""
+        found: list[int] = []
+        for seed in range(1, self._candidates + 1):
+            at = xxh3_64_intdigest(key.to_bytes(8, "little"), seed) % self._engines
+            while at in found:
+                at = (at + 1) % self._engines
+            found.append(at)
+        return found
+
+
+class ModuloMap(DualMap):
+    """DualMap in every respect but that a change of the fleet remaps nearly all prefixes."""
+
+    @override
+    def _build(self, view: FleetView) -> CandidateTargets:
+        super()._build(view)
+        candidates = ModuloCandidates(len(view.accepting), self.d)
+        return CandidateTargets(cast("CandidateRings", candidates), view.accepting)
+
+
+def register() -> None:
+    """Put the rule into this process's table of placements, so that a policy can name it."""
+    PLACEMENTS.setdefault(NAME, cast("type[msgspec.Struct]", ModuloMap))

@@ -1,0 +1,124 @@
+"""One engine of the second simulator, with its cache and the requests that wait for it (scheduling study §1)."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+
+import msgspec
+
+BLOCK_TOKENS, CACHE_BLOCKS = 512, 1953
+SLO_S = 5.0
+
+
+class Job(msgspec.Struct, eq=False):
+    """A request. Mutable: what was estimated when it was bound, and its time to first token (seconds)."""
+
+    number: int
+    arrived_s: float
+    tokens: int
+    blocks: tuple[int, ...]
+    """Ids that stand for whole prefixes, as in a trace."""
+    estimate_s: float = 0.0
+    uncached: int = 0
+    ttft_s: float = float("inf")
+
+    @property
+    def deadline_s(self) -> float:
+        """When its first token is due."""
+        return self.arrived_s + SLO_S
+
+    def hit(self, blocks: int) -> int:
+        """Return the tokens of so many leading blocks; the last one may be partial."""
+        return min(blocks * BLOCK_TOKENS, self.tokens)
+
+
+def prefill_s(tokens: int, hit: int) -> float:
+    """Return the seconds of a prefill by the study's formula."""
+    uncached = max(tokens - hit, 1)
+    return 0.010 + 0.08e-3 * uncached + 2e-9 * uncached * (tokens - uncached / 2) + 2e-6 * hit
+
+
+class Station:
+    """One prefill at a time over a leaf-LRU cache. Mutable: all of it."""
+
+    def __init__(self) -> None:
+        self.cache: OrderedDict[int, None] = OrderedDict()
+        self.coming: Counter[int] = Counter()
+        """Blocks of requests that wait or run here."""
+        self.waiting: list[Job] = []
+        self.hopeless: list[Job] = []
+        self.running: Job | None = None
+        self.started_s = self.free_s = 0.0
+        self.outstanding = 0
+        self.sent_new = self.sent_all = 0
+
+    def resident(self, blocks: Sequence[int]) -> int:
+        """Return the leading blocks that the cache holds."""
+        return next((at for at, block in enumerate(blocks) if block not in self.cache), len(blocks))
+
+    def match(self, blocks: Sequence[int]) -> int:
+        """Return the leading blocks that the cache holds or gets from what waits or runs here."""
+        cache, coming = self.cache, self.coming
+        return next((at for at, block in enumerate(blocks) if block not in cache and block not in coming), len(blocks))
+
+    def wait_s(self, now: float, *, with_hopeless: bool) -> float:
+        """Return the rest of the running prefill and the estimates of what waits."""
+        rest = max(self.free_s - now, 0.0) if self.running is not None else 0.0
+        late = sum(job.estimate_s for job in self.hopeless) if with_hopeless else 0.0
+        return rest + late + sum(job.estimate_s for job in self.waiting)
+
+    def load(self, now: float) -> float:
+        """Return the pending uncached tokens: of what waits, and the unfinished share of what runs."""
+        standing = float(sum(job.uncached for job in self.waiting) + sum(job.uncached for job in self.hopeless))
+        if self.running is not None:
+            share = max(self.free_s - now, 0.0) / (self.free_s - self.started_s)
+            standing += self.running.uncached * share
+        return standing
+
+    def bind(self, job: Job) -> None:
+        """Let a request wait here, with the estimate of this moment."""
+        held = self.match(job.blocks)
+        job.estimate_s, job.uncached = prefill_s(job.tokens, job.hit(held)), job.tokens - job.hit(held)
+        self.sent_new += len(job.blocks) - held
+        self.sent_all += len(job.blocks)
+        self.outstanding += 1
+        self.expect(job)
+        self.waiting.append(job)
+
+    def start(self, job: Job, now: float) -> None:
+        """Begin a prefill; hits are what the cache holds at this moment."""
+        held = self.resident(job.blocks)
+        self._touch(job.blocks[:held])
+        job.uncached = job.tokens - job.hit(held)
+        self.running, self.started_s = job, now
+        self.free_s = now + prefill_s(job.tokens, job.hit(held))
+
+    def finish(self) -> None:
+        """End the running prefill: its blocks are in the cache from now on."""
+        job, self.running = self.running, None
+        if job is None:
+            raise AssertionError("a prefill ends that never began")
+        job.ttft_s = self.free_s - job.arrived_s
+        self.outstanding -= 1
+        self._touch(job.blocks)
+        while len(self.cache) > CACHE_BLOCKS:
+            self.cache.popitem(last=False)
+        self.expect_no_more(job)
+
+    def expect(self, job: Job) -> None:
+        """Count a request's blocks as on their way."""
+        self.coming.update(job.blocks)
+
+    def expect_no_more(self, job: Job) -> None:
+        """Take back one `expect`."""
+        self.coming.subtract(job.blocks)
+        for block in job.blocks:
+            if not self.coming[block]:
+                del self.coming[block]
+
+    def _touch(self, blocks: Sequence[int]) -> None:
+        """Use blocks, leaf to root, so that a parent is always younger than its children."""
+        for block in reversed(blocks):
+            self.cache[block] = None
+            self.cache.move_to_end(block)

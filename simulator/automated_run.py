@@ -1,0 +1,73 @@
+"""One run that steers itself: a policy over a workload with its automations, and what they planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from planning.automation_document import AutomationPolicy, contradictions
+from planning.reason import Reason
+from simulator.fleet_automation import FleetAutomation
+from simulator.fleet_simulation import FleetSimulation, Watch
+from simulator.plan_row import PlanRow
+from simulator.simulation_run import RunSpec, simulation_of
+from simulator.workload import Workload
+
+MAX_DOCUMENT_BYTES = 1 << 20
+
+
+class UnreadableAutomationError(ValueError):
+    """The file is no automation document; the message says what is wrong and where."""
+
+
+def read_automation(path: Path) -> AutomationPolicy:
+    """Read a JSON automation document; raises UnreadableAutomationError."""
+    try:
+        content = path.read_bytes()
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise UnreadableAutomationError(f"{path} is over {MAX_DOCUMENT_BYTES} bytes")
+        policy = msgspec.json.decode(content, type=AutomationPolicy)
+    except OSError as error:
+        raise UnreadableAutomationError(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableAutomationError(f"{path} is no automation document: {error}") from error
+    if wrong := contradictions(policy):
+        raise UnreadableAutomationError(f"{path}: {'; '.join(wrong)}")
+    return policy
+
+
+def run_automated(
+    spec: RunSpec, workload: Workload, policy: AutomationPolicy, watch: Watch | None = None
+) -> tuple[FleetSimulation, list[PlanRow]]:
+    """Run to the end under these automations and return the simulation and their plans, in order of time."""
+    simulation = simulation_of(spec, workload)
+    placement = spec.policy.placement
+    rings = int(placement.params.get("d", 2)) if placement.name == "dual_map" else 0
+    automation = FleetAutomation(policy, spec.profile, rings=rings)
+    automation.attach(simulation)
+    simulation.run(watch)
+    return simulation, plan_rows(automation)
+
+
+def plan_rows(automation: FleetAutomation) -> list[PlanRow]:
+    """Return what was planned, in order of time."""
+    rows = [
+        PlanRow(plan.at_s, "scaling", f"{plan.engines} to {plan.target} engines", _why(plan.reasons))
+        for plan in automation.scaling
+    ]
+    rows += [PlanRow(plan.at_s, "health", ", ".join(plan.changed), _why(plan.reasons)) for plan in automation.health]
+    for moved in automation.rebalance.plans:
+        tickets = sum(move.at_most for move in moved.moves)
+        what = f"{len(moved.wider)} prefixes wider, {len(moved.narrower)} narrower, {tickets} tickets may move"
+        rows.append(PlanRow(moved.at_s, "rebalance", what, _why(moved.reasons)))
+    for ratio in automation.ratio:
+        if ratio.flips:
+            what = ", ".join(f"{flip.engine_id} to {flip.after}" for flip in ratio.flips)
+            rows.append(PlanRow(ratio.at_s, "ratio", what, _why(ratio.reasons)))
+    return sorted(rows, key=lambda row: (row.at_s, row.automation))
+
+
+def _why(reasons: Iterable[Reason]) -> str:
+    return "; ".join(each.text for each in reasons)

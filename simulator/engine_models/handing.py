@@ -1,0 +1,120 @@
+"""A co-located engine that can also hand a computed prompt to another engine, or take one over.
+
+What the simulated engine server runs: whether it prefills, decodes or does both is decided by each request
+(vLLM's `kv_transfer_params`). A prompt that is handed over stays pinned until it was fetched, and has left by
+layers over the link while it was computed (Mooncake §3.1, step 3); one that was taken over is a prefill as
+short as a decode step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+from typing_extensions import override
+
+from simulator.engine_events import EngineEvent
+from simulator.engine_model import Admitted, EngineModel, PromptSequence
+from simulator.engine_models.kv_link import KvLink
+from simulator.engine_profile import EngineProfile
+
+
+class HeldPrompt(msgspec.Struct, frozen=True, gc=False):
+    """A computed prompt that waits to be fetched; over the link it has come at `ready_s`."""
+
+    keys: Sequence[int]
+    prompt_tokens: int
+    cached_tokens: int
+    ready_s: float
+
+
+class HandingEngine(EngineModel):
+    """Mutable state beside the model's.
+
+    `_handing` and `_loaded` (ids of requests that will be handed over, or were taken over), `_started_s` (start
+    of the running prefill), the link, and `_held`, the prompts kept for others in the order of their ends.
+    """
+
+    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True) -> None:
+        super().__init__(profile, emit_tokens=emit_tokens)
+        self.link = KvLink(profile)
+        self._handing: set[str] = set()
+        self._loaded: set[str] = set()
+        self._held: dict[str, HeldPrompt] = {}
+        self._started_s = 0.0
+
+    def submit_handing(self, sequence: PromptSequence, now: float) -> None:
+        """Queue a prompt that another engine will go on with: one token, and its KV is held from then on."""
+        self.submit(replace(sequence, output_tokens=1), now)
+        self._handing.add(sequence.request_id)
+
+    def submit_loaded(self, sequence: PromptSequence, now: float) -> None:
+        """Queue a sequence whose prompt's KV has come from another engine."""
+        self.submit(sequence, now)
+        self._loaded.add(sequence.request_id)
+
+    def held(self, request_id: str) -> HeldPrompt | None:
+        """Return the prompt that is held under this id, None where there is none (any more)."""
+        return self._held.get(request_id)
+
+    def let_go(self, request_id: str) -> bool:
+        """Hold a prompt no longer; its blocks stay in the cache like others. False where none is held."""
+        held = self._held.pop(request_id, None)
+        if held is None:
+            return False
+        self._cache.unpin(held.keys)
+        return True
+
+    @override
+    def abort(self, request_id: str, now: float) -> bool:
+        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        self._handing.discard(request_id)
+        self._loaded.discard(request_id)
+        return super().abort(request_id, now)
+
+    @override
+    def reset_cache(self) -> bool:
+        """Drop all cached blocks; returns False, and keeps them, while sequences run or prompts are held."""
+        return not self._held and super().reset_cache()
+
+    @override
+    def pinned_keys(self) -> set[int]:
+        """Return the blocks that running sequences and held prompts keep."""
+        return super().pinned_keys().union(*(held.keys for held in self._held.values()))
+
+    @override
+    def _admit_head(self) -> bool:
+        """Admit the first prompt; an engine with nothing else to do gives up held prompts rather than stand still."""
+        while not super()._admit_head():
+            if self._running or not self._held:
+                return False
+            self.let_go(next(iter(self._held)))
+        return True
+
+    @override
+    def _start_prefill(self, at_s: float, events: list[EngineEvent]) -> None:
+        self._started_s = at_s
+        admitted = self._prefilling
+        if admitted is not None and admitted.sequence.request_id in self._loaded:
+            admitted.cached_tokens = admitted.sequence.prompt_tokens - 1
+        super()._start_prefill(at_s, events)
+
+    @override
+    def _prefill_s(self, admitted: Admitted) -> float:
+        sequence = admitted.sequence
+        if sequence.request_id not in self._loaded:
+            return super()._prefill_s(admitted)
+        return self.profile.step_s(1, sequence.prompt_tokens)
+
+    @override
+    def _finish(self, item: Admitted, at_s: float, events: list[EngineEvent]) -> None:
+        sequence = item.sequence
+        self._loaded.discard(sequence.request_id)
+        if sequence.request_id in self._handing:
+            self._handing.discard(sequence.request_id)
+            keys = sequence.keys[: self._cache.pin(sequence.keys)]
+            computed = sequence.prompt_tokens - item.cached_tokens
+            ready_s = self.link.send(item.cached_tokens, computed, self._started_s, at_s)
+            self._held[sequence.request_id] = HeldPrompt(keys, sequence.prompt_tokens, item.cached_tokens, ready_s)
+        super()._finish(item, at_s, events)

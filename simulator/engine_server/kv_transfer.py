@@ -1,0 +1,145 @@
+"""Prompts on their way from the engine that computed them to the one that decodes: both ends of the transfer.
+
+The sending end holds a prompt until it is fetched, or for so long that nobody will come any more. The
+receiving end asks for it over HTTP, where vLLM has its side channel, and has it when the link has delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from ipaddress import ip_address
+from typing import Literal
+from urllib.parse import quote
+
+from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.engine_runtime import EngineRuntime
+from simulator.engine_server.kv_transfer_params import KvTransferParams
+
+Fault = Literal["", "fail", "hang", "lose"]
+"""What hand-offs do on purpose: fail at once, never come to an end, or lose the blocks that are held."""
+
+PATH = "/kv_transfer/"
+
+
+class KvTransfer:
+    """One engine's transfers. Mutable state: `fault`, and the timers of what is held."""
+
+    def __init__(self, runtime: EngineRuntime) -> None:
+        self.fault: Fault = runtime.settings.handoff_fault
+        self._runtime = runtime
+        self._settings = runtime.settings
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def check(self, asked: KvTransferParams) -> None:
+        """Raise ApiError where the engine's role forbids what is asked, or where it fails on purpose."""
+        role = self._settings.role
+        if asked.do_remote_prefill and role == "prefill":
+            raise ApiError(
+                400, "this engine only prefills; send the decode leg to a decode engine", "kv_transfer_params"
+            )
+        if asked.do_remote_decode and role == "decode":
+            raise ApiError(
+                400, "this engine only decodes; send the prefill leg to a prefill engine", "kv_transfer_params"
+            )
+        if self.fault == "fail" and (asked.do_remote_decode or asked.do_remote_prefill):
+            raise ApiError(500, "the hand-off fails, as this engine was told")
+
+    async def stall(self) -> None:
+        """Return at once, or never where hand-offs hang on purpose."""
+        if self.fault == "hang":
+            await asyncio.Event().wait()
+
+    # -- the sending end
+
+    def offer(self, request_id: str) -> KvTransferParams | None:
+        """Return what the decode engine needs to fetch a computed prompt; None where none is held."""
+        held = self._runtime.model.held(request_id)
+        if held is None:
+            return None
+        if self.fault == "lose":
+            self._runtime.let_go(request_id)
+        else:
+            later = asyncio.get_running_loop().call_later
+            self._timers[request_id] = later(self._settings.hold_s, self._expire, request_id)
+        return KvTransferParams(
+            do_remote_prefill=True,
+            remote_engine_id=f"{self._settings.host}:{self._settings.port}",
+            remote_request_id=request_id,
+            remote_host=self._settings.host,
+            remote_port=self._settings.port,
+            remote_block_ids=[list(range(1, len(held.keys) + 1))],
+            remote_num_tokens=held.prompt_tokens,
+            remote_prefill_cached_tokens=held.cached_tokens,
+            tp_size=1,
+        )
+
+    async def give(self, request_id: str) -> int:
+        """Return the tokens of a prompt once the link has delivered them; raises ApiError 404 where it is not held."""
+        await self.stall()
+        held = self._runtime.model.held(request_id)
+        if held is None:
+            raise ApiError(404, "no such prompt is held; it was fetched, given up after its time, or lost")
+        await self._runtime.until(held.ready_s)
+        self._forget(request_id)
+        if not self._runtime.let_go(request_id):
+            raise ApiError(404, "the prompt was given up while it was on its way")
+        return held.prompt_tokens
+
+    def _expire(self, request_id: str) -> None:
+        self._forget(request_id)
+        if self._runtime.let_go(request_id):
+            self._runtime.metrics.kv_expired.inc()
+
+    def _forget(self, request_id: str) -> None:
+        timer = self._timers.pop(request_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    # -- the receiving end
+
+    async def fetch(self, params: KvTransferParams) -> None:
+        """Return when the prompt has come; raises ApiError 400 for an address we do not go to, 500 on a failure."""
+        host, port, name = params.remote_host, params.remote_port, params.remote_request_id
+        if host is None or port is None or name is None or not self._may_reach(host):
+            raise ApiError(400, "kv_transfer_params name no engine that this one may fetch from", "kv_transfer_params")
+        await self.stall()
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(self._settings.fetch_timeout_s):
+                await _ask(host, port, PATH + quote(name, safe=""))
+        except (TimeoutError, OSError, EOFError) as error:
+            self._runtime.metrics.failed_transfers.inc()
+            # As vLLM does while its kv_load_failure_policy is `fail`.
+            raise ApiError(500, f"the prompt's KV did not come: {type(error).__name__}") from error
+        self._runtime.metrics.transfer_time.observe(time.monotonic() - started)
+
+    def _may_reach(self, host: str) -> bool:
+        """Return whether an address that came in a request is one of ours: this host or loopback."""
+        if host == self._settings.host:
+            return True
+        with contextlib.suppress(ValueError):
+            return ip_address(host).is_loopback
+        return False
+
+    def close(self) -> None:
+        """End the timers."""
+        for request_id in list(self._timers):
+            self._forget(request_id)
+
+
+async def _ask(host: str, port: int, path: str) -> None:
+    """Return when the other engine says that the prompt has come; raises OSError where it says anything else.
+
+    A bare exchange without a library: an HTTP client's start takes longer than an engine's.
+    """
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        writer.write(head.encode("latin-1", "replace"))
+        status = (await reader.readline()).split(b" ")[1:2]
+    finally:
+        writer.close()
+    if status != [b"200"]:
+        raise OSError(f"status {b''.join(status).decode('latin-1')}")

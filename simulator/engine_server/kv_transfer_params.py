@@ -1,0 +1,29 @@
+"""The `kv_transfer_params` of vLLM's two-step hand-off, as its NIXL connector reads and writes them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+_Name = Annotated[str, Meta(min_length=1, max_length=512)]
+
+
+class KvTransferParams(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a request asks of the engine, or the answer says about it; fields of other connectors are ignored.
+
+    A prefill leg carries `do_remote_decode`; its answer carries everything else, and the decode leg carries
+    that answer unchanged.
+    """
+
+    do_remote_decode: bool = False
+    do_remote_prefill: bool = False
+    remote_engine_id: _Name | None = None
+    remote_request_id: _Name | None = None
+    remote_host: _Name | None = None
+    remote_port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
+    remote_block_ids: list[list[int]] | None = None
+    remote_num_tokens: Annotated[int, Meta(ge=0)] | None = None
+    remote_prefill_cached_tokens: Annotated[int, Meta(ge=0)] | None = None
+    tp_size: Annotated[int, Meta(ge=1)] | None = None

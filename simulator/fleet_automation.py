@@ -1,0 +1,161 @@
+"""Lets the planners steer a simulated pool in virtual time: observe, plan, apply, once per tick.
+
+What jobs and actuators do live is done here at once: engines come up after their warm-up with an empty
+cache, drained ones stop when nothing stands there, and a quarantine takes back what has no first token.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+import msgspec
+
+from planning.automation_document import AutomationPolicy
+from planning.automation_mode import ACT, OFF
+from planning.engine_health import plan_health
+from planning.fleet_facts import PoolFacts, Role, RoleLoad
+from planning.health_memory import HealthMemory
+from planning.health_verdict import QUARANTINED, HealthPlan
+from planning.prefill_decode import plan_ratio
+from planning.ratio_plan import RatioMemory, RatioPlan
+from planning.scaling import plan_scaling
+from planning.scaling_plan import ScalingMemory, ScalingPlan
+from simulator.engine_profile import EngineProfile
+from simulator.fleet_change import EngineDies, EngineDrains, EngineJoins, EngineWeighs
+from simulator.fleet_simulation import FleetSimulation
+from simulator.pool_watch import PoolWatch
+from simulator.rebalance_drive import RebalanceDrive
+from simulator.role_loads import role_loads
+
+
+class FleetAutomation:
+    """One pool's automations. Mutable: what was planned, the planners' memories, and engines on their way up.
+
+    `rings`: hash rings of the placement, 0 where it has none. `restart_s`: from the end of a role to the next.
+    """
+
+    def __init__(
+        self,
+        policy: AutomationPolicy,
+        profile: EngineProfile,
+        *,
+        tick_s: float = 1.0,
+        rings: int = 0,
+        restart_s: float = 20.0,
+    ) -> None:
+        self.watch = PoolWatch(profile)
+        self.scaling: list[ScalingPlan] = []
+        """Plans that did something."""
+        self.health: list[HealthPlan] = []
+        """Plans in which some verdict changed."""
+        self.ratio: list[RatioPlan] = []
+        """All plans of the ratio."""
+        self.sizes: list[tuple[float, int]] = []
+        """(moment, engines that take work), one per tick."""
+        self._policy = policy
+        self._tick_s = tick_s
+        self._rings = rings
+        self._scaling_memory = ScalingMemory()
+        self._health_memory = HealthMemory()
+        self.rebalance = RebalanceDrive(policy.rebalance, profile)
+        self._ratio_memory = RatioMemory()
+        self._role_loads: list[RoleLoad] = []
+        self._restart_s = restart_s
+        self._flipping: dict[str, Role] = {}
+        self._starting: dict[str, float] = {}
+        self._names = count(1)
+
+    def attach(self, simulation: FleetSimulation) -> None:
+        """Steer this simulation from now on, one tick after another."""
+        simulation.call_at(simulation.now + self._tick_s, self._tick)
+
+    def _tick(self, simulation: FleetSimulation) -> None:
+        now = simulation.now
+        self._stop_drained(simulation)
+        facts = self.watch.look(simulation, self._starting, now)
+        self.sizes.append((now, len(simulation.router.view.accepting)))
+        if self._policy.health.mode != OFF:
+            self._steer_health(simulation, facts)
+        if self._policy.rebalance.mode != OFF:
+            self.rebalance.steer(simulation, facts)
+        if self._policy.scaling.mode != OFF:
+            self._steer_scaling(simulation, facts)
+        if self._policy.ratio.mode != OFF:
+            self._steer_ratio(simulation, facts)
+        simulation.call_at(now + self._tick_s, self._tick)
+
+    def _stop_drained(self, simulation: FleetSimulation) -> None:
+        for station in simulation.stations:
+            if not station.accepts and not station.live:
+                simulation.change(EngineDies(simulation.now, station.engine_id))
+                role = self._flipping.pop(station.engine_id, None)
+                if role is not None:
+                    self._order(simulation, station.engine_id, self._restart_s, role)
+
+    def _steer_health(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
+        plan, self._health_memory = plan_health(facts, self._health_memory, self._policy.health)
+        if plan.changed:
+            self.health.append(plan)
+        if self._policy.health.mode != ACT:
+            return
+        changed = set(plan.changed)
+        for verdict in plan.verdicts:
+            name = verdict.engine_id
+            station = simulation.stations.get(name)
+            if station is None or station.load_share == verdict.load_share:
+                continue
+            sick = verdict.state == QUARANTINED and name in changed
+            simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=sick))
+
+    def _steer_scaling(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
+        settings = self._policy.scaling
+        plan, self._scaling_memory = plan_scaling(
+            facts, self.watch.windows.demand, self._scaling_memory, settings, rings=self._rings
+        )
+        if plan.action == "none":
+            return
+        self.scaling.append(plan)
+        if settings.mode != ACT:
+            return
+        for engine_id in plan.drain:
+            simulation.change(EngineDrains(simulation.now, engine_id))
+        for _ in plan.add:
+            self._order(simulation, f"a-{next(self._names):03}", settings.warm_up_s)
+
+    def _steer_ratio(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
+        settings = self._policy.ratio
+        self._role_loads = [each for each in self._role_loads if each.at_s > facts.now_s - settings.window_s]
+        self._role_loads += role_loads(simulation, facts)
+        plan, self._ratio_memory = plan_ratio(facts, self._role_loads, self._ratio_memory, settings)
+        self.ratio.append(plan)
+        if settings.mode != ACT:
+            return
+        for flip in plan.flips:
+            self._flipping[flip.engine_id] = flip.after
+            simulation.change(EngineDrains(simulation.now, flip.engine_id))
+
+    def _order(self, simulation: FleetSimulation, name: str, warm_up_s: float, role: Role = "mixed") -> None:
+        """Let an engine come up after its warm-up."""
+        self._starting[name] = simulation.now
+
+        def comes_up(running: FleetSimulation) -> None:
+            del self._starting[name]
+            running.change(EngineJoins(running.now, name, role=role))
+
+        simulation.call_at(simulation.now + warm_up_s, comes_up)
+
+
+def scaling_timeline(automation: FleetAutomation) -> list[dict[str, object]]:
+    """Return the plans that did something, as rows for a report."""
+    return [
+        {
+            "at_s": plan.at_s,
+            "action": plan.action,
+            "engines": plan.engines,
+            "target": plan.target,
+            "reasons": [each.code for each in plan.reasons],
+            "why": "; ".join(each.text for each in plan.reasons),
+            "remap": None if plan.remap is None else msgspec.structs.asdict(plan.remap),
+        }
+        for plan in automation.scaling
+    ]

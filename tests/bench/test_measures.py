@@ -1,0 +1,48 @@
+"""Measurements ask for what their chapters read: one small cell of each kind is run on a generated trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from bench.evidence.cells import Cell
+from bench.evidence.measure import defaults, end_to_end, knowledge
+from simulator.workload import Workload
+from simulator.workloads.registry import generate_workload
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    small = Workload(generate_workload("toolagent_like", seed=7, rows=600), max_input=20_480)
+    for measure in (defaults, knowledge):
+        monkeypatch.setattr(measure, "workload", lambda _trace: small)
+    monkeypatch.setattr("bench.evidence.cells.workload", lambda _trace: small)
+    yield
+
+
+def test_a_row_of_the_defaults_has_the_share_of_each_band() -> None:
+    asked = next(each for each in defaults.everything() if each.kind == "load" and each.max_passed_over_s)
+    row = defaults.measure_one(asked)
+    assert (row["kind"], row["max_passed_over_s"], len(row["bands"])) == ("load", asked.max_passed_over_s, 5)  # type: ignore[arg-type]
+    assert 0 <= float(str(row["slo_share"])) <= 1
+
+
+def test_a_bound_on_passing_over_reaches_the_policy() -> None:
+    cell = Cell(trace="t", placement="least_cost", order="slack", qps=80.0)
+    shares = [defaults.measure_one(defaults.Asked("load", cell, bound_s))["ttft_p99_s"] for bound_s in (0.0, 3.0)]
+    assert shares[0] != shares[1]
+
+
+def test_written_costs_learning_and_age_reach_the_run() -> None:
+    asked = knowledge.Asked(kind="cost", order="fifo", qps=24.0, written="flat")
+    fixed = knowledge.measure_one(asked)
+    fitted = knowledge.measure_one(msgspec.structs.replace(asked, cost="fitted"))
+    assert float(str(fitted["slo_share"])) >= float(str(fixed["slo_share"]))
+    assert fitted["token_hit_rate"] != fixed["token_hit_rate"]
+
+
+def test_an_end_to_end_row_is_of_engines_that_decode() -> None:
+    row = end_to_end.measure_one(Cell(trace="t", placement="least_cost", qps=8.0, engine_model="colocated"))
+    assert float(str(row["e2e_p50_s"])) > float(str(row["ttft_p50_s"]))

@@ -1,0 +1,41 @@
+"""Blocks of tickets that shed gave up draw nobody, until the ticket is granted after all."""
+
+from __future__ import annotations
+
+import pytest
+
+from routing.observation import Completed, FirstToken
+from routing.router import Router
+from tests.routing.pools import BLOCK, pool, request
+
+FIRST, SHARED = range(200), range(1000, 1020)
+LATE_S = 30.0
+
+
+def with_a_ticket_given_up(*, forget_blocks: bool) -> Router:
+    """Return a router of one engine that still computes its first prompt, long after the second one was given up."""
+    router = pool(size=1, order="shed", order_params={"forget_blocks": forget_blocks}, grant_tokens=0)
+    router.submit(request(1, FIRST), 0.0)
+    router.submit(request(2, SHARED), 0.0)
+    router.submit(request(3, range(2000, 2020), at=LATE_S), LATE_S)
+    router.observe(FirstToken("request-00000001"), LATE_S)
+    router.check()
+    return router
+
+
+@pytest.mark.parametrize(("forget_blocks", "blocks"), [(True, 0), (False, len(SHARED))])
+def test_a_newcomer_counts_on_them_only_where_they_are_kept(forget_blocks: bool, blocks: int) -> None:
+    router = with_a_ticket_given_up(forget_blocks=forget_blocks)
+    outcome = router.submit(request(4, SHARED, at=LATE_S), LATE_S)
+    assert outcome.decision.hit_tokens == blocks * BLOCK  # type: ignore[union-attr]
+
+
+def test_they_are_on_their_way_again_once_the_ticket_is_granted() -> None:
+    router = with_a_ticket_given_up(forget_blocks=True)
+    grants = router.observe(FirstToken("request-00000003"), LATE_S + 2)
+    assert [each.decision.decision_id for each in grants] == ["request-00000002"]  # type: ignore[union-attr]
+    outcome = router.submit(request(4, SHARED, at=LATE_S + 2), LATE_S + 2)
+    assert outcome.decision.hit_tokens == len(SHARED) * BLOCK  # type: ignore[union-attr]
+    for number in (1, 2, 3):
+        router.observe(Completed(f"request-{number:08}"), LATE_S + 9)
+    router.check()

@@ -1,0 +1,96 @@
+"""An engine that hands prompts over: what it holds, for how long, and what a taken-over prompt costs."""
+
+from __future__ import annotations
+
+from random import Random
+
+from simulator.engine_events import EngineEvent, Finished, FirstToken, PrefillStarted
+from simulator.engine_model import PromptSequence
+from simulator.engine_models.handing import HandingEngine
+from simulator.engine_profile import EngineProfile
+
+PROFILE = EngineProfile(block_tokens=16, num_blocks=64, recompute_last_block=True, kv_bytes_per_token=1 << 20)
+
+
+def sequence(name: str, blocks: int = 10, output: int = 4) -> PromptSequence:
+    keys = tuple(hash((name, number)) & (2**63 - 1) for number in range(blocks))
+    return PromptSequence(name, keys, 16 * blocks, output)
+
+
+def finish(engine: HandingEngine) -> list[EngineEvent]:
+    events: list[EngineEvent] = []
+    while (due := engine.next_event_time()) is not None:
+        events += engine.advance(due)
+        engine.check()
+    return events
+
+
+def test_a_prompt_handed_over_makes_one_token_and_stays_pinned_until_it_is_let_go() -> None:
+    engine = HandingEngine(PROFILE)
+    engine.submit_handing(sequence("a", output=50), 0.0)
+    ends = [each for each in finish(engine) if isinstance(each, Finished)]
+    assert [each.output_tokens for each in ends] == [1]
+    held = engine.held("a")
+    assert held is not None
+    assert (held.prompt_tokens, held.cached_tokens, len(held.keys)) == (160, 0, 10)
+    assert engine.kv_usage > 0
+    assert not engine.reset_cache()
+    assert (engine.let_go("a"), engine.let_go("a")) == (True, False)
+    assert (engine.kv_usage, engine.cached_blocks) == (0, 10)
+    engine.check()
+
+
+def test_the_last_layer_comes_after_the_prefill_and_a_slower_link_later() -> None:
+    ready = {}
+    for bytes_per_s in (1e9, 1e12):
+        engine = HandingEngine(EngineProfile(block_tokens=16, kv_bytes_per_token=1 << 20, link_bytes_per_s=bytes_per_s))
+        engine.submit_handing(sequence("a"), 0.0)
+        end = next(each.at_s for each in finish(engine) if isinstance(each, FirstToken))
+        held = engine.held("a")
+        assert held is not None
+        assert held.ready_s > end
+        ready[bytes_per_s] = held.ready_s
+    assert ready[1e9] > ready[1e12]
+
+
+def test_a_prompt_taken_over_takes_a_decode_step() -> None:
+    computed, loaded = HandingEngine(PROFILE), HandingEngine(PROFILE)
+    computed.submit(sequence("a"), 0.0)
+    loaded.submit_loaded(sequence("a"), 0.0)
+    events = finish(loaded)
+    start = next(each for each in events if isinstance(each, PrefillStarted))
+    assert start.cached_tokens == 159
+    first = [next(e.at_s for e in made if isinstance(e, FirstToken)) for made in (events, finish(computed))]
+    assert first[0] == PROFILE.step_s(1, 160) < first[1]
+    assert loaded.cached_blocks == 10, "the blocks are there for the next request"
+
+
+def test_an_aborted_request_leaves_nothing_held() -> None:
+    engine = HandingEngine(PROFILE)
+    engine.submit_handing(sequence("a"), 0.0)
+    engine.advance(0.001)
+    assert engine.abort("a", 0.001)
+    finish(engine)
+    assert engine.held("a") is None
+    assert engine.kv_usage == 0
+
+
+def test_it_stays_whole_under_any_course() -> None:
+    rng = Random(7)
+    for _ in range(20):
+        engine, now = HandingEngine(PROFILE), 0.0
+        for number in range(60):
+            now += rng.random() * 0.05
+            name = f"r{number}"
+            kind = rng.randrange(5)
+            if kind < 3:
+                submit = (engine.submit, engine.submit_handing, engine.submit_loaded)[kind]
+                submit(sequence(name, rng.randint(1, 40), rng.randint(1, 8)), now)
+            elif kind == 3:
+                engine.let_go(f"r{rng.randrange(60)}")
+            else:
+                engine.abort(f"r{rng.randrange(60)}", now)
+            engine.advance(now)
+            engine.check()
+        finish(engine)
+        assert (engine.running, engine.waiting) == (0, 0)

@@ -1,0 +1,76 @@
+"""In virtual time the router's own pairs decide who decodes, as they do live."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from routing.decision import Decision
+from routing.policy_document import Stage
+from routing.router import Router
+from simulator.arrivals import FixedArrivals
+from simulator.disaggregated_fleet import DisaggregatedFleet
+from simulator.engine_profile import EngineProfile
+from simulator.fleet_change import EngineDies, EngineJoins
+from simulator.request_record import RequestRecord
+from simulator.simulation_run import evaluation_policy
+from simulator.stations import Station
+from simulator.workload import Workload
+from tests.simulator.fleets import row
+
+ROLES = {"p-1": "prefill", "p-2": "prefill", "d-1": "decode", "d-2": "decode"}
+
+
+class Watched(DisaggregatedFleet):
+    """Keeps which decode engine each decision named, and which one made its last token."""
+
+    def __init__(self, requests: int = 60) -> None:
+        rows = [row(0.15 * number, (number % 7, 100 + number), output=40) for number in range(requests)]
+        self.named: dict[str, str] = {}
+        self.decoded: dict[str, str] = {}
+        policy = evaluation_policy(Stage(name="least_cost"), Stage(name="slack"))
+        arrivals = Workload(rows, seed=1).arrivals(None, policy.ttft_slo_s)
+        router = Router("simulation", policy, 1)
+        super().__init__(router, FixedArrivals(arrivals), EngineProfile(), ROLES)  # type: ignore[arg-type]
+
+    def _grant(self, record: RequestRecord, decision: Decision) -> None:
+        assert decision.pair is not None
+        self.named[decision.decision_id] = decision.pair.engine_id
+        super()._grant(record, decision)
+
+    def start_decode(self, decoder: Station, handover: object) -> None:
+        self.decoded[handover.sequence.request_id] = decoder.engine_id  # type: ignore[attr-defined]
+        super().start_decode(decoder, handover)  # type: ignore[arg-type]
+
+
+def test_each_request_decodes_where_its_decision_says() -> None:
+    fleet = Watched()
+    fleet.run()
+    fleet.check()
+    assert {record.status for record in fleet.history} == {"finished"}
+    assert fleet.decoded == fleet.named
+    shares = Counter(fleet.named.values())
+    assert set(shares) == {"d-1", "d-2"}
+    assert abs(shares["d-1"] - shares["d-2"]) < 20, "least time between tokens keeps them level"
+    assert fleet.router.pairs is not None
+    assert len(fleet.router.pairs.legs) + len(fleet.router.reservations) == 0
+    assert {record.engine_id for record in fleet.history} == {"p-1", "p-2"}
+
+
+def test_work_moves_when_a_decode_engine_dies_and_one_joins() -> None:
+    fleet = Watched()
+    fleet.call_at(3.0, lambda running: running.change(EngineDies(3.0, "d-1")))
+    fleet.call_at(5.0, lambda running: running.change(EngineJoins(5.0, "d-3", role="decode")))
+    fleet.run()
+    fleet.check()
+    assert set(fleet.named.values()) == {"d-1", "d-2", "d-3"}
+    failed = [record for record in fleet.history if record.status == "failed"]
+    assert all(record.first_token_s is not None for record in failed), "only half answers are lost"
+    assert len(failed) < len(fleet.history) / 4
+
+
+def test_two_runs_are_the_same() -> None:
+    first, second = Watched(30), Watched(30)
+    first.run()
+    second.run()
+    assert first.named == second.named
+    assert [record.finished_s for record in first.history] == [record.finished_s for record in second.history]

@@ -1,0 +1,48 @@
+"""How old a report of an engine's load may be: the router counts its own dispatches, so reports matter little."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import msgspec
+import pytest
+
+from routing.policy_document import Stage
+from simulator.run_report import report_of
+from simulator.simulation_run import RunSpec, evaluation_policy, run
+from simulator.workload import Workload
+from simulator.workloads.registry import generate_workload
+
+
+@cache
+def requests() -> Workload:
+    return Workload(generate_workload("toolagent_like", seed=7, rows=900), max_input=20_480)
+
+
+def on_time(order: str, age_s: float, *, good_for_s: float = 1.0) -> float:
+    """Return the share on time where decodes take memory and reports of it come so late."""
+    base = evaluation_policy(Stage(name="least_cost"), Stage(name=order))
+    push = msgspec.structs.replace(base.push, report_max_age_s=good_for_s)
+    policy = msgspec.structs.replace(base, push=push)
+    spec = RunSpec(policy=policy, engines=4, qps=9.5, warmup=200, engine_model="colocated", report_age_s=age_s)
+    return report_of(spec, requests(), run(spec, requests()), 0.0).slo_share
+
+
+@pytest.mark.parametrize("order", ["fifo", "slack"])
+def test_reports_five_seconds_old_cost_less_than_a_point(order: str) -> None:
+    fresh = on_time(order, 0.0)
+    assert 0.9 < fresh < 1.0, "a load at which it could cost something"
+    assert on_time(order, 5.0) > fresh - 0.01
+
+
+def test_old_reports_taken_for_fresh_would_cost_more() -> None:
+    assert on_time("fifo", 5.0, good_for_s=60.0) < on_time("fifo", 5.0) - 0.05
+
+
+def test_where_load_is_our_own_dispatches_alone_old_reports_change_nothing() -> None:
+    policy = evaluation_policy(Stage(name="least_cost"), Stage(name="slack"))
+    ends = []
+    for age_s in (0.0, 5.0):
+        spec = RunSpec(policy=policy, engines=4, qps=13.0, report_age_s=age_s)
+        ends.append([each.finished_s for each in run(spec, requests()).history])
+    assert ends[0] == ends[1]
