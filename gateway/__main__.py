@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import logging.config
 import os
 import socket
@@ -40,6 +41,10 @@ def main() -> int:
         return _refuse(f"SWITCHYARD_LOG_LEVEL={level!r} is not one of {', '.join(_LEVELS)}.")
     if not secret:
         return _refuse(f"Set {_SECRET_VARIABLE} to the fleet's secret, the same as in the control plane.")
+    kept = os.environ.get("SWITCHYARD_DECISIONS_PER_S", "") or "50"
+    if not kept.isascii() or not kept.isdecimal() or len(kept) > 6:
+        return _refuse(f"SWITCHYARD_DECISIONS_PER_S={kept!r} is no whole number from 0 to 999999.")
+    recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
     logging.config.dictConfig(logging_settings(level))
     try:
         redis_bus = _redis_bus(options.redis, secret.encode()) if options.redis else None
@@ -50,7 +55,12 @@ def main() -> int:
         secret.encode(),
         bus=FollowerBus(redis_bus, _name(options)) if redis_bus else None,
         scrape_token=os.environ.get("SWITCHYARD_SCRAPE_TOKEN", ""),
-        settings=GatewaySettings(engine_bearer=os.environ.get("SWITCHYARD_ENGINE_API_KEY", "")),
+        settings=GatewaySettings(
+            engine_bearer=os.environ.get("SWITCHYARD_ENGINE_API_KEY", ""),
+            decisions_kept_per_s=float(kept),
+            recording=recorded,
+        ),
+        on_started=_keep_for_good,
     )
     if redis_bus is not None:
         BusMetrics(app.registry, redis_bus)
@@ -70,6 +80,12 @@ def main() -> int:
             log_level="warning",
         )
     return 0
+
+
+def _keep_for_good() -> None:
+    """Spare what start-up made from garbage collection: without this each full one would walk over all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -69,7 +69,9 @@ class GatewayApp:
         self._settings = settings
         self.recent = RecentDecisions(settings.recent_decisions)
         self._note_use = gateway.key_usage.note
-        desk = PlacementDesk(gateway.metrics, self.recent, gateway.key_quotas.release)
+        desk = PlacementDesk(
+            gateway.metrics, self.recent, gateway.key_quotas.release, gateway.decisions, gateway.traffic
+        )
         prompt_keys = PromptKeys()
         route_api = self._route_api = RouteApi(gateway, desk, prompt_keys, gateway.fleet_secret)
         proxied = self.proxy = Proxy(

@@ -17,7 +17,7 @@ from gateway.breaker import BROKEN_STREAM, CONNECT, HTTP_5XX, TIMEOUT
 from gateway.forwarded_request import ForwardedRequest
 from gateway.http_exchange import Exchange, Header
 from gateway.openai_error import ApiError, error_body
-from gateway.openai_usage import StreamUsage, usage_of
+from gateway.openai_usage import StreamUsage, usage_of, with_cached_tokens
 from gateway.placement_desk import PlacementDesk
 from gateway.progress_guard import EngineSilentError, ProgressGuard
 from gateway.recent_decisions import DecisionRecord
@@ -25,9 +25,12 @@ from gateway.recent_decisions import DecisionRecord
 if TYPE_CHECKING:
     from gateway.live_engine import LiveEngine
 
+HANDOFF = "handoff"
+"""An engine that answered a prefill leg without handing anything over: no failure of the engine itself."""
+
 MAX_WHOLE_ANSWER = 64 * 1024 * 1024
 _PASSED_HEADERS = ("content-type", "cache-control", "retry-after")
-_BROKEN = (aiohttp.ClientError, OSError, EngineSilentError, asyncio.IncompleteReadError)
+BROKEN = (aiohttp.ClientError, OSError, EngineSilentError, asyncio.IncompleteReadError)
 
 
 class RelaySettings(msgspec.Struct, frozen=True):
@@ -35,19 +38,26 @@ class RelaySettings(msgspec.Struct, frozen=True):
 
     connect_s: float = 2.0
     first_byte_s: float = 300.0
+    prefill_leg_s: float = 300.0
+    """Until a prefill engine has answered; `decode_leg_s`: until its decode engine's first byte."""
+    decode_leg_s: float = 60.0
     idle_s: float = 120.0
 
 
 class AttemptFailure(msgspec.Struct, frozen=True):
-    """An attempt that failed before the client got a byte. `kind` is the breaker's word for it."""
+    """An attempt that failed before the client got a byte. `kind` is the breaker's word for it, or HANDOFF."""
 
     kind: str
     status: int = 0
+    engine_id: str = ""
+    """Which engine failed; empty: the decision's."""
 
     def as_error(self) -> ApiError:
         """Return the answer for the client if no other attempt is made."""
         if self.kind == TIMEOUT:
             return ApiError(504, "The engine did not answer in time; try again.", "engine_timeout", retry_after_s=1.0)
+        if self.kind == HANDOFF:
+            return ApiError(502, "The engine did not hand the prompt over; try again.", "handoff_failed")
         if self.kind == HTTP_5XX and self.status != 503:
             return ApiError(502, f"The engine failed with status {self.status}; try again.", "engine_error")
         code = "engine_busy" if self.kind == HTTP_5XX else "engine_unreachable"
@@ -62,12 +72,19 @@ class EngineRelay:
         self._settings = settings
 
     async def attempt(
-        self, exchange: Exchange, engine: LiveEngine, record: DecisionRecord, request: ForwardedRequest
+        self,
+        exchange: Exchange,
+        engine: LiveEngine,
+        record: DecisionRecord,
+        request: ForwardedRequest,
+        *,
+        first_byte_s: float | None = None,
     ) -> AttemptFailure | None:
         """Relay one answer; None: the request has had its end, and the record says which."""
         settings = self._settings
+        first_s = settings.first_byte_s if first_byte_s is None else first_byte_s
         try:
-            with ProgressGuard(engine.breaker, first_s=settings.first_byte_s, idle_s=settings.idle_s) as guard:
+            with ProgressGuard(engine.breaker, first_s=first_s, idle_s=settings.idle_s) as guard:
                 async with engine.session.post(
                     engine.entry.url.rstrip("/") + request.path,
                     data=request.payload(),
@@ -76,7 +93,7 @@ class EngineRelay:
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_s),
                 ) as response:
                     return await self._relay(exchange, engine, record, request, response, guard)
-        except _BROKEN as error:
+        except BROKEN as error:
             return await self._broken(exchange, engine, record, error)
 
     async def _relay(
@@ -92,9 +109,12 @@ class EngineRelay:
             response.close()
             engine.breaker.record_failure(HTTP_5XX, monotonic())
             return AttemptFailure(HTTP_5XX, response.status)
+        if request.handed_over and response.status >= 400:
+            response.close()
+            return AttemptFailure(HANDOFF, response.status)
         if response.status == 200 and response.content_type == "text/event-stream":
             return await self._stream(exchange, engine, record, request, response, guard)
-        return await self._whole(exchange, engine, record, response, guard)
+        return await self._whole(exchange, engine, record, request, response, guard)
 
     async def _stream(
         self,
@@ -105,13 +125,16 @@ class EngineRelay:
         response: aiohttp.ClientResponse,
         guard: ProgressGuard,
     ) -> AttemptFailure | None:
-        usage = StreamUsage(strip=request.strip_usage)
+        usage = StreamUsage(strip=request.strip_usage, cached_tokens=request.cached_tokens)
+        progress = record.pool.progress.engine(engine.entry.engine_id)
         async for chunk in response.content.iter_any():
             guard.progress()
             if not exchange.started:
                 self._desk.first_token(record, monotonic())
                 engine.breaker.record_success(monotonic())
-                await exchange.start(200, _headers(response))
+                progress.streams(record.decision.decision_id)
+                await exchange.start(200, passed_headers(response))
+            progress.chunks += 1
             passed = usage.feed(chunk)
             if passed:
                 guard.sending = True
@@ -129,6 +152,7 @@ class EngineRelay:
             monotonic(),
             cached_tokens=used.cached_tokens if used is not None else None,
             output_tokens=used.output_tokens if used is not None else None,
+            prompt_tokens=used.counted_tokens if used is not None else None,
         )
         await exchange.end()
         return None
@@ -138,6 +162,7 @@ class EngineRelay:
         exchange: Exchange,
         engine: LiveEngine,
         record: DecisionRecord,
+        request: ForwardedRequest,
         response: aiohttp.ClientResponse,
         guard: ProgressGuard,
     ) -> AttemptFailure | None:
@@ -156,10 +181,14 @@ class EngineRelay:
                 monotonic(),
                 cached_tokens=used.cached_tokens if used is not None else None,
                 output_tokens=used.output_tokens if used is not None else None,
+                prompt_tokens=used.counted_tokens if used is not None else None,
             )
         else:
             self._desk.client_error(record, monotonic(), response.status)
-        await exchange.answer(response.status, bytes(body), _headers(response))
+        answer = (
+            bytes(body) if request.cached_tokens is None else with_cached_tokens(bytes(body), request.cached_tokens)
+        )
+        await exchange.answer(response.status, answer, passed_headers(response))
         return None
 
     async def _broken(
@@ -180,7 +209,8 @@ class EngineRelay:
         return AttemptFailure(kind)
 
 
-def _headers(response: aiohttp.ClientResponse) -> list[Header]:
+def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:
+    """Return the headers of an engine's answer that go on to the client."""
     return [
         (name.encode(), response.headers[name].encode("latin-1"))
         for name in _PASSED_HEADERS

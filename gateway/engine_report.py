@@ -38,6 +38,17 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens per KV block."""
     full: bool = False
     """True: all fields are of this reading; False: only reachability, running and waiting are."""
+    prompt_tokens_total: float | None = None
+    """Prompt tokens taken into prefill since the process started."""
+    generated_tokens_total: float | None = None
+    asleep: bool | None = None
+    """Whether it was put to sleep, so that it answers and serves nothing."""
+    read_at: float | None = None
+    """Unix seconds of the full reading that the totals are of."""
+    shard: int = 0
+    """Of the probe job, whose lease the prober held."""
+    fence: int = 0
+    """Fencing token of that lease: of one shard's reports those with a lower one than was seen are void."""
 
     @property
     def room_tokens(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.breaker import HALF_OPEN, OPEN
+from gateway.engine_verdict import HEALTHY
 from gateway.live_engine import LiveEngine
 
 STARTING_S = 60.0
@@ -22,6 +23,8 @@ def health_state(engine: LiveEngine, now: float, *, accepts: bool) -> tuple[str,
         return ("degraded" if accepts else _out_of_rotation(engine, now)), engine.breaker.reason
     if engine.entry.desired_state == "draining":
         return "draining", "takes no new work, by an operator's wish"
+    if engine.entry.health != HEALTHY:
+        return "degraded", f"{engine.entry.health}: {engine.entry.health_reason}"
     complaint = engine.breaker.reason if engine.breaker.state == HALF_OPEN else _complaint(engine, now)
     return ("degraded", complaint) if complaint else ("serving", "")
 

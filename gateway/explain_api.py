@@ -21,6 +21,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """running, completed, failed, refused, cancelled or client_error."""
     error: str
     granted_after_s: float | None
+    handed_over_after_s: float | None
+    """When the prefill engine was done, where another one decodes."""
     first_token_after_s: float | None
     finished_after_s: float | None
     cached_tokens: int | None
@@ -37,6 +39,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     reason_words: str
     queue_reason_words: str
     """Why it was granted before the tickets beside it; empty where it did not wait."""
+    decode_engine_name: str
+    """Of `decision.pair`; empty where one engine does all."""
+    pair_reason_words: str
     key_source: str
     ttft_slo_s: float
     attempts: tuple[str, ...]
@@ -61,12 +66,15 @@ def explanation(record: DecisionRecord) -> Explanation:
     """Return the record in the words of the API."""
     decision = record.decision
     engine = record.pool.engines.get(decision.engine_id)
+    decoder = record.pool.engines.get(decision.pair.engine_id) if decision.pair is not None else None
     return Explanation(
         decision=decision,
         decided_at=record.decided_at,
         engine_name=engine.entry.name if engine is not None else "",
         reason_words=reasons.words(decision.reason),
         queue_reason_words=reasons.words(decision.queue_reason),
+        decode_engine_name=decoder.entry.name if decoder is not None else "",
+        pair_reason_words=reasons.words(decision.pair.reason) if decision.pair is not None else "",
         key_source=record.key_source,
         ttft_slo_s=record.ttft_slo_s,
         attempts=record.attempts,
@@ -81,6 +89,7 @@ def _outcome(record: DecisionRecord) -> Outcome:
         state=record.outcome or "running",
         error=record.error,
         granted_after_s=record.decision.queued_s if record.decision.engine_id else None,
+        handed_over_after_s=None if record.handed_over_s is None else record.handed_over_s - record.arrived_s,
         first_token_after_s=ttft_s,
         finished_after_s=None if finished_s is None else finished_s - record.arrived_s,
         cached_tokens=record.cached_tokens,

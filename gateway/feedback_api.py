@@ -1,4 +1,4 @@
-"""`POST /api/v1/requests/{id}/{first_token,complete,fail}`: what became of a request that others forward."""
+"""`POST /api/v1/requests/{id}/…` (VERBS): what became of a request that others forward."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from gateway.recent_decisions import DecisionRecord
 from gateway.snapshot import ApiKeyEntry
 
 PREFIX = "/api/v1/requests/"
+VERBS = ("handed_over", "first_token", "complete", "fail")
+"""handed_over: the prefill leg is done, with its cached tokens; the others tell of the engine that answers."""
 
 Count = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 
 class Completion(msgspec.Struct, kw_only=True):
-    """What the engine reported with its answer; both in tokens, both optional."""
+    """What the engine reported with its answer, all in tokens and optional."""
 
     cached_tokens: Count | None = None
     output_tokens: Count | None = None
+    prompt_tokens: Count | None = None
+    """As the engine counted them; another number than ours betrays another tokenizer or chat template."""
 
 
 class FeedbackApi:
@@ -38,12 +42,14 @@ class FeedbackApi:
         now = monotonic()
         body = await exchange.body()
         decision_id, _, verb = exchange.path.removeprefix(PREFIX).partition("/")
-        if verb not in ("first_token", "complete", "fail"):
-            raise ApiError(404, "There is no such call; use first_token, complete or fail.", "not_found")
+        if verb not in VERBS:
+            raise ApiError(404, f"There is no such call; use {', '.join(VERBS)}.", "not_found")
         record = self._desk.recent.find(decision_id, caller.tenant_id)
         if record is None:
             raise unknown_decision()
-        if verb == "first_token":
+        if verb == "handed_over":
+            self._desk.handed_over(record, now, self._report(record, body).cached_tokens)
+        elif verb == "first_token":
             self._desk.first_token(record, now)
         elif verb == "complete":
             self._complete(record, body, now)
@@ -53,11 +59,21 @@ class FeedbackApi:
         await exchange.answer(200, msgspec.json.encode({"decision_id": decision_id, "outcome": record.outcome}))
 
     def _complete(self, record: DecisionRecord, body: bytes, now: float) -> None:
+        report = self._report(record, body)
+        self._desk.completed(
+            record,
+            now,
+            cached_tokens=report.cached_tokens,
+            output_tokens=report.output_tokens,
+            prompt_tokens=report.prompt_tokens,
+        )
+
+    def _report(self, record: DecisionRecord, body: bytes) -> Completion:
         report = typed(decode_object(body), Completion) if body else Completion()
         cached = report.cached_tokens
         if cached is not None:
-            cached = min(cached, record.decision.prompt_tokens)
-        self._desk.completed(record, now, cached_tokens=cached, output_tokens=report.output_tokens)
+            report.cached_tokens = min(cached, record.decision.prompt_tokens)
+        return report
 
 
 def unknown_decision() -> ApiError:

@@ -11,6 +11,57 @@ TOPIC = "fleet"
 STATES = ("serving", "hot", "degraded", "lost", "draining", "maintenance", "starting", "unknown")
 
 
+class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one engine makes of this gateway's requests; counters begin anew with each incarnation."""
+
+    granted: int
+    """Requests that were given to it and are not complete."""
+    prefilling: int
+    """Those of them without a first token."""
+    streaming: int
+    """Those of them whose answers come piece by piece."""
+    first_tokens_total: int
+    chunks_total: int
+    """Later pieces of answers, and ends of answers."""
+    longest_prefill_s: float
+    """Estimated seconds of the longest prefill that stands there."""
+    failures_in_row: int
+    slowness: float | None
+    """Median over the last minute: seconds from grant to first token over the estimate of the same."""
+    slowness_samples: int
+    tbt_s: float | None
+    """Median over the last minute of the mean seconds between a request's tokens."""
+    tbt_samples: int
+    event_gaps_total: int
+
+
+class PrefixCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """One much used prefix, over the last half minute at most."""
+
+    key: str
+    """Its affinity key as 16 hex digits: a keyed digest, no text."""
+    work_s_by_engine: dict[str, float]
+    """Engine id → seconds of prefill that its requests brought there."""
+    candidates: tuple[str, ...] = ()
+    tokens: int = 0
+    """Its length in prompt tokens, as far as engines held it."""
+    recomputed_tokens: int = 0
+
+
+class PoolTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in a pool since the gateway started; two samples say what happened between them."""
+
+    requests: int
+    """Answered, failed or refused; those that their clients gave up are left out."""
+    on_time: int
+    refused: int
+    work_s: float
+    """Engine seconds of uncached prefill that granted requests asked for."""
+    prompt_tokens: int
+    recomputed_tokens: int
+    """Prompt tokens computed on one engine although another was believed to hold them."""
+
+
 class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """One engine at one moment. Tokens are uncached prompt tokens bound to or running on the engine."""
 
@@ -43,6 +94,12 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """exact, degraded or blind."""
     report_age_s: float | None
     """Age of the last load report; None: never heard."""
+    role: str = "mixed"
+    """mixed, prefill or decode."""
+    counts: EngineCounts | None = None
+    """None: the gateway does not say."""
+    index_trust_reason: str = ""
+    """Why the index is trusted less, as a sentence; empty when exact."""
 
 
 class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +148,14 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """Grants of tickets before which their engine was granted a ticket that came later."""
     refusals_per_s: dict[str, float] | None = None
     """By code; codes of which there was none within the window are left out."""
+    totals: PoolTotals | None = None
+    """None: the gateway does not say."""
+    prefixes: tuple[PrefixCounts, ...] = ()
+    """The busiest ones, where the placement keeps prefixes to a few engines."""
+    usual_d: int = 0
+    """Engines that each prefix is kept to; 0: the placement may choose any."""
+    queued_s: float | None = None
+    """Engine seconds of prefill that wait, at the gateway or on engines."""
 
 
 class FleetSample(msgspec.Struct, frozen=True, kw_only=True):

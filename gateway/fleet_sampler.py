@@ -12,7 +12,7 @@ import msgspec
 from gateway.bus import Bus
 from gateway.engine_state import health_state
 from gateway.event_counters import EventCounters
-from gateway.fleet_sample import STATES, TOPIC, EngineSample, FleetSample, PoolSample
+from gateway.fleet_sample import STATES, TOPIC, EngineSample, FleetSample, PoolSample, PoolTotals
 from gateway.hotspot import HotspotDetector
 from gateway.live_engine import LiveEngine
 from gateway.live_pool import LivePool
@@ -79,7 +79,8 @@ class FleetSampler:
             loads = {load.engine_id: load for load in pool.router.loads(now)}
             engine_samples, cv = self._engines(pool, loads, now, unix)
             engines += engine_samples
-            pools.append(self._pool(pool, cv, sum(each.bound for each in engine_samples), now))
+            queued_s = sum(each.outstanding_s for each in engine_samples)
+            pools.append(self._pool(pool, cv, sum(each.bound for each in engine_samples), queued_s, now))
         return FleetSample(
             seq=self._seq,
             at=unix,
@@ -100,6 +101,8 @@ class FleetSampler:
         }
         median_s = statistics.median(serving.values()) if serving else 0.0
         oldest = pool.router.oldest_waits(now)
+        pool.rebalancing.look(unix)
+        pool.follow_verdicts({each: load.running for each, load in loads.items()}, unix)
         samples = []
         for engine in live:
             load = loads.get(engine.entry.engine_id) or EngineLoad(engine.entry.engine_id, 0, 0.0, 0, 0)
@@ -132,7 +135,7 @@ class FleetSampler:
         self._shown[engine_id] = _Shown(state, reason, since)
         return self._shown[engine_id]
 
-    def _pool(self, pool: LivePool, cv: float, bound: int, now: float) -> PoolSample:
+    def _pool(self, pool: LivePool, cv: float, bound: int, queued_s: float, now: float) -> PoolSample:
         entry = pool.entry
         unbound, unbound_tokens, oldest_wait_s = pool.router.unbound(now)
         traffic = pool.traffic.summary(now)
@@ -140,6 +143,8 @@ class FleetSampler:
         counts = pool.router.counts
         self._queue_counters.take(entry.pool_id, counts)
         queue = pool.queue.look(counts, now)
+        reference_s = PrefillCost.of(policy.prefill_cost).seconds(REFERENCE_PROMPT_TOKENS, 0)
+        tokens_per_s = REFERENCE_PROMPT_TOKENS / reference_s
         return PoolSample(
             pool_id=entry.pool_id,
             name=entry.name,
@@ -149,8 +154,7 @@ class FleetSampler:
             order=policy.order.name,
             policy_version=pool.router.policy_version,
             ttft_slo_s=policy.ttft_slo_s,
-            tokens_per_s=REFERENCE_PROMPT_TOKENS
-            / PrefillCost.of(policy.prefill_cost).seconds(REFERENCE_PROMPT_TOKENS, 0),
+            tokens_per_s=tokens_per_s,
             # A parked request waits at the gateway, too, and is bound to no engine.
             unbound=unbound + len(pool.router.parked),
             unbound_tokens=unbound_tokens,
@@ -173,6 +177,10 @@ class FleetSampler:
             migrations_per_s=queue.migrations_per_s if queue else None,
             overtaken_per_s=queue.overtaken_per_s if queue else None,
             refusals_per_s=queue.refusals_per_s if queue else None,
+            totals=_totals(pool),
+            prefixes=pool.progress.prefixes.top(now) if pool.prefix_keeper is not None else (),
+            usual_d=pool.prefix_keeper.d if pool.prefix_keeper is not None else 0,
+            queued_s=queued_s + unbound_tokens / tokens_per_s,
         )
 
     def _set_gauges(self, sample: FleetSample) -> None:
@@ -211,6 +219,7 @@ def _engine_sample(
 ) -> EngineSample:
     entry = engine.entry
     prompt, cached = pool.traffic.totals(entry.engine_id)
+    trust = engine.index_trust(by_dispatches=pool.by_dispatches)
     return EngineSample(
         engine_id=entry.engine_id,
         name=entry.name,
@@ -228,6 +237,25 @@ def _engine_sample(
         prompt_tokens_total=prompt,
         cached_tokens_total=cached,
         predicted_tokens_total=pool.traffic.predicted(entry.engine_id),
-        index_trust=engine.index_trust(by_dispatches=pool.by_dispatches).grade,
+        index_trust=trust.grade,
+        index_trust_reason=trust.reason,
         report_age_s=engine.report_age_s(now),
+        role=entry.role,
+        counts=pool.progress.engine(entry.engine_id).look(now, _event_gaps(engine)),
+    )
+
+
+def _event_gaps(engine: LiveEngine) -> int:
+    return engine.intake.ledger.counts.get("gaps", 0) if engine.intake is not None else 0
+
+
+def _totals(pool: LivePool) -> PoolTotals:
+    traffic, progress = pool.traffic, pool.progress
+    return PoolTotals(
+        requests=traffic.requests,
+        on_time=traffic.on_time,
+        refused=traffic.refused,
+        work_s=progress.work_s,
+        prompt_tokens=progress.prompt_tokens,
+        recomputed_tokens=progress.recomputed_tokens,
     )

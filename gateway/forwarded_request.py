@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.handoff_bodies import decode_body, prefill_body
+
 OWNED_FIELDS = (
     "cache_salt",
     "kv_transfer_params",
@@ -35,10 +37,34 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     streams: bool
     strip_usage: bool
     """Usage in the stream was asked for by the gateway, not by the client."""
+    fields: dict[str, Any] = {}
+    """The body decoded; what legs of a hand-off are made of."""
+    cached_tokens: int | None = None
+    """Cached prompt tokens that the client is told of: those of the prefill, where another engine did it."""
+
+    handed_over: bool = False
+    """Its prompt was computed by another engine: a refusal is no word on what the client sent."""
+
+    def named(self, name: str) -> ForwardedRequest:
+        """Return the request under a name of its own for the engines."""
+        return msgspec.structs.replace(self, headers={**self.headers, "x-request-id": name})
+
+    def prefill_payload(self) -> bytes | io.BytesIO:
+        """Return the body for an engine that only prefills."""
+        return _payload(prefill_body(self.fields))
+
+    def decode_leg(self, transfer: msgspec.Raw, cached_tokens: int | None) -> ForwardedRequest:
+        """Return the request for the engine that goes on with another one's prefill."""
+        body = decode_body(self.fields, transfer)
+        return msgspec.structs.replace(self, body=body, cached_tokens=cached_tokens, handed_over=True)
 
     def payload(self) -> bytes | io.BytesIO:
         """Return the body in the form that the HTTP client sends without copying it in one go."""
-        return self.body if len(self.body) < _LARGE_BODY else io.BytesIO(self.body)
+        return _payload(self.body)
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO:
+    return body if len(body) < _LARGE_BODY else io.BytesIO(body)
 
 
 def forwarded_request(
@@ -66,6 +92,7 @@ def forwarded_request(
         _headers(client_headers, request_id, bearer),
         streams,
         streams and not asked,
+        changed,
     )
 
 

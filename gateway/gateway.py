@@ -14,6 +14,7 @@ import zmq.asyncio
 from gateway import background
 from gateway.bus import Bus
 from gateway.cost_reports import CostReports
+from gateway.decision_outbox import DecisionOutbox
 from gateway.engine_report import TOPIC_PREFIX, EngineReport, UnreadableReportError, decode_report
 from gateway.event_log import log_event
 from gateway.fleet_sampler import FleetSampler
@@ -21,9 +22,14 @@ from gateway.key_quota import KeyQuotas
 from gateway.key_usage import KeyUsage
 from gateway.live_pool import LivePool
 from gateway.metrics import GatewayMetrics
+from gateway.pool_roles import warn_of_roles
+from gateway.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
+from gateway.rebalance_order import UnreadableOrderError, decode_order
+from gateway.report_fence import ReportFence
 from gateway.settings import GatewaySettings
 from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, UnreadableSnapshotError, decode_snapshot
 from gateway.snapshot_store import SnapshotStore
+from gateway.traffic_outbox import TrafficOutbox
 
 SNAPSHOT_TOPIC = "snapshot"
 """Last-value bus topic of the encoded Snapshot."""
@@ -48,6 +54,22 @@ class Gateway:
         self.cost_reports = CostReports(
             bus, self.pools.values, self.metrics.cost_samples, settings.cost_report_interval_s
         )
+        self.decisions = DecisionOutbox(
+            bus,
+            self.pools.values,
+            lambda: self.snapshot,
+            self.metrics.decision_records,
+            fleet_secret,
+            kept_per_s=settings.decisions_kept_per_s,
+            interval_s=settings.decision_interval_s,
+        )
+        self.traffic = TrafficOutbox(
+            bus,
+            self.metrics.traffic_rows,
+            fleet_secret,
+            interval_s=settings.traffic_interval_s,
+            enabled=settings.recording,
+        )
         self._bus = bus
         self.fleet_secret = fleet_secret
         """Secret behind block keys and cache salts."""
@@ -55,6 +77,7 @@ class Gateway:
         self._context: zmq.asyncio.Context | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._from_disk = False
+        self._report_fence = ReportFence()
         self._pool_of_model: dict[str, LivePool] = {}
         self._pool_of_engine: dict[str, LivePool] = {}
         self._api_keys: dict[str, ApiKeyEntry] = {}
@@ -82,12 +105,15 @@ class Gateway:
         self._unsubscribe = [
             self._bus.subscribe(SNAPSHOT_TOPIC, self._on_snapshot),
             self._bus.subscribe(TOPIC_PREFIX, self._on_report),
+            self._bus.subscribe(REBALANCE_PREFIX, self._on_rebalance),
         ]
         self._tasks = [
             background.start("fleet samples", self._sampler.run),
             background.start("last-known-good", self._keep_confirmed),
             background.start("key usage", self.key_usage.run),
             background.start("learned costs", self.cost_reports.run),
+            background.start("decision records", self.decisions.run),
+            background.start("recordings", self.traffic.run),
         ]
         await self._first_probes()
 
@@ -102,6 +128,8 @@ class Gateway:
         await asyncio.gather(*self._tasks, *self._stopping_pools, return_exceptions=True)
         self._tasks = []
         await asyncio.gather(*(pool.stop() for pool in self.pools.values()))
+        await self.decisions.flush()
+        await self.traffic.flush(last=True)
         self.pools.clear()
         self.snapshot = None
         if self.session is not None:
@@ -129,6 +157,11 @@ class Gateway:
         if loop is not None:
             loop.call_soon_threadsafe(self._take_report, value)
 
+    def _on_rebalance(self, _topic: str, value: bytes) -> None:
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._take_rebalance, value)
+
     # -- the same, on the loop's thread
 
     def _take_snapshot(self, value: bytes) -> None:
@@ -153,8 +186,18 @@ class Gateway:
             log_event("report_refused", level=logging.WARNING, reason=str(error))
             return
         pool = self._pool_of_engine.get(report.engine_id)
-        if pool is not None:
+        if pool is not None and self._report_fence.admits(report):
             pool.take_report(report)
+
+    def _take_rebalance(self, value: bytes) -> None:
+        try:
+            order, widened = decode_order(value)
+        except UnreadableOrderError as error:
+            log_event("rebalance_refused", level=logging.WARNING, reason=str(error))
+            return
+        pool = self.pools.get(order.pool_id)
+        if pool is not None:
+            pool.rebalancing.follow(order, widened, time.time())
 
     def _is_older(self, snapshot: Snapshot) -> bool:
         """Compare with the snapshot in force; one from disk gives way to any, for the database may be a new one."""
@@ -187,6 +230,7 @@ class Gateway:
             log_event("pool_refused", level=logging.ERROR, pool=entry.pool_id, reason=str(error))
             return
         self.pools[entry.pool_id] = pool
+        warn_of_roles(entry.pool_id, engines)
 
     def _make_pool(self, entry: PoolEntry) -> LivePool:
         if self.session is None or self._context is None:

@@ -20,6 +20,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from gateway.event_ledger import DEGRADED, EventLedger, Trust
 from gateway.event_log import log_event
+from gateway.past_moments import PastMoments
 from gateway.settings import EventSettings
 
 _SEQ_BYTES = 8
@@ -59,6 +60,7 @@ class KvEventIntake:
         self._needed = asyncio.Event()
         self._unanswered = 0
         self._heard_at = time.monotonic()
+        self.heard = PastMoments()
         self._told = self.trust
 
     @property
@@ -111,6 +113,7 @@ class KvEventIntake:
             self.ledger.counts["unreadable"] += 1
             return
         self._heard_at = time.monotonic()
+        self.heard.note(self._heard_at)
         self.ledger.live(int.from_bytes(frames[1], "big"), frames[2])
         if self.ledger.wanted and not self._replay_endpoint:
             self.ledger.give_up()
@@ -163,6 +166,7 @@ class KvEventIntake:
             socket.close(linger=0)
         self._unanswered = 0
         self._heard_at = time.monotonic()
+        self.heard.note(self._heard_at)
         return True
 
     async def _take_replay(self, socket: zmq.asyncio.Socket, limit: asyncio.Timeout) -> None:

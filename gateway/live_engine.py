@@ -10,12 +10,15 @@ import aiohttp
 from gateway.breaker import Breaker
 from gateway.engine_report import EngineReport
 from gateway.event_ledger import BLIND, DEGRADED, Trust
+from gateway.hit_watch import HitWatch
 from gateway.kv_event_intake import KvEventIntake
+from gateway.past_moments import PastMoments
 from gateway.settings import GatewaySettings
 from gateway.snapshot import EngineEntry
 from gateway.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter
 from routing.cost_fit import FittedCost
 from routing.fleet import EngineFacts
+from routing.hit_words import verdict_words
 
 READY = "ready"
 
@@ -55,6 +58,8 @@ class LiveEngine:
         self.report: EngineReport | None = None
         self.report_at: float | None = None
         """Monotonic seconds."""
+        self.report_times = PastMoments()
+        self.hits = HitWatch()
         self.created_at = now
         self.probed = asyncio.Event()
         """Set after the first direct probe, whatever it said."""
@@ -72,23 +77,29 @@ class LiveEngine:
             return Trust(BLIND, "no event endpoint is set for this engine")
         return self.intake.trust
 
-    def facts(self, *, by_dispatches: bool, accepts: bool, learned: FittedCost | None = None) -> EngineFacts:
+    def facts(
+        self, *, by_dispatches: bool, accepts: bool, learned: FittedCost | None = None, share: float = 1.0
+    ) -> EngineFacts:
         """Return what the router is to know; an index fed by our own dispatches never exceeds degraded.
 
         `learned` is the cost of the engine's kind that replaces the policy's; it has speeds of its own.
+        An engine that should have a `share` of its usual load only is taken for as much slower.
         """
-        weight = 0.5 if by_dispatches else self.trust.weight
-        engine_id, speed = self.entry.engine_id, self.entry.speed
+        weight = self.index_trust(by_dispatches=by_dispatches).weight
+        engine_id, speed = self.entry.engine_id, self.entry.speed * share
         if learned is None:
-            return EngineFacts(engine_id, self.incarnation, accepts, speed, weight)
+            return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, role=self.entry.role)
         speed *= learned.speeds.get(engine_id, 1.0)
-        return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, learned.prefill, learned.decode)
+        costs = learned.prefill, learned.decode
+        return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, *costs, role=self.entry.role)
 
     def index_trust(self, *, by_dispatches: bool) -> Trust:
-        """Return the trust as people are shown it."""
-        if by_dispatches:
-            return Trust(DEGRADED, "the index is built from this gateway's own dispatches")
-        return self.trust
+        """Return what routing makes of the index and people are shown: the least that events and hits allow."""
+        dispatched = Trust(DEGRADED, "the index is built from this gateway's own dispatches")
+        trust = dispatched if by_dispatches else self.trust
+        verdict = self.hits.verdict
+        by_hits = Trust(verdict.grade, verdict_words(verdict))
+        return by_hits if by_hits.weight < trust.weight else trust
 
     def take_report(self, report: EngineReport, now: float, unix: float) -> bool:
         """Take in a probe report no older than the last; True: it shows a new process of the engine."""
@@ -97,6 +108,7 @@ class LiveEngine:
         age_s = max(0.0, unix - report.at)
         self.report = report
         self.report_at = now - age_s
+        self.report_times.note(self.report_at)
         if age_s > self._settings.report_stale_s:
             return False
         self.breaker.observe_report(report.serves, report.reason, now)
@@ -111,6 +123,7 @@ class LiveEngine:
     def new_incarnation(self, now: float) -> None:
         """Count a new process of the engine."""
         self.incarnation += 1
+        self.hits.forget()
         self._incarnated_at = now
         self._incarnated_unix = time.time()
 

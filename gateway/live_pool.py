@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import aiohttp
 import msgspec
@@ -18,12 +18,16 @@ from gateway import background
 from gateway.breaker import HALF_OPEN, OPEN
 from gateway.dispatched_keys import Dispatch, DispatchedKeys
 from gateway.engine_report import EngineReport
+from gateway.engine_verdict import PROBATION, sated, shares_of
 from gateway.event_ledger import EventLedger
 from gateway.event_log import log_event
+from gateway.index_feed import IndexFeed
 from gateway.kv_event_intake import KvEventIntake
 from gateway.live_engine import READY, LiveEngine
 from gateway.metrics import GatewayMetrics
+from gateway.pool_progress import PoolProgress
 from gateway.queue_window import QueueWindow
+from gateway.rebalancing import Rebalancing
 from gateway.retry_budget import RetryBudget
 from gateway.router_driver import RouterDriver
 from gateway.settings import GatewaySettings
@@ -39,6 +43,7 @@ from routing.inference_request import InferenceRequest
 from routing.observation import Failed, Observation
 from routing.policy_document import RoutingPolicy
 from routing.router import Router
+from routing.steering import keeper_of
 
 EXACT_KEYS = "exact"
 _OUTLIER_SHARE = 0.1
@@ -74,15 +79,21 @@ class LivePool:
         self.costs = _observer(entry.policy)
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
         self.queue = QueueWindow(settings.window_s)
+        self.progress = PoolProgress()
+        self.prefix_keeper = keeper_of(self.router)
+        """The placement, where it keeps prefixes to a few engines."""
         self._fleet_secret = fleet_secret
         self._settings = settings
         self._session = session
         self._context = context
         self._metrics = metrics
         self._driver = RouterDriver(self.router, settings.tick_s)
+        self.rebalancing = Rebalancing(self.router, self._driver.relieve)
         self._dispatched = DispatchedKeys(settings.max_dispatched)
         self._facts: tuple[EngineFacts, ...] = ()
         self._accepting: frozenset[str] = frozenset()
+        self._sated: frozenset[str] = frozenset()
+        """Engines in probation that have their share for now."""
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._incarnations: dict[str, int] = {}
@@ -146,6 +157,7 @@ class LivePool:
         now = time.monotonic()
         if _differ(entry, self.entry, _POLICY_FIELDS):
             self._driver.set_policy(entry.policy, entry.policy_version)
+            self.prefix_keeper = keeper_of(self.router)
             self.retry_budget.limit(entry.policy.retry_share, entry.policy.retry_least)
             if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):
                 self.costs = _observer(entry.policy)
@@ -167,11 +179,18 @@ class LivePool:
     def refresh(self) -> None:
         """Compute the facts of all engines anew and give them to the router if they changed."""
         excused = self._excused()
+        well = {
+            engine_id
+            for engine_id, engine in self.engines.items()
+            if engine.entry.desired_state == READY and (engine.breaker.accepts or engine_id in excused)
+        }
+        shares = shares_of(self.engines.values(), well, time.time())
         facts = tuple(
             engine.facts(
                 by_dispatches=self.by_dispatches,
-                accepts=engine.entry.desired_state == READY and (engine.breaker.accepts or engine_id in excused),
+                accepts=engine_id in well and shares.get(engine_id, 1.0) > 0 and engine_id not in self._sated,
                 learned=self._learned(engine),
+                share=shares.get(engine_id, 1.0),
             )
             for engine_id, engine in sorted(self.engines.items())
         )
@@ -179,6 +198,16 @@ class LivePool:
             self._facts = facts
             self._accepting = frozenset(each.engine_id for each in facts if each.accepts)
             self._driver.set_engines(facts)
+
+    def follow_verdicts(self, running: Mapping[str, int], unix: float) -> None:
+        """Let engines in probation have their growing share, by the requests that run on each engine.
+
+        Call it now and then; `unix` is wall-clock seconds.
+        """
+        if not self._sated and all(engine.entry.health != PROBATION for engine in self.engines.values()):
+            return
+        self._sated = sated(self.engines.values(), running, unix)
+        self.refresh()
 
     def _learned(self, engine: LiveEngine) -> FittedCost | None:
         """Return the cost that was learned of the engine's kind, where the policy wants it and it is better."""
@@ -194,7 +223,7 @@ class LivePool:
             self._metrics.unreadable_reports.inc(report.engine_id)
         if report.kv_usage is not None:
             self.router.note_memory(report.engine_id, report.kv_usage)
-        if report.waiting is not None:
+        if report.waiting is not None and time.time() - report.at <= self.entry.policy.push.report_max_age_s:
             self._driver.report(report.engine_id, report.waiting, report.room_tokens)
         if engine.take_report(report, time.monotonic(), time.time()):
             log_event("engine_restarted", engine=report.engine_id, evidence="process start changed")
@@ -245,6 +274,7 @@ class LivePool:
         engine = self.engines.pop(engine_id)
         engine.breaker.on_change = None
         self._lost_at.pop(engine_id, None)
+        self.progress.forget(engine_id)
         for task in self._tasks.pop(engine_id, []):
             self._end(task)
 
@@ -280,6 +310,7 @@ class LivePool:
         self._dispatched.clear()
         for engine_id, engine in self.engines.items():
             self._drop_intake(engine)
+            engine.hits.forget()
             self.router.blocks_cleared(engine_id)
             self._start_intake(engine)
 
@@ -313,6 +344,7 @@ class LivePool:
 
     def _new_incarnation(self, engine: LiveEngine, *, resync: bool) -> None:
         engine.new_incarnation(time.monotonic())
+        self.progress.forget(engine.entry.engine_id)
         self._incarnations[engine.entry.engine_id] = engine.incarnation
         if resync and engine.intake is not None:
             engine.intake.resync(self.seed(""), self.entry.block_tokens)
@@ -343,30 +375,6 @@ class LivePool:
         engine = self.engines.get(dispatch.engine_id)
         if engine is not None and engine.incarnation == dispatch.incarnation:
             self.router.blocks_stored(dispatch.engine_id, dispatch.keys)
-
-
-class IndexFeed:
-    """Tells the pool's router what one engine's events say."""
-
-    def __init__(self, pool: LivePool, engine: LiveEngine) -> None:
-        self._pool = pool
-        self._engine = engine
-
-    def stored(self, keys: Sequence[int]) -> None:
-        """These blocks are there."""
-        self._pool.router.blocks_stored(self._engine.entry.engine_id, keys)
-
-    def removed(self, keys: Sequence[int]) -> None:
-        """These blocks are gone."""
-        self._pool.router.blocks_removed(self._engine.entry.engine_id, keys)
-
-    def cleared(self) -> None:
-        """No block is known to be there."""
-        self._pool.router.blocks_cleared(self._engine.entry.engine_id)
-
-    def restarted(self) -> None:
-        """The engine's process is a new one."""
-        self._pool.engine_restarted(self._engine)
 
 
 def _observer(policy: RoutingPolicy) -> CostObserver:

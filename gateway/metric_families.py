@@ -89,27 +89,26 @@ class HistogramFamily(_Family):
         bounds: Sequence[float],
     ) -> None:
         self._bounds = tuple(bounds)
-        self._counts: dict[tuple[str, ...], list[int]] = {}
-        self._sums: dict[tuple[str, ...], float] = {}
+        self._rows: dict[tuple[str, ...], list[float]] = {}
+        """Observations per bucket, and at the end the sum of their values."""
         super().__init__(registry, name, help_text, labels)
 
     def observe(self, *values: str, value: float) -> None:
         """Count one observation under these label values."""
-        counts = self._counts.get(values)
-        if counts is None:
-            counts = self._counts[values] = [0] * (len(self._bounds) + 1)
-            self._sums[values] = 0.0
-        counts[bisect_left(self._bounds, value)] += 1
-        self._sums[values] += value
+        row = self._rows.get(values)
+        if row is None:
+            row = self._rows[values] = [0] * (len(self._bounds) + 1) + [0.0]
+        row[bisect_left(self._bounds, value)] += 1
+        row[-1] += value
 
     def count(self, *values: str) -> int:
         """Return the number of observations under these label values."""
-        return sum(self._counts.get(values, ()))
+        return int(sum(self._rows.get(values, ())[:-1]))
 
     @override
     def collect(self) -> Iterable[Metric]:
         family = HistogramMetricFamily(self._name, self._help, labels=self._labels)
         bounds = [*map(str, self._bounds), "+Inf"]
-        for values, counts in sorted(self._counts.items()):
-            family.add_metric(values, list(zip(bounds, accumulate(counts), strict=True)), self._sums[values])
+        for values, row in sorted(self._rows.items()):
+            family.add_metric(values, list(zip(bounds, accumulate(row[:-1]), strict=True)), row[-1])
         yield family

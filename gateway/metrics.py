@@ -58,6 +58,34 @@ class GatewayMetrics:
             "Attempts on another engine before the first byte, by cause; budget_empty: a retry that was not made.",
             ("pool", "cause"),
         )
+        self.cost_samples = CounterFamily(
+            registry,
+            "switchyard_cost_samples_total",
+            "Prefill times measured: taken, shared (other prefills ran beside it) or impossible.",
+            ("pool", "result"),
+        )
+        self.decision_records = CounterFamily(
+            registry,
+            "switchyard_decision_records_total",
+            "Ended decisions: kept for the store, left_out by sampling, dropped because too many ended at once.",
+            ("result",),
+        )
+        self.traffic_rows = CounterFamily(
+            registry,
+            "switchyard_traffic_rows_total",
+            "Ended requests for the recordings: recorded, or dropped because too many are under way at once.",
+            ("result",),
+        )
+        self.key_sources = CounterFamily(
+            registry, "switchyard_key_sources_total", "How block keys of a request were made.", ("pool", "source")
+        )
+        self._add_refused_at_the_door(registry)
+        self._add_handoffs(registry)
+        self._add_engine_counters(registry)
+        self._add_histograms(registry)
+        self._add_gauges(registry)
+
+    def _add_refused_at_the_door(self, registry: CollectorRegistry) -> None:
         self.rejected_input = CounterFamily(
             registry, "switchyard_rejected_input_total", "Requests refused for what they carry.", ("cause",)
         )
@@ -67,18 +95,22 @@ class GatewayMetrics:
             "Requests refused because their API key is at its limit: rate or in_flight.",
             ("reason",),
         )
-        self.cost_samples = CounterFamily(
+
+    def _add_handoffs(self, registry: CollectorRegistry) -> None:
+        self.handoffs = CounterFamily(
             registry,
-            "switchyard_cost_samples_total",
-            "Prefill times measured: taken, shared (other prefills ran beside it) or impossible.",
-            ("pool", "result"),
+            "switchyard_handoffs_total",
+            "Attempts on a pair of engines: done, prefill_failed, decode_failed, decode_lost, cancelled; alone: the "
+            "decode engine computed the prompt itself.",
+            ("pool", "outcome"),
         )
-        self.key_sources = CounterFamily(
-            registry, "switchyard_key_sources_total", "How block keys of a request were made.", ("pool", "source")
+        self.handoff_seconds = HistogramFamily(
+            registry,
+            "switchyard_handoff_seconds",
+            "From a prefill engine's end to the first token of its decode engine.",
+            ("pool",),
+            TTFT_BUCKETS_S,
         )
-        self._add_engine_counters(registry)
-        self._add_histograms(registry)
-        self._add_gauges(registry)
 
     def _add_engine_counters(self, registry: CollectorRegistry) -> None:
         self.kv_events = CounterFamily(

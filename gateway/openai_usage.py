@@ -25,6 +25,11 @@ class Usage(msgspec.Struct, gc=False):
         return cached if cached is not None and 0 <= cached <= self.prompt_tokens else None
 
     @property
+    def counted_tokens(self) -> int | None:
+        """Prompt tokens as the engine counted them; None where it does not say."""
+        return self.prompt_tokens if self.prompt_tokens > 0 else None
+
+    @property
     def output_tokens(self) -> int | None:
         """Tokens of the answer."""
         output = self.completion_tokens
@@ -45,17 +50,36 @@ def usage_of(body: bytes) -> Usage | None:
     return answer.usage if answer is not None else None
 
 
+def with_cached_tokens(body: bytes, cached_tokens: int) -> bytes:
+    """Return an answer whose usage names so many cached prompt tokens; one without a usage stays as it is.
+
+    A decode engine counts what came from another engine as cached, although it was computed there.
+    """
+    try:
+        answer = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return body
+    usage = answer.get("usage") if isinstance(answer, dict) else None
+    if not isinstance(usage, dict):
+        return body
+    details = usage.get("prompt_tokens_details")
+    usage["prompt_tokens_details"] = {**(details if isinstance(details, dict) else {}), "cached_tokens": cached_tokens}
+    return msgspec.json.encode(answer)
+
+
 class StreamUsage:
     """Watches server-sent events pass; keeps the last usage seen.
 
     With `strip`, the extra event that only carries usage (no choices) is taken out, because it was
     asked for by the gateway and not by the client; only then is an event that has not arrived whole
-    held back, until it has.
+    held back, until it has. So it is with `cached_tokens`, which then replaces the engine's figure.
     """
 
-    def __init__(self, *, strip: bool) -> None:
+    def __init__(self, *, strip: bool, cached_tokens: int | None = None) -> None:
         self.usage: Usage | None = None
         self._strip = strip
+        self._cached_tokens = cached_tokens
+        self._holds = strip or cached_tokens is not None
         self._rest = b""
 
     def feed(self, chunk: bytes) -> bytes:
@@ -69,17 +93,25 @@ class StreamUsage:
             whole, self._rest = data, b""
         if b'"usage"' in whole:
             whole = self._inspect(whole)
-        return whole if self._strip else chunk
+        return whole if self._holds else chunk
 
     def rest(self) -> bytes:
         """Return what is still held back when the stream has ended."""
         rest, self._rest = self._rest, b""
-        return rest if self._strip else b""
+        return rest if self._holds else b""
 
     def _inspect(self, whole: bytes) -> bytes:
         separator = b"\r\n\r\n" if b"\r\n\r\n" in whole else b"\n\n"
         events = whole.split(separator)
-        return separator.join([event for event in events if b'"usage"' not in event or not self._is_extra(event)])
+        kept = [event for event in events if b'"usage"' not in event or not self._is_extra(event)]
+        if self._cached_tokens is not None:
+            kept = [self._corrected(event) if b'"usage"' in event else event for event in kept]
+        return separator.join(kept)
+
+    def _corrected(self, event: bytes) -> bytes:
+        head, colon, data = event.partition(b":")
+        told = data if self._cached_tokens is None else with_cached_tokens(data, self._cached_tokens)
+        return event if told is data else head + colon + b" " + told
 
     def _is_extra(self, event: bytes) -> bool:
         answer = _read(event.partition(b":")[2])

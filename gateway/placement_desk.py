@@ -21,11 +21,13 @@ from gateway.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.traffic_window import CANCELLED, COMPLETED, FAILED, REFUSED, RequestResult
 from routing.decision import Decision, Granted, Refused
 from routing.inference_request import InferenceRequest
-from routing.observation import Completed, Failed, FirstToken
+from routing.observation import Completed, Failed, FirstToken, HandedOver
 
 if TYPE_CHECKING:
+    from gateway.decision_outbox import DecisionOutbox
     from gateway.live_pool import LivePool
     from gateway.metrics import GatewayMetrics
+    from gateway.traffic_outbox import TrafficOutbox
 
 CLIENT_ERROR = "client_error"
 """The engine answered 4xx: the request is over, and neither the engine's nor the fleet's failure."""
@@ -64,12 +66,19 @@ class PlacementDesk:
     """The way in and out of a pool for single requests."""
 
     def __init__(
-        self, metrics: GatewayMetrics, recent: RecentDecisions, ended: Callable[[str], None] | None = None
+        self,
+        metrics: GatewayMetrics,
+        recent: RecentDecisions,
+        ended: Callable[[str], None] | None = None,
+        outbox: DecisionOutbox | None = None,
+        traffic: TrafficOutbox | None = None,
     ) -> None:
         self.metrics = metrics
         self.recent = recent
         self._ended = ended
         """Called with the decision's id at each request's end."""
+        self._outbox = outbox
+        self._traffic = traffic
 
     async def place(
         self,
@@ -119,13 +128,21 @@ class PlacementDesk:
         pool.costs.granted(
             decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, granted_s
         )
+        keeper = pool.prefix_keeper
+        pool.progress.granted(decision, granted_s, keeper.prefix_of(request) if keeper is not None else None)
         if earlier is not None:
             earlier.decision = decision
-            earlier.attempts += (decision.engine_id,)
+            earlier.attempts += _engines(decision)
+            earlier.handed_over_s = earlier.cached_tokens = None
             self.recent.add(earlier)
             return earlier
-        record = _record(decision, pool, request, keyed, (decision.engine_id,))
+        tried = (decision.engine_id,) if decision.pair is None else _engines(decision)
+        record = _record(decision, pool, request, keyed, tried)
         self.recent.add(record)
+        if self._outbox is not None:
+            self._outbox.begun(record)
+        if self._traffic is not None:
+            self._traffic.noted(record, request.keys)
         self.metrics.key_sources.inc(pool.entry.pool_id, keyed.source)
         return record
 
@@ -143,19 +160,47 @@ class PlacementDesk:
         if record.first_token_s is None and not record.outcome:
             record.first_token_s = now
             record.pool.costs.first_token(record.decision.decision_id, now)
+            record.pool.progress.first_token(record.decision, now)
             record.pool.observe(FirstToken(record.decision.decision_id))
             self.metrics.ttft.observe(record.decision.pool_id, value=now - record.arrived_s)
 
+    def handed_over(self, record: DecisionRecord, now: float, cached_tokens: int | None) -> None:
+        """Note that the prefill engine is done and its decode engine goes on; a second call changes nothing.
+
+        `cached_tokens` are those of the prefill; the decode engine's own figure counts what came from there.
+        """
+        decision = record.decision
+        if decision.pair is None or record.handed_over_s is not None or record.outcome:
+            return
+        record.handed_over_s = now
+        record.cached_tokens = cached_tokens
+        record.pool.costs.handed_over(decision.decision_id, decision.pair.engine_id, now, cached_tokens)
+        record.pool.progress.moved(decision, now, prefilled=True)
+        record.pool.observe(HandedOver(decision.decision_id))
+
     def completed(
-        self, record: DecisionRecord, now: float, *, cached_tokens: int | None, output_tokens: int | None
+        self,
+        record: DecisionRecord,
+        now: float,
+        *,
+        cached_tokens: int | None,
+        output_tokens: int | None,
+        prompt_tokens: int | None = None,
     ) -> None:
-        """Note the whole answer; a second end of the same request changes nothing."""
+        """Note the whole answer; a second end of the same request changes nothing.
+
+        `prompt_tokens`: as the engine counted them.
+        """
         if record.outcome:
             return
         decision = record.decision
+        if record.handed_over_s is not None:
+            cached_tokens = record.cached_tokens
         record.cached_tokens = cached_tokens
         record.output_tokens = output_tokens
+        record.engine_prompt_tokens = prompt_tokens
         record.pool.costs.completed(decision.decision_id, now, cached_tokens=cached_tokens, output_tokens=output_tokens)
+        record.pool.progress.completed(decision, output_tokens, now)
         record.pool.observe(Completed(decision.decision_id, cached_tokens))
         self.metrics.prompt_tokens.inc(decision.pool_id, amount=decision.prompt_tokens)
         self.metrics.predicted_tokens.inc(decision.pool_id, amount=decision.hit_tokens)
@@ -181,6 +226,7 @@ class PlacementDesk:
     def released(self, record: DecisionRecord) -> None:
         """Give the engine's reservation back although the request goes on, on another engine."""
         record.pool.costs.dropped(record.decision.decision_id)
+        record.pool.progress.dropped(record.decision, failed=True)
         record.pool.observe(Failed(record.decision.decision_id))
 
     def _end_without_answer(self, record: DecisionRecord, outcome: str, now: float, error: str) -> None:
@@ -188,6 +234,7 @@ class PlacementDesk:
             return
         record.error = error
         record.pool.costs.dropped(record.decision.decision_id)
+        record.pool.progress.dropped(record.decision, failed=outcome == FAILED)
         record.pool.observe(Failed(record.decision.decision_id))
         self._end(record, outcome, now, on_time=False)
 
@@ -197,6 +244,8 @@ class PlacementDesk:
         record.finished_s = now
         if self._ended is not None:
             self._ended(decision.decision_id)
+        if self._outbox is not None and not record.recorded:
+            self._outbox.ended(record)
         self.metrics.requests.inc(decision.pool_id, outcome)
         counted = CANCELLED if outcome == CLIENT_ERROR else outcome
         result = RequestResult(
@@ -225,6 +274,8 @@ class PlacementDesk:
         if record is None:
             record = _record(_no_decision(pool, request, refused), pool, request, keyed, ())
             self.recent.add(record)
+            if self._traffic is not None:
+                self._traffic.noted(record, request.keys)
         self.metrics.refusals.inc(pool_id, refused.code)
         self._end_without_answer(record, REFUSED, monotonic(), refused.code)
         status, message = _REFUSALS.get(refused.code, _REFUSALS["queue_full"])
@@ -242,8 +293,23 @@ def _record(
 ) -> DecisionRecord:
     """Return the record of a decision made now, on which nothing has happened yet."""
     return DecisionRecord(
-        decision, pool, request.tenant_id, keyed.source, request.arrived_s, request.ttft_slo_s, time(), attempts
+        decision,
+        pool,
+        request.tenant_id,
+        keyed.source,
+        request.arrived_s,
+        request.ttft_slo_s,
+        time(),
+        attempts,
+        session_id=request.session_id,
+        slo_class=request.slo_class,
+        priority=request.priority,
     )
+
+
+def _engines(decision: Decision) -> tuple[str, ...]:
+    pair = decision.pair
+    return (decision.engine_id,) if pair is None else (decision.engine_id, pair.engine_id)
 
 
 def _no_decision(pool: LivePool, request: InferenceRequest, refused: Refused) -> Decision:
@@ -261,7 +327,9 @@ def _no_decision(pool: LivePool, request: InferenceRequest, refused: Refused) ->
         0,
         0.0,
         0.0,
-        request.arrived_s,
+        # It was refused at this moment, after its candidates were looked at.
+        monotonic(),
+        candidates=refused.candidates,
     )
 
 

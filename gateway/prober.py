@@ -43,16 +43,18 @@ async def probe_engines(
     full_interval_s: float = 2.0,
     timeout_s: float = 1.0,
     bearer: str = "",
+    shard: int = 0,
+    fence: int = 0,
 ) -> None:
     """Probe the engines of `get_targets()` until `stop` is set; publishes EngineReports on `load/<engine_id>`.
 
-    `get_targets` is called twice a second on the loop and must not block.
+    `get_targets` is called twice a second on the loop and must not block. Reports carry `shard` and `fence`.
     """
     connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=30)
     async with aiohttp.ClientSession(
         connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
     ) as session:
-        prober = _Prober(session, bus, light_interval_s, full_interval_s, timeout_s, bearer)
+        prober = _Prober(session, bus, light_interval_s, full_interval_s, timeout_s, bearer, (shard, fence))
         try:
             while not stop.is_set():
                 prober.reconcile(get_targets())
@@ -72,6 +74,7 @@ class _Prober:
         full_interval_s: float,
         timeout_s: float,
         bearer: str,
+        lease: tuple[int, int],
     ) -> None:
         self._session = session
         self._bus = bus
@@ -79,6 +82,7 @@ class _Prober:
         self._full_interval_s = full_interval_s
         self._timeout_s = timeout_s
         self._bearer = bearer
+        self._lease = lease
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_READS)
         self._tasks: dict[EngineKey, asyncio.Task[None]] = {}
 
@@ -106,15 +110,21 @@ class _Prober:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self, engine_id: str, url: str) -> None:
-        adapter = VllmAdapter(self._session, url, bearer=self._bearer, timeout_s=self._timeout_s)
-        watched = _Watched(engine_id, adapter)
+        adapter = VllmAdapter(self._session, url, bearer=self._bearer, timeout_s=self._timeout_s, plain=True)
+        try:
+            await self._read_on(_Watched(engine_id, adapter, self._lease))
+        finally:
+            adapter.close()
+
+    async def _read_on(self, watched: _Watched) -> None:
+        topic = load_topic(watched.engine_id)
         await asyncio.sleep(random.random() * self._light_interval_s)
         next_full_at = 0.0
         while True:
             full = time.monotonic() >= next_full_at
             async with self._slots:
                 report = await (watched.full() if full else watched.light())
-            self._bus.publish(load_topic(engine_id), encode_report(report))
+            self._bus.publish(topic, encode_report(report))
             if full:
                 pause_s = self._full_interval_s if report.healthy else min(self._full_interval_s, SILENT_INTERVAL_S)
                 next_full_at = time.monotonic() + pause_s * random.uniform(0.9, 1.1)
@@ -128,10 +138,12 @@ class _Watched:
     Mutable state: `silent`, `_lights` (light reads so far), `_metrics`, `_verdict`.
     """
 
-    def __init__(self, engine_id: str, adapter: VllmAdapter) -> None:
+    def __init__(self, engine_id: str, adapter: VllmAdapter, lease: tuple[int, int]) -> None:
         self.silent = 0
+        self.engine_id = engine_id
         self._lights = 0
-        self._engine_id = engine_id
+        self._shard, self._fence = lease
+        self._read_at: float | None = None
         self._adapter = adapter
         self._metrics: EngineMetrics | None = None
         self._verdict = (True, True, "")
@@ -163,6 +175,7 @@ class _Watched:
         self.silent = 0
         try:
             self._metrics = await self._adapter.full_metrics()
+            self._read_at = time.time()
             self._verdict = (True, True, "")
         except (EngineAnswerError, EngineUnreachableError) as error:
             self._metrics = None
@@ -174,7 +187,15 @@ class _Watched:
     def _unreachable(self, reason: str) -> EngineReport:
         self.silent += 1
         self._metrics = None
-        return EngineReport(engine_id=self._engine_id, at=time.time(), reachable=False, healthy=False, reason=reason)
+        return EngineReport(
+            engine_id=self.engine_id,
+            at=time.time(),
+            reachable=False,
+            healthy=False,
+            reason=reason,
+            shard=self._shard,
+            fence=self._fence,
+        )
 
     def _report(
         self,
@@ -188,7 +209,7 @@ class _Watched:
         healthy, readable, reason = verdict
         metrics = self._metrics
         return EngineReport(
-            engine_id=self._engine_id,
+            engine_id=self.engine_id,
             at=time.time(),
             reachable=True,
             healthy=healthy,
@@ -203,6 +224,12 @@ class _Watched:
             process_start=metrics.process_start if metrics else None,
             block_size=metrics.block_size if metrics else None,
             full=full,
+            prompt_tokens_total=metrics.prompt_tokens_total if metrics else None,
+            generated_tokens_total=metrics.generated_tokens_total if metrics else None,
+            asleep=metrics.asleep if metrics else None,
+            read_at=self._read_at if metrics else None,
+            shard=self._shard,
+            fence=self._fence,
         )
 
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from gateway.http_exchange import ClientGoneError
 
-if TYPE_CHECKING:
-    from gateway.breaker import Breaker
-
 CHECK_S = 0.25
+
+
+class Losable(Protocol):
+    """Whatever may be given up for lost; a Breaker is."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing is to be expected from it."""
+        ...
 
 
 class EngineSilentError(Exception):
@@ -26,7 +32,7 @@ class ProgressGuard:
     ClientGoneError if it was the client that took nothing meanwhile (`sending`).
     """
 
-    def __init__(self, breaker: Breaker, *, first_s: float, idle_s: float, lost_s: float = 1.0) -> None:
+    def __init__(self, breaker: Losable, *, first_s: float, idle_s: float, lost_s: float = 1.0) -> None:
         self._breaker = breaker
         self._limit_s = first_s
         self._idle_s = idle_s

@@ -14,6 +14,7 @@ from gateway.client_presence import while_connected
 from gateway.engine_relay import AttemptFailure, EngineRelay, RelaySettings
 from gateway.event_log import log_event
 from gateway.forwarded_request import ForwardedRequest, forwarded_request
+from gateway.handoff import Handoff
 from gateway.http_exchange import ClientGoneError, Exchange
 from gateway.json_body import BadBodyError, decode_object
 from gateway.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
@@ -56,7 +57,9 @@ class Proxy:
         self._prompt_keys = prompt_keys
         self._fleet_secret = fleet_secret
         self._engine_bearer = engine_bearer
-        self._relay = EngineRelay(desk, settings or RelaySettings())
+        settings = settings or RelaySettings()
+        self._relay = EngineRelay(desk, settings)
+        self._handoff = Handoff(desk, self._relay, settings)
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve one chat or text completion, streamed or whole."""
@@ -118,10 +121,10 @@ class Proxy:
         try:
             for attempts_left in reversed(range(MAX_ATTEMPTS)):
                 record = await self._desk.place(pool, wanted, keyed, hold=True, excluded=excluded, earlier=record)
-                failure = await self._attempt(exchange, pool, record, request)
+                failure = await self._attempt(exchange, pool, record, request, last=attempts_left == 0)
                 if failure is None:
                     return
-                excluded |= {record.decision.engine_id}
+                excluded |= {failure.engine_id or record.decision.engine_id}
                 if attempts_left == 0:
                     self._give_up(record, failure)
                 retried = retried or self._takes_budget(pool, record, failure)
@@ -134,8 +137,12 @@ class Proxy:
             pool.retry_budget.leave(retried=retried)
 
     async def _attempt(
-        self, exchange: Exchange, pool: LivePool, record: DecisionRecord, request: ForwardedRequest
+        self, exchange: Exchange, pool: LivePool, record: DecisionRecord, request: ForwardedRequest, *, last: bool
     ) -> AttemptFailure | None:
+        pair = record.decision.pair
+        if pair is not None:
+            # Two attempts to hand over are enough: on the last one the decode engine computes the prompt itself.
+            return await self._handoff.attempt(exchange, pool, record, pair, request, alone=last)
         engine = pool.engines.get(record.decision.engine_id)
         if engine is None:
             return AttemptFailure(CONNECT)
@@ -172,7 +179,7 @@ class Proxy:
             "retried",
             decision_id=record.decision.decision_id,
             pool_id=record.decision.pool_id,
-            engine_id=record.decision.engine_id,
+            engine_id=failure.engine_id or record.decision.engine_id,
             cause=failure.kind,
             status=failure.status,
         )

@@ -42,11 +42,26 @@ class DecisionRecord(msgspec.Struct, gc=False):
     outcome: str = ""
     error: str = ""
     """A code, never text of an engine or client."""
+    handed_over_s: float | None = None
+    """When the prefill engine was done, where another one decodes."""
+    engine_prompt_tokens: int | None = None
+    """The prompt's length as the engine counted it."""
+    session_id: str = ""
+    """As the caller gave it; only keyed digests of it leave the process."""
+    slo_class: str = ""
+    priority: int = 0
+    recorded: bool = False
+    """It went to the decision store before its end, which nobody told in time."""
 
     @property
     def ttft_s(self) -> float | None:
         """Seconds from arrival to the first token, where it came."""
         return None if self.first_token_s is None else self.first_token_s - self.arrived_s
+
+
+def _chose(decision: Decision, engine_id: str) -> bool:
+    pair = decision.pair
+    return decision.engine_id == engine_id or (pair is not None and pair.engine_id == engine_id)
 
 
 class RecentDecisions:
@@ -75,16 +90,19 @@ class RecentDecisions:
         engine_id = record.decision.engine_id
         if engine_id:
             self._add_to_engine(engine_id, record)
+        pair = record.decision.pair
+        if pair is not None:
+            self._add_to_engine(pair.engine_id, record)
 
     def get(self, decision_id: str) -> DecisionRecord | None:
         """Return the record, if it is still here."""
         return self._records.get(decision_id)
 
     def of_engine(self, engine_id: str) -> list[DecisionRecord]:
-        """Return the last records that chose this engine, newest first; those that moved on are left out."""
+        """Return the last records that chose this engine for either leg, newest first, without those that moved on."""
         records = self._by_engine.get(engine_id, ())
         # list() copies within one step of the interpreter, so the loop may go on adding meanwhile.
-        return [record for record in reversed(list(records)) if record.decision.engine_id == engine_id]
+        return [record for record in reversed(list(records)) if _chose(record.decision, engine_id)]
 
     def _add_to_engine(self, engine_id: str, record: DecisionRecord) -> None:
         by_engine = self._by_engine

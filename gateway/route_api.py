@@ -17,6 +17,7 @@ from gateway.prompt_keys import KeyedPrompt, PromptKeys, cache_salt
 from gateway.recent_decisions import DecisionRecord
 from gateway.repeated_requests import RepeatedRequests
 from gateway.request_head import new_id
+from gateway.route_pair import EngineAddress, RoutePair, route_pair
 from gateway.route_request import RouteRequest, prompt_of, read, read_batch, read_flat
 from gateway.snapshot import ApiKeyEntry
 from routing.decision import Candidate
@@ -26,18 +27,11 @@ if TYPE_CHECKING:
     from gateway.live_pool import LivePool
 
 
-class EngineAddress(msgspec.Struct, frozen=True, gc=False):
-    """Where to send the request."""
-
-    id: str
-    name: str
-    url: str
-
-
 class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
     """One decision. Times in seconds, `expires_at` in unix seconds: the reservation is released then.
 
-    `body` is to be merged into the request body that goes to the engine.
+    `body` is to be merged into the request body that goes to the engine. Where prefill and decode are apart,
+    `engine` prefills and `pair` has both legs; a caller that cannot do so may send all to `engine`.
     """
 
     decision_id: str
@@ -57,6 +51,7 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
     expires_at: float
     candidates: tuple[Candidate, ...]
     body: dict[str, str | int]
+    pair: RoutePair | msgspec.UnsetType = msgspec.UNSET
 
 
 class RouteApi:
@@ -161,15 +156,14 @@ class RouteApi:
         decision = record.decision
         engine = pool.engines.get(decision.engine_id)
         if engine is None:
-            self._desk.failed(record, monotonic(), "engine_removed")
-            raise ApiError(503, "The engine was just removed; try again.", "no_engine", retry_after_s=1.0)
+            raise self._removed(record)
         entry = engine.entry
         body: dict[str, str | int] = {}
         if pool.entry.isolated:
             body["cache_salt"] = cache_salt(self._fleet_secret, record.tenant_id)
         if asked.priority is not None:
             body["priority"] = asked.priority
-        return RouteAnswer(
+        answer = RouteAnswer(
             decision.decision_id,
             EngineAddress(entry.engine_id, entry.name, entry.url),
             decision.incarnation,
@@ -188,6 +182,17 @@ class RouteApi:
             decision.candidates,
             body,
         )
+        if decision.pair is None:
+            return answer
+        decode = pool.engines.get(decision.pair.engine_id)
+        if decode is None:
+            raise self._removed(record)
+        pair = route_pair(decision.pair, engine, decision.incarnation, decode, body)
+        return msgspec.structs.replace(answer, pair=pair)
+
+    def _removed(self, record: DecisionRecord) -> ApiError:
+        self._desk.failed(record, monotonic(), "engine_removed")
+        return ApiError(503, "The engine was just removed; try again.", "no_engine", retry_after_s=1.0)
 
     def _undo(self, answer: RouteAnswer) -> None:
         """Release the engine of an answer that nobody is there to read."""

@@ -12,6 +12,7 @@ from routing.inference_request import InferenceRequest
 from routing.observation import Failed, Observation
 from routing.policy_document import RoutingPolicy
 from routing.router import Router
+from routing.steering import relieve
 
 _MIN_WAKE_S = 0.001
 
@@ -75,6 +76,11 @@ class RouterDriver:
         """Tell the router what an engine has not started and how much room it has, and deliver what follows."""
         now = time.monotonic()
         self._deliver(self.router.report(engine_id, pending, now, room_tokens), now)
+
+    def relieve(self, engine_id: str, at_most: int) -> None:
+        """Move tickets off an engine, and deliver what follows."""
+        now = time.monotonic()
+        self._deliver(relieve(self.router, engine_id, at_most, now), now)
 
     def stop(self) -> None:
         """End the timer and refuse what still waits."""

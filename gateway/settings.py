@@ -78,6 +78,14 @@ class GatewaySettings:
     key_usage_interval_s: float = 5.0
     cost_report_interval_s: float = 15.0
     """Last uses of API keys are told to the control plane this often."""
+    decision_interval_s: float = 0.5
+    """Ended decisions go to the decision store this often."""
+    decisions_kept_per_s: float = 50.0
+    """Decisions kept per second; beyond it a share of them, and all that missed their objective or failed."""
+    recording: bool = True
+    """Every ended request goes to the recordings, as its shape."""
+    traffic_interval_s: float = 1.0
+    """How often they are sent there."""
     snapshot_refresh_s: float = 600.0
     """The snapshot on disk is confirmed this often while the gateway runs."""
     engine_bearer: str = field(default="", repr=False)

@@ -32,6 +32,18 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Prefill speed relative to the pool's cost profile."""
     kind: str = ""
     """Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind."""
+    role: str = "mixed"
+    """prefill, decode or mixed: what it does of each request."""
+    health: str = "healthy"
+    """The fleet-wide verdict of engine health: healthy, suspect, quarantined or probation."""
+    health_reason: str = ""
+    """The verdict as a sentence; empty when healthy."""
+    health_since: float | None = None
+    """Unix seconds."""
+    ramp_from: float = 1.0
+    """Share of its load with which a probation begins…"""
+    ramp_s: float = 0.0
+    """…and the seconds over which it grows to all of it."""
 
 
 class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):

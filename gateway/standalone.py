@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from gateway.app import AppSettings, GatewayApp
@@ -19,7 +20,10 @@ _LOOK_S = 1.0
 
 
 class StandaloneGateway:
-    """Serves what a shared `bus` tells; without one, the newest snapshot that lies in `state_dir`."""
+    """Serves what a shared `bus` tells; without one, the newest snapshot that lies in `state_dir`.
+
+    `on_started` is called once, when the first snapshot is at work and before the first request.
+    """
 
     def __init__(
         self,
@@ -29,6 +33,7 @@ class StandaloneGateway:
         bus: Bus | None = None,
         scrape_token: str = "",
         settings: GatewaySettings | None = None,
+        on_started: Callable[[], None] = lambda: None,
     ) -> None:
         settings = settings or GatewaySettings()
         self._follows_file = bus is None
@@ -40,6 +45,7 @@ class StandaloneGateway:
         self.count_rejected = self._gateway.metrics.rejected_input.inc
         self.registry = self._gateway.metrics.registry
         self._watch: asyncio.Task[None] | None = None
+        self._on_started = on_started
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -56,6 +62,7 @@ class StandaloneGateway:
         await self._gateway.start()
         if self._follows_file:
             self._watch = asyncio.create_task(self._follow_file(), name="snapshot file")
+        self._on_started()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         if self._watch is not None:

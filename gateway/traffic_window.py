@@ -53,6 +53,10 @@ class TrafficWindow:
         self._results: deque[RequestResult] = deque(maxlen=max_results)
         self._totals: dict[str, tuple[int, int, int]] = {}
         self._first_s: float | None = None
+        self.requests = 0
+        """Since the start, as the two below; cancelled ones are left out."""
+        self.on_time = 0
+        self.refused = 0
 
     def __len__(self) -> int:
         return len(self._results)
@@ -62,6 +66,10 @@ class TrafficWindow:
         if self._first_s is None:
             self._first_s = result.at_s
         self._results.append(result)
+        if result.outcome != CANCELLED:
+            self.requests += 1
+            self.on_time += result.on_time
+            self.refused += result.outcome == REFUSED
         if engine_id is not None and result.outcome == COMPLETED:
             prompt, cached, predicted = self._totals.get(engine_id, (0, 0, 0))
             self._totals[engine_id] = (

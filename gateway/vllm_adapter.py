@@ -23,6 +23,7 @@ from gateway.engine_metrics import (
     parse_engine_metrics,
     scan_load,
 )
+from gateway.plain_get import NotPlainError, PlainAnswer, PlainGet, TooLongError
 
 MAX_ANSWER_BYTES = 64 << 10
 MAX_TOKENIZE_BYTES = 16 << 20
@@ -95,7 +96,11 @@ class _Sources(msgspec.Struct):
 
 
 class VllmAdapter:
-    """One engine's HTTP surface. `session` is shared and must not decompress answers by itself."""
+    """One engine's HTTP surface. `session` is shared and must not decompress answers by itself.
+
+    `plain`: reads go over a connection of their own at little cost, one at a time, as a prober makes them;
+    `close` ends it.
+    """
 
     def __init__(
         self,
@@ -105,6 +110,7 @@ class VllmAdapter:
         served_model: str = "",
         bearer: str = "",
         timeout_s: float = 1.0,
+        plain: bool = False,
     ) -> None:
         self.url = url.rstrip("/")
         self._session = session
@@ -114,6 +120,12 @@ class VllmAdapter:
             self._headers["Authorization"] = f"Bearer {bearer}"
         self._timeout_s = timeout_s
         self._load_path_missing = False
+        self._plain = PlainGet(self.url, self._headers) if plain and PlainGet.speaks(url) else None
+
+    def close(self) -> None:
+        """End the connection of plain reads, if there is one."""
+        if self._plain is not None:
+            self._plain.close()
 
     async def load(self, *, with_waiting: bool = False) -> LightLoad:
         """Return the cheap load reading: `/load`, or a byte scan of `/metrics` where that is not served.
@@ -208,14 +220,31 @@ class VllmAdapter:
     async def _metrics_text(self) -> bytes:
         """Return the text of /metrics; a refusal counts as unreadable, because health is told elsewhere."""
         try:
-            return await self._request(
-                "GET", "/metrics", "metrics", limit=MAX_BYTES, timeout_s=self._timeout_s, types=_TEXT_TYPES
-            )
+            return await self._get("/metrics", "metrics", limit=MAX_BYTES, types=_TEXT_TYPES)
         except EngineAnswerError as error:
             raise EngineAnswerError(f"metrics are unreadable: {error}") from None
 
-    async def _get(self, path: str, what: str) -> bytes:
-        return await self._request("GET", path, what, limit=MAX_ANSWER_BYTES, timeout_s=self._timeout_s)
+    async def _get(self, path: str, what: str, *, limit: int = MAX_ANSWER_BYTES, types: tuple[str, ...] = ()) -> bytes:
+        if self._plain is not None:
+            try:
+                return await self._get_plainly(self._plain, path, what, limit, types)
+            except NotPlainError:
+                # An engine that chunks or compresses its answers does so again: the full client reads it from now on.
+                self._plain.close()
+                self._plain = None
+        return await self._request("GET", path, what, limit=limit, timeout_s=self._timeout_s, types=types)
+
+    async def _get_plainly(self, plain: PlainGet, path: str, what: str, limit: int, types: tuple[str, ...]) -> bytes:
+        try:
+            answer = await plain.get(path, limit=limit, timeout_s=self._timeout_s)
+        except TimeoutError:
+            raise EngineUnreachableError(f"{what} timed out after {self._timeout_s:g} s", timed_out=True) from None
+        except TooLongError:
+            raise EngineAnswerError(f"{what} answered more than {limit} bytes") from None
+        except OSError as error:
+            raise _unreachable(error) from None
+        _check_plain(answer, what, types)
+        return answer.body
 
     async def _request(
         self,
@@ -256,6 +285,13 @@ def _check_head(response: aiohttp.ClientResponse, what: str, types: tuple[str, .
         raise EngineAnswerError(f"{what} answer is compressed although it was not to be")
     if types and response.content_type not in types:
         raise EngineAnswerError(f"{what} are {response.content_type[:60]!a}, not text")
+
+
+def _check_plain(answer: PlainAnswer, what: str, types: tuple[str, ...]) -> None:
+    if answer.status != 200:
+        raise EngineAnswerError(f"{what} answered {answer.status}", status=answer.status)
+    if types and answer.content_type not in types:
+        raise EngineAnswerError(f"{what} are {answer.content_type[:60]!a}, not text")
 
 
 async def _read(response: aiohttp.ClientResponse, what: str, limit: int) -> bytes:

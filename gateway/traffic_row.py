@@ -1,0 +1,97 @@
+"""One request as recordings keep it: its shape, and what became of it. No prompt and nobody's name in it.
+
+Batches go over the stream topic TOPIC as msgpack. Fields are only ever added, with defaults, so that rows
+of an earlier version stay readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+TOPIC = "traffic"
+"""Stream topic; values are encoded TrafficBatches."""
+BLOCK_TOKENS = 512
+"""Block size of traces in Mooncake's form, whatever the pool's own is."""
+MAX_BATCH = 512
+MAX_BATCH_BYTES = 8 << 20
+
+
+class TrafficRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One request that ended; `at` in unix seconds, other times in seconds since then. None: not known."""
+
+    at: float
+    """Its arrival."""
+    pool: str
+    prompt_tokens: int
+    output_tokens: int
+    blocks: tuple[int, ...]
+    """One 64-bit name per 512 tokens, each of the whole prefix up to there; fewer: the rest is like no other."""
+    session: str = ""
+    """Keyed digest of the session's id; empty: it had none."""
+    tenant: str = ""
+    """Keyed digest likewise."""
+    priority: int = 0
+    outcome: str = ""
+    """completed, failed, refused, cancelled, client_error or unanswered."""
+    late: bool = False
+    """The objective was missed: first token too late, refused or failed."""
+    ttft_s: float | None = None
+    total_s: float | None = None
+    cached_tokens: int | None = None
+    """As the engine reported it."""
+    engines: int = 0
+    """Engines of the pool that took work."""
+    policy_version: int = 0
+
+
+class TrafficBatch(msgspec.Struct, frozen=True):
+    """Requests of one gateway."""
+
+    gateway: str
+    rows: tuple[TrafficRow, ...]
+
+
+class UnreadableTrafficError(ValueError):
+    """The bytes are no batch of traffic rows, or one over the limits."""
+
+
+def encode_batch(batch: TrafficBatch) -> bytes:
+    """Return the batch as msgpack."""
+    return _encoder.encode(batch)
+
+
+def decode_batch(data: bytes) -> TrafficBatch:
+    """Read a batch; raises UnreadableTrafficError on anything else."""
+    if len(data) > MAX_BATCH_BYTES:
+        raise UnreadableTrafficError(f"a batch of {len(data)} bytes is over the limit of {MAX_BATCH_BYTES}")
+    try:
+        batch: TrafficBatch = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadableTrafficError(f"not a batch of traffic rows: {error}") from error
+    if len(batch.rows) > MAX_BATCH:
+        raise UnreadableTrafficError(f"more than {MAX_BATCH} rows in a batch")
+    return batch
+
+
+def trace_blocks(keys: Sequence[int], prompt_tokens: int, block_tokens: int) -> tuple[int, ...]:
+    """Return one name per 512 tokens of a prompt from its chained keys of `block_tokens` tokens each.
+
+    A name is the key of the block in which the 512 tokens end, so it stands for at least this prefix. A
+    partial last block has a name where a key reaches into it.
+    """
+    if block_tokens == BLOCK_TOKENS:
+        return tuple(keys[: -(-prompt_tokens // BLOCK_TOKENS)])
+    covered = min(prompt_tokens, len(keys) * block_tokens)
+    last = len(keys) - 1
+    return tuple(
+        [
+            keys[min(-(-end // block_tokens) - 1, last)]
+            for end in range(BLOCK_TOKENS, covered + BLOCK_TOKENS, BLOCK_TOKENS)
+        ]
+    )
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(TrafficBatch)
