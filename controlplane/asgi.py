@@ -24,7 +24,9 @@ if not apps.ready:
 # These need a Django that is set up.
 from controlplane.bus import get_bus
 from controlplane.checks import refuse_unsafe
+from controlplane.decision_store.storage import storage
 from controlplane.recent_decisions import offer
+from controlplane.recordings.storage import traffic_storage
 from controlplane.services.publication import publish
 from controlplane.state_lock import hold_state
 from gateway.app import GatewayApp
@@ -72,6 +74,9 @@ class Switchyard:
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._gateway.stop()
+        if not settings.REDIS_URL:
+            # What ended last is on the bus now, and no job runs any more.
+            await sync_to_async(_store_last)()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _start(self) -> None:
@@ -84,7 +89,19 @@ class Switchyard:
             # The gateway then serves from its last-known-good snapshot.
             logger.warning("the database cannot be read", extra={"error": str(error)})
         fleet_feed()
+        if not settings.REDIS_URL:
+            # Heard from the first request on; the job that stores them starts later.
+            storage()
+            traffic_storage()
         await self._gateway.start()
+
+
+def _store_last() -> None:
+    from controlplane.jobs.decisions import keep
+    from controlplane.jobs.recordings import record
+
+    keep(storage())
+    record(traffic_storage())
 
 
 def _compose() -> Edge:
@@ -93,7 +110,11 @@ def _compose() -> Edge:
         bus,
         fleet_secret=settings.FLEET_SECRET,
         state_dir=settings.STATE_DIR,
-        settings=GatewaySettings(engine_bearer=settings.ENGINE_API_KEY),
+        settings=GatewaySettings(
+            engine_bearer=settings.ENGINE_API_KEY,
+            decisions_kept_per_s=float(settings.DECISIONS_PER_S),
+            recording=settings.RECORDING_BYTES > 0,
+        ),
     )
     if isinstance(bus, RedisBus):
         BusMetrics(gateway.metrics.registry, bus)

@@ -18,6 +18,14 @@ app.conf.imports = [
     "controlplane.jobs.learned_costs",
     "controlplane.jobs.preflight",
     "controlplane.jobs.rollup",
+    "controlplane.jobs.decisions",
+    "controlplane.jobs.recordings",
+    "controlplane.jobs.whatif",
+    "controlplane.jobs.engine_health",
+    "controlplane.jobs.scaling",
+    "controlplane.jobs.prefill_decode",
+    "controlplane.jobs.rebalance",
+    "controlplane.jobs.engine_orders",
 ]
 app.conf.task_default_queue = "jobs"
 app.conf.task_routes = {"controlplane.probe": {"queue": "probe"}}
@@ -26,8 +34,16 @@ app.conf.beat_schedule = {
     "probe": {"task": "controlplane.probe", "schedule": 0.5, "options": {"expires": 0.5}},
     "snapshot": {"task": "controlplane.refresh_snapshot", "schedule": 1.0, "options": {"expires": 1.0}},
     "preflight": {"task": "controlplane.preflight", "schedule": 1.0, "options": {"expires": 1.0}},
+    "engine health": {"task": "controlplane.engine_health", "schedule": 1.0, "options": {"expires": 1.0}},
+    "engine orders": {"task": "controlplane.engine_orders", "schedule": 0.5, "options": {"expires": 0.5}},
+    "rebalance": {"task": "controlplane.rebalance", "schedule": 1.0, "options": {"expires": 1.0}},
+    "scaling": {"task": "controlplane.scaling", "schedule": 2.5, "options": {"expires": 2.5}},
+    "prefill/decode": {"task": "controlplane.prefill_decode", "schedule": 2.5, "options": {"expires": 2.5}},
     "key usage": {"task": "controlplane.store_key_usage", "schedule": 5.0, "options": {"expires": 5.0}},
     "learned costs": {"task": "controlplane.store_learned_costs", "schedule": 15.0, "options": {"expires": 15.0}},
     "roll-ups": {"task": "controlplane.rollup", "schedule": 5.0, "options": {"expires": 5.0}},
+    "decisions": {"task": "controlplane.store_decisions", "schedule": 1.0, "options": {"expires": 1.0}},
+    "recordings": {"task": "controlplane.record_traffic", "schedule": 2.0, "options": {"expires": 2.0}},
+    "what-if": {"task": "controlplane.whatif", "schedule": 1.0, "options": {"expires": 1.0}},
     "housekeeping": {"task": "controlplane.housekeeping", "schedule": 60.0, "options": {"expires": 60.0}},
 }

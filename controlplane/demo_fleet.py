@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controlplane.child_process import ChildSpec
-from controlplane.demo_names import API_KEY_VARIABLE, SERVED_MODEL
+from controlplane.demo_names import API_KEY_VARIABLE, POOL, SERVED_MODEL
 from controlplane.models import Engine
-from controlplane.services.first_run import engine_ports
+from controlplane.services.first_run import ENGINES, engine_ports
 
 GENERATED_QPS = 9.0
 """Mean arrival rate of the generated trace: about three quarters of what eight engines carry, so that bursts
@@ -31,11 +31,19 @@ class DemoTraffic:
     """Path of a trace; empty: the generated one."""
     speed: float = 1.0
     """How much faster than recorded."""
+    prefilling: int = ENGINES
+    """Engines that prefill, which the generated rate is made for."""
 
 
 def engine_children(engines: Sequence[Engine]) -> list[ChildSpec]:
     """Return the simulated engines, at the addresses that the topology names."""
     return [_engine_child(engine) for engine in engines]
+
+
+def supervised_children(*, demo: bool) -> list[ChildSpec]:
+    """Return the children of all engines that the supervisor is to keep; without `demo` those of the demo rest."""
+    engines = Engine.objects.filter(supervised=True).select_related("pool").order_by("engine_id")
+    return engine_children([engine for engine in engines if demo or engine.pool.slug != POOL])
 
 
 def replay_child(traffic: DemoTraffic) -> ChildSpec:
@@ -44,7 +52,7 @@ def replay_child(traffic: DemoTraffic) -> ChildSpec:
     if traffic.trace:
         argv += [traffic.trace]
     else:
-        argv += ["--qps", str(GENERATED_QPS), "--max-input", str(GENERATED_MAX_INPUT)]
+        argv += ["--qps", str(GENERATED_QPS * traffic.prefilling / ENGINES), "--max-input", str(GENERATED_MAX_INPUT)]
     argv += ["--target", traffic.target, "--model", SERVED_MODEL, "--speed", str(traffic.speed)]
     argv += ["--loop", *_parent()]
     return ChildSpec("replay", tuple(argv), env={API_KEY_VARIABLE: traffic.api_key})
@@ -56,6 +64,7 @@ def _engine_child(engine: Engine) -> ChildSpec:
         *_python("simulator.engine_server"),
         *("--port", str(http), "--kv-events-port", str(events), "--kv-replay-port", str(replay)),
         *("--served-model-name", engine.pool.served_model, "--block-size", str(engine.pool.block_tokens)),
+        *("--role", engine.role),
         *_parent(),
     ]
     return ChildSpec(engine.engine_id, tuple(argv), ports=(http, events, replay))

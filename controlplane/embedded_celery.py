@@ -15,7 +15,7 @@ from controlplane.jobs.cooperative_stop import stop_requested
 logger = logging.getLogger(__name__)
 
 QUEUES = ("jobs", "probe")
-_THREADS = 4
+_THREADS = 7
 STOP_S = 3.0
 
 

@@ -8,13 +8,14 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import uvicorn
 
 from controlplane.child_process import ChildSpec
 from controlplane.supervisor import Supervisor
+from gateway import background
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ class Serving:
     supervisor: Supervisor
     children: Sequence[ChildSpec]
     embed_jobs: bool
+    follow_topology: Callable[[], Awaitable[None]]
+    """Keeps engine processes as the topology says until it is cancelled."""
     on_ready: Callable[[], None]
     """Called once the first request can be answered."""
 
@@ -68,7 +71,7 @@ async def serve(serving: Serving) -> bool:
         asyncio.get_running_loop().add_signal_handler(sign, asked_to_stop.set)
     server = uvicorn.Server(_config())
     serving_task = asyncio.create_task(server.serve(sockets=[serving.listener]))
-    jobs = None
+    jobs = following = None
     try:
         if await _started(server, serving_task):
             # What start-up made stays for good; without this each full collection would walk over all of it.
@@ -76,11 +79,15 @@ async def serve(serving: Serving) -> bool:
             gc.freeze()
             serving.on_ready()
             serving.supervisor.start(serving.children)
+            following = background.start("engine processes", serving.follow_topology)
             if serving.embed_jobs:
                 jobs = await asyncio.to_thread(_start_jobs)
             await serving_task
     finally:
         server.should_exit = True
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
         await _stop(serving.supervisor, jobs, serving_task)
     return server.started or asked_to_stop.is_set()
 

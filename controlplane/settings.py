@@ -144,6 +144,17 @@ except ValueError as error:
 ENGINE_API_KEY = env.text("SWITCHYARD_ENGINE_API_KEY")
 DEMO_PORTS_FROM = env.whole_number("SWITCHYARD_DEMO_PORTS_FROM", default=21_000, at_least=1024, at_most=31_900)
 
+# Decision records -------------------------------------------------------------------------------
+DECISION_BYTES = env.whole_number("SWITCHYARD_DECISION_BYTES", default=1 << 30, at_least=8 << 20, at_most=1 << 44)
+DECISIONS_PER_S = env.whole_number("SWITCHYARD_DECISIONS_PER_S", default=50, at_least=0, at_most=100_000)
+
+# Recordings of traffic ---------------------------------------------------------------------------
+RECORDING_BYTES = env.whole_number("SWITCHYARD_RECORDING_BYTES", default=256 << 20, at_least=0, at_most=1 << 44)
+RECORDING_HOURS = env.whole_number("SWITCHYARD_RECORDING_HOURS", default=168, at_least=1, at_most=87_600)
+KEPT_RECORDING_BYTES = env.whole_number(
+    "SWITCHYARD_KEPT_RECORDING_BYTES", default=512 << 20, at_least=1 << 20, at_most=1 << 44
+)
+
 # Browser security -------------------------------------------------------------------------------
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
     "DIRECTIVES": {
@@ -211,6 +222,10 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "DesiredState": "controlplane.models.engine.DesiredState.choices",
         "JobState": "controlplane.models.job_run.JobState.choices",
         "KeySource": "controlplane.models.pool.KeySource.choices",
+        "ActuatorKind": "controlplane.models.pool.ActuatorKind.choices",
+        "HealthState": "controlplane.models.engine_health.HealthState.choices",
+        "OrderKind": "controlplane.models.engine_order.OrderKind.choices",
+        "OrderState": "controlplane.models.engine_order.OrderState.choices",
         "Role": "controlplane.models.role_grant.Role.choices",
     },
 }

@@ -57,6 +57,21 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def follow(self, specs: Iterable[ChildSpec], owned: Callable[[str], bool]) -> None:
+        """Have exactly these children among those whose names are `owned`: start, end and restart what differs.
+
+        A child whose command changed is ended first, so that the new one finds its ports free.
+        """
+        wanted = {spec.name: spec for spec in specs}
+        there = {name: child.spec for name, child in self._children.items() if owned(name)}
+        leaving = [name for name, spec in there.items() if wanted.get(name) != spec]
+        await self.stop(leaving)
+        for name in leaving:
+            del self._children[name]
+        self.start(spec for name, spec in sorted(wanted.items()) if name not in self._children)
+        if leaving:
+            self._changed()
+
     def statuses(self) -> tuple[ChildStatus, ...]:
         """Return how all children stand, in order of their names; may be called from any thread."""
         children = dict(self._children)
@@ -70,7 +85,7 @@ class _Child:
     """One child over all its starts. Mutable state: `status`, replaced whole at each change."""
 
     def __init__(self, spec: ChildSpec, log: ChildLog, changed: Callable[[], None]) -> None:
-        self._spec = spec
+        self.spec = spec
         self._log = log
         self._changed = changed
         self.status = ChildStatus(spec.name, STARTING, None, spec.ports, 0, None, time.time())
@@ -92,7 +107,7 @@ class _Child:
         try:
             process = await self._spawn()
         except OSError as error:
-            logger.error("a child cannot be started", extra={"child": self._spec.name, "error": str(error)})
+            logger.error("a child cannot be started", extra={"child": self.spec.name, "error": str(error)})
             self._change(WAITING, None)
             return 0.0
         self._change(RUNNING, process.pid, starts=self.status.starts + 1)
@@ -101,18 +116,18 @@ class _Child:
         finally:
             await _end(process)
             self._change(WAITING, None, exit_status=process.returncode)
-        logger.warning("a child ended", extra={"child": self._spec.name, "exit_status": process.returncode})
+        logger.warning("a child ended", extra={"child": self.spec.name, "exit_status": process.returncode})
         return time.monotonic() - began
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         log = self._log.open()
         try:
             return await asyncio.create_subprocess_exec(
-                *self._spec.argv,
+                *self.spec.argv,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **self._spec.env},
+                env={**os.environ, **self.spec.env},
                 start_new_session=True,
             )
         finally:

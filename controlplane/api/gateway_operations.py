@@ -33,6 +33,11 @@ def _paths() -> dict[str, dict[str, Operation]]:
     paths = {
         ROUTE: {"post": _operation("route", "Ask for an engine for one request.", route, answer)},
         BATCH: {"post": _operation("routeBatch", "Ask for engines for several requests.", _BATCH, _DECISIONS)},
+        feedback + "handed_over": {
+            "post": _operation(
+                "handedOver", "The prefill leg of a pair is done.", _ref("Completion"), told, body_needed=False
+            )
+        },
         feedback + "first_token": {"post": _operation("firstToken", "The first token has come.", None, told)},
         feedback + "complete": {
             "post": _operation("complete", "The request is complete.", _ref("Completion"), told, body_needed=False)
@@ -109,7 +114,7 @@ _ERROR = {
             "properties": {
                 "message": {"type": "string"},
                 "type": {"type": "string"},
-                "code": {"type": "string"},
+                "code": {"type": ["string", "integer"], "description": "A number where an engine said it."},
                 "param": {"type": ["string", "null"]},
             },
         }

@@ -20,6 +20,7 @@ _IDS: dict[str, dict[str, Any]] = {
     "slug": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
     "engine_id": _PLAIN,
     "key_id": _PLAIN,
+    "decision_id": _PLAIN,
     "number": _COUNTED,
     "run": _COUNTED,
     "event": _COUNTED,

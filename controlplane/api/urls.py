@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from django.urls import path, re_path, register_converter
 
-from controlplane.api.views import api_keys, engines, job_runs, policies, policy_versions, pools, regions, tenants
+from controlplane.api.views import (
+    api_keys,
+    automation,
+    decisions,
+    engines,
+    job_runs,
+    policies,
+    policy_versions,
+    pools,
+    regions,
+    tenants,
+)
 from controlplane.api.views.audit_events import AuditEvents, OneAuditEvent
 from controlplane.api.views.nothing import Nothing
 from controlplane.api.views.openapi_document import OpenApiDocument
@@ -46,9 +57,19 @@ urlpatterns = [
     path("v1/regions/<slug:slug>", regions.OneRegion.as_view()),
     path("v1/pools", pools.Pools.as_view()),
     path("v1/pools/<slug:slug>", pools.OnePool.as_view()),
+    path("v1/pools/<slug:slug>/automation", automation.OnePoolAutomation.as_view()),
+    path("v1/pools/<slug:slug>/freeze", automation.PoolFreeze.as_view()),
+    path("v1/pools/<slug:slug>/unfreeze", automation.PoolUnfreeze.as_view()),
+    path("v1/pools/<slug:slug>/override", automation.PoolOverride.as_view()),
+    path("v1/pools/<slug:slug>/end_override", automation.PoolOverrideEnd.as_view()),
+    path("v1/pools/<slug:slug>/plans", automation.PoolPlans.as_view()),
+    path("v1/pools/<slug:slug>/orders", automation.PoolOrders.as_view()),
+    path("v1/orders/<plain_id:key>/confirm", automation.OrderConfirmation.as_view()),
+    path("v1/orders/<plain_id:key>/withdraw", automation.OrderWithdrawal.as_view()),
     path("v1/engines", engines.Engines.as_view()),
     path("v1/engines/bulk", engines.EngineBulk.as_view()),
     path("v1/engines/<plain_id:engine_id>", engines.OneEngine.as_view()),
+    path("v1/engines/<plain_id:engine_id>/health", automation.OneEngineHealth.as_view()),
     path("v1/engines/<plain_id:engine_id>/state", engines.EngineState.as_view()),
     path("v1/tenants", tenants.Tenants.as_view()),
     path("v1/tenants/<slug:slug>", tenants.OneTenant.as_view()),
@@ -67,6 +88,8 @@ urlpatterns = [
     path("v1/jobs/<row_id:run>", job_runs.OneJobRun.as_view()),
     path("v1/jobs/<row_id:run>/cancel", job_runs.JobCancellation.as_view()),
     path("v1/jobs/<row_id:run>/retry", job_runs.JobRetry.as_view()),
+    path("v1/decisions", decisions.Decisions.as_view()),
+    path("v1/decisions/<plain_id:decision_id>", decisions.OneDecision.as_view()),
     path("v1/audit", AuditEvents.as_view()),
     path("v1/audit/<row_id:event>", OneAuditEvent.as_view()),
     path("schema/", OpenApiDocument.as_view()),

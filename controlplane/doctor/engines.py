@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from django.db import DatabaseError
 from controlplane.doctor.finding import Finding, ok, warning
 from controlplane.doctor.installation import Installation
 from controlplane.models import Engine
+from controlplane.services.pool_roles import role_problems
 
 _AT_ONCE = 16
 _MOST = 200
@@ -19,7 +21,27 @@ _NAMED = 5
 _FIRST = "Make the database answer, then run `manage.py migrate`; `manage.py up` does so by itself."
 
 
-def look(_installation: Installation) -> list[Finding]:
+def look(installation: Installation) -> list[Finding]:
+    """Ask whether engines answer, and whether their roles fit together."""
+    return [*_health(installation), *_roles()]
+
+
+def _roles() -> list[Finding]:
+    try:
+        rows = list(Engine.objects.values_list("pool__slug", "role"))
+    except DatabaseError:
+        return []
+    pools: dict[str, Counter[str]] = {}
+    for slug, role in rows:
+        pools.setdefault(slug, Counter())[role] += 1
+    return [
+        warning(f"Pool {slug}: {fault}.", "Change the roles of its engines on the Topology page.")
+        for slug, roles in sorted(pools.items())
+        for fault in role_problems(roles)
+    ]
+
+
+def _health(_installation: Installation) -> list[Finding]:
     """Ask /health of the first engines that should serve; redirects are not followed."""
     try:
         engines = list(Engine.objects.filter(desired_state="ready").order_by("engine_id")[:_MOST])

@@ -14,13 +14,22 @@ _FIRST = "Make the database answer, then run `manage.py migrate`; `manage.py up`
 
 
 def look(installation: Installation) -> list[Finding]:
-    """Look at the lease of the probe job and at who should hold it."""
+    """Look at the leases of the probe job's shards and at who should hold them."""
     try:
-        run = JobRun.objects.filter(job="probe", state=JobState.ACTIVE).order_by("-pk").first()
+        runs = list(JobRun.objects.filter(job="probe", state=JobState.ACTIVE).order_by("shard"))
     except DatabaseError as error:
         return [warning(f"The jobs cannot be read: {type(error).__name__}.", _FIRST)]
-    if run is not None and run.lease_until is not None and run.lease_until > installation.now:
-        return [ok(f"The engines are probed by {run.lease_owner}.")]
+    held = [run for run in runs if run.lease_until is not None and run.lease_until > installation.now]
+    shards = max((int(run.progress.get("shards", 1)) for run in held), default=0)
+    if held and len(held) >= shards:
+        return [ok(f"The engines are probed by {', '.join(sorted({run.lease_owner for run in held}))}.")]
+    if held:
+        return [
+            warning(
+                f"Only {len(held)} of {shards} shards of engines are probed.",
+                "Look at the job again in a few seconds; if it stays so, start another `manage.py worker`.",
+            )
+        ]
     pid = holder(installation.state_dir)
     if pid is None and not installation.redis_url:
         return [ok("No server runs on this state directory, so nobody probes the engines.")]

@@ -8,8 +8,10 @@ from celery import shared_task
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
+from controlplane.automation.plan_history import forget_plans
 from controlplane.models import JobRun
 from controlplane.models.job_run import JobState
+from controlplane.services.engine_orders import forget_orders
 from controlplane.services.sessions import forget_sessions
 
 ABANDONED_AFTER = timedelta(hours=1)
@@ -23,6 +25,8 @@ def housekeeping() -> None:
     abandon_runs(now)
     forget_runs(now)
     forget_sessions(now)
+    forget_plans(now)
+    forget_orders(now)
 
 
 def abandon_runs(now: datetime) -> int:

@@ -110,8 +110,14 @@ def _active_run(job: str, shard: int, now: datetime) -> JobRun | None:
         return run
     try:
         with transaction.atomic():
-            last = JobRun.objects.filter(job=job, shard=shard).aggregate(token=models.Max("fencing_token"))["token"]
-            return JobRun.objects.create(job=job, shard=shard, started_at=now, fencing_token=last or 0)
+            last = JobRun.objects.filter(job=job, shard=shard).order_by("-fencing_token", "-pk").first()
+            return JobRun.objects.create(
+                job=job,
+                shard=shard,
+                started_at=now,
+                fencing_token=last.fencing_token if last is not None else 0,
+                memory=last.memory if last is not None else {},
+            )
     except IntegrityError:
         # Another process started the run between our look and our insert; it takes it, too.
         return None

@@ -3,36 +3,50 @@
 from controlplane.models.api_key import ApiKey
 from controlplane.models.audit_event import AuditEvent
 from controlplane.models.console_session import ConsoleSession
+from controlplane.models.decision_index import DecisionIndex
 from controlplane.models.engine import Engine
+from controlplane.models.engine_health import EngineHealth
+from controlplane.models.engine_order import EngineOrder
 from controlplane.models.idempotency_record import IdempotencyRecord
 from controlplane.models.job_run import JobRun
 from controlplane.models.learned_cost import LearnedCost
+from controlplane.models.plan_record import PlanRecord
 from controlplane.models.policy import Policy
 from controlplane.models.policy_version import PolicyVersion
 from controlplane.models.pool import Pool
+from controlplane.models.recording import Recording
 from controlplane.models.region import Region
 from controlplane.models.role_grant import Role, RoleGrant
 from controlplane.models.rollup import Rollup
 from controlplane.models.rollup_roster import RollupRoster
 from controlplane.models.snapshot_version import SnapshotVersion
+from controlplane.models.steering import Steering
 from controlplane.models.tenant import Tenant
+from controlplane.models.whatif import WhatIf
 
 __all__ = [
     "ApiKey",
     "AuditEvent",
     "ConsoleSession",
+    "DecisionIndex",
     "Engine",
+    "EngineHealth",
+    "EngineOrder",
     "IdempotencyRecord",
     "JobRun",
     "LearnedCost",
+    "PlanRecord",
     "Policy",
     "PolicyVersion",
     "Pool",
+    "Recording",
     "Region",
     "Role",
     "RoleGrant",
     "Rollup",
     "RollupRoster",
     "SnapshotVersion",
+    "Steering",
     "Tenant",
+    "WhatIf",
 ]

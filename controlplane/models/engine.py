@@ -20,6 +20,14 @@ class DesiredState(models.TextChoices):
     MAINTENANCE = "maintenance", "Takes no work and is not expected to answer"
 
 
+class EngineRole(models.TextChoices):
+    """What an engine does of each request (Mooncake §3)."""
+
+    MIXED = "mixed", "Prefill and decode"
+    PREFILL = "prefill", "Prefill only; decode engines take over"
+    DECODE = "decode", "Decode only; prefill engines hand over"
+
+
 def new_engine_id() -> str:
     """Return an id that sorts by time of registration."""
     return f"eng-{uuid_utils.uuid7().hex}"
@@ -43,6 +51,8 @@ class Engine(models.Model):
         max_length=32, blank=True, validators=[RegexValidator(ENGINE_KIND, "Use A-Z, a-z, 0-9, . _ -")]
     )
     """Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind."""
+    role = models.CharField(max_length=8, choices=EngineRole.choices, default=EngineRole.MIXED)
+    """What it does in a pool with prefill and decode engines; mixed ones do both by themselves."""
     desired_state = models.CharField(max_length=16, choices=DesiredState.choices, default=DesiredState.READY)
     supervised = models.BooleanField(default=False)
     """Our own supervisor starts and stops its process."""
@@ -57,6 +67,7 @@ class Engine(models.Model):
             models.CheckConstraint(
                 condition=models.Q(desired_state__in=DesiredState.values), name="engine_desired_state_known"
             ),
+            models.CheckConstraint(condition=models.Q(role__in=EngineRole.values), name="engine_role_known"),
             models.CheckConstraint(condition=models.Q(speed__gt=0, speed__lte=1000), name="engine_speed_in_range"),
             models.CheckConstraint(condition=models.Q(engine_id__regex=r"^[A-Za-z0-9._-]+$"), name="engine_id_plain"),
         )

@@ -26,6 +26,8 @@ class JobRun(models.Model):
     plan = models.JSONField(default=dict)
     outcome = models.JSONField(default=dict)
     progress = models.JSONField(default=dict)
+    memory = models.JSONField(default=dict)
+    """What the job's planner remembers from round to round; the shard's next run takes it over."""
     lease_owner = models.CharField(max_length=200, blank=True)
     lease_until = models.DateTimeField(null=True, blank=True)
     fencing_token = models.PositiveBigIntegerField(default=0)

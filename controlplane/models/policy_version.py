@@ -23,6 +23,8 @@ class PolicyVersion(models.Model):
     """Counts up from 1 within the policy; the policy_version of decisions."""
     routing_document = models.JSONField()
     """routing.policy_document.RoutingPolicy as JSON, validated before it was stored."""
+    automation_document = models.JSONField(default=dict)
+    """planning.automation_document.AutomationPolicy as JSON, validated likewise; what is left out takes its default."""
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
@@ -55,3 +57,8 @@ class PolicyVersion(models.Model):
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """Raise AppendOnlyError: decisions name versions, so none may vanish."""
         raise AppendOnlyError(f"{self} stays, because decisions refer to it")
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The whole policy as people write it: how it routes, and under `automation` how it steers itself."""
+        return {**self.routing_document, "automation": self.automation_document}

@@ -17,6 +17,15 @@ class KeySource(models.TextChoices):
     APPROXIMATE = "approximate", "Byte blocks, index fed by our own dispatches"
 
 
+class ActuatorKind(models.TextChoices):
+    """Who starts and stops a pool's engines."""
+
+    MANUAL = "manual", "An operator, whom the console asks"
+    PROCESS = "process", "Our own supervisor, as processes of this machine"
+    WEBHOOK = "webhook", "A service of yours, by signed HTTP calls"
+    KUBERNETES = "kubernetes", "A StatefulSet, by its scale"
+
+
 class Pool(models.Model):
     """One pool; `slug` is its id in snapshots, metrics and decisions and never changes."""
 
@@ -37,6 +46,10 @@ class Pool(models.Model):
         default=131_072, validators=[MinValueValidator(1), MaxValueValidator(100_000_000)]
     )
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="pools")
+    actuator = models.CharField(max_length=16, choices=ActuatorKind.choices, default=ActuatorKind.MANUAL)
+    """Who starts and stops engines for the automations."""
+    actuator_settings = models.JSONField(default=dict, blank=True)
+    """controlplane.actuators.settings as JSON, validated before it was stored; holds no secret."""
     revision = models.PositiveIntegerField(default=1)
     """Rises with each change; the ETag of the API."""
 
@@ -50,6 +63,7 @@ class Pool(models.Model):
             ),
             models.CheckConstraint(condition=models.Q(max_prompt_tokens__gte=1), name="pool_prompt_limit_positive"),
             models.CheckConstraint(condition=~models.Q(served_model=""), name="pool_serves_a_model"),
+            models.CheckConstraint(condition=models.Q(actuator__in=ActuatorKind.values), name="pool_actuator_known"),
         )
 
     @override

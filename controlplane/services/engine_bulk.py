@@ -77,10 +77,8 @@ def _register(operation: Operation, addresses: dict[str, str], actor: Actor, why
     pool = visible_pools(actor).filter(slug=operation["pool"]).first()
     if pool is None:
         raise _unknown_pool(actor)
-    speed, kind = operation.get("speed", 1.0), operation.get("kind", "")
-    return Outcome(
-        "register", None, store_engine(pool, operation["name"], addresses, actor=actor, speed=speed, kind=kind, why=why)
-    )
+    given = {name: operation[name] for name in ("speed", "kind", "role") if name in operation}
+    return Outcome("register", None, store_engine(pool, operation["name"], addresses, actor=actor, why=why, **given))
 
 
 def _set_state(operation: Operation, _addresses: dict[str, str], actor: Actor, why: str) -> Outcome:

@@ -1,8 +1,9 @@
 """Reads a pasted list or CSV file of engines, line by line; each line is read or says what is wrong with it.
 
 Fields are told apart by what they look like, so that most lists can be pasted as they are: a URL, tcp://
-endpoints (events, then replay), a number (speed), and plain words (name, then pool). A header line names
-columns instead. Needs no database: whether names are free is looked up by engine_paste_preview.
+endpoints (events, then replay), a number (speed), a role (prefill, decode, mixed), and plain words (name,
+then pool). A header line names columns instead. Needs no database: whether names are free is looked up by
+engine_paste_preview.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ MAX_LINES = 500
 MAX_LINE_CHARS = 1000
 MAX_BYTES = 256 << 10
 
-COLUMNS = ("name", "pool", "url", "events", "replay", "speed")
+COLUMNS = ("name", "pool", "url", "events", "replay", "speed", "role")
+ROLES = ("mixed", "prefill", "decode")
 _ALIASES = {
     "engine": "name",
     "address": "url",
@@ -47,6 +49,7 @@ class PastedEngine:
     events: str = ""
     replay: str = ""
     speed: float = 1.0
+    role: str = "mixed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,9 @@ def _by_looks(cells: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     for cell in filter(None, cells):
         place = next((place for place in _places(cell) if place not in found), None)
         if place is None:
-            problems.append(f"“{_shown(cell)}” is one field too many; a line is name, pool, URL, tcp endpoints, speed.")
+            problems.append(
+                f"“{_shown(cell)}” is one field too many; a line is name, pool, URL, tcp endpoints, speed, role."
+            )
         else:
             found[place] = cell
     return found, problems
@@ -157,6 +162,8 @@ def _places(cell: str) -> tuple[str, ...]:
         return ("events", "replay")
     if _NUMBER.fullmatch(cell):
         return ("speed",)
+    if cell.lower() in ROLES:
+        return ("role",)
     return ("name", "pool")
 
 
@@ -171,7 +178,11 @@ def _line(number: int, text: str, found: dict[str, str], problems: list[str]) ->
             problems.append(f"The {what} “{_shown(word)}” may hold only letters, digits, - and _ (64 at most).")
     speed, trouble = _speed(found.get("speed", ""))
     problems += trouble
-    engine = PastedEngine(name, url, found.get("pool", ""), found.get("events", ""), found.get("replay", ""), speed)
+    role = found.get("role", "mixed").lower()
+    if role not in ROLES:
+        problems.append(f"The role “{_shown(role)}” is not known; use {', '.join(ROLES)}.")
+    places = (found.get(place, "") for place in ("pool", "events", "replay"))
+    engine = PastedEngine(name, url, *places, speed, role)
     return PastedLine(number, text, engine if url else None, tuple(problems))
 
 

@@ -85,6 +85,7 @@ def _register(pasted: PastedEngine, pool: Pool, actor: Actor, why: str) -> Engin
         kv_events_endpoint=pasted.events,
         kv_replay_endpoint=pasted.replay,
         speed=pasted.speed,
+        role=pasted.role,
         actor=actor,
         why=why,
     )

@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 from django.conf import settings
 
 from controlplane.models import Engine, Pool, Role
+from controlplane.models.engine import EngineRole
 from controlplane.services import recorded_change
 from controlplane.services.actor import Actor
 from controlplane.services.engine_url import EngineUrlRules, RefusedUrlError, check_engine_url, check_kv_endpoint
 from controlplane.services.field_problems import check_names
 from controlplane.services.roles import require
 
-ENGINE_FIELDS = frozenset({"name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind"})
+ENGINE_FIELDS = frozenset({"name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind", "role"})
 
 
 def engine_url_rules() -> EngineUrlRules:
@@ -37,6 +38,7 @@ def register_engine(
     kv_replay_endpoint: str = "",
     speed: float = 1.0,
     kind: str = "",
+    role: str = EngineRole.MIXED,
     engine_id: str = "",
     supervised: bool = False,
     why: str = "",
@@ -46,7 +48,16 @@ def register_engine(
     given = {"url": url, "kv_events_endpoint": kv_events_endpoint, "kv_replay_endpoint": kv_replay_endpoint}
     addresses = checked_addresses(given)
     return store_engine(
-        pool, name, addresses, actor=actor, speed=speed, kind=kind, engine_id=engine_id, supervised=supervised, why=why
+        pool,
+        name,
+        addresses,
+        actor=actor,
+        speed=speed,
+        kind=kind,
+        role=role,
+        engine_id=engine_id,
+        supervised=supervised,
+        why=why,
     )
 
 
@@ -58,6 +69,7 @@ def store_engine(
     actor: Actor,
     speed: float = 1.0,
     kind: str = "",
+    role: str = EngineRole.MIXED,
     engine_id: str = "",
     supervised: bool = False,
     why: str = "",
@@ -68,7 +80,9 @@ def store_engine(
     """
     require(actor, Role.OPERATOR, pool)
     identity = {"engine_id": engine_id} if engine_id else {}
-    engine = Engine(pool=pool, name=name, speed=speed, kind=kind, supervised=supervised, **addresses, **identity)
+    engine = Engine(
+        pool=pool, name=name, speed=speed, kind=kind, role=role, supervised=supervised, **addresses, **identity
+    )
     return recorded_change.create(engine, "engine.register", actor=actor, why=why, pool=pool.slug)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from itertools import count, islice, zip_longest
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
@@ -10,6 +12,7 @@ from django.db import transaction
 from controlplane.demo_names import POOL, SERVED_MODEL, TENANT
 from controlplane.first_run_secrets import FirstRunSecrets
 from controlplane.models import ApiKey, Engine, Policy, Pool, Region, Tenant
+from controlplane.models.engine import EngineRole
 from controlplane.services import audit
 from controlplane.services.actor import program
 from controlplane.services.api_keys import adopt_api_key, hash_api_key
@@ -24,13 +27,18 @@ REGION = "local"
 POLICY = "default"
 BLOCK_TOKENS = 512
 ENGINES = 8
-_PORTS_PER_ENGINE = 3
+DEMO_DOCUMENT = {"automation": {"scaling": {"mode": "advise", "min_engines": 4, "max_engines": 12}}}
+"""What the demo's first policy says beyond the defaults: scaling shows its plans, and an operator may let it act."""
+MAX_OF_ROLE = 16
+"""Demo engines that only prefill, or only decode."""
+PORTS_PER_ENGINE = 3
+DEMO_SETTINGS = {"block_tokens": BLOCK_TOKENS, "actuator": "process", "actuator_settings": {"max_engines": 12}}
 _RELEASE_S = 1.0
 """Engines of a program that was just killed hold their ports for a moment longer."""
 
 
-def seed(secrets: FirstRunSecrets) -> None:
-    """Make the first user, tenant, API key, region and policy unless they exist."""
+def seed(secrets: FirstRunSecrets, *, demo: bool = False) -> None:
+    """Make the first user, tenant, API key, region and policy unless they exist; `demo`: with the demo's policy."""
     with transaction.atomic():
         _seed_admin(secrets.admin_password)
         tenant = Tenant.objects.filter(slug=TENANT).first() or create_tenant(TENANT, "Demo", actor=ACTOR)
@@ -40,7 +48,7 @@ def seed(secrets: FirstRunSecrets) -> None:
             create_region(REGION, "Local", actor=ACTOR)
         policy = Policy.objects.filter(slug=POLICY).first() or create_policy(POLICY, "Default", actor=ACTOR)
         if policy.live_version is None:
-            first = draft(policy, {}, actor=ACTOR, message="The defaults of this program")
+            first = draft(policy, DEMO_DOCUMENT if demo else {}, actor=ACTOR, message="The defaults of this program")
             publish_version(first, instead_of=None, actor=ACTOR)
 
 
@@ -52,17 +60,21 @@ def still_valid(secrets: FirstRunSecrets) -> tuple[str, str]:
     return password, secrets.api_key if key.exists() else ""
 
 
-def seed_demo_pool(*, ports_from: int) -> list[Engine]:
+def seed_demo_pool(*, ports_from: int, roles: Sequence[str] = ()) -> list[Engine]:
     """Make the demo pool and its engines unless they exist, and return the engines the supervisor should start.
 
     Ports are remembered, so that engines keep their addresses over restarts; an engine one of whose
-    ports now belongs to another program moves to free ones.
+    ports now belongs to another program moves to free ones. `roles` are given to the engines in the order of
+    their names: a new pool has no others, in one that is there the rest become mixed.
     """
     pool = Pool.objects.filter(slug=POOL).first()
     if pool is None:
         region, policy = Region.objects.get(slug=REGION), Policy.objects.get(slug=POLICY)
-        pool = create_pool(POOL, "Demo", region, SERVED_MODEL, policy, actor=ACTOR, block_tokens=BLOCK_TOKENS)
-        _register_engines(pool, ports_from)
+        pool = create_pool(POOL, "Demo", region, SERVED_MODEL, policy, actor=ACTOR, **DEMO_SETTINGS)
+        _register_engines(pool, ports_from, len(roles) or ENGINES)
+    if roles:
+        _register_engines(pool, ports_from, len(roles) - pool.engines.filter(supervised=True).count())
+        _give_roles(pool, roles)
     engines = list(pool.engines.filter(supervised=True).order_by("name"))
     _move_from_taken_ports(engines, ports_from)
     return engines
@@ -83,19 +95,33 @@ def _seed_admin(password: str) -> None:
         audit.record(ACTOR, "person.create", "person", admin.get_username(), after=after)
 
 
-def _register_engines(pool: Pool, ports_from: int) -> None:
-    ports = free_ports(ENGINES * _PORTS_PER_ENGINE, start=ports_from)
+def _give_roles(pool: Pool, roles: Sequence[str]) -> None:
     with transaction.atomic():
-        for number in range(ENGINES):
-            http, events, replay = ports[number * _PORTS_PER_ENGINE : (number + 1) * _PORTS_PER_ENGINE]
-            name = f"e-{number + 1:02d}"
+        engines = pool.engines.filter(supervised=True).order_by("name")
+        for engine, role in zip_longest(engines, roles, fillvalue=EngineRole.MIXED.value):
+            if isinstance(engine, Engine) and engine.role != role:
+                change_engine(engine, {"role": role}, actor=ACTOR, why="Asked for at the start")
+
+
+def _register_engines(pool: Pool, ports_from: int, more: int) -> None:
+    """Add so many engines under names and ports that are free; none where `more` is not above 0."""
+    if more <= 0:
+        return
+    taken = {port for engine in pool.engines.filter(supervised=True) for port in engine_ports(engine)}
+    used = set(pool.engines.values_list("name", flat=True))
+    names = (f"e-{number:02d}" for number in count(1))
+    free = islice((name for name in names if name not in used), more)
+    ports = free_ports(more * PORTS_PER_ENGINE, start=ports_from, taken=taken)
+    with transaction.atomic():
+        for number, name in enumerate(free):
+            http, events, replay = ports[number * PORTS_PER_ENGINE : (number + 1) * PORTS_PER_ENGINE]
             register_engine(
                 pool,
                 name,
-                _url("http", http),
+                engine_url("http", http),
                 actor=ACTOR,
-                kv_events_endpoint=_url("tcp", events),
-                kv_replay_endpoint=_url("tcp", replay),
+                kv_events_endpoint=engine_url("tcp", events),
+                kv_replay_endpoint=engine_url("tcp", replay),
                 engine_id=name,
                 supervised=True,
             )
@@ -109,15 +135,16 @@ def _move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:
             time.sleep(0.05)
         if free:
             continue
-        http, events, replay = free_ports(_PORTS_PER_ENGINE, start=ports_from, taken=ours)
+        http, events, replay = free_ports(PORTS_PER_ENGINE, start=ports_from, taken=ours)
         ours |= {http, events, replay}
         moved = {
-            "url": _url("http", http),
-            "kv_events_endpoint": _url("tcp", events),
-            "kv_replay_endpoint": _url("tcp", replay),
+            "url": engine_url("http", http),
+            "kv_events_endpoint": engine_url("tcp", events),
+            "kv_replay_endpoint": engine_url("tcp", replay),
         }
         change_engine(engine, moved, actor=ACTOR, why="Another program has taken a port of this engine")
 
 
-def _url(scheme: str, port: int) -> str:
+def engine_url(scheme: str, port: int) -> str:
+    """Return the loopback address of a supervised engine's port."""
     return f"{scheme}://{LOOPBACK}:{port}"

@@ -7,7 +7,7 @@ from typing import Any
 from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 
-from controlplane.models import Engine, JobRun, Pool, Role
+from controlplane.models import Engine, JobRun, Pool, Role, WhatIf
 from controlplane.models.job_run import JobState
 from controlplane.services import audit
 from controlplane.services.actor import Actor
@@ -15,6 +15,10 @@ from controlplane.services.roles import require
 
 PREFLIGHT = "preflight"
 """A job whose shard is the row of the engine that it looks at."""
+WHATIF = "whatif"
+"""A job whose shard is the row of the what-if that it answers."""
+OF_POOLS = frozenset({"engine_health", "rebalance", "scaling", "prefill_decode", "engine_orders"})
+"""Jobs whose shard is the row of the pool that they look after."""
 
 
 class JobControlError(RuntimeError):
@@ -71,6 +75,7 @@ def retry(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
                 job=run.job,
                 shard=run.shard,
                 inputs=run.inputs,
+                memory=run.memory,
                 retry_of=run,
                 fencing_token=last + 1,
                 lease_until=now,
@@ -84,6 +89,11 @@ def retry(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
 
 def pool_of(run: JobRun) -> Pool | None:
     """Return the pool that the run concerns; None: the whole installation."""
+    if run.job in OF_POOLS:
+        return Pool.objects.filter(pk=run.shard).first()
+    if run.job == WHATIF:
+        whatif = WhatIf.objects.select_related("pool").filter(pk=run.shard).first()
+        return whatif.pool if whatif else None
     if run.job != PREFLIGHT:
         return None
     engine = Engine.objects.select_related("pool").filter(pk=run.shard).first()

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import models
 
-from controlplane.models import ApiKey, Engine, JobRun, Policy, PolicyVersion, Pool, Region, Tenant
+from controlplane.models import ApiKey, Engine, EngineOrder, JobRun, Policy, PolicyVersion, Pool, Region, Tenant
 
 _ID_FIELDS: dict[type[models.Model], str] = {
     Region: "slug",
@@ -18,6 +18,7 @@ _ID_FIELDS: dict[type[models.Model], str] = {
     Policy: "slug",
     PolicyVersion: "number",
     JobRun: "pk",
+    EngineOrder: "key",
 }
 _NEVER_TOLD = frozenset({"id", "sha256", "password"})
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from django.db import models, transaction
 from django.utils import timezone
 
@@ -21,6 +20,7 @@ from controlplane.services.plain_fields import plain_fields
 from controlplane.services.policy_problems import validated
 from controlplane.services.publication import record_change
 from controlplane.services.roles import may, require
+from controlplane.services.whole_policy import WholePolicy, halves
 
 POLICY_FIELDS = frozenset({"name"})
 
@@ -67,7 +67,7 @@ def draft(
     (None: the one that is live).
     """
     _require_some_pool(actor, policy)
-    complete = msgspec.to_builtins(validated(document))
+    complete = validated(document)
     with transaction.atomic():
         version = _next_version(policy, complete, actor, message, based_on)
         audit.record(
@@ -90,7 +90,7 @@ def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Ac
     fits this program, and NotAllowedError.
     """
     _require_all_pools(actor, version.policy)
-    validated(version.routing_document)
+    validated(version.document)
     with transaction.atomic():
         _make_live(version, instead_of, "policy.publish", actor, why)
     return version
@@ -101,22 +101,26 @@ def roll_back(policy: Policy, number: int, *, instead_of: int | None, actor: Act
     _require_all_pools(actor, policy)
     with transaction.atomic():
         old = policy.versions.get(number=number)
-        validated(old.routing_document)
+        document = validated(old.document)
         message = why or f"Roll back to version {number}"
-        copy = _next_version(policy, old.routing_document, actor, message, instead_of)
+        copy = _next_version(policy, document, actor, message, instead_of)
         _make_live(copy, instead_of, "policy.roll_back", actor, why)
     return copy
 
 
-def _next_version(policy: Policy, document: Any, actor: Actor, message: str, based_on: int | None) -> PolicyVersion:
+def _next_version(
+    policy: Policy, document: WholePolicy, actor: Actor, message: str, based_on: int | None
+) -> PolicyVersion:
     # The lock makes two authors take turns, so that each gets a number of its own.
     stored = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=policy.pk)
     newest = policy.versions.aggregate(newest=models.Max("number"))["newest"] or 0
     live = stored.live_version
+    routing, automation = halves(document)
     version = PolicyVersion(
         policy=policy,
         number=newest + 1,
-        routing_document=document,
+        routing_document=routing,
+        automation_document=automation,
         author=actor.user,
         message=message,
         based_on=based_on if based_on is not None or live is None else live.number,

@@ -133,10 +133,12 @@ def _groups(schema: ObjectSchema, document: Any, live: Any) -> Iterator[FormGrou
     for name, member in schema.members.items():
         if isinstance(member, StageSchema):
             groups[name] = _stage_group(member, document, live)
+        elif isinstance(member, ObjectSchema) and _is_chapter(member):
+            for part in member.members.values():
+                if isinstance(part, ObjectSchema):
+                    groups[path_text(part.path)] = _object_group(part, document, live)
         elif isinstance(member, ObjectSchema):
-            maps = [_map_words(each, document) for each in member.members.values() if isinstance(each, MapSchema)]
-            sentence = " ".join((member.sentence, *maps))
-            groups[name] = FormGroup(member.title, sentence, tuple(_fields(member, document, live)))
+            groups[name] = _object_group(member, document, live)
         elif isinstance(member, MapSchema):
             groups[name] = FormGroup(member.title, _map_words(member, document), ())
         elif name not in _HIDDEN:
@@ -144,6 +146,17 @@ def _groups(schema: ObjectSchema, document: Any, live: Any) -> Iterator[FormGrou
             before = groups.get(title, FormGroup(title, "", ()))
             groups[title] = FormGroup(title, "", (*before.fields, _field(member, document, live)))
     yield from groups.values()
+
+
+def _is_chapter(schema: ObjectSchema) -> bool:
+    """Return whether an object holds nothing but objects, so that each of them is a part of the form."""
+    return all(isinstance(each, ObjectSchema) for name, each in schema.members.items() if name not in _HIDDEN)
+
+
+def _object_group(schema: ObjectSchema, document: Any, live: Any) -> FormGroup:
+    maps = [_map_words(each, document) for each in schema.members.values() if isinstance(each, MapSchema)]
+    sentence = " ".join((schema.sentence, *maps))
+    return FormGroup(schema.title, sentence, tuple(_fields(schema, document, live)))
 
 
 def _map_words(schema: MapSchema, document: Any) -> str:
@@ -159,6 +172,8 @@ def _stage_group(stage: StageSchema, document: Any, live: Any) -> FormGroup:
     default = _name_text(stage.default.get("name", "")) if isinstance(stage.default, dict) else ""
     absent = isinstance(value_at(document, stage.path), Absent)
     chosen = default if absent else _name_text(value_at(document, stage.name_path))
+    # A stage that is left out runs as the policy's default has it, which need not be the rule's own.
+    meant = with_value(document, stage.path, stage.default) if absent else document
     names = tuple(stage.rules)
     name = FormField(
         path=path_text(stage.name_path),
@@ -178,7 +193,7 @@ def _stage_group(stage: StageSchema, document: Any, live: Any) -> FormGroup:
     for rule_name, rule in stage.rules.items():
         was = live if rule_name == name.live else {}
         # A rule that is not chosen shows what choosing it would mean: the live settings, or its defaults.
-        source = document if rule_name == chosen else was or ABSENT
+        source = meant if rule_name == chosen else was or ABSENT
         fields = tuple(_fields(rule, source, was, key=rule_name))
         rules.append(FormRule(rule_name, rule.sentence, rule_name == chosen, fields))
     return FormGroup(stage.title, stage.sentence, (name,), tuple(rules), path_text(stage.path))

@@ -27,7 +27,8 @@ from controlplane.services.policy_schema import (
     path_text,
     policy_schema,
 )
-from routing.policy_document import RoutingPolicy
+from controlplane.services.whole_policy import AUTOMATION, WholePolicy
+from planning.automation_document import AutomationPolicy, contradictions
 from routing.registry import STAGES, stage_problems
 
 _LONGEST_SHOWN = 60
@@ -49,7 +50,7 @@ class InvalidPolicyError(ValueError):
         super().__init__("; ".join(self.problems))
 
 
-def validated(document: object) -> RoutingPolicy:
+def validated(document: object) -> WholePolicy:
     """Return the policy that the document describes, with the parameters of its rules written out.
 
     Raises InvalidPolicyError with all problems at once, those of fields beside those of rules.
@@ -57,12 +58,13 @@ def validated(document: object) -> RoutingPolicy:
     if found := list(_node_problems(document, policy_schema(), ())):
         raise InvalidPolicyError(found)
     try:
-        policy = msgspec.convert(document, RoutingPolicy)
+        policy = msgspec.convert(document, WholePolicy)
     except msgspec.ValidationError as error:
         sentence, _, where = str(error).partition(" - at `")
         raise InvalidPolicyError([FieldProblem(where.rstrip("`").removeprefix("$."), sentence.lower())]) from error
-    if stages := stage_problems(policy):
-        raise InvalidPolicyError(FieldProblem(*text.split(": ", 1)) for text in stages)
+    together = [FieldProblem(*text.split(": ", 1)) for text in stage_problems(policy)]
+    if together := [*together, *_contradictions(policy.automation)]:
+        raise InvalidPolicyError(together)
     return _with_parameters(policy)
 
 
@@ -75,7 +77,13 @@ def problems_of(document: object) -> tuple[FieldProblem, ...]:
     return ()
 
 
-def _with_parameters(policy: RoutingPolicy) -> RoutingPolicy:
+def _contradictions(automation: AutomationPolicy) -> Iterator[FieldProblem]:
+    for text in contradictions(automation):
+        sentence, _, where = text.partition(" - at `")
+        yield FieldProblem(f"{AUTOMATION}.{where.rstrip('`').removeprefix('$.')}", sentence)
+
+
+def _with_parameters(policy: WholePolicy) -> WholePolicy:
     """Write out what a rule was not told: its defaults may differ in a later program."""
     stages = {}
     for name, table in STAGES.items():

@@ -74,7 +74,9 @@ def open_drafts(policies: Sequence[Policy]) -> dict[int, list[PolicyVersion]]:
     newer = Q(policy__live_version=None) | Q(number__gt=F("policy__live_version__number"))
     drafts = PolicyVersion.objects.filter(newer, policy__in=policies, published_at=None)
     found: dict[int, list[PolicyVersion]] = {policy.pk: [] for policy in policies}
-    for draft in drafts.select_related("author").defer("routing_document").order_by("-number")[:1000]:
+    for draft in (
+        drafts.select_related("author").defer("routing_document", "automation_document").order_by("-number")[:1000]
+    ):
         found[draft.policy_id].append(draft)
     return found
 

@@ -1,7 +1,7 @@
 """The policy document's own schema as a tree that a form, a check and a diff can walk.
 
-It is read from the types of routing.policy_document and routing.registry, so that a new setting
-appears everywhere at once: in the form, in the errors, and in the order of a diff.
+It is read from the types of routing.policy_document, routing.registry and planning.automation_document,
+so that a new setting appears everywhere at once: in the form, in the errors, and in the order of a diff.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from routing.policy_document import RoutingPolicy, Stage
+from controlplane.services.whole_policy import WholePolicy
+from routing.policy_document import Stage
 from routing.registry import STAGES
 
 Path = tuple[str, ...]
@@ -107,7 +108,7 @@ Node = SettingSchema | ObjectSchema | StageSchema | MapSchema
 @cache
 def policy_schema() -> ObjectSchema:
     """Return the schema of the whole policy document."""
-    return _object(RoutingPolicy, (), "Policy", "")
+    return _object(WholePolicy, (), "Policy", "")
 
 
 def path_text(path: Path) -> str:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from datetime import datetime
+from typing import Any
 
 import msgspec
 from django.db import models, transaction
 
 from controlplane.bus import get_bus
 from controlplane.models import ApiKey, Engine, Pool, SnapshotVersion
+from controlplane.models.engine_health import HealthState
 from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, decode_snapshot, encode_snapshot
 from routing.cost_fit import FittedCost
 from routing.policy_document import RoutingPolicy
@@ -60,7 +62,7 @@ def build_snapshot(at: float) -> Snapshot:
         counter = SnapshotVersion.objects.select_for_update().filter(pk=SnapshotVersion.ONLY).first()
         pools = Pool.objects.select_related("region", "policy__live_version").order_by("slug")
         pools = pools.prefetch_related("learned_costs")
-        engines = Engine.objects.select_related("pool").order_by("pool__slug", "name")
+        engines = Engine.objects.select_related("pool", "health").order_by("pool__slug", "name")
         keys = ApiKey.objects.select_related("tenant").filter(revoked_at=None).order_by("key_id")
         return Snapshot(
             version=counter.version if counter else 0,
@@ -100,7 +102,23 @@ def _engine_entry(engine: Engine) -> EngineEntry:
         kv_replay_endpoint=engine.kv_replay_endpoint,
         speed=engine.speed,
         kind=engine.kind,
+        role=engine.role,
+        **_verdict(engine),
     )
+
+
+def _verdict(engine: Engine) -> dict[str, Any]:
+    """Return what the verdict of engine health means for gateways; a suspect is treated as healthy."""
+    health = getattr(engine, "health", None)
+    if health is None or health.state not in (HealthState.QUARANTINED, HealthState.PROBATION):
+        return {}
+    return {
+        "health": health.state,
+        "health_reason": health.reason,
+        "health_since": health.since.timestamp(),
+        "ramp_from": health.ramp_from,
+        "ramp_s": health.ramp_s,
+    }
 
 
 def _key_entry(key: ApiKey) -> ApiKeyEntry:

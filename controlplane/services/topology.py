@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from controlplane.actuators.settings import checked_settings
 from controlplane.models import Policy, Pool, Region, Role, Tenant
+from controlplane.models.pool import ActuatorKind
 from controlplane.services import recorded_change
 from controlplane.services.actor import Actor
 from controlplane.services.field_problems import check_names
@@ -24,6 +26,8 @@ POOL_FIELDS = frozenset(
         "isolated",
         "max_prompt_tokens",
         "policy",
+        "actuator",
+        "actuator_settings",
     }
 )
 
@@ -66,6 +70,7 @@ def create_pool(
     """
     require(actor, Role.ADMIN)
     check_names(settings, POOL_FIELDS)
+    settings = _with_actuator(settings, ActuatorKind.MANUAL, {})
     pool = Pool(slug=slug, name=name, region=region, served_model=served_model, policy=policy, **settings)
     return recorded_change.create(pool, "pool.create", actor=actor, why=why, pool=slug)
 
@@ -76,7 +81,17 @@ def change_pool(
     """Change and publish POOL_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
     require(actor, Role.ADMIN)
     check_names(changes, POOL_FIELDS)
+    changes = _with_actuator(changes, pool.actuator, pool.actuator_settings)
     return recorded_change.change(pool, changes, "pool.change", actor=actor, expected=expected, why=why, pool=pool.slug)
+
+
+def _with_actuator(changes: Mapping[str, Any], kind: str, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changes with complete settings of the actuator; another kind begins with its defaults."""
+    if "actuator" not in changes and "actuator_settings" not in changes:
+        return dict(changes)
+    wanted = changes.get("actuator", kind)
+    given = changes.get("actuator_settings", stored if wanted == kind else {})
+    return {**changes, "actuator": wanted, "actuator_settings": checked_settings(wanted, given)}
 
 
 def delete_pool(pool: Pool, *, actor: Actor, expected: int | None = None, why: str = "") -> None:

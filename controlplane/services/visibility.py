@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.db.models import Q, QuerySet
 
-from controlplane.models import AuditEvent, Engine, JobRun, Policy, Region, Role
+from controlplane.models import AuditEvent, Engine, JobRun, Policy, Region, Role, WhatIf
 from controlplane.services.actor import Actor
-from controlplane.services.job_control import PREFLIGHT
+from controlplane.services.job_control import OF_POOLS, PREFLIGHT, WHATIF
 from controlplane.services.roles import may, visible_pools
 
 
@@ -41,7 +41,10 @@ def visible_events(actor: Actor) -> QuerySet[AuditEvent]:
 
 
 def visible_runs(actor: Actor) -> QuerySet[JobRun]:
-    """Return the job runs the actor may see: those about engines belong to the engines' pools."""
+    """Return the job runs the actor may see: those about engines and pools belong to these pools."""
     if may(actor, Role.VIEWER):
         return JobRun.objects.all()
-    return JobRun.objects.filter(job=PREFLIGHT, shard__in=visible_engines(actor).values("pk"))
+    of_engines = Q(job=PREFLIGHT, shard__in=visible_engines(actor).values("pk"))
+    pools = visible_pools(actor)
+    of_whatifs = Q(job=WHATIF, shard__in=WhatIf.objects.filter(pool__in=pools).values("pk"))
+    return JobRun.objects.filter(of_engines | of_whatifs | Q(job__in=OF_POOLS, shard__in=pools.values("pk")))

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from controlplane.api.strict_fields import Change, Number, Text, Truth
 from controlplane.models import Engine
-from controlplane.models.engine import DesiredState
+from controlplane.models.engine import DesiredState, EngineRole
 
 
 class EngineShape(serializers.ModelSerializer):
@@ -26,6 +26,7 @@ class EngineShape(serializers.ModelSerializer):
             "kv_replay_endpoint",
             "speed",
             "kind",
+            "role",
             "desired_state",
             "supervised",
             "registered_at",
@@ -49,6 +50,11 @@ class EngineChange(Change):
         allow_blank=True,
         default="",
         help_text="Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind.",
+    )
+    role = serializers.ChoiceField(
+        choices=EngineRole.choices,
+        default=EngineRole.MIXED,
+        help_text="What it does of each request: prefill, decode, or both (mixed).",
     )
 
 
@@ -77,6 +83,7 @@ class BulkOperation(serializers.Serializer):
     kv_replay_endpoint = Text(allow_blank=True, required=False, help_text="For register.")
     speed = Number(min_value=0.001, max_value=1000, required=False, help_text="For register.")
     kind = Text(max_length=32, allow_blank=True, required=False, help_text="For register.")
+    role = serializers.ChoiceField(choices=EngineRole.choices, required=False, help_text="For register.")
 
 
 class BulkChange(Change):

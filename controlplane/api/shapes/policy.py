@@ -26,7 +26,7 @@ class PolicyVersionShape(serializers.ModelSerializer):
 
     policy = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     author = serializers.SlugRelatedField(slug_field="username", read_only=True, allow_null=True)
-    document = serializers.JSONField(source="routing_document", read_only=True)
+    document = serializers.JSONField(read_only=True)
 
     class Meta:
         model = PolicyVersion

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from controlplane.api.shapes.learned_cost import LearnedCostShape
-from controlplane.api.strict_fields import Change, Text, Truth, WholeNumber
+from controlplane.api.strict_fields import Change, Document, Text, Truth, WholeNumber
 from controlplane.models import Policy, Pool, Region
-from controlplane.models.pool import KeySource
+from controlplane.models.pool import ActuatorKind, KeySource
 
 
 class PoolShape(serializers.ModelSerializer):
@@ -15,6 +15,7 @@ class PoolShape(serializers.ModelSerializer):
 
     region = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     policy = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    actuator_settings = serializers.DictField(read_only=True)
     learned_costs = LearnedCostShape(many=True, read_only=True)
 
     class Meta:
@@ -30,6 +31,8 @@ class PoolShape(serializers.ModelSerializer):
             "isolated",
             "max_prompt_tokens",
             "policy",
+            "actuator",
+            "actuator_settings",
             "learned_costs",
             "revision",
         )
@@ -58,6 +61,10 @@ class PoolChange(Change):
     isolated = Truth(default=False, help_text="Separate the caches of tenants by a salt that Switchyard derives.")
     max_prompt_tokens = WholeNumber(min_value=1, max_value=100_000_000, default=131_072)
     policy = Named(slug_field="slug", queryset=Policy.objects.all(), help_text="Slug of its policy.")
+    actuator = serializers.ChoiceField(
+        choices=ActuatorKind.choices, default=ActuatorKind.MANUAL, help_text="Who starts and stops engines."
+    )
+    actuator_settings = Document(default=dict, help_text="Depends on the actuator; holds no secret.")
 
 
 class NewPool(PoolChange):

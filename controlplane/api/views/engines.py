@@ -22,7 +22,7 @@ from controlplane.api.shapes.engine import (
     StateChange,
 )
 from controlplane.models import Engine
-from controlplane.models.engine import DesiredState
+from controlplane.models.engine import DesiredState, EngineRole
 from controlplane.services.engine_bulk import change_many
 from controlplane.services.engine_lifecycle import delete_engine, set_desired_state
 from controlplane.services.engine_reading import engine_reading
@@ -51,6 +51,7 @@ class Engines(ApiView):
             "pool": exact("pool__slug", "Slug of the pool."),
             "region": exact("pool__region__slug", "Slug of the region."),
             "desired_state": one_of("desired_state", DesiredState.values, "What is wanted of the engine."),
+            "role": one_of("role", EngineRole.values, "What it does of each request."),
             "supervised": truth("supervised", "Whether Switchyard starts and stops its process."),
             "name": contains("name", "Part of the name."),
             "url": contains("url", "Part of the address."),

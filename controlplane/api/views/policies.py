@@ -18,7 +18,7 @@ from controlplane.models import Policy
 from controlplane.services import policies
 from controlplane.services.policy_problems import InvalidPolicyError, validated
 from controlplane.services.visibility import visible_policies
-from routing.policy_document import RoutingPolicy
+from controlplane.services.whole_policy import WholePolicy
 
 
 class Policies(ApiView):
@@ -79,7 +79,7 @@ class PolicySchema(ApiView):
 
     def get(self, request: Request) -> Response:
         """Return the JSON schema of the policy document, with unit, range and sentence of each field."""
-        return Response(msgspec.json.schema(RoutingPolicy))
+        return Response(msgspec.json.schema(WholePolicy))
 
 
 class PolicyCheck(ApiView):

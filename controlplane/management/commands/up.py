@@ -19,14 +19,16 @@ from typing_extensions import override
 
 from controlplane.bus import get_bus
 from controlplane.child_process import TOPIC, ChildSpec, ChildStatus, encode_statuses
-from controlplane.demo_fleet import DemoTraffic, engine_children, replay_child
+from controlplane.demo_fleet import DemoTraffic, engine_children, replay_child, supervised_children
 from controlplane.demo_names import SERVED_MODEL
 from controlplane.first_run_secrets import FirstRunSecrets, UnsafeSecretsError, secrets_of
 from controlplane.json_log import logging_settings
 from controlplane.server import PortTakenError, Serving, listen, serve
-from controlplane.services.first_run import ADMIN, seed, seed_demo_pool, still_valid
+from controlplane.services.first_run import ADMIN, MAX_OF_ROLE, seed, seed_demo_pool, still_valid
 from controlplane.services.free_ports import NoFreePortError
+from controlplane.services.publication import TOPIC as SNAPSHOT_TOPIC
 from controlplane.state_lock import StateInUseError, hold_state
+from controlplane.supervised_engines import SupervisedEngines
 from controlplane.supervisor import Supervisor
 from controlplane.welcome import Welcome, is_loopback, render
 
@@ -44,6 +46,8 @@ class Command(BaseCommand):
         parser.add_argument("--demo", action=argparse.BooleanOptionalAction, default=True)
         parser.add_argument("--trace", default="", help="Mooncake JSONL[.gz] to replay (default: a generated one)")
         parser.add_argument("--speed", type=float, default=1.0, help="how much faster than recorded")
+        parser.add_argument("--prefill", type=int, default=0, help="demo engines that only prefill; goes with --decode")
+        parser.add_argument("--decode", type=int, default=0, help="demo engines that only decode; goes with --prefill")
         parser.add_argument("--with-parent", action="store_true", help="end when the parent process ends")
 
     @override
@@ -55,6 +59,9 @@ class Command(BaseCommand):
             die_with_parent(os.getppid())
         if options["trace"] and not Path(options["trace"]).is_file():
             raise CommandError(f"There is no trace at {options['trace']}.")
+        prefill, decode = options["prefill"], options["decode"]
+        if min(prefill, decode) < 0 or max(prefill, decode) > MAX_OF_ROLE or (prefill > 0) != (decode > 0):
+            raise CommandError(f"--prefill and --decode go together, each from 1 to {MAX_OF_ROLE}.")
         # The database and logs are for this user only, whatever the mode of a state directory that existed before.
         os.umask(0o077)
         try:
@@ -62,7 +69,7 @@ class Command(BaseCommand):
             listener = listen(options["host"], options["port"])
             secrets = secrets_of(settings.STATE_DIR)
             _migrate_if_needed()
-            seed(secrets)
+            seed(secrets, demo=options["demo"])
             password, api_key = still_valid(secrets)
             children = _demo_children(options, secrets) if options["demo"] else []
         except (StateInUseError, PortTakenError, UnsafeSecretsError, NoFreePortError) as error:
@@ -70,9 +77,12 @@ class Command(BaseCommand):
         connection.close()
         log_dir = settings.STATE_DIR / "log"
         logging.config.dictConfig(logging_settings(settings.LOG_LEVEL, log_dir / "switchyard.log"))
+        supervisor = Supervisor(log_dir, _tell_children)
+        engines = SupervisedEngines(supervisor, lambda: supervised_children(demo=options["demo"]))
         serving = Serving(
             listener=listener,
-            supervisor=Supervisor(log_dir, _tell_children),
+            supervisor=supervisor,
+            follow_topology=lambda: engines.run(get_bus(), SNAPSHOT_TOPIC),
             children=children,
             embed_jobs=not settings.REDIS_URL,
             on_ready=lambda: self._greet(options, password, api_key, log_dir),
@@ -106,9 +116,11 @@ def _migrate_if_needed() -> None:
 
 
 def _demo_children(options: dict[str, Any], secrets: FirstRunSecrets) -> list[ChildSpec]:
-    engines = seed_demo_pool(ports_from=settings.DEMO_PORTS_FROM)
+    roles = ("prefill",) * options["prefill"] + ("decode",) * options["decode"]
+    engines = seed_demo_pool(ports_from=settings.DEMO_PORTS_FROM, roles=roles)
     trace = str(Path(options["trace"]).resolve()) if options["trace"] else ""
-    traffic = DemoTraffic(_base_url(options), secrets.api_key, trace, options["speed"])
+    prefilling = sum(engine.role != "decode" for engine in engines)
+    traffic = DemoTraffic(_base_url(options), secrets.api_key, trace, options["speed"], prefilling)
     return [*engine_children(engines), replay_child(traffic)]
 
 

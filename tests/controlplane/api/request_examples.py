@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+
+from django.utils import timezone
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class Example:
 _POOL = {"name": "New", "region": "here", "served_model": "m", "policy": "policy-a"}
 _ENGINE = {"name": "e-new", "url": "http://10.0.9.9:8000"}
 _BULK = {"operations": [{"op": "state", "engine_id": "e-a", "state": "draining"}]}
+_OVERRIDE = {"engines": 3, "until": (timezone.now() + timedelta(hours=6)).isoformat()}
 A, V = "policies/policy-a", "policies/policy-a/versions"
 
 SAFE: dict[str, list[str]] = {
@@ -28,6 +32,10 @@ SAFE: dict[str, list[str]] = {
     "OneRegion": ["regions/here"],
     "Pools": ["pools"],
     "OnePool": ["pools/pool-a"],
+    "OnePoolAutomation": ["pools/pool-a/automation"],
+    "PoolPlans": ["pools/pool-a/plans"],
+    "PoolOrders": ["pools/pool-a/orders"],
+    "OneEngineHealth": ["engines/e-a/health"],
     "Engines": ["engines"],
     "OneEngine": ["engines/e-a"],
     "Tenants": ["tenants"],
@@ -41,6 +49,8 @@ SAFE: dict[str, list[str]] = {
     "OnePolicyVersion": [f"{V}/1"],
     "JobRuns": ["jobs"],
     "OneJobRun": ["jobs/{run}"],
+    "Decisions": ["decisions"],
+    "OneDecision": ["decisions/decision-of-pool-a"],
     "AuditEvents": ["audit"],
     "OneAuditEvent": ["audit/{event}"],
     "OpenApiDocument": ["/api/schema/"],
@@ -55,6 +65,12 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("OnePool", "PUT"): Example("PUT", "pools/pool-a", _POOL, guarded=True),
     ("OnePool", "PATCH"): Example("PATCH", "pools/pool-a", {"isolated": True}, guarded=True),
     ("OnePool", "DELETE"): Example("DELETE", "pools/pool-a", None, 409, guarded=True),
+    ("PoolFreeze", "POST"): Example("POST", "pools/pool-a/freeze", {}),
+    ("PoolUnfreeze", "POST"): Example("POST", "pools/pool-a/unfreeze", {}),
+    ("PoolOverride", "POST"): Example("POST", "pools/pool-a/override", _OVERRIDE),
+    ("PoolOverrideEnd", "POST"): Example("POST", "pools/pool-a/end_override", {}),
+    ("OrderConfirmation", "POST"): Example("POST", "orders/order-a/confirm", {}),
+    ("OrderWithdrawal", "POST"): Example("POST", "orders/order-a/withdraw", {}),
     ("Engines", "POST"): Example("POST", "engines", {"pool": "pool-a", **_ENGINE}, 201),
     ("OneEngine", "PUT"): Example("PUT", "engines/e-a", _ENGINE, guarded=True),
     ("OneEngine", "PATCH"): Example("PATCH", "engines/e-a", {"speed": 2.0}, guarded=True),

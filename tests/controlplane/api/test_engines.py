@@ -56,9 +56,20 @@ def test_a_registered_engine_is_published(api: Api) -> None:
     assert made["engine_id"] in {entry.engine_id for entry in build_snapshot(at=0.0).engines}
 
 
+def test_a_role_is_registered_changed_and_published(api: Api) -> None:
+    made = api.post("engines", {**NEW, "role": "prefill"}).json()
+    assert made["role"] == "prefill"
+    changed = api.change("PATCH", f"engines/{made['engine_id']}", {"role": "decode"})
+    assert (changed.status_code, changed.json()["role"]) == (200, "decode")
+    roles = {entry.engine_id: entry.role for entry in build_snapshot(at=0.0).engines}
+    assert roles[made["engine_id"]] == "decode"
+    assert set(roles.values()) == {"mixed", "decode"}
+
+
 @pytest.mark.parametrize(
     ("change", "path"),
     [
+        ({"role": "both"}, "role"),
         ({"url": "http://169.254.169.254"}, "url"),
         ({"kv_events_endpoint": "http://10.0.0.1:1"}, "kv_events_endpoint"),
         ({"name": "e-a"}, "name"),

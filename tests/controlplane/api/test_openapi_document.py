@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
@@ -75,9 +74,7 @@ def test_the_gateway_serves_exactly_its_paths(document: dict[str, Any], tmp_path
 
 def test_the_verbs_of_feedback_are_those_of_the_gateway(document: dict[str, Any]) -> None:
     verbs = {path.rsplit("/", 1)[1] for path in document["paths"] if path.startswith(feedback_api.PREFIX)}
-    source = inspect.getsource(feedback_api.FeedbackApi.serve)
-    assert verbs == {"first_token", "complete", "fail"}
-    assert all(f'"{verb}"' in source for verb in verbs)
+    assert verbs == set(feedback_api.VERBS)
 
 
 def test_a_field_of_the_gateway_is_a_field_of_the_document(document: dict[str, Any]) -> None:

@@ -36,7 +36,7 @@ def test_a_document_can_be_checked_without_storing_it(api: Api) -> None:
 
 def test_the_schema_carries_ranges_and_sentences(api: Api) -> None:
     schema = api.get("policies/schema").json()
-    field = schema["$defs"]["RoutingPolicy"]["properties"]["ttft_slo_s"]
+    field = schema["$defs"]["WholePolicy"]["properties"]["ttft_slo_s"]
     assert (field["exclusiveMinimum"], field["maximum"], field["default"]) == (0, 3600, 5.0)
     assert len(field["description"]) > 20
 

@@ -12,7 +12,7 @@ from django.core import serializers
 from django.http import HttpResponse
 
 from controlplane.api.urls import urlpatterns
-from controlplane.models import AuditEvent, JobRun
+from controlplane.models import AuditEvent, JobRun, Role
 from tests.controlplane.api.request_examples import CHANGES, SAFE, Example
 from tests.controlplane.api.world import Api, World
 
@@ -75,7 +75,18 @@ def test_whoever_only_looks_changes_nothing(world: World, key: tuple[str, str]) 
     assert dump() == before
 
 
-@pytest.mark.parametrize("key", [key for key in CHANGES if CHANGES[key].path.startswith(ADMIN_NOUNS)], ids=" ".join)
+def of_operators(key: tuple[str, str]) -> bool:
+    """Return whether the change belongs to the operators of one pool."""
+    return CHANGES[key].path.startswith(("engines", "policies", "orders")) or (
+        CHANGES[key].path.startswith("pools/") and VIEWS[key[0]].changes_need == Role.OPERATOR
+    )
+
+
+@pytest.mark.parametrize(
+    "key",
+    [key for key in CHANGES if CHANGES[key].path.startswith(ADMIN_NOUNS) and not of_operators(key)],
+    ids=" ".join,
+)
 def test_operators_do_not_administer(world: World, key: tuple[str, str]) -> None:
     before = dump()
     for caller in ("operator", "operator_a", "operator_key"):
@@ -83,9 +94,7 @@ def test_operators_do_not_administer(world: World, key: tuple[str, str]) -> None
     assert dump() == before
 
 
-@pytest.mark.parametrize(
-    "key", [key for key in CHANGES if CHANGES[key].path.startswith(("engines", "policies"))], ids=" ".join
-)
+@pytest.mark.parametrize("key", [key for key in CHANGES if of_operators(key)], ids=" ".join)
 def test_operators_stay_in_their_pools(world: World, key: tuple[str, str]) -> None:
     before, example = dump(), CHANGES[key]
     for caller in ("operator_b", "operator_a_viewer_b"):
@@ -104,14 +113,16 @@ def test_operators_stay_in_their_pools(world: World, key: tuple[str, str]) -> No
 
 def _moved_to_b(example: Example) -> Example:
     text = json.dumps([example.path, example.body])
-    for name in ("policy-", "pool-", "e-"):
+    for name in ("policy-", "pool-", "e-", "order-"):
         text = text.replace(f'"{name}a', f'"{name}b').replace(f"/{name}a", f"/{name}b")
     path, body = json.loads(text)
     return Example(example.method, path, body, guarded=example.guarded)
 
 
 @pytest.mark.parametrize(
-    "key", [key for key in CHANGES if CHANGES[key].path.startswith(("engines", "policies/policy-a"))], ids=" ".join
+    "key",
+    [key for key in CHANGES if of_operators(key) and CHANGES[key].path not in ("policies", "policies/validate")],
+    ids=" ".join,
 )
 def test_operators_may_in_their_own_pool(world: World, key: tuple[str, str]) -> None:
     assert send(world, "operator_a", CHANGES[key]).status_code == CHANGES[key].status
@@ -138,7 +149,7 @@ def _expected_look(name: str, path: str, caller: str | None) -> int:
     limited = caller in ("viewer_a", "operator_a", "operator_a_viewer_b", "operator_b")
     if limited and path.startswith(WHOLE_FLEET):
         return 403
-    of_pool_a = path.startswith(("pools/", "engines/", "policies/policy-a"))
+    of_pool_a = path.startswith(("pools/", "engines/", "policies/policy-a", "decisions/"))
     if (limited and name == "OneJobRun") or (caller == "operator_b" and of_pool_a):
         return 404
     return 404 if limited and name == "OneAuditEvent" else 200

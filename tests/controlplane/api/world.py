@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.decision_store.keeper import DecisionKeeper
+from controlplane.decision_store.storage import decision_shelf
 from controlplane.models import (
     ApiKey,
     Engine,
+    EngineOrder,
     JobRun,
     Policy,
     PolicyVersion,
@@ -29,6 +35,7 @@ from controlplane.services.api_keys import create_api_key
 from controlplane.services.engine_registration import register_engine
 from controlplane.services.policies import create_policy, draft, publish_version
 from controlplane.services.topology import create_pool, create_region, create_tenant
+from tests.controlplane.decision_store.records import stored
 
 ACTOR = program("test")
 
@@ -65,7 +72,32 @@ def make_world() -> World:
     _add_keys(world)
     now = timezone.now()
     JobRun.objects.create(job="probe", state=JobState.DONE, started_at=now, finished_at=now)
+    for name, engine in engines.items():
+        _ask_a_person(f"order-{name}", engine, now)
+    keeper().store([stored("decision-of-pool-a", tenant_id=world.tenant.slug)])
     return world
+
+
+@functools.cache
+def keeper() -> DecisionKeeper:
+    """Return the keeper of all worlds, who write into one segment."""
+    return DecisionKeeper(decision_shelf(), settings.DECISION_BYTES)
+
+
+def _ask_a_person(key: str, engine: Engine, now: datetime) -> None:
+    """Store an order that waits for the operator of the engine's pool."""
+    EngineOrder.objects.create(
+        key=key,
+        pool=engine.pool,
+        kind="stop",
+        engine=engine,
+        engine_name=engine.name,
+        state="sent",
+        by="scaling",
+        ordered_at=now,
+        next_try_at=now,
+        deadline_at=now + timedelta(days=1),
+    )
 
 
 def _add_people(world: World) -> None:

@@ -278,6 +278,8 @@ def test_engines(here: Installation, pool: Pool) -> None:
             assert part in found.says
         Engine.objects.exclude(engine_id="e0").update(desired_state="maintenance")
         assert only(engines.look(here)).state is State.OK
+        Engine.objects.filter(engine_id="e1").update(role="prefill")
+        assert "no decode engine" in engines.look(here)[-1].says
 
 
 @pytest.mark.django_db
@@ -305,6 +307,8 @@ def test_nobody_probes(here: Installation) -> None:
     run = JobRun.objects.create(job="probe", started_at=here.now, lease_owner="vm:1:2")
     JobRun.objects.filter(pk=run.pk).update(lease_until=here.now + timedelta(seconds=1))
     assert "vm:1:2" in only(probe_lease.look(here)).says
+    JobRun.objects.filter(pk=run.pk).update(progress={"shards": 3})
+    assert "1 of 3 shards" in only(probe_lease.look(here)).says
 
 
 @pytest.mark.django_db

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection
+from django.utils import timezone
 
 from controlplane.jobs import probe as job
-from controlplane.jobs.lease import Lease, acquire
+from controlplane.jobs.lease import acquire
 from controlplane.models import JobRun
 from gateway.bus import Bus, InProcessBus
 from gateway.snapshot import EngineEntry, Snapshot, encode_snapshot
@@ -27,10 +28,20 @@ class Prober:
     def __init__(self) -> None:
         self.started = threading.Event()
         self.ended = threading.Event()
+        self.probed: dict[int, tuple[int, int]] = {}
+        """Fencing token and number of engines at the start, by shard."""
 
     async def __call__(
-        self, _targets: Callable[[], Sequence[EngineEntry]], _bus: Bus, stop: asyncio.Event, *, bearer: str
+        self,
+        targets: Callable[[], Sequence[EngineEntry]],
+        _bus: Bus,
+        stop: asyncio.Event,
+        *,
+        bearer: str,
+        shard: int,
+        fence: int,
     ) -> None:
+        self.probed[shard] = fence, len(targets())
         self.started.set()
         await stop.wait()
         self.ended.set()
@@ -48,16 +59,15 @@ def holding(prober: Prober, bus: Bus) -> Any:
     """Run the job in a thread, as the worker does, until the test ends."""
     stop = threading.Event()
 
-    def run(lease: Lease) -> None:
-        job.hold(lease, bus, until_s=time.monotonic() + job.LEASE.total_seconds(), stop=stop)
+    def run(holder: job.ShardHolder) -> None:
+        holder.take(time.monotonic())
+        holder.hold(stop)
         connection.close()
 
     threads: list[threading.Thread] = []
 
     def start(owner: str) -> threading.Thread:
-        lease = acquire("probe", owner, job.LEASE)
-        assert lease is not None
-        threads.append(threading.Thread(target=run, args=(lease,)))
+        threads.append(threading.Thread(target=run, args=(job.ShardHolder(bus, owner),)))
         threads[-1].start()
         assert prober.started.wait(5)
         return threads[-1]
@@ -66,6 +76,14 @@ def holding(prober: Prober, bus: Bus) -> Any:
     stop.set()
     for thread in threads:
         thread.join()
+
+
+def publish_engines(bus: Bus, count: int, version: int = 1) -> None:
+    engines = tuple(
+        EngineEntry(engine_id=f"e-{n}", name=f"e-{n}", pool_id="p", url=f"http://10.0.0.1:{n + 1}")
+        for n in range(count)
+    )
+    bus.publish("snapshot", encode_snapshot(Snapshot(version=version, published_at=0.0, engines=engines)))
 
 
 def test_a_held_lease_makes_a_wake_up_return_at_once(bus: Bus, prober: Prober) -> None:
@@ -79,7 +97,7 @@ def test_the_holder_outlives_its_first_term_and_reports_progress(holding: Any, p
     start("a")
     assert not prober.ended.wait(job.LEASE.total_seconds() * 1.5)
     run = JobRun.objects.get()
-    assert run.progress == {"engines": 0, "reachable": 0}
+    assert run.progress == {"engines": 0, "reachable": 0, "shards": 1}
     assert acquire("probe", "b", job.LEASE) is None
 
 
@@ -95,7 +113,7 @@ def test_a_stop_ends_probing_and_frees_the_lease_at_once(holding: Any, prober: P
 def test_a_holder_whose_lease_was_taken_stops_probing(holding: Any, prober: Prober) -> None:
     start, _ = holding
     thread = start("a")
-    JobRun.objects.update(lease_owner="b", fencing_token=99)
+    JobRun.objects.update(lease_owner="b", fencing_token=99, lease_until=timezone.now() + timedelta(minutes=1))
     thread.join(5)
     assert prober.ended.is_set()
     assert JobRun.objects.get().lease_owner == "b"
@@ -106,7 +124,11 @@ def test_probing_ends_with_its_term_while_a_renewal_hangs(
 ) -> None:
     start, _ = holding
     hanging = threading.Event()
-    monkeypatch.setattr(job, "renew", lambda *_args, **_options: hanging.wait(10) or None)
+
+    def hang(*_args: Any, **_options: Any) -> None:
+        hanging.wait(10)
+
+    monkeypatch.setattr(job, "renew", hang)
     start("a")
     assert prober.ended.wait(5)
     hanging.set()
@@ -128,7 +150,7 @@ def test_a_dead_holder_is_replaced_within_two_seconds() -> None:
     from controlplane.celery import app
 
     wake_up_s = app.conf.beat_schedule["probe"]["schedule"]
-    assert job.LEASE.total_seconds() + wake_up_s < 2.0
+    assert job.LEASE.total_seconds() + max(wake_up_s, job.RENEW_S) < 2.0
 
 
 def test_engines_in_maintenance_are_not_probed_and_a_new_snapshot_is_followed() -> None:
@@ -143,3 +165,70 @@ def test_engines_in_maintenance_are_not_probed_and_a_new_snapshot_is_followed() 
         bus.publish("snapshot", encode_snapshot(Snapshot(version=version, published_at=0.0, engines=engines)))
         expected = ["a", "c"] if version == 1 else ["b"]
         assert [entry.engine_id for entry in targets()] == expected
+
+
+def test_a_process_holds_several_shards_each_under_a_lease_of_its_own(
+    holding: Any, prober: Prober, bus: InProcessBus
+) -> None:
+    publish_engines(bus, 250)
+    start, stop = holding
+    thread = start("a")
+    until(lambda: len(prober.probed) == 3)
+    assert sum(engines for _, engines in prober.probed.values()) == 250
+    tokens = dict(JobRun.objects.values_list("shard", "fencing_token"))
+    assert {shard: fence for shard, (fence, _) in prober.probed.items()} == tokens
+    stop.set()
+    thread.join(5)
+    assert not JobRun.objects.exclude(lease_owner="").exists()
+
+
+def test_shards_that_are_no_longer_needed_end_and_new_ones_begin(
+    holding: Any, prober: Prober, bus: InProcessBus
+) -> None:
+    publish_engines(bus, 150)
+    start, _ = holding
+    start("a")
+    until(lambda: len(prober.probed) == 2)
+    publish_engines(bus, 90, version=2)
+    until(lambda: JobRun.objects.filter(shard=1, state="done").exists())
+    publish_engines(bus, 201, version=3)
+    until(lambda: set(prober.probed) == {0, 1, 2})
+    assert JobRun.objects.get(shard=1, state="active").fencing_token == 2
+
+
+def test_shards_above_the_preferred_number_wait_for_somebody_else_first(bus: InProcessBus) -> None:
+    publish_engines(bus, 100 * (job.PREFERRED_SHARDS + 2))
+    first, second = job.ShardHolder(bus, "a"), job.ShardHolder(bus, "b")
+    first.take(10.0)
+    assert set(first.held) == set(range(job.PREFERRED_SHARDS))
+    first.take(10.0 + job.SPARE_S - 0.1)
+    assert len(first.held) == job.PREFERRED_SHARDS
+    second.take(20.0)
+    assert set(second.held) == {job.PREFERRED_SHARDS, job.PREFERRED_SHARDS + 1}
+    JobRun.objects.filter(lease_owner="b").update(lease_until=timezone.now())
+    first.take(30.0)
+    first.take(30.0 + job.SPARE_S)
+    assert len(first.held) == job.PREFERRED_SHARDS + 2
+
+
+def test_a_shard_whose_probing_broke_off_is_taken_anew(holding: Any, prober: Prober, monkeypatch: Any) -> None:
+    failed = threading.Event()
+
+    async def fail_once(*args: Any, **options: Any) -> None:
+        if not failed.is_set():
+            failed.set()
+            prober.started.set()
+            raise RuntimeError("a surprise")
+        await prober(*args, **options)
+
+    monkeypatch.setattr(job, "probe_engines", fail_once)
+    start, _ = holding
+    start("a")
+    until(lambda: prober.probed.get(0) == (2, 0))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -241,21 +242,43 @@ def test_the_demo_routes_traffic_and_survives_the_death_of_an_engine(demo: Progr
     eventually(lambda: completed(demo) > done)
 
 
+def ask_for(state_dir: Path, *, engines: int) -> None:
+    """Override the demo pool's number of engines, as an operator does in the console."""
+    with sqlite3.connect(state_dir / "switchyard.sqlite3", timeout=10) as database:
+        database.execute(
+            "INSERT INTO controlplane_steering (pool_id, frozen, override_engines, override_until, changed_by, why,"
+            " revision) SELECT id, 0, ?, '2100-01-01 00:00:00', '', '', 1 FROM controlplane_pool",
+            (engines,),
+        )
+    database.close()
+
+
+def states_of_orders(state_dir: Path) -> list[str]:
+    with sqlite3.connect(state_dir / "switchyard.sqlite3", timeout=10) as database:
+        rows = database.execute("SELECT state FROM controlplane_engineorder ORDER BY id").fetchall()
+    database.close()
+    return [state for (state,) in rows]
+
+
 def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo: Program) -> None:
     demo.banner()
     eventually(lambda: len(children_of(demo.process.pid)) == 9)
     children = children_of(demo.process.pid)
     secrets = (demo.state_dir / "first_run.json").read_text()
     engines = {tuple(command_line(pid)[:9]) for pid in children if "simulator.engine_server" in command_line(pid)}
+    # An operator asks for two engines fewer; the program dies while they drain.
+    ask_for(demo.state_dir, engines=6)
+    eventually(lambda: states_of_orders(demo.state_dir).count("draining") == 2)
     demo.process.kill()
     demo.process.wait()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 10.0)
     again = start(demo.state_dir)
     with again.process:
         again.banner()
-        eventually(lambda: len(children_of(again.process.pid)) == 9)
         assert (demo.state_dir / "first_run.json").read_text() == secrets
-        assert engines == {
+        eventually(lambda: len(children_of(again.process.pid)) == 7)
+        eventually(lambda: states_of_orders(demo.state_dir) == ["done", "done"])
+        assert engines > {
             tuple(command_line(pid)[:9])
             for pid in children_of(again.process.pid)
             if "simulator.engine_server" in command_line(pid)
@@ -264,3 +287,10 @@ def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo:
         again.process.send_signal(signal.SIGTERM)
         assert again.process.wait(10) == 0
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+
+
+def test_one_half_of_a_demo_with_roles_is_told_in_one_line(tmp_path: Path) -> None:
+    process = start(tmp_path, "--prefill", "2").process
+    output, _ = process.communicate(timeout=START_S)
+    assert process.returncode == 1
+    assert output.startswith("CommandError: --prefill and --decode go together, each from 1 to 16.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from controlplane.services.policy_schema import (
     StageSchema,
     policy_schema,
 )
+from planning.automation_document import AutomationPolicy, contradictions
 from routing.policy_document import RoutingPolicy
 from routing.registry import pair_problem
 
@@ -25,19 +27,37 @@ DEFAULTS = {"placement": RoutingPolicy().placement.name, "order": RoutingPolicy(
 unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 """A busy machine is no failure."""
 
+_BOUNDS = (
+    ("scaling", "min_engines", "max_engines"),
+    ("rebalance", "cv_low", "cv_high"),
+    ("health", "ejection_s", "ejection_max_s"),
+)
 _TINY = 1e-12
 _HUGE = 1e12
 
 
 def valid_documents(*, partial: bool = False) -> st.SearchStrategy[dict[str, Any]]:
     """Return documents that hold every rule of the schema; `partial` ones leave some settings out."""
-    return _object(policy_schema(), partial=partial).filter(goes_together)
+    return _object(policy_schema(), partial=partial).map(_in_order).filter(goes_together)
 
 
 def goes_together(document: dict[str, Any]) -> bool:
-    """Return whether the document's placement and order may be one policy."""
+    """Return whether placement and order may be one policy, and the automation does not contradict itself."""
     names = (document.get(stage, {}).get("name", DEFAULTS[stage]) for stage in DEFAULTS)
-    return not pair_problem(*names)
+    automation = msgspec.convert(document.get("automation", {}), AutomationPolicy)
+    return not pair_problem(*names) and not contradictions(automation)
+
+
+def _in_order(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with the lower of two settings that bound each other first, as most draws have it not."""
+    automation = document.get("automation", {})
+    for part, low, high in _BOUNDS:
+        values = automation.get(part, {})
+        if low in values and high in values:
+            values[low], values[high] = sorted((values[low], values[high]))
+    if automation.get("scaling", {}).get("budget_cost"):
+        automation["scaling"]["engine_h_cost"] = 1.0
+    return document
 
 
 def _object(schema: ObjectSchema, *, partial: bool) -> st.SearchStrategy[dict[str, Any]]:
@@ -70,4 +90,11 @@ def _setting(schema: SettingSchema) -> st.SearchStrategy[Any]:
     if schema.kind == WHOLE:
         return st.integers(int(low), int(high))
     first = max(low, _TINY) if schema.above_low else low
-    return st.floats(first, high, allow_nan=False, allow_subnormal=False)
+    return st.floats(
+        first,
+        high,
+        exclude_min=schema.above_low and first == low,
+        exclude_max=schema.below_high,
+        allow_nan=False,
+        allow_subnormal=False,
+    )

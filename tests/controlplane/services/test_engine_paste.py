@@ -128,3 +128,21 @@ def test_what_is_written_is_what_is_read(engines: list[tuple[str, int]], sign: s
     parts = [(name, f"http://10.0.0.1:{port}") for name, port in engines]
     text = "\n".join(sign.join(reversed(part) if url_first else part) for part in parts)
     assert read(text) == [PastedEngine(name, url) for name, url in parts]
+
+
+def test_a_role_is_understood_wherever_it_stands() -> None:
+    first, second = parse_lines(["e-1, http://10.0.3.7:8000, prefill", "decode http://10.0.3.8:8000 e-2"])
+    assert [line.engine.role for line in (first, second) if line.engine] == ["prefill", "decode"]
+    assert (first.fine, second.fine) == (True, True)
+
+
+def test_a_column_of_roles_is_checked() -> None:
+    texts = [
+        "name,url,role",
+        "a,http://10.0.3.7:8000,",
+        "b,http://10.0.3.8:8000,PREFILL",
+        "c,http://10.0.3.9:8000,both",
+    ]
+    plain, prefill, wrong = parse_lines(texts)
+    assert [line.engine.role for line in (plain, prefill) if line.engine] == ["mixed", "prefill"]
+    assert wrong.problems == ("The role “both” is not known; use mixed, prefill, decode.",)

@@ -33,7 +33,7 @@ def test_the_first_start_makes_a_login_a_key_and_a_live_policy(secrets: FirstRun
     live = Policy.objects.get().live_version
     assert live is not None
     assert live.routing_document["placement"]["name"] == "least_cost"
-    assert live.routing_document["order"]["name"] == "shed"
+    assert live.routing_document["order"] == {"name": "shed", "params": {"forget_blocks": True}}
 
 
 def test_secrets_of_the_first_run_are_valid_until_somebody_changes_them(secrets: FirstRunSecrets) -> None:
@@ -92,3 +92,20 @@ def test_a_revoked_first_key_stays_revoked(secrets: FirstRunSecrets) -> None:
     ApiKey.objects.update(revoked_at="2030-01-01T00:00:00Z")
     first_run.seed(secrets)
     assert build_snapshot(at=0.0).api_keys == ()
+
+
+def test_a_demo_with_roles_has_these_engines_and_no_others(secrets: FirstRunSecrets) -> None:
+    first_run.seed(secrets)
+    engines = first_run.seed_demo_pool(ports_from=PORTS_FROM, roles=("prefill", "decode"))
+    assert [engine.role for engine in engines] == ["prefill", "decode"]
+
+
+def test_roles_are_given_to_the_engines_that_are_there(secrets: FirstRunSecrets) -> None:
+    first_run.seed(secrets)
+    first_run.seed_demo_pool(ports_from=PORTS_FROM, roles=("prefill", "decode"))
+    more = first_run.seed_demo_pool(ports_from=PORTS_FROM, roles=("prefill", "prefill", "decode"))
+    assert [engine.role for engine in more] == ["prefill", "prefill", "decode"]
+    kept = first_run.seed_demo_pool(ports_from=PORTS_FROM)
+    assert [engine.role for engine in kept] == ["prefill", "prefill", "decode"]
+    fewer = first_run.seed_demo_pool(ports_from=PORTS_FROM, roles=("prefill", "decode"))
+    assert [engine.role for engine in fewer] == ["prefill", "decode", "mixed"]

@@ -113,6 +113,7 @@ def test_an_unknown_rule_can_be_shown_and_kept() -> None:
 def test_a_stage_that_is_left_out_shows_its_default_rule() -> None:
     document = {name: value for name, value in DEFAULTS.items() if name != "order"}
     assert fields(document)["order.name"].value == "shed"
+    assert fields(document)["order.params.forget_blocks"].value == "on"
     assert "order" not in typed_document(document, document, as_posted(document))
 
 

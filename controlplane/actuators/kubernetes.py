@@ -1,0 +1,151 @@
+"""Starts and stops engines as replicas of a StatefulSet, through its scale subresource.
+
+Replicas are numbered, and scaling down ends the highest number: so an engine is named after its pod, and a
+StatefulSet shrinks from its end. Each order keeps the scale that it wants before anything is patched, and patches
+with the resource version that it saw: repeating it, or two at once, has one effect.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config.config_exception import ConfigException
+from typing_extensions import override
+from urllib3.exceptions import HTTPError
+
+from controlplane.actuators.actuator import Actuator, ActuatorError, Answer, NewEngine, RefusedOrderError, Standing
+from controlplane.actuators.settings import KubernetesSettings, filled
+from controlplane.models import EngineOrder
+
+TIMEOUT_S = 5.0
+WANTED = "replicas"
+
+
+class KubernetesActuator(Actuator):
+    """StatefulSets of one namespace, one per role."""
+
+    can_flip = False
+
+    def __init__(self, settings: KubernetesSettings, apps: client.AppsV1Api | None = None) -> None:
+        """Act on the cluster of `apps`; None: the one that the kubeconfig or the pod's own account names."""
+        self._settings = settings
+        self._given = apps
+
+    @override
+    def start(self, order: EngineOrder) -> Answer:
+        """Scale the role's StatefulSet up by one; the new pod's number names the engine."""
+        name = self._set_of(order.role)
+        if WANTED in order.told:
+            ordinal = int(order.told[WANTED]) - 1
+            self._scale(name, ordinal + 1, up=True)
+            return Answer(Standing.UNDER_WAY, f"pod {name}-{ordinal} starts", engine=self._engine(name, ordinal))
+        wanted = self._next_replicas(name, order)
+        return Answer(Standing.UNDER_WAY, f"StatefulSet {name} is to have {wanted} replicas", told={WANTED: wanted})
+
+    @override
+    def stop(self, order: EngineOrder) -> Answer:
+        """Scale the engine's StatefulSet down by one where its pod is the last; else wait until it is."""
+        name, ordinal = self._pod_of(order)
+        replicas = self._read(name).spec.replicas or 0
+        if replicas <= ordinal:
+            return Answer(Standing.IN_EFFECT, f"pod {name}-{ordinal} is gone")
+        if replicas > ordinal + 1:
+            return Answer(
+                Standing.UNDER_WAY,
+                f"StatefulSet {name} ends its last pod first: {name}-{replicas - 1} has to go before {name}-{ordinal}",
+            )
+        self._scale(name, ordinal, up=False)
+        return Answer(Standing.IN_EFFECT, f"StatefulSet {name} has {ordinal} replicas")
+
+    @override
+    def flip(self, order: EngineOrder) -> Answer:
+        """Refuse: a pod keeps the role of its StatefulSet."""
+        raise RefusedOrderError("A pod keeps the role of its StatefulSet; stop one and start one of the other.")
+
+    def _next_replicas(self, name: str, order: EngineOrder) -> int:
+        """Return the scale that this order wants: above what is there and what older open orders want."""
+        from controlplane.services.engine_orders import open_orders
+
+        open_now = open_orders([order.pool]).filter(kind=order.kind, role=order.role, pk__lt=order.pk)
+        wanted = [int(each.told[WANTED]) for each in open_now if WANTED in each.told]
+        return max([self._read(name).spec.replicas or 0, *wanted]) + 1
+
+    def _scale(self, name: str, replicas: int, *, up: bool) -> None:
+        """Patch the scale unless it is there already; a scale that somebody moved meanwhile raises ActuatorError."""
+        scale = self._read(name)
+        now = scale.spec.replicas or 0
+        if (now >= replicas) if up else (now <= replicas):
+            return
+        body = {"metadata": {"resourceVersion": scale.metadata.resource_version}, "spec": {"replicas": replicas}}
+        self._asked(
+            self._apps().patch_namespaced_stateful_set_scale,
+            name,
+            self._settings.namespace,
+            body,
+            _request_timeout=TIMEOUT_S,
+        )
+
+    def _read(self, name: str) -> Any:
+        return self._asked(
+            self._apps().read_namespaced_stateful_set_scale,
+            name,
+            self._settings.namespace,
+            _request_timeout=TIMEOUT_S,
+        )
+
+    def _asked(self, call: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return call(*args, **options)
+        except ApiException as error:
+            said = f"Kubernetes answered {error.status} ({error.reason})."
+            if error.status in (400, 403, 404, 422):
+                raise RefusedOrderError(said) from error
+            raise ActuatorError(said) from error
+        except (HTTPError, OSError) as error:
+            raise ActuatorError(f"Kubernetes did not answer ({type(error).__name__}).") from error
+
+    def _apps(self) -> client.AppsV1Api:
+        if self._given is None:
+            self._given = client.AppsV1Api(_api_client(self._settings.context))
+        return self._given
+
+    def _set_of(self, role: str) -> str:
+        try:
+            return self._settings.stateful_sets[role]
+        except KeyError:
+            raise RefusedOrderError(f"The actuator's settings name no StatefulSet for {role} engines.") from None
+
+    def _pod_of(self, order: EngineOrder) -> tuple[str, int]:
+        """Return StatefulSet and number of the order's engine, whose name is its pod's."""
+        name, _, ordinal = order.engine_name.rpartition("-")
+        if name not in self._settings.stateful_sets.values() or not ordinal.isdigit():
+            raise RefusedOrderError(f"{order.engine_name} is no pod of this pool's StatefulSets.")
+        return name, int(ordinal)
+
+    def _engine(self, name: str, ordinal: int) -> NewEngine:
+        places = {
+            "pod": f"{name}-{ordinal}",
+            "set": name,
+            "ordinal": str(ordinal),
+            "namespace": self._settings.namespace,
+        }
+        return NewEngine(
+            name=places["pod"],
+            url=filled(self._settings.url, places),
+            kv_events_endpoint=filled(self._settings.kv_events_endpoint, places),
+        )
+
+
+def _api_client(context: str) -> client.ApiClient:
+    try:
+        return config.new_client_from_config(context=context or None)
+    except ConfigException:
+        pass
+    loaded = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=loaded)
+    except ConfigException as error:
+        raise ActuatorError("There is neither a kubeconfig nor a service account of this pod.") from error
+    return client.ApiClient(loaded)

@@ -1,0 +1,174 @@
+"""`/api/v1/pools/…/automation` and what belongs to it: switches, plans, orders, and engines' health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.api.base import ApiView, by_method, taken_why
+from controlplane.api.filters import exact, moment, one_of, truth
+from controlplane.api.listing import Listing
+from controlplane.api.problem import ProblemError
+from controlplane.api.shapes.automation import EngineHealthShape, OrderShape, Override, PlanShape, PoolAutomation
+from controlplane.api.strict_fields import Change
+from controlplane.automation.observation import fleet_observation
+from controlplane.models import EngineHealth, EngineOrder, PlanRecord, Pool
+from controlplane.models.engine_health import HealthState
+from controlplane.models.engine_order import OrderKind, OrderState
+from controlplane.services import engine_orders, steering
+from controlplane.services.automation_reading import DOCUMENTS, pool_standing
+from controlplane.services.roles import visible_pools
+from controlplane.services.visibility import visible_engines
+
+
+class _OfPool(ApiView):
+    noun = "pools"
+
+    def pool(self, slug: str) -> Pool:
+        """Return the pool, if the actor may see it."""
+        found: Pool = visible_pools(self.actor).select_related("policy__live_version", "steering").get(slug=slug)
+        return found
+
+
+class OnePoolAutomation(_OfPool):
+    """How one pool steers itself."""
+
+    shape = PoolAutomation
+
+    def get(self, request: Request, *, slug: str) -> Response:
+        """Return switches, automations with their reasons, engines and open orders."""
+        return self.show(pool_standing(self.pool(slug), fleet_observation(), timezone.now()))
+
+
+class _Switch(_OfPool):
+    shape = PoolAutomation
+    bodies = by_method(POST=Change)
+
+    def turn(self, slug: str, verb: Callable[..., Any]) -> Response:
+        """Carry out a verb of controlplane.services.steering and answer with how the pool then stands."""
+        pool, body = self.pool(slug), self.body()
+        why = taken_why(body)
+        verb(pool, actor=self.actor, why=why, **body)
+        return self.show(pool_standing(self.pool(slug), fleet_observation(), timezone.now()))
+
+
+class PoolFreeze(_Switch):
+    """The end of all automation, for now."""
+
+    def post(self, request: Request, *, slug: str) -> Response:
+        """Let no automation of the pool do anything; orders that were not begun are taken back."""
+        return self.once(lambda: self.turn(slug, steering.freeze))
+
+
+class PoolUnfreeze(_Switch):
+    """Automation again."""
+
+    def post(self, request: Request, *, slug: str) -> Response:
+        """Let the pool's automations go on as its policy says."""
+        return self.once(lambda: self.turn(slug, steering.unfreeze))
+
+
+class PoolOverride(_Switch):
+    """An operator's hand at the wheel."""
+
+    bodies = by_method(POST=Override)
+
+    def post(self, request: Request, *, slug: str) -> Response:
+        """Have so many engines until a moment, whatever the automations plan."""
+        return self.once(lambda: self.turn(slug, steering.take_over))
+
+
+class PoolOverrideEnd(_Switch):
+    """The hand off the wheel."""
+
+    def post(self, request: Request, *, slug: str) -> Response:
+        """End an override before its time."""
+        return self.once(lambda: self.turn(slug, steering.give_back))
+
+
+class PoolPlans(_OfPool):
+    """What the automations planned."""
+
+    shape = PlanShape
+    listing = Listing(
+        {"at": ("at", "pk")},
+        "-at",
+        {
+            "job": one_of("job", DOCUMENTS, "Name of the automation."),
+            "mode": exact("mode", "How the plan was meant: act, advise, frozen or override."),
+            "changes": truth("changes", "Whether the plan wanted anything done."),
+            "since": moment("at__gte", "Plans of this time or later."),
+            "until": moment("at__lt", "Plans before this time."),
+        },
+    )
+
+    def get(self, request: Request, *, slug: str) -> Response:
+        """List the plans that were kept, the newest first."""
+        return self.show_page(PlanRecord.objects.filter(pool=self.pool(slug).slug))
+
+
+class PoolOrders(_OfPool):
+    """What actuators were asked for."""
+
+    shape = OrderShape
+    listing = Listing(
+        {"ordered_at": ("ordered_at", "pk")},
+        "-ordered_at",
+        {
+            "kind": one_of("kind", OrderKind.values, "What was wished."),
+            "state": one_of("state", OrderState.values, "Where the order stands."),
+        },
+    )
+
+    def get(self, request: Request, *, slug: str) -> Response:
+        """List orders, the newest first."""
+        return self.show_page(EngineOrder.objects.filter(pool=self.pool(slug)).select_related("pool"))
+
+
+class _OrderAnswer(ApiView):
+    noun = "pools"
+    shape = OrderShape
+    bodies = by_method(POST=Change)
+
+    def answer(self, key: str, verb: Callable[..., EngineOrder]) -> Response:
+        """Carry out a verb on an order of a pool that the actor may see."""
+        orders = EngineOrder.objects.filter(pool__in=visible_pools(self.actor)).select_related("pool")
+        found, body = orders.get(key=key), self.body()
+        try:
+            return self.show(verb(found, actor=self.actor, why=taken_why(body)))
+        except engine_orders.EngineOrderError as error:
+            raise ProblemError(409, str(error)) from error
+
+
+class OrderConfirmation(_OrderAnswer):
+    """An order that a person carried out."""
+
+    def post(self, request: Request, *, key: str) -> Response:
+        """Say that it is done; only for pools whose actuator is a person."""
+        return self.once(lambda: self.answer(key, engine_orders.confirm))
+
+
+class OrderWithdrawal(_OrderAnswer):
+    """An order that is not wanted any more."""
+
+    def post(self, request: Request, *, key: str) -> Response:
+        """Take it back; an engine that drains for it takes work again."""
+        return self.once(lambda: self.answer(key, engine_orders.withdraw))
+
+
+class OneEngineHealth(ApiView):
+    """The health of one engine, as the automation holds it."""
+
+    noun = "engines"
+    shape = EngineHealthShape
+
+    def get(self, request: Request, *, engine_id: str) -> Response:
+        """Return state, reason and since when; an engine that was never judged is healthy since it was registered."""
+        engine = visible_engines(self.actor).select_related("pool", "health").get(engine_id=engine_id)
+        stored = getattr(engine, "health", None)
+        unjudged = EngineHealth(engine=engine, state=HealthState.HEALTHY, since=engine.registered_at)
+        return self.show(stored or unjudged)

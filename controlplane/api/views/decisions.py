@@ -1,0 +1,98 @@
+"""`/api/v1/decisions`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.api.base import ApiView
+from controlplane.api.filters import BadFilterError, Filter, exact, one_of, truth
+from controlplane.api.listing import Listing
+from controlplane.api.problem import ProblemError
+from controlplane.api.shapes.decision import RecordedDecisionDetailShape, RecordedDecisionShape
+from controlplane.decision_story.story import story_of, text_of
+from controlplane.models import DecisionIndex
+from controlplane.services.decision_reading import find_decision
+from controlplane.services.decision_search import UnreadableFilterError, digest_of, unix_ms, visible_decisions
+from gateway.stored_decision import StoredDecision
+from routing.hit_sample import MISMATCHES
+from routing.regret import CAUSES
+
+OUTCOMES = ("completed", "failed", "refused", "cancelled", "client_error", "unanswered")
+
+
+def _ms(text: str) -> int:
+    try:
+        return unix_ms("It", text)
+    except UnreadableFilterError as error:
+        raise BadFilterError(str(error)) from error
+
+
+def _moment(lookup: str, sentence: str) -> Filter:
+    schema = {"type": "string", "format": "date-time"}
+    return Filter(lookup, sentence, read=_ms, repeats=False, schema=schema)
+
+
+class Decisions(ApiView):
+    """All recorded decisions."""
+
+    noun = "decisions"
+    shape = RecordedDecisionShape
+    listing = Listing(
+        {"at": ("at_ms", "pk")},
+        "-at",
+        {
+            "id": exact("decision_id", "Id of the decision, as in the answer's header x-switchyard-decision."),
+            "pool": exact("pool", "Slug of the pool."),
+            "engine": exact("engine", "Id of the engine it went to."),
+            "tenant": exact("tenant", "Slug of the tenant."),
+            "session": Filter("session", "A session's id as callers give it, or its digest.", read=digest_of),
+            "reason": exact("reason", "Why this engine, or why none, for example least_cost."),
+            "outcome": one_of("outcome", OUTCOMES, "How the request ended."),
+            "late": truth("late", "Whether the objective was missed: first token too late, refused or failed."),
+            "regret_cause": one_of("regret_cause", CAUSES, "What cost most."),
+            "mismatch": one_of("mismatch", MISMATCHES, "Why predicted and reported hit differ."),
+            "since": _moment("at_ms__gte", "Requests that arrived at this time or later."),
+            "until": _moment("at_ms__lt", "Requests that arrived before this time."),
+        },
+    )
+
+    def get(self, request: Request) -> Response:
+        """List decisions, the newest first."""
+        return self.show_page(visible_decisions(self.actor))
+
+
+class OneDecision(ApiView):
+    """One decision in full."""
+
+    noun = "decisions"
+    shape = RecordedDecisionDetailShape
+
+    def get(self, request: Request, *, decision_id: str) -> Response:
+        """Return the record and its story."""
+        found = find_decision(self.actor, decision_id)
+        if found is None:
+            raise DecisionIndex.DoesNotExist
+        if found.record is None:
+            raise ProblemError(404, f"The record of this decision is gone: {found.gone}.")
+        return self.show(detail(found.record, stored=found.row is not None))
+
+
+def detail(record: StoredDecision, *, stored: bool) -> dict[str, Any]:
+    """Return the decision as the API, the page's JSON and `manage.py explain --json` show it."""
+    story = story_of(record)
+    return {
+        "id": record.decision.decision_id,
+        "stored": stored,
+        "record": msgspec.to_builtins(record),
+        "story": {
+            "title": story.title,
+            "verdict": story.verdict,
+            "why": text_of(story.why),
+            "happened": text_of(story.happened),
+            "to_do": story.to_do,
+        },
+    }

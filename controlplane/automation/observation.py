@@ -1,0 +1,207 @@
+"""What this process hears of the fleet over the bus, kept for the automations that look at it once in a while."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+
+import msgspec
+
+from controlplane.automation.engine_sightings import Sighting, together
+from controlplane.automation.pool_windows import MAX_GATEWAYS, PoolWindows
+from controlplane.bus import get_bus
+from gateway.bus import Bus
+from gateway.engine_report import TOPIC_PREFIX as LOADS
+from gateway.engine_report import EngineReport, UnreadableReportError, decode_report
+from gateway.fleet_sample import SCHEMA_VERSION, TOPIC, EngineSample, FleetSample, PrefixCounts
+from gateway.follower_bus import TOPIC_PREFIX as GATEWAYS
+from gateway.report_fence import ReportFence
+from planning.fleet_facts import PoolWindow, PrefixFacts
+
+MAX_AGE_S = 5.0
+"""An older sample says nothing about now; samples come twice a second."""
+LOADS_EVERY_S = 1.0
+LOADS_KEPT_S = 900.0
+MAX_ENGINES = 100_000
+
+logger = logging.getLogger(__name__)
+
+
+class EngineLoadPoint(msgspec.Struct, frozen=True, gc=False):
+    """One engine's load at one moment, for the ratio of roles."""
+
+    at_s: float
+    engine_id: str
+    outstanding_s: float
+    tbt_s: float | None
+    kv_usage: float | None
+
+
+class FleetObservation:
+    """The newest word of each gateway and of the prober, and a short past. Thread-safe; moments are unix seconds."""
+
+    def __init__(self, bus: Bus, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._samples: dict[str, FleetSample] = {}
+        self._reports: dict[str, EngineReport] = {}
+        self._unreachable: dict[str, float] = {}
+        self._fence = ReportFence()
+        self._windows: dict[str, PoolWindows] = {}
+        self._loads: deque[EngineLoadPoint] = deque(maxlen=MAX_ENGINES)
+        self._loads_at = 0.0
+        self._unsubscribe = [
+            bus.subscribe(TOPIC, lambda topic, value: self._hear_sample("", value)),
+            bus.subscribe(GATEWAYS, self._hear_gateway),
+            bus.subscribe(LOADS, lambda _topic, value: self._hear_report(value)),
+        ]
+
+    def stop(self) -> None:
+        """Hear no more."""
+        for unsubscribe in self._unsubscribe:
+            unsubscribe()
+
+    def engines(self, pool_id: str, now_s: float) -> dict[str, tuple[Sighting, EngineReport | None, float | None]]:
+        """Return what is known of the pool's engines by id: sighting, last report, since when it is unreachable."""
+        with self._lock:
+            told: dict[str, list[EngineSample]] = {}
+            for sample in self._fresh(now_s):
+                for engine in sample.engines:
+                    if engine.pool_id == pool_id:
+                        told.setdefault(engine.engine_id, []).append(engine)
+            return {
+                engine_id: (
+                    together(samples, self._reports.get(engine_id)),
+                    self._reports.get(engine_id),
+                    self._unreachable.get(engine_id),
+                )
+                for engine_id, samples in told.items()
+            }
+
+    def report(self, engine_id: str) -> EngineReport | None:
+        """Return the prober's last word of an engine."""
+        with self._lock:
+            return self._reports.get(engine_id)
+
+    def windows(self, pool_id: str, now_s: float) -> tuple[PoolWindow, ...]:
+        """Return the pool's windows that have ended, oldest first."""
+        with self._lock:
+            windows = self._windows.get(pool_id)
+            return windows.windows(now_s) if windows is not None else ()
+
+    def prefixes(self, pool_id: str, now_s: float) -> tuple[int, list[PrefixFacts]]:
+        """Return how many engines the pool's placement keeps a prefix to (0: any), and its busiest prefixes."""
+        usual_d = 0
+        merged: dict[str, PrefixFacts] = {}
+        with self._lock:
+            pools = [each for sample in self._fresh(now_s) for each in sample.pools if each.pool_id == pool_id]
+        for pool in pools:
+            usual_d = max(usual_d, pool.usual_d)
+            for told in pool.prefixes:
+                merged[told.key] = _added(merged.get(told.key), told)
+        return usual_d, list(merged.values())
+
+    def loads(self, since_s: float) -> list[EngineLoadPoint]:
+        """Return the load of every engine once a second since `since_s`."""
+        with self._lock:
+            return [point for point in self._loads if point.at_s >= since_s]
+
+    def gateways(self, now_s: float) -> int:
+        """Return how many gateways were heard lately."""
+        with self._lock:
+            return len(self._fresh(now_s))
+
+    # -- in the publisher's thread
+
+    def _hear_gateway(self, topic: str, value: bytes) -> None:
+        name, _, what = topic.removeprefix(GATEWAYS).partition("/")
+        if what == TOPIC:
+            self._hear_sample(name, value)
+
+    def _hear_sample(self, gateway: str, value: bytes) -> None:
+        try:
+            sample = msgspec.msgpack.decode(value, type=FleetSample)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        if sample.schema_version != SCHEMA_VERSION:
+            return
+        with self._lock:
+            if gateway not in self._samples and len(self._samples) >= MAX_GATEWAYS:
+                self._forget_old_gateways()
+                if len(self._samples) >= MAX_GATEWAYS:
+                    return
+            self._samples[gateway] = sample
+            serving: dict[str, int] = {}
+            for engine in sample.engines:
+                serving[engine.pool_id] = serving.get(engine.pool_id, 0) + (
+                    engine.state in ("serving", "hot", "degraded")
+                )
+            for pool in sample.pools:
+                windows = self._windows.setdefault(pool.pool_id, PoolWindows())
+                windows.add(gateway, pool, sample.at, serving.get(pool.pool_id, 0))
+            self._keep_loads(sample.at)
+
+    def _hear_report(self, value: bytes) -> None:
+        try:
+            report = decode_report(value)
+        except UnreadableReportError:
+            return
+        with self._lock:
+            if not self._fence.admits(report) or (
+                report.engine_id not in self._reports and len(self._reports) >= MAX_ENGINES
+            ):
+                return
+            self._reports[report.engine_id] = report
+            if report.reachable:
+                self._unreachable.pop(report.engine_id, None)
+            else:
+                self._unreachable.setdefault(report.engine_id, report.at)
+
+    def _keep_loads(self, at: float) -> None:
+        if at - self._loads_at < LOADS_EVERY_S:
+            return
+        self._loads_at = at
+        while self._loads and self._loads[0].at_s < at - LOADS_KEPT_S:
+            self._loads.popleft()
+        told: dict[str, list[EngineSample]] = {}
+        for sample in self._fresh(at):
+            for engine in sample.engines:
+                told.setdefault(engine.engine_id, []).append(engine)
+        for engine_id, samples in told.items():
+            seen = together(samples, None)
+            report = self._reports.get(engine_id)
+            tbt_s = seen.counts.tbt_s if seen.counts is not None else None
+            kv_usage = report.kv_usage if report is not None else None
+            self._loads.append(EngineLoadPoint(at, engine_id, seen.outstanding_s, tbt_s, kv_usage))
+
+    def _fresh(self, now_s: float) -> list[FleetSample]:
+        return [sample for sample in self._samples.values() if now_s - sample.at <= MAX_AGE_S]
+
+    def _forget_old_gateways(self) -> None:
+        now_s = self._clock()
+        self._samples = {name: each for name, each in self._samples.items() if now_s - each.at <= MAX_AGE_S}
+
+
+def _added(before: PrefixFacts | None, told: PrefixCounts) -> PrefixFacts:
+    work_s = dict(before.work_s_by_engine) if before is not None else {}
+    for engine_id, seconds in told.work_s_by_engine.items():
+        work_s[engine_id] = work_s.get(engine_id, 0.0) + seconds
+    return PrefixFacts(
+        key=told.key,
+        work_s_by_engine=work_s,
+        candidates=told.candidates,
+        # Who worked on it lately holds it, if anybody does.
+        holders=tuple(sorted(work_s)),
+        tokens=max(told.tokens, before.tokens if before is not None else 0),
+        recomputed_tokens=told.recomputed_tokens + (before.recomputed_tokens if before is not None else 0),
+    )
+
+
+@cache
+def fleet_observation() -> FleetObservation:
+    """Return this process's observation, following the control plane's bus."""
+    return FleetObservation(get_bus())

@@ -1,0 +1,255 @@
+"""The next step of one order: what is asked of the actuator, and what its answer changes.
+
+A step claims the order by a conditional update, asks the actuator outside any transaction, and stores the answer by
+another conditional update together with what it means for the topology. A process that dies in between has changed
+nothing here; the order comes up again after CLAIM, and the actuator knows it by its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.actuators.actuator import Actuator, ActuatorError, Answer, NewEngine, RefusedOrderError, Standing
+from controlplane.automation.observation import FleetObservation
+from controlplane.models import Engine, EngineOrder
+from controlplane.models.engine import DesiredState
+from controlplane.models.engine_order import OrderKind, OrderState
+from controlplane.services import audit
+from controlplane.services.actor import program
+from controlplane.services.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
+from controlplane.services.engine_orders import told
+from controlplane.services.engine_registration import change_engine, register_engine
+from controlplane.services.engine_url import RefusedUrlError
+from controlplane.services.field_problems import InvalidFieldsError
+
+CLAIM = timedelta(seconds=10)
+"""Longer than any call of an actuator; who claims an order and dies holds it up for so long."""
+SETTLE = timedelta(seconds=2)
+"""Gateways have heard of a drain, and told what is left, after this time."""
+POLL = timedelta(seconds=1)
+LONGEST_PAUSE = timedelta(seconds=30)
+REPORT_COUNTS_S = 10.0
+FLIPPED_AT = "flipped_at"
+ACTOR = program("actuator")
+
+
+class ClaimLostError(RuntimeError):
+    """Somebody else has moved the order on meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What a step works with."""
+
+    actuator: Actuator
+    observed: FleetObservation
+    clock: Callable[[], datetime]
+
+
+def advance(order: EngineOrder, hands: Hands) -> None:
+    """Take the order one step on; what is lost to somebody else is theirs."""
+    now = hands.clock()
+    if not _claim(order, now):
+        return
+    try:
+        if now > order.deadline_at:
+            _give_up(order, f"gave up after {_span(order)}: {order.says or 'nothing happened'}", now)
+        elif order.kind == OrderKind.START:
+            _start(order, hands, now)
+        else:
+            _stop_or_flip(order, hands, now)
+    except ClaimLostError:
+        return
+    except ActuatorError as error:
+        pause = min(LONGEST_PAUSE, timedelta(seconds=2 ** min(order.attempts, 6)))
+        _move(order, says=str(error), next_try_at=now + pause, attempts=order.attempts)
+    except RefusedOrderError as error:
+        _give_up(order, str(error), now)
+    except (RefusedUrlError, InvalidFieldsError) as error:
+        _give_up(order, f"the engine cannot be registered: {error}", now)
+
+
+def _start(order: EngineOrder, hands: Hands, now: datetime) -> None:
+    if order.engine is not None:
+        if _serves(order.engine, hands.observed, now.timestamp()):
+            _finish(order, f"{order.engine_name} serves", now)
+        else:
+            _move(order, says=f"{order.engine_name} does not answer yet", next_try_at=now + POLL)
+        return
+    found = _registered_since(order)
+    if found is not None:
+        _move(order, state=OrderState.SENT, engine=found, engine_name=found.name, next_try_at=now)
+        return
+    answer = hands.actuator.start(order)
+    with transaction.atomic():
+        changes = _heard(order, answer, now)
+        if answer.engine is not None:
+            engine = _register(order, answer.engine)
+            changes |= {"engine": engine, "engine_name": engine.name}
+        _move(order, state=OrderState.SENT, **changes)
+
+
+def _stop_or_flip(order: EngineOrder, hands: Hands, now: datetime) -> None:
+    engine = order.engine
+    if engine is None:
+        _finish(order, f"{order.engine_name} is gone already", now)
+    elif order.state == OrderState.WANTED:
+        _drain(order, engine, now)
+    elif engine.desired_state == DesiredState.READY and FLIPPED_AT not in order.told:
+        _finish(order, "somebody let the engine serve again", now, state=OrderState.CANCELLED)
+    elif order.state == OrderState.DRAINING:
+        _await_empty(order, engine, hands, now)
+    elif order.kind == OrderKind.STOP:
+        _stop(order, engine, hands, now)
+    else:
+        _flip(order, engine, hands, now)
+
+
+def _drain(order: EngineOrder, engine: Engine, now: datetime) -> None:
+    with transaction.atomic():
+        if engine.desired_state == DesiredState.READY:
+            set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, why=order.why[:200])
+        _move(order, state=OrderState.DRAINING, says="it finishes its work", next_try_at=now + SETTLE)
+
+
+def _await_empty(order: EngineOrder, engine: Engine, hands: Hands, now: datetime) -> None:
+    seen = hands.observed.engines(order.pool.slug, now.timestamp()).get(engine.engine_id)
+    left = seen[0].in_flight if seen is not None else None
+    if left == 0 or (seen is not None and seen[0].lost):
+        _move(order, state=OrderState.SENT, says="it has no work left", next_try_at=now)
+    else:
+        says = "no gateway says what is left on it" if left is None else f"{left} requests are left on it"
+        _move(order, says=says, next_try_at=now + POLL)
+
+
+def _stop(order: EngineOrder, engine: Engine, hands: Hands, now: datetime) -> None:
+    answer = hands.actuator.stop(order)
+    if answer.standing != Standing.IN_EFFECT:
+        _move(order, **_heard(order, answer, now))
+        return
+    with transaction.atomic():
+        _finish(order, answer.says or f"{order.engine_name} is stopped", now)
+        _forget(engine, order.why)
+
+
+def _flip(order: EngineOrder, engine: Engine, hands: Hands, now: datetime) -> None:
+    flipped_at = order.told.get(FLIPPED_AT)
+    if flipped_at is not None:
+        if _serves(engine, hands.observed, now.timestamp(), since_s=float(flipped_at) + SETTLE.total_seconds()):
+            _finish(order, f"{order.engine_name} serves as a {order.role} engine", now)
+        else:
+            _move(order, says=f"{order.engine_name} does not answer yet", next_try_at=now + POLL)
+        return
+    answer = hands.actuator.flip(order)
+    changes = _heard(order, answer, now)
+    with transaction.atomic():
+        if answer.standing == Standing.IN_EFFECT:
+            change_engine(engine, {"role": order.role}, actor=ACTOR, why=order.why[:200])
+            set_desired_state(engine, DesiredState.READY, actor=ACTOR, why=order.why[:200])
+            changes["told"] = {**changes["told"], FLIPPED_AT: now.timestamp()}
+        _move(order, **changes)
+
+
+def _claim(order: EngineOrder, now: datetime) -> bool:
+    as_seen = {"state": order.state, "attempts": order.attempts, "next_try_at": order.next_try_at}
+    claimed = EngineOrder.objects.filter(pk=order.pk, **as_seen).update(
+        attempts=order.attempts + 1, next_try_at=now + CLAIM
+    )
+    order.attempts += claimed
+    order.next_try_at = now + CLAIM
+    return bool(claimed)
+
+
+def _move(order: EngineOrder, **changes: Any) -> None:
+    """Change the order where it is still as claimed; raises ClaimLostError."""
+    if "says" in changes:
+        changes["says"] = changes["says"][:300]
+    # Whatever was answered, the next failure begins with a short pause again.
+    changes.setdefault("attempts", 0)
+    held = EngineOrder.objects.filter(
+        pk=order.pk, state=order.state, attempts=order.attempts, next_try_at=order.next_try_at
+    )
+    if not held.update(**changes):
+        raise ClaimLostError
+    for name, value in changes.items():
+        setattr(order, name, value)
+
+
+def _finish(order: EngineOrder, says: str, now: datetime, *, state: OrderState = OrderState.DONE) -> None:
+    before = told(order)
+    with transaction.atomic():
+        _move(order, state=state, says=says, finished_at=now)
+        verb = f"engine_order.{state}"
+        audit.record(ACTOR, verb, "engine_order", order.key, before=before, after=told(order), pool=order.pool.slug)
+
+
+def _give_up(order: EngineOrder, says: str, now: datetime) -> None:
+    """End the order as failed and leave nothing half done: no engine that never came, none that drains for ever."""
+    engine = order.engine
+    with transaction.atomic():
+        _finish(order, says, now, state=OrderState.FAILED)
+        if engine is None:
+            return
+        if order.kind == OrderKind.START:
+            set_desired_state(engine, DesiredState.MAINTENANCE, actor=ACTOR, why=says[:200])
+            _forget(engine, says)
+        elif engine.desired_state == DesiredState.DRAINING:
+            set_desired_state(engine, DesiredState.READY, actor=ACTOR, why=says[:200])
+
+
+def _forget(engine: Engine, why: str) -> None:
+    try:
+        delete_engine(engine, actor=ACTOR, in_flight=0, why=why[:200])
+    except EngineNotEmptyError as error:
+        # It was let serve again in the last moment, which ends the order's hold on it.
+        raise ClaimLostError from error
+
+
+def _heard(order: EngineOrder, answer: Answer, now: datetime) -> dict[str, Any]:
+    return {"says": answer.says, "told": {**order.told, **answer.told}, "next_try_at": now + POLL}
+
+
+def _register(order: EngineOrder, wanted: NewEngine) -> Engine:
+    """Return the engine under its order's key; one that somebody registered under the same address is taken over."""
+    there = Engine.objects.filter(pool=order.pool, url=wanted.url).first()
+    if there is not None:
+        return there
+    return register_engine(
+        order.pool,
+        wanted.name,
+        wanted.url,
+        actor=ACTOR,
+        kv_events_endpoint=wanted.kv_events_endpoint,
+        kv_replay_endpoint=wanted.kv_replay_endpoint,
+        role=order.role,
+        engine_id=order.key,
+        supervised=wanted.supervised,
+        why=order.why[:200],
+    )
+
+
+def _registered_since(order: EngineOrder) -> Engine | None:
+    """Return an engine of the order's role that was registered after it and belongs to no order yet."""
+    if order.state != OrderState.SENT:
+        return None
+    found: Engine | None = (
+        Engine.objects.filter(pool=order.pool, role=order.role, registered_at__gt=order.ordered_at, orders=None)
+        .order_by("registered_at", "pk")
+        .first()
+    )
+    return found
+
+
+def _serves(engine: Engine, observed: FleetObservation, now_s: float, since_s: float = 0.0) -> bool:
+    report = observed.report(engine.engine_id)
+    return report is not None and report.serves and report.at >= max(since_s, now_s - REPORT_COUNTS_S)
+
+
+def _span(order: EngineOrder) -> str:
+    minutes = (order.deadline_at - order.ordered_at).total_seconds() / 60
+    return f"{minutes:.0f} min"

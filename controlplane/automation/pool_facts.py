@@ -1,0 +1,132 @@
+"""Turns what is stored and what is heard of a pool into the facts that planners judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from controlplane.automation.engine_sightings import Sighting
+from controlplane.automation.observation import FleetObservation
+from controlplane.models import Engine, EngineOrder, Pool
+from controlplane.models.engine import DesiredState
+from controlplane.models.engine_health import HealthState
+from controlplane.models.engine_order import OPEN_STATES, OrderKind
+from gateway.engine_report import EngineReport
+from gateway.fleet_sample import EngineCounts
+from planning.fleet_facts import ACTIVE, DRAINING, OUT, STARTING, EngineFacts, PoolFacts, RoleLoad, Standing
+from routing.policy_document import RoutingPolicy
+
+Seen = tuple[Sighting, EngineReport | None, float | None]
+
+
+def pool_facts(pool: Pool, routing: RoutingPolicy, observed: FleetObservation, now_s: float) -> PoolFacts:
+    """Return the facts of one pool at unix second `now_s`; three queries."""
+    engines = list(Engine.objects.filter(pool=pool).select_related("health").order_by("engine_id"))
+    orders = list(EngineOrder.objects.filter(pool=pool, state__in=OPEN_STATES).order_by("pk"))
+    seen = observed.engines(pool.slug, now_s)
+    by_engine = {order.engine_id: order for order in orders if order.engine_id is not None}
+    facts = [_engine(engine, by_engine.get(engine.pk), seen, now_s) for engine in engines]
+    coming = [order for order in orders if order.kind == OrderKind.START and order.engine_id is None]
+    return PoolFacts(
+        pool_id=pool.slug,
+        now_s=now_s,
+        ttft_slo_s=routing.ttft_slo_s,
+        tbt_slo_s=routing.tbt_slo_s,
+        engines=(*facts, *(_to_be(order) for order in coming)),
+        windows=observed.windows(pool.slug, now_s),
+    )
+
+
+def role_loads(facts: PoolFacts, observed: FleetObservation, window_s: float) -> list[RoleLoad]:
+    """Return the loads of the pool's prefill and decode engines over the last `window_s` seconds (Mooncake §5.1)."""
+    roles = {engine.engine_id: engine.role for engine in facts.engines if engine.role != "mixed"}
+    loads = []
+    for point in observed.loads(facts.now_s - window_s):
+        role = roles.get(point.engine_id)
+        if role == "prefill":
+            # Whether it prefills counts beside the wait, which alone is next to nothing until it is too late.
+            busy = 1.0 if point.outstanding_s > 0 else 0.0
+            loads.append(RoleLoad(point.at_s, role, busy + point.outstanding_s / facts.ttft_slo_s))
+        elif role == "decode" and (point.tbt_s is not None or point.kv_usage is not None):
+            tbt = (point.tbt_s or 0.0) / facts.tbt_slo_s
+            loads.append(RoleLoad(point.at_s, role, max(tbt, point.kv_usage or 0.0)))
+    return loads
+
+
+def _engine(engine: Engine, order: EngineOrder | None, seen: Mapping[str, Seen], now_s: float) -> EngineFacts:
+    sighting, report, unreachable_since_s = seen.get(engine.engine_id, (Sighting(), None, None))
+    counts = sighting.counts
+    standing = _standing(engine, order)
+    facts = EngineFacts(
+        engine_id=engine.engine_id,
+        incarnation=sighting.incarnation,
+        role=engine.role,  # type: ignore[arg-type]
+        standing=standing,
+        since_s=_unix(order.ordered_at if order is not None else engine.registered_at),
+        load_share=_share(engine),
+        outstanding_s=sighting.outstanding_s,
+        tickets=sighting.tickets,
+        granted=sighting.running,
+        **_reported(report, unreachable_since_s),
+    )
+    if counts is None:
+        return facts
+    return _with_counts(facts, counts)
+
+
+def _with_counts(facts: EngineFacts, counts: EngineCounts) -> EngineFacts:
+    told = msgspec.structs.asdict(counts)
+    told["granted"] = max(facts.granted, told["granted"])
+    return msgspec.structs.replace(facts, **told)
+
+
+def _reported(report: EngineReport | None, unreachable_since_s: float | None) -> dict[str, Any]:
+    if report is None:
+        return {}
+    return {
+        "report_s": report.at,
+        "reachable": report.reachable,
+        "unreachable_since_s": unreachable_since_s,
+        "readable": report.readable,
+        "paused": "sleeping" if report.asleep else "",
+        "running": report.running,
+        "waiting": report.waiting,
+        "kv_usage": report.kv_usage,
+        "prompt_tokens_total": report.prompt_tokens_total,
+        "generated_tokens_total": report.generated_tokens_total,
+    }
+
+
+def _standing(engine: Engine, order: EngineOrder | None) -> Standing:
+    if order is not None:
+        return STARTING if order.kind == OrderKind.START else DRAINING
+    if engine.desired_state == DesiredState.READY:
+        return ACTIVE
+    return DRAINING if engine.desired_state == DesiredState.DRAINING else OUT
+
+
+def _to_be(order: EngineOrder) -> EngineFacts:
+    """Return the facts of an engine that is ordered and not yet registered."""
+    return EngineFacts(
+        engine_id=order.key,
+        role=order.role,  # type: ignore[arg-type]
+        standing=STARTING,
+        since_s=_unix(order.ordered_at),
+    )
+
+
+def _share(engine: Engine) -> float:
+    health = getattr(engine, "health", None)
+    return 0.0 if health is not None and health.state == HealthState.QUARANTINED else 1.0
+
+
+def _unix(moment: datetime) -> float:
+    return moment.timestamp()
+
+
+def engines_by_id(pool: Pool, engine_ids: Sequence[str]) -> dict[str, Engine]:
+    """Return those of the pool's engines by their id."""
+    return {engine.engine_id: engine for engine in Engine.objects.filter(pool=pool, engine_id__in=engine_ids)}

@@ -1,0 +1,68 @@
+"""Which documents steer a pool, and how far its automations may go at this moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from controlplane.models import Pool, Steering
+from planning.automation_document import AutomationPolicy
+from routing.policy_document import RoutingPolicy
+from routing.registry import STAGES
+
+FROZEN, OVERRIDE = "frozen", "override"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPolicy:
+    """The live documents of a pool."""
+
+    routing: RoutingPolicy
+    automation: AutomationPolicy
+
+    @property
+    def rings(self) -> tuple[int, int]:
+        """Hash rings of the placement and its virtual nodes; no rings: (0, 100)."""
+        stage = self.routing.placement
+        rule = msgspec.convert(stage.params, STAGES["placement"][stage.name])
+        nodes = getattr(rule, "virtual_nodes", None)
+        return (int(getattr(rule, "d", 1)), int(nodes)) if nodes else (0, 100)
+
+
+def pool_policy(pool: Pool) -> PoolPolicy:
+    """Return the documents of the pool's live version, the program's defaults where none is live."""
+    live = pool.policy.live_version
+    if live is None:
+        return PoolPolicy(RoutingPolicy(), AutomationPolicy())
+    return PoolPolicy(
+        msgspec.convert(live.routing_document, RoutingPolicy),
+        msgspec.convert(live.automation_document, AutomationPolicy),
+    )
+
+
+def steering_of(pool: Pool) -> Steering:
+    """Return the pool's switches; a pool that has none stored is free."""
+    return getattr(pool, "steering", None) or Steering(pool=pool)
+
+
+def mode_in_force(pool: Pool, mode: str) -> str:
+    """Return the document's mode, or FROZEN while an operator has frozen the pool."""
+    return FROZEN if steering_of(pool).frozen else mode
+
+
+def override_engines(pool: Pool, now: datetime) -> int | None:
+    """Return the number of engines that an operator asks for at this moment; None: none does."""
+    steering = steering_of(pool)
+    return steering.override_engines if _lasts(steering, now) else None
+
+
+def override_prefill(pool: Pool, now: datetime) -> int | None:
+    """Return the number of prefill engines that an operator asks for at this moment; None: none does."""
+    steering = steering_of(pool)
+    return steering.override_prefill if _lasts(steering, now) else None
+
+
+def _lasts(steering: Steering, now: datetime) -> bool:
+    return steering.override_until is not None and steering.override_until > now

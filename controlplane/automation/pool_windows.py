@@ -1,0 +1,93 @@
+"""Windows of a pool's traffic, folded from the running totals of its gateways."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from gateway.fleet_sample import PoolSample, PoolTotals
+from planning.fleet_facts import PoolWindow
+
+SPAN_S = 5.0
+KEPT = 240
+"""Twenty minutes."""
+MAX_GATEWAYS = 256
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """One span. Mutable while it is the newest; queue figures are the last word of each gateway."""
+
+    index: int
+    requests: int = 0
+    on_time: int = 0
+    refused: int = 0
+    work_s: float = 0.0
+    prompt_tokens: int = 0
+    recomputed_tokens: int = 0
+    queued: dict[str, tuple[int, float]] = field(default_factory=dict)
+    load_cv: float = 0.0
+    engines: int = 0
+
+
+class PoolWindows:
+    """One pool's windows. Mutable state: the buckets, and the totals that each gateway told last."""
+
+    def __init__(self) -> None:
+        self._buckets: deque[_Bucket] = deque(maxlen=KEPT)
+        self._told: dict[str, PoolTotals] = {}
+
+    def add(self, gateway: str, pool: PoolSample, at: float, engines: int) -> None:
+        """Fold in what one gateway says at unix second `at`; `engines` serve at this moment."""
+        if pool.totals is None:
+            return
+        bucket = self._bucket(int(at // SPAN_S))
+        if bucket is None:
+            return
+        before = self._told.get(gateway)
+        if before is not None or len(self._told) < MAX_GATEWAYS:
+            self._told[gateway] = pool.totals
+        # A gateway that restarted counts from 0 again: its first word is where counting begins anew.
+        if before is not None and pool.totals.requests >= before.requests and pool.totals.work_s >= before.work_s:
+            _count(bucket, before, pool.totals)
+        bucket.queued[gateway] = (pool.unbound + (pool.bound or 0), pool.queued_s or 0.0)
+        bucket.load_cv = pool.load_cv
+        bucket.engines = engines
+
+    def windows(self, now_s: float) -> tuple[PoolWindow, ...]:
+        """Return the spans that have ended by unix second `now_s`, oldest first."""
+        return tuple(_window(each) for each in self._buckets if (each.index + 1) * SPAN_S <= now_s)
+
+    def _bucket(self, index: int) -> _Bucket | None:
+        """Return the bucket of this index; None for a sample that came too late."""
+        if self._buckets and index < self._buckets[-1].index:
+            return None
+        if not self._buckets or index > self._buckets[-1].index:
+            self._buckets.append(_Bucket(index))
+        return self._buckets[-1]
+
+
+def _count(bucket: _Bucket, before: PoolTotals, after: PoolTotals) -> None:
+    bucket.requests += after.requests - before.requests
+    bucket.on_time += after.on_time - before.on_time
+    bucket.refused += after.refused - before.refused
+    bucket.work_s += after.work_s - before.work_s
+    bucket.prompt_tokens += after.prompt_tokens - before.prompt_tokens
+    bucket.recomputed_tokens += after.recomputed_tokens - before.recomputed_tokens
+
+
+def _window(bucket: _Bucket) -> PoolWindow:
+    return PoolWindow(
+        from_s=bucket.index * SPAN_S,
+        span_s=SPAN_S,
+        requests=bucket.requests,
+        on_time=bucket.on_time,
+        refused=bucket.refused,
+        work_s=bucket.work_s,
+        queued=sum(tickets for tickets, _ in bucket.queued.values()),
+        queued_s=sum(seconds for _, seconds in bucket.queued.values()),
+        prompt_tokens=bucket.prompt_tokens,
+        recomputed_tokens=bucket.recomputed_tokens,
+        load_cv=bucket.load_cv,
+        engines=bucket.engines,
+    )

@@ -1,0 +1,136 @@
+"""One round of an automation for one pool: taken under a lease, planned, and stored with its effects in one piece.
+
+Everything that a round does is rows of the database, written in the transaction that moves its own job run on
+under the lease's fencing token. Whoever dies before that has done nothing, whoever dies after it has done
+all; nobody does it twice. What reaches beyond the database is carried out afterwards, order by order
+(controlplane.jobs.engine_orders).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import DatabaseError, transaction
+from django.utils import timezone
+
+from controlplane.jobs.lease import Clock, Lease, acquire, this_owner
+from controlplane.models import JobRun, Pool
+from controlplane.models.job_run import JobState
+
+logger = logging.getLogger(__name__)
+
+LEASE = timedelta(seconds=8)
+"""Longer than any round; a dead holder's round begins again after it, below 15 s."""
+
+
+class LeaseLostError(RuntimeError):
+    """Somebody else has taken the round over; nothing of it was stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A round that this thread may carry out until its lease ends."""
+
+    pool: Pool
+    lease: Lease
+    memory: Mapping[str, Any]
+    """What the last round left."""
+    at: datetime
+
+    @property
+    def now_s(self) -> float:
+        """The round's moment in unix seconds."""
+        return self.at.timestamp()
+
+
+@dataclass(slots=True)
+class RoundResult:
+    """What came of a round. `effects` run in the transaction that stores it, and raise to undo all of it."""
+
+    memory: Mapping[str, Any]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    outcome: Mapping[str, Any] = field(default_factory=dict)
+    effects: list[Callable[[], None]] = field(default_factory=list)
+
+
+Work = Callable[[Round], RoundResult | None]
+
+
+def run_rounds(
+    job: str, every: timedelta, work: Work, *, pools: Iterable[Pool] | None = None, clock: Clock = timezone.now
+) -> int:
+    """Do the round of each pool that is due and free, and return how many were stored.
+
+    A pool's rounds are `every` apart in the whole installation, however many workers wake up. A pool whose round
+    fails does not hold up the others. None from `work`: there is nothing to do in this pool.
+    """
+    found = Pool.objects.select_related("policy__live_version", "steering", "region") if pools is None else pools
+    waiting = _waiting(job, clock())
+    stored = 0
+    for pool in found:
+        if pool.pk in waiting:
+            continue
+        lease = acquire(job, this_owner(), LEASE, shard=pool.pk, clock=clock)
+        if lease is not None:
+            stored += _round(job, lease, pool, every, work, clock)
+    return stored
+
+
+def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clock: Clock) -> bool:
+    at = clock()
+    memory = JobRun.objects.values_list("memory", flat=True).get(pk=lease.run_id)
+    try:
+        result = work(Round(pool, lease, memory, at)) or RoundResult(memory)
+        store(lease, result, at + every)
+    except LeaseLostError:
+        logger.warning("a round went to another holder", extra={"job": job, "pool": pool.slug})
+        return False
+    except DatabaseError:
+        raise
+    except Exception:
+        # The edge of one pool's round: the others must not stand still with it.
+        logger.exception("a round failed; the next one begins from what was stored last", extra={"job": job})
+        _rest(lease, {"reason": "the last round failed; see the log"}, at + max(every, timedelta(seconds=5)))
+        return False
+    return True
+
+
+def store(lease: Lease, result: RoundResult, due: datetime) -> None:
+    """Store a round and its effects; nobody takes the next one before `due`. Raises LeaseLostError."""
+    with transaction.atomic():
+        held = JobRun.objects.select_for_update().filter(
+            pk=lease.run_id,
+            state=JobState.ACTIVE,
+            fencing_token=lease.fencing_token,
+            lease_owner=lease.owner,
+            cancel_requested_at=None,
+        )
+        moved = held.update(
+            memory=dict(result.memory),
+            inputs=dict(result.inputs),
+            plan=dict(result.plan),
+            outcome=dict(result.outcome),
+            lease_until=due,
+            lease_owner="",
+        )
+        if not moved:
+            raise LeaseLostError
+        for effect in result.effects:
+            effect()
+
+
+def _rest(lease: Lease, outcome: Mapping[str, Any], until: datetime) -> None:
+    JobRun.objects.filter(pk=lease.run_id, state=JobState.ACTIVE, fencing_token=lease.fencing_token).update(
+        outcome=dict(outcome), lease_until=until, lease_owner=""
+    )
+
+
+def _waiting(job: str, now: datetime) -> set[int]:
+    """Return the shards whose round is under way or not yet due, so that no write is spent on them."""
+    active = JobRun.objects.filter(job=job, state=JobState.ACTIVE, lease_until__gt=now)
+    return set(active.values_list("shard", flat=True))

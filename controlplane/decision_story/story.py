@@ -1,0 +1,176 @@
+"""What was found about one decision, why it went there, what happened, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.decision_story.advice import advice
+from controlplane.decision_story.figures import plain, seconds, whole
+from controlplane.decision_story.firmness import beta_of, name_of, runner_up
+from gateway.stored_decision import UNANSWERED, StoredDecision
+from routing import reasons
+
+Words = tuple[tuple[str, bool], ...]
+"""Pieces of text; True: the figure that matters."""
+WORTH_TELLING_S = 0.01
+RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One decision in words."""
+
+    title: str
+    verdict: str
+    """Late by 0.47 s, on time, refused …"""
+    why: Words
+    happened: Words
+    to_do: str
+
+
+def story_of(stored: StoredDecision) -> Story:
+    """Return the decision in words."""
+    return Story(_title(stored), verdict_of(stored), _why(stored), _happened(stored), advice(stored))
+
+
+def text_of(words: Words) -> str:
+    """Return the words without their weights."""
+    return "".join(text for text, _ in words)
+
+
+def verdict_of(stored: StoredDecision) -> str:
+    """Return how it came out, in two or three words."""
+    ttft_s = stored.first_token_after_s
+    if stored.outcome == "completed" and ttft_s is not None:
+        over_s = ttft_s - stored.ttft_slo_s
+        return f"Late by {seconds(over_s)}" if over_s > 0 else "On time"
+    named = {
+        "completed": "Completed",
+        "failed": "Failed",
+        "refused": "Refused",
+        "cancelled": "Client went away",
+        "client_error": "Refused by the engine",
+        UNANSWERED: "End not told",
+        RUNNING: "Running",
+    }
+    return named.get(stored.outcome, stored.outcome)
+
+
+def _title(stored: StoredDecision) -> str:
+    decision, regret = stored.decision, stored.regret
+    gained = regret is not None and regret.seconds >= WORTH_TELLING_S
+    best = name_of(stored, regret.best_engine_id) if regret is not None else ""
+    if not decision.engine_id:
+        sent = f"Refused: {reasons.words(decision.reason)}"
+        return f"{sent}; {best} was expected to be on time" if gained else sent
+    sent = _sent(stored)
+    if stored.outcome == "failed":
+        return f"{sent}; it failed ({stored.error})"
+    if regret is None:
+        return sent
+    return f"{sent}; {best} would have been {seconds(regret.seconds)} faster" if gained else f"{sent}; none was faster"
+
+
+def _sent(stored: StoredDecision) -> str:
+    decision = stored.decision
+    name = name_of(stored, decision.engine_id)
+    rival = runner_up(stored)
+    if decision.reason == reasons.MIGRATED:
+        return f"Moved to {name} while it waited"
+    if decision.hit_tokens and (rival is None or decision.hit_tokens > rival.hit_tokens):
+        return f"Sent to {name} for its cache"
+    if rival is not None and decision.candidates and decision.candidates[0].wait_s < rival.wait_s:
+        return f"Sent to {name} for its short queue"
+    return f"Sent to {name}"
+
+
+def _why(stored: StoredDecision) -> Words:
+    decision = stored.decision
+    if not decision.engine_id:
+        return _why_refused(stored)
+    name, rival = name_of(stored, decision.engine_id), runner_up(stored)
+    words: list[tuple[str, bool]] = []
+    if stored.believed_tokens:
+        held = f"{whole(stored.believed_tokens)} of {whole(decision.prompt_tokens)}"
+        words += [(f"{name} was believed to hold ", False), (held, True), (" prompt tokens. ", False)]
+    else:
+        words += [(f"{name} was not believed to hold any of the ", False), (whole(decision.prompt_tokens), True)]
+        words += [(" prompt tokens. ", False)]
+    if rival is None:
+        return (*words, (f"It was chosen because {reasons.words(decision.reason)}; no other could have won.", False))
+    return (*words, *_against(stored, name_of(stored, rival.engine_id)))
+
+
+def _against(stored: StoredDecision, rival_name: str) -> Words:
+    chosen, rival, beta = stored.decision.candidates[0], runner_up(stored), beta_of(stored)
+    if rival is None:
+        return ()
+    longer_s, margin = chosen.wait_s - rival.wait_s, rival.cost - chosen.cost
+    won = [("It won by ", False), (plain(margin), True), (f", or {_percent(margin, rival.cost)}.", False)]
+    if beta is not None and longer_s >= 0.001 and chosen.compute_s < rival.compute_s:
+        weighed = [(f"At β = {plain(beta)} that outweighed ", False), (seconds(longer_s), True)]
+        return (*weighed, (f" more waiting than {rival_name}. ", False), *won)
+    if longer_s <= -0.001:
+        shorter = [("It waited ", False), (seconds(-longer_s), True), (f" less than {rival_name} would have. ", False)]
+        return (*shorter, *won) if margin > 0 else (*shorter, (_because(stored), False))
+    return (*won, (f" {rival_name} came second.", False)) if margin > 0 else ((_because(stored), False),)
+
+
+def _because(stored: StoredDecision) -> str:
+    return f"It was chosen because {reasons.words(stored.decision.reason)}."
+
+
+def _percent(part: float, whole_: float) -> str:
+    return f"{100 * part / whole_:.0f} %" if whole_ > 0 else "0 %"
+
+
+def _why_refused(stored: StoredDecision) -> Words:
+    words = [(f"It got no engine because {reasons.words(stored.decision.reason)}. ", False)]
+    candidates = stored.decision.candidates
+    if candidates:
+        best = min(candidates, key=lambda each: each.wait_s + each.compute_s)
+        words += [(f"The best, {name_of(stored, best.engine_id)}, was expected to take ", False)]
+        words += [(seconds(best.wait_s + best.compute_s), True), (f"; the SLO is {seconds(stored.ttft_slo_s)}.", False)]
+    return tuple(words)
+
+
+def _happened(stored: StoredDecision) -> Words:
+    decision = stored.decision
+    if not decision.engine_id:
+        return ((f"The client got an error after {seconds(stored.finished_after_s or 0.0)} ({stored.error}).", False),)
+    words = [*_waited(stored), *_found(stored)]
+    ttft_s = stored.first_token_after_s
+    if ttft_s is not None:
+        words += [(" First token after ", False), (seconds(ttft_s), True)]
+        words += [(f"; the SLO is {seconds(stored.ttft_slo_s)}.", False)]
+    return (*words, (_end(stored), False))
+
+
+def _waited(stored: StoredDecision) -> list[tuple[str, bool]]:
+    decision = stored.decision
+    if decision.queued_s < 0.001:
+        return [("It went there at once", False)]
+    longer_s = decision.queued_s - stored.decided_after_s - decision.wait_s
+    compared = "as long as estimated"
+    if abs(longer_s) >= 0.01:
+        compared = f"{seconds(abs(longer_s))} {'longer' if longer_s > 0 else 'shorter'} than estimated"
+    return [("It waited ", False), (seconds(decision.queued_s), True), (f", {compared}", False)]
+
+
+def _found(stored: StoredDecision) -> list[tuple[str, bool]]:
+    reported = stored.cached_tokens
+    if reported is None:
+        return [("; the engine does not report what it had cached.", False)]
+    only = "only " if reported < stored.believed_tokens else ""
+    return [(f", and found {only}", False), (whole(reported), True), (" tokens cached.", False)]
+
+
+def _end(stored: StoredDecision) -> str:
+    ends = {
+        "failed": f" It failed ({stored.error}).",
+        "cancelled": " The client went away.",
+        "client_error": f" The engine refused it ({stored.error}).",
+        UNANSWERED: " Nobody told how it ended before its reservation ran out.",
+        RUNNING: " It is still running.",
+    }
+    return ends.get(stored.outcome, "")

@@ -1,0 +1,97 @@
+"""The prefill/decode ratio: observe both roles' loads, plan flips, and order them (Mooncake §5.1)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+from celery import shared_task
+
+from controlplane.actuators.registry import actuator_of
+from controlplane.automation.observation import FleetObservation, fleet_observation
+from controlplane.automation.plan_history import keep_plan
+from controlplane.automation.pool_facts import engines_by_id, pool_facts, role_loads
+from controlplane.automation.pool_policy import FROZEN, OVERRIDE, mode_in_force, override_prefill, pool_policy
+from controlplane.automation.rounds import Round, RoundResult, run_rounds
+from controlplane.services.actor import program
+from controlplane.services.engine_orders import order_flip, order_start, order_stop
+from planning.automation_mode import ACT, OFF
+from planning.prefill_decode import plan_ratio
+from planning.ratio_plan import RatioMemory, RatioPlan
+
+JOB = "prefill_decode"
+EVERY = timedelta(seconds=5)
+ACTOR = program("prefill/decode ratio")
+
+
+@shared_task(name="controlplane.prefill_decode", ignore_result=True)
+def prefill_decode() -> None:
+    """Run every few seconds: one round of each pool that is due."""
+    run_rounds(JOB, EVERY, partial(balance, observed=fleet_observation()))
+
+
+def balance(turn: Round, *, observed: FleetObservation) -> RoundResult:
+    """Return what one round makes of one pool; a pool without roles is left alone."""
+    policy = pool_policy(turn.pool)
+    settings = policy.automation.ratio
+    wished = override_prefill(turn.pool, turn.at)
+    mode = mode_in_force(turn.pool, OVERRIDE if wished is not None else settings.mode)
+    facts = pool_facts(turn.pool, policy.routing, observed, turn.now_s)
+    if mode == OFF or all(engine.role == "mixed" for engine in facts.engines):
+        return RoundResult(turn.memory, outcome={"mode": mode, "reason": "the pool has no roles"})
+    memory = msgspec.convert(turn.memory, RatioMemory)
+    loads = role_loads(facts, observed, settings.window_s)
+    plan, after = plan_ratio(facts, loads, memory, settings, override_prefill=wished)
+    acts = mode in (ACT, OVERRIDE)
+    # A flip that is not carried out must not start the pause that follows one.
+    kept = after if acts or not plan.flips else memory
+    result = RoundResult(
+        msgspec.to_builtins(kept),
+        inputs={"engines": len(facts.engines), "loads": len(loads)},
+        plan=msgspec.to_builtins(plan),
+        outcome={"mode": mode, "flips": len(plan.flips) if acts else 0, "reason": plan.reasons[0].text},
+    )
+    if acts and plan.flips:
+        result.effects.append(partial(_order, turn, plan))
+    result.effects.append(partial(_keep, turn, plan, mode, carried_out=acts))
+    return result
+
+
+def _order(turn: Round, plan: RatioPlan) -> None:
+    """Order each flip; where the actuator cannot turn an engine, one of the other role starts and this one stops."""
+    why = plan.reasons[0].text
+    turns = actuator_of(turn.pool).can_flip
+    engines = engines_by_id(turn.pool, [flip.engine_id for flip in plan.flips])
+    for flip in plan.flips:
+        engine = engines.get(flip.engine_id)
+        if engine is None:
+            continue
+        if turns:
+            order_flip(engine, flip.after, actor=ACTOR, why=why, at=turn.at)
+        elif order_stop(engine, actor=ACTOR, why=why, at=turn.at) is not None:
+            order_start(turn.pool, flip.after, actor=ACTOR, why=why, at=turn.at)
+
+
+def _keep(turn: Round, plan: RatioPlan, mode: str, *, carried_out: bool) -> None:
+    figures: dict[str, Any] = {
+        "imbalance": plan.imbalance,
+        "prefill_load": plan.prefill_load,
+        "decode_load": plan.decode_load,
+        "prefill": plan.prefill,
+        "decode": plan.decode,
+        "target_prefill": plan.target_prefill,
+        "target_decode": plan.target_decode,
+    }
+    keep_plan(
+        turn.pool.slug,
+        JOB,
+        turn.at,
+        mode=mode,
+        changes=bool(plan.flips),
+        reasons=plan.reasons,
+        figures=figures,
+        plan=msgspec.to_builtins(plan),
+        outcome={"carried_out": carried_out and bool(plan.flips), "frozen": mode == FROZEN},
+    )

@@ -1,0 +1,31 @@
+"""Which shard of the probe job an engine belongs to: stable, even, and moved as little as possible by growth."""
+
+from __future__ import annotations
+
+import xxhash
+
+SHARD_ENGINES = 100
+"""Engines per shard on average; with hashing hardly a shard exceeds 125."""
+MAX_SHARDS = 4096
+
+_MULTIPLIER = 2862933555777941757
+_WORD = (1 << 64) - 1
+
+
+def shard_count(engines: int) -> int:
+    """Return how many shards so many engines make; one at least."""
+    return min(MAX_SHARDS, max(1, -(-engines // SHARD_ENGINES)))
+
+
+def shard_of(engine_id: str, shards: int) -> int:
+    """Return the engine's shard, 0 … shards − 1; one more shard takes engines from each, and moves no others.
+
+    Jump consistent hashing (Lamping and Veach 2014, figure 1).
+    """
+    key = xxhash.xxh3_64_intdigest(engine_id.encode())
+    chosen, jump = -1, 0
+    while jump < shards:
+        chosen = jump
+        key = (key * _MULTIPLIER + 1) & _WORD
+        jump = int((chosen + 1) * ((1 << 31) / ((key >> 33) + 1)))
+    return chosen

@@ -1,0 +1,99 @@
+"""`manage.py explain ID`: one recorded decision in words and tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from typing_extensions import override
+
+from controlplane.api.views.decisions import detail
+from controlplane.decision_story.advice import CAUSE_WORDS
+from controlplane.decision_story.figures import age, plain, seconds, whole
+from controlplane.decision_story.firmness import conditions, firmness, name_of
+from controlplane.decision_story.story import story_of, text_of
+from controlplane.services.actor import program
+from controlplane.services.decision_reading import find_decision
+from gateway.stored_decision import StoredDecision
+
+ACTOR = program("explain")
+
+
+class Command(BaseCommand):
+    """Explains one decision: why it went there, what happened, what it cost, what to do."""
+
+    help = "Explain one recorded decision: manage.py explain ID (the header x-switchyard-decision of an answer)."
+    requires_system_checks = ()
+
+    @override
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument("decision_id", metavar="ID")
+        parser.add_argument("--json", action="store_true", help="print the whole record as JSON")
+
+    @override
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print the explanation."""
+        found = find_decision(ACTOR, options["decision_id"])
+        if found is None:
+            raise CommandError("No recorded decision has this id; it may have been left out by sampling, or dropped.")
+        if found.record is None:
+            raise CommandError(f"The record of this decision is gone: {found.gone}.")
+        if options["json"]:
+            document = msgspec.json.encode(detail(found.record, stored=found.row is not None))
+            self.stdout.write(msgspec.json.format(document, indent=2).decode())
+            return
+        self.stdout.write("\n".join(explained(found.record)))
+
+
+def explained(stored: StoredDecision) -> list[str]:
+    """Return the explanation, line by line."""
+    story, decision = story_of(stored), stored.decision
+    lines = [
+        story.title,
+        f"{story.verdict} · {decision.pool_id} · tenant {stored.tenant_id} · policy v{decision.policy_version} · "
+        f"{decision.placement}, {decision.order}",
+        "",
+        f"Why it went there  {text_of(story.why)}",
+        f"What happened      {text_of(story.happened)}",
+        f"What to do         {story.to_do}",
+        "",
+        *_candidates(stored),
+    ]
+    return [line.replace("\u00a0", " ") for line in [*lines, *_regret(stored), *_firm(stored)]]
+
+
+def _candidates(stored: StoredDecision) -> list[str]:
+    if not stored.decision.candidates:
+        return ["No engine was scored."]
+    lines = [f"{'Engine':20}{'Hit, tok':>10}{'Wait':>10}{'Prefill':>10}{'Cost':>10}{'Trust':>10}{'Report age':>12}"]
+    known = {each.engine_id: each for each in stored.known}
+    for place, each in enumerate(stored.decision.candidates):
+        then = known.get(each.engine_id)
+        chosen = " *" if place == 0 and stored.decision.engine_id else ""
+        lines.append(
+            f"{name_of(stored, each.engine_id) + chosen:20}{whole(each.hit_tokens):>10}{seconds(each.wait_s):>10}"
+            f"{seconds(each.compute_s):>10}{plain(each.cost):>10}{then.trust if then else '':>10}"
+            f"{age(then.report_age_s if then else None):>12}"
+        )
+    return lines
+
+
+def _regret(stored: StoredDecision) -> list[str]:
+    regret = stored.regret
+    if regret is None:
+        return []
+    against = name_of(stored, regret.best_engine_id)
+    lines = ["", f"Regret against {against}: {seconds(regret.seconds)}, {whole(regret.tokens)} tokens"]
+    return lines + [f"  {CAUSE_WORDS[cause]:38}{seconds(part):>10}" for cause, part in regret.parts.items() if part]
+
+
+def _firm(stored: StoredDecision) -> list[str]:
+    firm = firmness(stored)
+    if firm is None:
+        return []
+    rival = name_of(stored, firm.rival)
+    return ["", f"It would have gone to {rival} if"] + [
+        f"  {what} {limit} ({was})" for what, limit, was in conditions(stored, firm)
+    ]

@@ -1,0 +1,35 @@
+"""One plan of an automation as it was made: what was seen, what was meant to follow, and what was done."""
+
+from __future__ import annotations
+
+from django.db import models
+from typing_extensions import override
+
+
+class PlanRecord(models.Model):
+    """A line of the history that charts and people read. `pool` is no foreign key: the past outlives the pool."""
+
+    pool = models.CharField(max_length=64)
+    job = models.CharField(max_length=64)
+    at = models.DateTimeField()
+    mode = models.CharField(max_length=16)
+    """act, advise, frozen or override: how the plan was meant."""
+    changes = models.BooleanField(default=False)
+    """Whether the plan wanted anything done."""
+    summary = models.CharField(max_length=300, blank=True)
+    """The first reason as a sentence."""
+    reasons = models.JSONField(default=list)
+    """Code and text of each."""
+    figures = models.JSONField(default=dict)
+    """Numbers that charts draw: observed, predicted, wanted."""
+    plan = models.JSONField(default=dict)
+    outcome = models.JSONField(default=dict)
+    """What was done of it."""
+
+    class Meta:
+        ordering = ("-at", "-id")
+        indexes = (models.Index(fields=("pool", "job", "at"), name="plan_record_by_pool_job_time"),)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.pool} {self.job} {self.at:%H:%M:%S}"

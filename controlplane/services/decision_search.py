@@ -1,0 +1,127 @@
+"""Finds recorded decisions: those that the asker may see, by what people look for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from controlplane.models import DecisionIndex, Engine, Role
+from controlplane.services.actor import Actor
+from controlplane.services.roles import may, visible_pools
+from controlplane.services.sessions import one_line
+from gateway.stored_decision import session_digest
+
+MAX_VALUE = 200
+_DIGEST = re.compile(r"[0-9a-f]{12}")
+_SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFilter:
+    """What to look for; empty fields are no condition. Times: ISO 8601, in UTC unless they say so, or unix seconds."""
+
+    id: str = ""
+    """The beginning of a decision's id."""
+    pool: str = ""
+    engine: str = ""
+    """Name or id."""
+    tenant: str = ""
+    session: str = ""
+    """A session's id as callers give it, or its digest as records show it."""
+    reason: str = ""
+    cause: str = ""
+    """Of the largest part of its regret."""
+    mismatch: str = ""
+    late: str = ""
+    """1: only those that missed their objective."""
+    since: str = ""
+    until: str = ""
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The conditions that are set."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+
+class UnreadableFilterError(ValueError):
+    """A condition cannot be read; the message says which and what it should look like."""
+
+
+def filter_from(values: Mapping[str, Any]) -> DecisionFilter:
+    """Return the filter in query parameters; unknown names are ignored, values are cut to MAX_VALUE."""
+    names = [field.name for field in fields(DecisionFilter)]
+    return DecisionFilter(**{name: one_line(str(values.get(name) or ""))[:MAX_VALUE] for name in names})
+
+
+def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
+    """Return the recorded decisions of the actor's pools; of pools that are gone for whoever has a role everywhere."""
+    if may(actor, Role.VIEWER):
+        return DecisionIndex.objects.all()
+    return DecisionIndex.objects.filter(pool__in=visible_pools(actor).values("slug"))
+
+
+def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
+    """Return the visible decisions that match, newest first; raises UnreadableFilterError."""
+    found = visible_decisions(actor).filter(**_equal(wanted))
+    if wanted.id:
+        found = found.filter(decision_id__startswith=wanted.id)
+    if wanted.engine:
+        found = found.filter(engine__in=[wanted.engine, *_ids_of(wanted.engine)])
+    if wanted.since:
+        found = found.filter(at_ms__gte=unix_ms("since", wanted.since))
+    if wanted.until:
+        found = found.filter(at_ms__lt=unix_ms("until", wanted.until))
+    return found.order_by("-at_ms", "-pk")
+
+
+def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
+    """Return the conditions that ask for equal values."""
+    asked = {
+        "pool": wanted.pool,
+        "tenant": wanted.tenant,
+        "reason": wanted.reason,
+        "session": digest_of(wanted.session) if wanted.session else "",
+        "regret_cause": wanted.cause,
+        "mismatch": wanted.mismatch,
+        "late": bool(wanted.late),
+    }
+    return {name: value for name, value in asked.items() if value}
+
+
+def digest_of(session: str) -> str:
+    """Return the digest of a session; what looks like one is taken for it."""
+    return session if _DIGEST.fullmatch(session) else session_digest(settings.FLEET_SECRET, session)
+
+
+def narrowed(rows: QuerySet[DecisionIndex], begin_ms: int, end_ms: int) -> QuerySet[DecisionIndex]:
+    """Return the rows within [begin, end)."""
+    return rows.filter(Q(at_ms__gte=begin_ms) & Q(at_ms__lt=end_ms))
+
+
+def unix_ms(name: str, text: str) -> int:
+    """Read a moment as unix milliseconds; raises UnreadableFilterError."""
+    if _SECONDS.fullmatch(text):
+        return int(float(text) * 1000)
+    try:
+        found = parse_datetime(text if "T" in text or " " in text else f"{text}T00:00:00")
+    except ValueError:
+        found = None
+    if found is None:
+        raise UnreadableFilterError(f"{name} cannot be read; write a time as 2026-11-20T03:13, in UTC.")
+    return int(_aware(found).timestamp() * 1000)
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())
+
+
+def _ids_of(name: str) -> list[str]:
+    return list(Engine.objects.filter(name=name).values_list("engine_id", flat=True)[:100])

@@ -1,0 +1,171 @@
+"""Asks what-ifs, and tells how they stand. The job controlplane.jobs.whatif does the work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from django.db import models, transaction
+from django.utils import timezone
+
+from controlplane.models import JobRun, PolicyVersion, Recording, Role, WhatIf
+from controlplane.models.job_run import JobState
+from controlplane.services import audit
+from controlplane.services.actor import Actor
+from controlplane.services.field_problems import problem
+from controlplane.services.job_control import WHATIF as JOB
+from controlplane.services.roles import may, require, visible_pools
+from controlplane.whatif.conditions import Conditions, plain
+from controlplane.whatif.result import WhatIfResult
+
+LEAST_REQUESTS = 50
+"""Fewer say nothing about a policy."""
+MAX_WAITING = 20
+KEPT = 1000
+"""Answers that are kept; the oldest leave."""
+
+
+class TooManyWaitError(RuntimeError):
+    """So many what-ifs wait that another one would only wait longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfStanding:
+    """How a what-if stands."""
+
+    whatif: WhatIf
+    run: JobRun | None
+    """Its newest run; empty: housekeeping forgot it."""
+
+    @property
+    def state(self) -> str:
+        """waiting, running, done, failed or cancelled."""
+        run = self.run
+        if self.whatif.result is not None:
+            return "done"
+        if run is None:
+            return "failed"
+        if run.state == JobState.ACTIVE:
+            return "running" if run.lease_owner and run.lease_until and run.lease_until > timezone.now() else "waiting"
+        return "cancelled" if run.state == JobState.CANCELLED else "failed"
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether more is to come."""
+        return self.state in ("waiting", "running")
+
+    @property
+    def share(self) -> float:
+        """How much of it is done, 0..1."""
+        progress = self.run.progress if self.run is not None else {}
+        done = progress.get("done") if isinstance(progress, dict) else None
+        return 1.0 if self.state == "done" else min(max(done, 0), 100) / 100 if isinstance(done, int) else 0.0
+
+    @property
+    def reason(self) -> str:
+        """Why there is no answer."""
+        if self.run is None:
+            return "The run was forgotten before it ended."
+        outcome = self.run.outcome if isinstance(self.run.outcome, dict) else {}
+        return str(outcome.get("reason") or "")
+
+    @property
+    def result(self) -> WhatIfResult | None:
+        """The answer."""
+        return None if self.whatif.result is None else msgspec.convert(self.whatif.result, WhatIfResult)
+
+
+def visible_whatifs(actor: Actor) -> models.QuerySet[WhatIf]:
+    """Return the what-ifs of the pools the actor may see."""
+    whatifs = WhatIf.objects.select_related("pool__policy", "recording", "draft", "base", "author")
+    return whatifs if may(actor, Role.VIEWER) else whatifs.filter(pool__in=visible_pools(actor))
+
+
+def start_whatif(
+    recording: Recording,
+    draft: PolicyVersion,
+    base: PolicyVersion | None,
+    conditions: Conditions,
+    *,
+    actor: Actor,
+    why: str = "",
+) -> WhatIf:
+    """Have the draft compared with the base (None: the live version) on the recording, soon.
+
+    Raises NotAllowedError (operators of the recording's pool), InvalidFieldsError and TooManyWaitError.
+    """
+    pool = recording.pool
+    require(actor, Role.OPERATOR, pool)
+    base = base or pool.policy.live_version
+    if base is None:
+        raise problem("base", "No version is live yet to compare with; name one.")
+    for name, version in (("draft", draft), ("base", base)):
+        if version.policy_id != pool.policy_id:
+            raise problem(name, f"Is no version of {pool.policy.slug}, which pool {pool.slug} follows.")
+    if recording.requests < LEAST_REQUESTS:
+        raise problem(
+            "recording",
+            f"Has {recording.requests} requests; a what-if needs at least {LEAST_REQUESTS}. Take a longer one.",
+        )
+    if JobRun.objects.filter(job=JOB, state=JobState.ACTIVE).count() >= MAX_WAITING:
+        raise TooManyWaitError(f"{MAX_WAITING} what-ifs wait already; cancel some under Jobs, or try again later.")
+    return _stored(recording, draft, base, conditions, actor, why)
+
+
+def standing_of(whatif: WhatIf) -> WhatIfStanding:
+    """Return how one what-if stands."""
+    return standings_of([whatif])[0]
+
+
+def standings_of(whatifs: list[WhatIf]) -> list[WhatIfStanding]:
+    """Return how each stands, by its newest run."""
+    runs = {
+        run.shard: run for run in JobRun.objects.filter(job=JOB, shard__in=[each.pk for each in whatifs]).order_by("pk")
+    }
+    return [WhatIfStanding(each, runs.get(each.pk)) for each in whatifs]
+
+
+def forget_whatifs(at_most: int = KEPT) -> int:
+    """Delete the oldest what-ifs beyond `at_most`, never one that is still to be answered; returns how many."""
+    active = JobRun.objects.filter(job=JOB, state=JobState.ACTIVE).values("shard")
+    kept = list(WhatIf.objects.order_by("-pk").values_list("pk", flat=True)[:at_most])
+    if len(kept) < at_most:
+        return 0
+    deleted, _ = WhatIf.objects.filter(pk__lt=kept[-1]).exclude(pk__in=active).delete()
+    return deleted
+
+
+def _stored(
+    recording: Recording, draft: PolicyVersion, base: PolicyVersion, conditions: Conditions, actor: Actor, why: str
+) -> WhatIf:
+    now = timezone.now()
+    with transaction.atomic():
+        whatif = WhatIf.objects.create(
+            pool=recording.pool,
+            recording=recording,
+            recording_name=recording.name,
+            draft=draft,
+            base=base,
+            conditions=plain(conditions),
+            author=actor.user,
+        )
+        inputs = _told(whatif)
+        # A lease that has run out already: the next look for work takes the run.
+        JobRun.objects.create(
+            job=JOB, shard=whatif.pk, inputs=inputs, lease_until=now, fencing_token=1, started_at=now,
+            progress={"done": 0, "of": 100},
+        )  # fmt: skip
+        audit.record(actor, "whatif.start", "whatif", str(whatif.pk), after=inputs, why=why, pool=recording.pool.slug)
+    return whatif
+
+
+def _told(whatif: WhatIf) -> dict[str, Any]:
+    return {
+        "whatif": whatif.pk,
+        "pool": whatif.pool.slug,
+        "recording": whatif.recording_name,
+        "draft": whatif.draft.number,
+        "base": whatif.base.number,
+        "conditions": whatif.conditions,
+    }

@@ -1,0 +1,28 @@
+"""The whole policy as one document: how a pool routes, and under `automation` how it steers itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from planning.automation_document import AutomationPolicy
+from routing.policy_document import RoutingPolicy
+
+AUTOMATION = "automation"
+
+
+class WholePolicy(RoutingPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one pool routes and steers itself."""
+
+    automation: Annotated[
+        AutomationPolicy,
+        Meta(title="Automation", description="Which automations steer the pool, and how far they may go."),
+    ] = AutomationPolicy()
+
+
+def halves(policy: WholePolicy) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the routing and the automation document, complete, as they are stored side by side."""
+    document: dict[str, Any] = msgspec.to_builtins(policy)
+    return document, document.pop(AUTOMATION)

@@ -1,0 +1,1 @@
+"""What-if: a recording under a draft and under the version it would replace, and how they differ."""

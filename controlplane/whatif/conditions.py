@@ -1,0 +1,50 @@
+"""Under which conditions a what-if runs, as people choose them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same for both policies."""
+
+    seeds: Annotated[int, Meta(ge=1, le=10)] = 3
+    """Runs of each policy. The first has the requests at their own moments, the others slightly moved."""
+    warmup_share: Annotated[float, Meta(ge=0, le=0.9)] = 0.2
+    """First share of the requests that fills the caches and is not counted."""
+    max_requests: Annotated[int, Meta(ge=10, le=50_000)] = 20_000
+    """First requests of the recording that are taken."""
+    engines: Annotated[int, Meta(ge=1, le=512)] | None = None
+    """None: as many as took work during the recording, or as the pool has."""
+    engine_model: Literal["colocated", "chunked", "reference"] = "colocated"
+    """How an engine mixes prefill and decode: prefills first, in chunks beside decodes, or one prefill at a time."""
+    goodput: bool = False
+    """Also search the largest rate at which 90 % are on time, which takes many more runs."""
+
+
+def conditions_of(given: dict[str, Any]) -> Conditions:
+    """Return the conditions; raises InvalidFieldsError with every field that is wrong."""
+    known = {field.name: field.type for field in msgspec.structs.fields(Conditions)}
+    problems = []
+    for name, value in given.items():
+        if name not in known:
+            problems.append(FieldProblem(name, f"Is unknown; known are {', '.join(known)}."))
+            continue
+        try:
+            msgspec.convert(value, known[name])
+        except msgspec.ValidationError as error:
+            problems.append(FieldProblem(name, f"{error}."))
+    if problems:
+        raise InvalidFieldsError(problems)
+    return msgspec.convert(given, Conditions)
+
+
+def plain(conditions: Conditions) -> dict[str, Any]:
+    """Return the conditions as JSON holds them."""
+    told: dict[str, Any] = msgspec.to_builtins(conditions)
+    return told

@@ -1,0 +1,72 @@
+"""What a what-if has to run: one task per policy and seed, all on the same requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.recordings.recorded_row import RecordedRow
+from controlplane.whatif.conditions import Conditions
+from controlplane.whatif.stand_in import StandIn
+from routing.policy_document import RoutingPolicy
+from simulator.arrival_pattern import ArrivalPattern
+from simulator.run_task import RunTask
+from simulator.simulation_run import RunSpec
+
+BASE, DRAFT = "base", "draft"
+_JITTER_GAPS = 1.0
+"""Seeds after the first move each request by up to so many mean gaps between requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfPlan:
+    """Everything that the runs need, read once."""
+
+    recording: Path
+    rows: list[RecordedRow]
+    """Those that are taken, in order of time."""
+    conditions: Conditions
+    base: RoutingPolicy
+    draft: RoutingPolicy
+    base_version: int
+    engines: int
+    engine: StandIn
+
+    @property
+    def warmup(self) -> int:
+        """First rows that are not counted."""
+        return min(int(len(self.rows) * self.conditions.warmup_share), len(self.rows) - 1)
+
+    @property
+    def counted(self) -> list[RecordedRow]:
+        """The rows that figures are of."""
+        return self.rows[self.warmup :]
+
+    @property
+    def mean_gap_s(self) -> float:
+        """Mean time between two requests."""
+        return self.rows[-1].timestamp / 1000 / max(1, len(self.rows) - 1)
+
+    def names(self) -> list[tuple[str, int]]:
+        """Return side and seed of every run, seed by seed, so that what is done first can be compared first."""
+        return [(side, seed) for seed in range(self.conditions.seeds) for side in (BASE, DRAFT)]
+
+    def task(self, side: str, seed: int) -> RunTask:
+        """Return one run; equal seeds move requests alike on both sides."""
+        return RunTask(
+            trace=str(self.recording),
+            requests=len(self.rows),
+            max_input=None,
+            goodput=self.conditions.goodput,
+            spec=RunSpec(
+                policy=self.base if side == BASE else self.draft,
+                engines=self.engines,
+                arrivals=ArrivalPattern(jitter_s=_JITTER_GAPS * self.mean_gap_s if seed else 0.0),
+                warmup=self.warmup,
+                engine_model=self.conditions.engine_model,
+                profile=self.engine.profile,
+                counted_slo_s=self.base.ttft_slo_s,
+                seed=seed,
+                keep_quantiles=True,
+            ),
+        )

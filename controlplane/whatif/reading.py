@@ -1,0 +1,66 @@
+"""Reads from the database what a what-if needs to run."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+
+from controlplane.bus import get_bus
+from controlplane.models import Engine, LearnedCost, PolicyVersion, WhatIf
+from controlplane.models.engine import DesiredState
+from controlplane.recordings.recorded_row import RecordedRow, read_recorded
+from controlplane.recordings.storage import recording_shelf
+from controlplane.services.learned_costs import fitted_of
+from controlplane.whatif.conditions import Conditions, conditions_of
+from controlplane.whatif.plan import WhatIfPlan
+from controlplane.whatif.stand_in import as_it_would_route, reported_kv_tokens, stand_in
+from routing.policy_document import RoutingPolicy
+
+
+class CannotRunError(ValueError):
+    """The what-if cannot be run as it stands; the message says why."""
+
+
+def plan_of(whatif: WhatIf) -> WhatIfPlan:
+    """Return the plan; raises CannotRunError, RecordingGoneError, TraceError, InvalidFieldsError."""
+    if whatif.recording is None:
+        raise CannotRunError("The recording was deleted; choose another one.")
+    conditions = conditions_of(whatif.conditions)
+    path = recording_shelf().path(whatif.recording.key)
+    rows = list(islice(read_recorded(path), conditions.max_requests))
+    engines = list(Engine.objects.filter(pool=whatif.pool).order_by("engine_id"))
+    learned = {cost.kind: fitted_of(cost) for cost in LearnedCost.objects.filter(pool=whatif.pool)}
+    base = routing_of(whatif.base)
+    kv_tokens = reported_kv_tokens(get_bus(), [engine.engine_id for engine in engines])
+    return WhatIfPlan(
+        recording=path,
+        rows=rows,
+        conditions=conditions,
+        base=as_it_would_route(base, learned),
+        draft=as_it_would_route(routing_of(whatif.draft), learned),
+        base_version=whatif.base.number,
+        engines=_engines(conditions, rows, engines),
+        engine=stand_in(base, learned, kv_tokens),
+    )
+
+
+def routing_of(version: PolicyVersion) -> RoutingPolicy:
+    """Return how the version routes; raises CannotRunError for a document that this program cannot read."""
+    try:
+        return msgspec.convert(version.routing_document, RoutingPolicy)
+    except msgspec.ValidationError as error:
+        raise CannotRunError(f"v{version.number} cannot be read: {error}.") from error
+
+
+def _engines(conditions: Conditions, rows: list[RecordedRow], engines: list[Engine]) -> int:
+    """Return how many engines to simulate: as asked, else as took work in the median request, else as the pool has."""
+    if conditions.engines is not None:
+        return conditions.engines
+    recorded = sorted(row.engines for row in rows if row.engines)
+    if recorded:
+        return recorded[len(recorded) // 2]
+    ready = sum(engine.desired_state == DesiredState.READY for engine in engines)
+    if not ready:
+        raise CannotRunError("The pool has no engine that takes work; say how many engines to simulate.")
+    return ready

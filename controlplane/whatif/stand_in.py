@@ -1,0 +1,92 @@
+"""The simulated engine that stands in for a pool's engines: what their prefills and decodes take, and what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from gateway.bus import Bus
+from gateway.engine_report import TOPIC_PREFIX, UnreadableReportError, decode_report
+from routing.cost_document import DecodeCostDocument
+from routing.cost_fit import FittedCost
+from routing.cost_model import DecodeCost, PrefillCost
+from routing.policy_document import PrefillCostDocument, RoutingPolicy
+from simulator.engine_profile import EngineProfile
+from simulator.trace import BLOCK_TOKENS
+
+LEARNED, WRITTEN = "learned", "written"
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """One simulated engine, and where its figures come from."""
+
+    profile: EngineProfile
+    costs: str
+    """LEARNED from what requests took, or WRITTEN in the policy."""
+    kv_tokens: int | None
+    """What fits in an engine's cache as engines report it; None: not known, the profile's default stands."""
+
+
+def stand_in(policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens: int | None) -> StandIn:
+    """Return the engine that behaves as the pool's do.
+
+    Costs are those learned for the pool's common kind where they have been more exact than the policy's.
+    """
+    fitted = learned.get("") or next(iter(learned.values()), None)
+    is_learned = fitted is not None and fitted.better
+    prefill = fitted.prefill if fitted is not None and is_learned else PrefillCost.of(policy.prefill_cost)
+    decode = fitted.decode if fitted is not None and is_learned and fitted.decode else DecodeCost.of(policy.decode_cost)
+    profile = EngineProfile(
+        prefill_base_s=prefill.base_s,
+        prefill_per_token_s=prefill.per_token_s,
+        prefill_per_token_squared_s=prefill.per_token_squared_s,
+        prefill_per_hit_token_s=prefill.per_hit_token_s,
+        step_base_s=max(decode.base_s, 1e-6),
+        step_per_sequence_s=decode.per_sequence_s,
+        step_per_context_token_s=decode.per_context_token_s,
+        recompute_last_block=True,
+    )
+    if kv_tokens is not None:
+        profile = replace(profile, num_blocks=min(max(1, kv_tokens // BLOCK_TOKENS), 10_000_000))
+    return StandIn(profile, LEARNED if is_learned else WRITTEN, kv_tokens)
+
+
+def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) -> RoutingPolicy:
+    """Return the policy with what it knows of costs on the live fleet: learned ones where it goes by those."""
+    fitted = learned.get("") or next(iter(learned.values()), None)
+    if policy.cost != "fitted" or fitted is None or not fitted.better:
+        return policy
+    cost = fitted.prefill
+    prefill = PrefillCostDocument(
+        base_s=cost.base_s,
+        per_token_s=cost.per_token_s,
+        per_token_squared_s=cost.per_token_squared_s,
+        per_hit_token_s=cost.per_hit_token_s,
+    )
+    if fitted.decode is None:
+        return replace(policy, prefill_cost=prefill)
+    decode = DecodeCostDocument(
+        base_s=fitted.decode.base_s,
+        per_sequence_s=fitted.decode.per_sequence_s,
+        per_context_token_s=fitted.decode.per_context_token_s,
+    )
+    return replace(policy, prefill_cost=prefill, decode_cost=decode)
+
+
+def reported_kv_tokens(bus: Bus, engine_ids: list[str]) -> int | None:
+    """Return what fits in an engine's cache by the newest reports, the median of those known; None: nobody says."""
+    told = []
+    for engine_id in engine_ids:
+        value = bus.latest(f"{TOPIC_PREFIX}{engine_id}")
+        if value is None:
+            continue
+        try:
+            report = decode_report(value)
+        except UnreadableReportError:
+            continue
+        if report.kv_tokens:
+            told.append(report.kv_tokens)
+    return sorted(told)[len(told) // 2] if told else None

@@ -1,0 +1,44 @@
+"""A loopback HTTP server whose answers a test gives, with everything it was asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+Asked = tuple[str, str, dict[str, str], bytes]
+Answerer = Callable[[str, str, dict[str, str], bytes], tuple[int, bytes]]
+
+
+@contextmanager
+def http_server(answer: Answerer) -> Iterator[tuple[str, list[Asked]]]:
+    """Serve for the block; yields the base URL and the list of what was asked."""
+    asked: list[Asked] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def handle_any(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            request = (self.command, self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+            asked.append(request)
+            status, said = answer(*request)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        do_GET = do_POST = do_PATCH = handle_any
+
+        def log_message(self, *_args: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

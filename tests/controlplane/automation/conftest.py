@@ -1,0 +1,20 @@
+"""The world of these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.models import Pool
+from gateway.bus import Bus
+from tests.controlplane.automation.world import World
+
+
+@pytest.fixture
+def world(pool: Pool, bus: Bus) -> Iterator[World]:
+    """Return a pool of four engines that are well, first heard just now."""
+    world = World(pool, 4)
+    world.tell()
+    yield world
+    world.observed.stop()

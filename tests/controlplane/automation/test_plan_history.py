@@ -1,0 +1,53 @@
+"""The history of plans: what is worth keeping, and how much of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from controlplane.automation import plan_history
+from controlplane.automation.plan_history import EVERY, KEPT, forget_plans, keep_plan
+from controlplane.models import PlanRecord
+from planning.reason import Reason
+
+pytestmark = pytest.mark.django_db
+
+START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def keep(after_s: float, code: str = "calm", *, changes: bool = False, mode: str = "act", pool: str = "p") -> bool:
+    record = keep_plan(
+        pool,
+        "scaling",
+        START + timedelta(seconds=after_s),
+        mode=mode,
+        changes=changes,
+        reasons=(Reason(code, f"{code}."),),
+        figures={},
+        plan={},
+        outcome={},
+    )
+    return record is not None
+
+
+def test_changes_new_reasons_new_modes_and_one_a_minute_are_kept() -> None:
+    assert keep(0)
+    assert not keep(5)
+    assert keep(10, "queue")
+    assert keep(15, "queue", changes=True)
+    assert keep(20, "queue", mode="frozen")
+    assert not keep(25, "queue", mode="frozen")
+    assert keep(20 + EVERY.total_seconds(), "queue", mode="frozen")
+
+
+def test_the_history_is_bounded_by_age_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_history, "MAX_ROWS", 3)
+    for minute in range(6):
+        keep(60.0 * minute)
+        keep(60.0 * minute, pool="q")
+    assert forget_plans(START + timedelta(minutes=10)) == 6
+    kept = list(PlanRecord.objects.filter(pool="p").values_list("at", flat=True))
+    assert kept == [START + timedelta(minutes=minute) for minute in (5, 4, 3)]
+    assert forget_plans(START + KEPT + timedelta(days=1)) == 6
+    assert not PlanRecord.objects.exists()

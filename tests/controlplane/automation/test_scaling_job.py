@@ -1,0 +1,126 @@
+"""Scaling and the ratio: orders where they act, records where they advise, an operator's wish above both."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.automation.demand_history import demand_history
+from controlplane.jobs import prefill_decode, scaling
+from controlplane.models import Engine, EngineOrder, JobRun, PlanRecord, Steering
+from controlplane.services import steering
+from controlplane.services.actor import program
+from controlplane.services.field_problems import InvalidFieldsError
+from planning.scaling_document import ScalingDocument
+from tests.controlplane.automation.world import World
+
+pytestmark = pytest.mark.django_db
+
+ACTOR = program("tests")
+ACTS = {"mode": "act", "min_engines": 2, "max_engines": 8, "window_s": 20, "min_requests": 10}
+
+
+def live(world: World, seconds: float, job=scaling.JOB, work=scaling.scale) -> None:
+    def each() -> None:
+        world.pool = type(world.pool).objects.get(pk=world.pool.pk)
+        world.run(job, work, timedelta(seconds=5))
+
+    world.pass_time(seconds, each=each)
+
+
+def overload(world: World, seconds: float, late: float = 0.5) -> None:
+    """Ask for twice what the engines can do, so that `late` of the requests are."""
+    for _ in range(int(seconds)):
+        world.totals["requests"] += 10
+        world.totals["on_time"] += round(10 * (1 - late))
+        world.totals["work_s"] += 2.0 * Engine.objects.count()
+        world.queued_s += 1.0
+        live(world, 1)
+
+
+def test_advice_is_kept_with_its_figures_and_orders_nothing(world: World) -> None:
+    world.policy(scaling={**ACTS, "mode": "advise"})
+    overload(world, 60)
+    assert not EngineOrder.objects.exists()
+    record = PlanRecord.objects.filter(job="scaling", changes=True).latest("pk")
+    assert (record.mode, record.outcome["carried_out"]) == ("advise", False)
+    assert record.figures["target"] > record.figures["engines"] == 4
+    assert record.figures["attainment"] == pytest.approx(0.5)
+    assert record.summary
+
+
+def test_overload_orders_engines_once_and_waits_for_them(world: World) -> None:
+    world.policy(scaling=ACTS)
+    overload(world, 40)
+    orders = list(EngineOrder.objects.all())
+    assert 1 <= len(orders) <= 4
+    assert {order.kind for order in orders} == {"start"}
+    assert {order.by for order in orders} == {"scaling"}
+    overload(world, 40)
+    assert Engine.objects.count() + EngineOrder.objects.filter(kind="start").count() <= 8
+
+
+def test_a_frozen_pool_plans_and_does_nothing(world: World) -> None:
+    world.policy(scaling=ACTS)
+    steering.freeze(world.pool, actor=ACTOR)
+    overload(world, 40)
+    assert not EngineOrder.objects.exists()
+    assert PlanRecord.objects.filter(job="scaling").latest("pk").mode == "frozen"
+
+
+def test_an_override_acts_in_any_mode_until_its_end(world: World) -> None:
+    world.policy(scaling={**ACTS, "mode": "off"})
+    Steering.objects.create(pool=world.pool, override_engines=6, override_until=world.now + timedelta(seconds=60))
+    live(world, 20)
+    assert EngineOrder.objects.filter(kind="start").count() == 2
+    live(world, 60)
+    assert JobRun.objects.get(job="scaling").outcome["mode"] == "off"
+
+
+def test_an_override_below_drains(world: World) -> None:
+    world.policy(scaling=ACTS)
+    Steering.objects.create(pool=world.pool, override_engines=3, override_until=world.now + timedelta(hours=1))
+    live(world, 20)
+    assert [order.kind for order in EngineOrder.objects.all()] == ["stop"]
+
+
+def test_an_override_needs_an_end_and_a_number(world: World) -> None:
+    now = timezone.now()
+    for until, engines in ((now - timedelta(1), 3), (now + timedelta(8), 3), (now + timedelta(1), None)):
+        with pytest.raises(InvalidFieldsError):
+            steering.take_over(world.pool, until=until, engines=engines, actor=ACTOR)
+    changed = steering.take_over(world.pool, until=now + timedelta(1), engines=3, actor=ACTOR)
+    assert steering.give_back(world.pool, actor=ACTOR, expected=changed.revision).override_until is None
+
+
+def test_demand_of_the_past_comes_from_the_plans_that_were_kept(world: World) -> None:
+    world.policy(scaling={**ACTS, "mode": "advise"})
+    overload(world, 130, late=0.0)
+    world.forget()
+    world.pass_time(20)
+    points = demand_history(world.pool.slug, (), world.unix(), ScalingDocument())
+    assert len(points) >= 2
+    assert max(point.engines for point in points) == pytest.approx(8.0, rel=0.2)
+    season = demand_history(world.pool.slug, (), world.unix() + 86_400, ScalingDocument())
+    assert [point.at_s for point in season] == [point.at_s for point in points]
+
+
+def test_flips_are_ordered_where_decode_is_the_busier_side(world: World) -> None:
+    world.policy(ratio={"mode": "act", "window_s": 20, "hold_s": 5, "min_samples": 10, "cool_down_s": 60})
+    Engine.objects.filter(name__in=("e-01", "e-02", "e-03")).update(role="prefill")
+    Engine.objects.filter(name="e-04").update(role="decode")
+    world.say("e-04", tbt_s=0.4, tbt_samples=20)
+    live(world, 60, prefill_decode.JOB, prefill_decode.balance)
+    order = EngineOrder.objects.get()
+    assert (order.kind, order.role) == ("flip", "decode")
+    figures = PlanRecord.objects.filter(job="prefill_decode", changes=True).latest("pk").figures
+    assert figures["imbalance"] > 1.2
+    assert (figures["prefill"], figures["decode"]) == (3, 1)
+
+
+def test_a_pool_without_roles_has_no_ratio(world: World) -> None:
+    world.policy(ratio={"mode": "act"})
+    live(world, 10, prefill_decode.JOB, prefill_decode.balance)
+    assert not PlanRecord.objects.filter(job="prefill_decode").exists()
