@@ -2,6 +2,8 @@
 PYTHON := .venv/bin/python
 TRACE ?=
 PORT ?= 8000
+PREFILL ?=
+DECODE ?=
 SOAK_MINUTES ?= 10
 # Browsers and processes wait much, so there may be more workers than cores.
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
@@ -16,8 +18,8 @@ setup: ## install what the other targets need (they call it themselves)
 	@.ci/setup-python
 	@.ci/setup-frontend
 
-run: setup ## start a demo fleet with replayed traffic and the console on http://127.0.0.1:8000 (TRACE=file, PORT=n)
-	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)"
+run: setup ## start a demo fleet with replayed traffic and the console on http://127.0.0.1:8000 (TRACE=file, PORT=n; PREFILL=n DECODE=n: engines of one role)
+	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)" $(if $(PREFILL),--prefill $(PREFILL)) $(if $(DECODE),--decode $(DECODE))
 
 test: setup ## run all tests
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "not alone" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder

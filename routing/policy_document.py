@@ -86,7 +86,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         msgspec.field(default_factory=lambda: Stage(name="least_cost"))
     )
     order: Annotated[Stage, Meta(title="Queue order", description="Chooses which waiting ticket is granted next.")] = (
-        msgspec.field(default_factory=lambda: Stage(name="shed"))
+        msgspec.field(default_factory=lambda: Stage(name="shed", params={"forget_blocks": True}))
     )
     ttft_slo_s: Annotated[
         float,

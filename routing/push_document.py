@@ -39,9 +39,9 @@ class PushDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             title="Reports are good for",
             description="An older report of an engine is ignored: its prefill window alone then decides, which the "
             "engine's load shows.",
-            extra_json_schema={"x-unit": "s", "x-usual": [0.3, 3]},
+            extra_json_schema={"x-unit": "s", "x-usual": [0.3, 1]},
         ),
-    ] = 1.0
+    ] = 0.5
     keep_room: Annotated[
         bool,
         Meta(

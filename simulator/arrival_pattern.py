@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from simulator.arrivals import Arrival, ArrivalSource, FixedArrivals
 from simulator.closed_loop import ClosedLoop
+from simulator.jittered_arrivals import jittered_arrivals
 from simulator.poisson_arrivals import poisson_arrivals
 
 Kind = Literal["trace", "poisson", "closed"]
@@ -21,6 +22,8 @@ class ArrivalPattern(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind = "trace"
     clients: Annotated[int, Meta(ge=1)] = 8
     think_s: Annotated[float, Meta(ge=0)] = 0.0
+    jitter_s: Annotated[float, Meta(ge=0)] = 0.0
+    """A trace's requests come up to so much earlier or later, by the seed."""
 
     def source(self, arrivals: Sequence[Arrival], qps: float | None, seed: int) -> ArrivalSource:
         """Return the requests in this pattern; `arrivals` have their trace's times already.
@@ -30,7 +33,7 @@ class ArrivalPattern(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "closed":
             return ClosedLoop(arrivals, clients=self.clients, think_s=self.think_s, seed=seed)
         if self.kind == "trace":
-            return FixedArrivals(arrivals)
+            return FixedArrivals(jittered_arrivals(arrivals, self.jitter_s, seed) if self.jitter_s else arrivals)
         if qps is None:
             raise ValueError("Poisson arrivals need a rate: set qps")
         return FixedArrivals(poisson_arrivals(arrivals, qps, seed))

@@ -93,7 +93,9 @@ class FleetAutomation:
                     self._order(simulation, station.engine_id, self._restart_s, role)
 
     def _steer_health(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
-        plan, self._health_memory = plan_health(facts, self._health_memory, self._policy.health)
+        plan, self._health_memory = plan_health(
+            facts, self._health_memory, self._policy.health, newcomer_ramp_s=self._policy.scaling.ramp_s
+        )
         if plan.changed:
             self.health.append(plan)
         if self._policy.health.mode != ACT:

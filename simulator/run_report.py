@@ -38,6 +38,8 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     """Finished requests per second, from the first arrival to the last end; what a closed loop's rate came to."""
     series: list[tuple[float, list[int]]] = []
     """(seconds, outstanding tokens of each engine), where asked for."""
+    ttft_quantiles_s: list[float] = []
+    """Percentiles 0 to 100 of the times to first token of answered requests, where asked for."""
     plans: list[PlanRow] = []
     """What automations planned, where there were any."""
 
@@ -76,9 +78,11 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     detail: RunDetail | msgspec.UnsetType = msgspec.UNSET
 
 
-def on_time(record: RequestRecord, slo_tbt_s: float | None) -> bool:
-    """Return whether the request met its SLOs."""
-    if record.first_token_s is None or record.first_token_s > record.request.deadline_s or record.status != FINISHED:
+def on_time(record: RequestRecord, slo_tbt_s: float | None, ttft_slo_s: float | None = None) -> bool:
+    """Return whether the request met its SLOs; without `ttft_slo_s` its own deadline counts."""
+    request = record.request
+    deadline_s = request.deadline_s if ttft_slo_s is None else request.arrived_s + ttft_slo_s
+    if record.first_token_s is None or record.first_token_s > deadline_s or record.status != FINISHED:
         return False
     tbt = record.tbt_s
     return slo_tbt_s is None or tbt is None or tbt <= slo_tbt_s
@@ -87,7 +91,7 @@ def on_time(record: RequestRecord, slo_tbt_s: float | None) -> bool:
 def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wall_s: float) -> RunReport:
     """Return the figures of a run that is over."""
     records = simulation.history[spec.warmup :]
-    good = [on_time(each, spec.slo_tbt_s) for each in records]
+    good = [on_time(each, spec.slo_tbt_s, spec.counted_slo_s) for each in records]
     tokens = [each.request.prompt_tokens for each in records]
     ttfts = sorted(each.ttft_s for each in records if each.ttft_s is not None)
     e2es = sorted(each.e2e_s for each in records if each.e2e_s is not None)
@@ -117,12 +121,16 @@ def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wa
         migrations=sum(each.migrations for each in records),
         transferred_tokens=sum(each.transferred_tokens for each in records),
         wall_s=round(wall_s, 3),
-        detail=_detail(spec, simulation, records, good),
+        detail=_detail(spec, simulation, records, good, quantiles(ttfts) if spec.keep_quantiles else []),
     )
 
 
 def _detail(
-    spec: RunSpec, simulation: FleetSimulation, records: Sequence[RequestRecord], good: Sequence[bool]
+    spec: RunSpec,
+    simulation: FleetSimulation,
+    records: Sequence[RequestRecord],
+    good: Sequence[bool],
+    ttft_quantiles_s: list[float],
 ) -> RunDetail:
     return RunDetail(
         counted=len(records),
@@ -130,9 +138,10 @@ def _detail(
         seed=spec.seed,
         unfinished=sum(each.status == "unfinished" for each in records),
         failed=sum(each.status == "failed" for each in records),
-        bands=_bands(records, good),
+        bands=length_bands([(each.request.prompt_tokens, met) for each, met in zip(records, good, strict=True)]),
         finished_per_s=_finished_per_s(records),
         series=simulation.samples.series,
+        ttft_quantiles_s=ttft_quantiles_s,
     )
 
 
@@ -141,11 +150,15 @@ def _finished_per_s(records: Sequence[RequestRecord]) -> float:
     return _share(len(ends), max(ends) - records[0].request.arrived_s) if ends else 0.0
 
 
-def _bands(records: Sequence[RequestRecord], good: Sequence[bool]) -> list[LengthBand]:
+def quantiles(ordered: Sequence[float]) -> list[float]:
+    """Return the percentiles 0, 1, … 100 of ascending values; nothing of none."""
+    return [percentile(ordered, percent) or 0.0 for percent in range(101)] if ordered else []
+
+
+def length_bands(requests: Sequence[tuple[int, bool]]) -> list[LengthBand]:
+    """Return the shares on time of (prompt tokens, on time) by prompt length: four quarters and the longest tenth."""
     # By length alone: of equally long prompts, and many are cut to one length, the late ones must not come first.
-    ordered = sorted(
-        ((each.request.prompt_tokens, met) for each, met in zip(records, good, strict=True)), key=lambda pair: pair[0]
-    )
+    ordered = sorted(requests, key=lambda pair: pair[0])
     count = len(ordered)
     bands = []
     for first, last in ((0, 25), (25, 50), (50, 75), (75, 100), (90, 100)):

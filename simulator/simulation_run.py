@@ -36,12 +36,16 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     profile: EngineProfile = msgspec.field(default_factory=EngineProfile)
     slo_tbt_s: float | None = None
     """Mean time between a request's tokens that still counts as on time."""
+    counted_slo_s: float | None = None
+    """Time to first token by which requests count as on time; None: the policy's objective."""
     seed: int = 0
     report_age_s: float = 0.0
     """How late the router hears what engines say of their load; its own dispatches it counts at once."""
     sample_every_s: float = 1.0
     keep_series: bool = False
     """Keep the outstanding tokens of every sample."""
+    keep_quantiles: bool = False
+    """Report the whole distribution of times to first token."""
     changes: tuple[FleetChange, ...] = ()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import zlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -53,14 +54,20 @@ def read_trace(path: Path, max_rows: int | None = None) -> list[TraceRow]:
 
 def iterate_trace(path: Path) -> Iterator[TraceRow]:
     """Yield the rows of a trace one by one, empty lines skipped; raises TraceError with the line number."""
+    for place, line in iterate_lines(path):
+        yield _row(line, place)
+
+
+def iterate_lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield (file and line number, line) for each line that is not empty; raises TraceError."""
     try:
         with _open(path) as file:
             for number, line in enumerate(_lines(file, path), start=1):
                 if line.strip():
-                    yield _row(line, f"{path}:{number}")
+                    yield f"{path}:{number}", line
     except FileNotFoundError as error:
         raise TraceError(f"{path}: no such file") from error
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise TraceError(f"{path}: cannot be read: {error}") from error
 
 

@@ -74,6 +74,20 @@ def whatif(
             seed=seed,
         ),
     )
+    return run_in_child(task, max_s=max_s, on_progress=on_progress, cancelled=cancelled)
+
+
+def run_in_child(
+    task: RunTask,
+    *,
+    max_s: float = 900.0,
+    on_progress: Callable[[float], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> RunReport:
+    """Carry the task out in a child process and return its report; callbacks and errors as `whatif`'s.
+
+    The child dies with the calling thread, which waits for it here.
+    """
     command = [sys.executable, "-m", "simulator.whatif_child", "--parent-pid", str(os.getpid())]
     child = subprocess.Popen(  # noqa: S603  # our own interpreter and module
         command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 import msgspec
@@ -15,6 +16,8 @@ from simulator.trace import TraceError
 from simulator.whatif_messages import Done, Failure, Message, Progress
 
 _STEPS = 100
+NICE = 10
+"""A what-if gives way to the live wing on the same machine."""
 
 
 def main(argv: list[str]) -> int:
@@ -24,6 +27,7 @@ def main(argv: list[str]) -> int:
     parent_pid = parser.parse_args(argv).parent_pid
     if parent_pid is not None:
         die_with_parent(parent_pid)
+        os.nice(NICE)
     try:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=RunTask)
         _do(task)

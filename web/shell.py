@@ -28,7 +28,11 @@ class NavigationItem:
 
 
 NAVIGATION = (
-    (NavigationItem("Fleet", "/", "fleet"), NavigationItem("Policies", "/policies", "policies")),
+    (
+        NavigationItem("Fleet", "/", "fleet"),
+        NavigationItem("Decisions", "/decisions", "decisions"),
+        NavigationItem("Policies", "/policies", "policies"),
+    ),
     (NavigationItem("Topology", "/topology", "topology"), NavigationItem("Jobs", "/jobs", "jobs")),
     (NavigationItem("Audit", "/audit", "audit"), NavigationItem("Access", "/access", "access")),
 )

@@ -6,6 +6,9 @@ from django.urls import path
 
 from web.pages import access_keys, access_people, access_sessions, access_tenants, access_you, jobs, topology_changes
 from web.pages.audit import audit, audit_download
+from web.pages.decision import decision as decision_page
+from web.pages.decision import decision_json
+from web.pages.decisions import decisions, decisions_tap
 from web.pages.fleet import fleet
 from web.pages.fleet_engine import card, decision, set_state
 from web.pages.fleet_history import fleet_history
@@ -28,6 +31,10 @@ urlpatterns = [
     path("fleet/engines/<str:engine_id>", card, name="fleet-engine"),
     path("fleet/engines/<str:engine_id>/state", set_state, name="fleet-engine-state"),
     path("fleet/decisions/<str:decision_id>", decision, name="fleet-decision"),
+    path("decisions", decisions, name="decisions"),
+    path("decisions/tap", decisions_tap, name="decisions-tap"),
+    path("decisions/<str:decision_id>.json", decision_json, name="decision-json"),
+    path("decisions/<str:decision_id>", decision_page, name="decision"),
     path("policies", policies, name="policies"),
     path("policies/<slug:slug>", policy, name="policy"),
     path("policies/<slug:slug>/check", policy_check, name="policy-check"),

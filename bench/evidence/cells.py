@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 import msgspec
 from tqdm import tqdm
 
+from bench.evidence.rules import order_stage
 from bench.evidence.store import Row
 from bench.evidence.traces import MAX_INPUT, TRACES, WARMUP, workload
 from routing.policy_document import Parameter, Stage
@@ -58,7 +59,7 @@ def spec_of(cell: Cell) -> RunSpec:
     """Return the run of a cell."""
     policy = evaluation_policy(
         Stage(name=cell.placement, params=cell.placement_params),
-        Stage(name=cell.order, params=cell.order_params),
+        order_stage(cell.order, cell.order_params),
         ttft_slo_s=SLO_TTFT_S,
     )
     return RunSpec(

@@ -22,6 +22,7 @@ from bench.evidence.measure import (
     pd_ratio,
     pending,
     readings,
+    rebalance,
     rlt,
     scale,
     shared_prefix,
@@ -51,4 +52,5 @@ MEASURES: dict[str, Callable[[int], Result]] = {
     "elasticity": elasticity.measure,
     "pd_ratio": pd_ratio.measure,
     "health": health.measure,
+    "rebalance": rebalance.measure,
 }

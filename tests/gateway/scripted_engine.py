@@ -30,6 +30,9 @@ class ScriptedEngine:
         self.die_before_first_byte = False
         self.die_after_chunks: int | None = None
         self.stall = False
+        self.hands_over = True
+        self.handoff_status = 200
+        """Status of answers to legs of a hand-off."""
         self.tokenizer_status = 200
         self.disconnected = asyncio.Event()
         self.received = asyncio.Event()
@@ -91,14 +94,22 @@ class ScriptedEngine:
         if self.status != 200:
             error = {"error": {"message": "engine says no", "type": "x", "code": self.status}}
             return web.json_response(error, status=self.status, headers=self.error_headers)
+        transfer = body.get("kv_transfer_params")
+        if transfer is not None and self.handoff_status != 200:
+            return web.json_response({"error": {"message": "no KV", "type": "x"}}, status=self.handoff_status)
         if self.stall:
             await asyncio.sleep(60)
         if body.get("stream"):
             return await self._stream(request, body)
         await asyncio.sleep(self.pause_s)
-        return web.json_response(
-            {"id": "x", "choices": [{"index": 0, "message": {"content": "".join(self.chunks)}}], "usage": self._usage()}
-        )
+        answer: dict[str, Any] = {"id": "x", "choices": [{"index": 0, "message": {"content": "".join(self.chunks)}}]}
+        if transfer is not None and transfer.get("do_remote_decode") and self.hands_over:
+            answer["kv_transfer_params"] = {
+                "do_remote_prefill": True,
+                "remote_url": self.url,
+                "remote_block_ids": [[7]],
+            }
+        return web.json_response({**answer, "usage": self._usage()})
 
     async def _stream(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ class ServedGateway:
             return await response.text()
 
 
-def snapshot(engine_urls: Sequence[str], **pool: Any) -> Snapshot:
+def snapshot(engine_urls: Sequence[str], *, roles: Sequence[str] = (), **pool: Any) -> Snapshot:
     """Return a snapshot of one pool over these engines, with one key for each of two tenants."""
     return Snapshot(
         version=1,
@@ -80,8 +81,8 @@ def snapshot(engine_urls: Sequence[str], **pool: Any) -> Snapshot:
             PoolEntry(pool_id="pool", name="pool", region="here", served_model=MODEL, **{"block_tokens": 16, **pool}),
         ),
         engines=tuple(
-            EngineEntry(engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=url)
-            for number, url in enumerate(engine_urls)
+            EngineEntry(engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=url, role=role)
+            for number, (url, role) in enumerate(zip_longest(engine_urls, roles, fillvalue="mixed"))
         ),
         api_keys=(
             ApiKeyEntry(key_id="ka", sha256=sha256(KEY.encode()).hexdigest(), tenant_id="tenant-a"),

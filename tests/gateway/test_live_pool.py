@@ -6,6 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
 import zmq.asyncio
 
 from gateway.breaker import CLOSED, OPEN
@@ -285,6 +286,46 @@ async def test_what_an_engine_reports_as_pending_reaches_the_router(tmp_path: Pa
         reading = {"engine_id": "a", "at": time.time(), "reachable": True, "healthy": True, "reason": ""}
         pool.take_report(EngineReport(**reading, running=4))
         assert pool.router.loads(time.monotonic())[0].stepped_down
+        pool.take_report(EngineReport(**(reading | {"at": time.time() - 5.0}), waiting=2))
+        assert pool.router.loads(time.monotonic())[0].stepped_down, "too old to say how loaded the engine is"
         pool.take_report(EngineReport(**reading, running=4, waiting=2, kv_usage=0.5, kv_tokens=10_000))
         assert not pool.router.loads(time.monotonic())[0].stepped_down
         assert EngineReport(**reading, kv_usage=0.75, kv_tokens=10_000).room_tokens == 2500
+
+
+async def test_engines_may_take_roles_and_give_them_up_while_requests_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fake_engine() as one, fake_engine() as two, live_gateway(tmp_path) as live:
+        urls = {"a": one.url, "b": two.url}
+
+        async def roles(version: int, **of: str) -> None:
+            entries = [engine_entry(name, urls[name], role=role) for name, role in of.items()]
+            live.publish(snapshot(entries, version=version))
+            await until(lambda: live.gateway.snapshot is not None and live.gateway.snapshot.version == version)
+            await until(lambda: all(live.engine(name).breaker.accepts for name in of))
+
+        await roles(1, a="mixed", b="mixed")
+        before = await live.pool.place(request("before"), hold=True)
+        await roles(2, a="prefill", b="decode")
+        paired = await live.pool.place(request("paired"), hold=True)
+        assert isinstance(paired, Granted)
+        assert paired.decision.pair is not None
+        assert (paired.decision.engine_id, paired.decision.pair.engine_id) == ("a", "b")
+        await until(
+            lambda: {each.engine_id: each.role for each in live.sample().engines} == {"a": "prefill", "b": "decode"}
+        )
+        assert live.shown("b").running >= 1
+        await roles(3, a="prefill", b="prefill")
+        assert "roles_unmatched" in caplog.text
+        await roles(4, a="mixed", b="mixed")
+        after = await live.pool.place(request("after"), hold=True)
+        assert isinstance(after, Granted)
+        assert after.decision.pair is None
+        assert isinstance(before, Granted)
+        for name in ("before", "paired", "after"):
+            live.pool.observe(Completed(name))
+        live.pool.router.check()
+        pairs = live.pool.router.pairs
+        assert pairs is not None
+        assert len(live.pool.router.reservations) + len(pairs.legs) == 0

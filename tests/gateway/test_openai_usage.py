@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.openai_usage import MAX_HELD_BYTES, StreamUsage, usage_of
+from gateway.openai_usage import MAX_HELD_BYTES, StreamUsage, usage_of, with_cached_tokens
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
 
@@ -89,3 +89,25 @@ def test_an_event_without_end_is_not_held_for_ever() -> None:
 def _cut(stream: bytes, cuts: list[int]) -> list[bytes]:
     edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     return [stream[start:end] for start, end in pairwise(edges)]
+
+
+def _chunks(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = sorted({0, len(data), *(cut % len(data) for cut in cuts)})
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=8), st.booleans())
+def test_another_engines_figure_replaces_the_cached_tokens_and_nothing_else(cuts: list[int], strip: bool) -> None:
+    usage = StreamUsage(strip=strip, cached_tokens=5)
+    passed = b"".join(usage.feed(chunk) for chunk in _chunks(TEXT + EXTRA + DONE, cuts)) + usage.rest()
+    corrected = {**USAGE, "prompt_tokens_details": {"cached_tokens": 5}}
+    events = [event.removeprefix(b"data: ") for event in passed.split(b"\n\n") if event]
+    told = [json.loads(event) for event in events[:-1]]
+    extra = [] if strip else [{"choices": [], "usage": corrected}]
+    assert told == [json.loads(TEXT.removeprefix(b"data: ")), *extra]
+    assert events[-1] == b"[DONE]"
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b"not json", b'{"usage":null}', b'{"a":1}'])
+def test_an_answer_without_usage_stays_as_it_is(body: bytes) -> None:
+    assert with_cached_tokens(body, 5) == body

@@ -11,6 +11,7 @@ import pytest
 from gateway import recent_decisions
 from gateway.recent_decisions import PER_ENGINE, DecisionRecord, RecentDecisions
 from routing.decision import Decision
+from routing.engine_pair import EnginePair
 
 
 def _record(number: int, tenant: str = "a") -> DecisionRecord:
@@ -94,3 +95,10 @@ def test_engines_that_came_and_went_are_forgotten(monkeypatch: pytest.MonkeyPatc
     assert recent.of_engine("engine-1") == []
     assert len(recent.of_engine("engine-5")) == 1
     assert len(recent.of_engine("engine-0")) == 7
+
+
+def test_a_decision_for_two_engines_is_found_at_both() -> None:
+    recent, record = RecentDecisions(), _record(1)
+    record.decision = msgspec.structs.replace(record.decision, pair=EnginePair("1", "decoder", 1, "r", 0.1, 100))
+    recent.add(record)
+    assert recent.of_engine("engine") == recent.of_engine("decoder") == [record]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import psycopg
 import pytest
 
 from bench.live_fleet import free_ports, wait_for
+from tests.controlplane.actuators.http_exchange import http_server
 from tests.hard_edges.gateway_fleet import metrics_of, version_of
 from tests.private_postgresql import postgresql
 from tests.private_redis import private_redis
@@ -38,6 +40,7 @@ class Grown:
             "REDIS_URL": redis_url,
             "SECRET_KEY": SECRET,
             "SWITCHYARD_FLEET_SECRET": SECRET[::-1],
+            "SWITCHYARD_WEBHOOK_SECRET": SECRET,
         }
         self._running: list[subprocess.Popen[bytes]] = []
 
@@ -70,6 +73,20 @@ class Grown:
                 " WHERE job = 'probe' ORDER BY id DESC LIMIT 1"
             ).fetchone()
         return row or (0, False, "")
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """Return what a query of the installation's database finds."""
+        with psycopg.connect(self._database_url) as connection:
+            return connection.execute(query).fetchall()  # type: ignore[arg-type]
+
+    def kill_order_worker(self) -> bool:
+        """Kill the worker that carries orders out at this moment; False where none does."""
+        for (owner,) in self.rows("SELECT lease_owner FROM controlplane_jobrun WHERE job = 'engine_orders'"):
+            holder = next((each for each in self._running if f":{each.pid}:" in owner), None)
+            if holder is not None and holder.poll() is None:
+                holder.kill()
+                return True
+        return False
 
     def close(self) -> None:
         """End all processes."""
@@ -135,6 +152,43 @@ def test_workers_take_over_and_gateways_hear_changes_of_other_processes(grown: G
     web.wait()
     assert version_of(gateway) > before
     wait_for(f"{gateway}/live")
+
+
+ASK_FOR_TWO = """
+from datetime import timedelta
+from django.utils import timezone
+from controlplane.models import Policy, Region
+from controlplane.services.actor import program
+from controlplane.services.steering import take_over
+from controlplane.services.topology import create_pool
+hook = {"actuator": "webhook", "actuator_settings": {"url": "URL"}}
+tests = program("tests")
+pool = create_pool("hooked", "H", Region.objects.get(), "m", Policy.objects.get(), actor=tests, **hook)
+take_over(pool, until=timezone.now() + timedelta(hours=1), engines=2, actor=tests)
+"""
+
+
+def test_an_order_whose_worker_is_killed_in_the_middle_has_one_effect(grown: Grown) -> None:
+    grown.start("worker-3", "manage.py", "worker")
+    keys: list[str] = []
+    killed: list[bool] = []
+
+    def answer(_method: str, _path: str, headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
+        keys.append(headers["idempotency-key"])
+        if not killed:
+            killed.append(grown.kill_order_worker())
+        number = list(dict.fromkeys(keys)).index(keys[-1])
+        engine = {"name": f"gpu-{number}", "url": f"http://127.0.0.1:{number + 1}"}
+        return 200, json.dumps({"engine": engine}).encode()
+
+    with http_server(answer) as (url, _asked):
+        grown.manage("shell", "-c", ASK_FOR_TWO.replace("URL", url))
+        until(lambda: len(grown.rows("SELECT id FROM controlplane_engine WHERE name LIKE 'gpu-%'")) == 2)
+        orders = [key for (key,) in grown.rows("SELECT key FROM controlplane_engineorder")]
+    assert killed == [True]
+    assert keys.count(keys[0]) >= 2
+    assert sorted(orders) == sorted(set(keys))
+    assert len(orders) == 2
 
 
 def test_a_worker_without_redis_says_where_jobs_run(tmp_path: Path) -> None:

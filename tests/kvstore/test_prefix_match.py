@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstore.prefix_index import PrefixIndex
-from kvstore.prefix_match import LONG, NO_MATCH, PrefixMatch, search_match
+from kvstore.prefix_match import LONG, NO_MATCH, PrefixMatch, search_match, walk_match
 
 LENGTH = 8192
 
@@ -52,3 +52,32 @@ def test_the_index_searches_long_prompts_and_walks_short_ones_alike() -> None:
     assert index.match(keys, 0b111).groups == ((LONG + 5, 2), (10, 1))
     assert index.match(keys[:20], 0b111).groups == ((20, 2), (10, 1))
     assert index.match(tuple(range(5000, 5200)), 0b111) is NO_MATCH
+
+
+@given(
+    st.integers(0, 30),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=40),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=40),
+    st.integers(0, 15),
+)
+def test_a_walk_is_exact_even_where_blocks_are_missing(
+    length: int, resident: list[tuple[int, int]], coming: list[tuple[int, int]], among: int
+) -> None:
+    keys = tuple(range(1000, 1000 + length))
+    tables: tuple[dict[int, int], dict[int, int]] = ({}, {})
+    both: dict[int, int] = {}
+    for table, pairs in zip(tables, (resident, coming), strict=True):
+        for target, block in pairs:
+            # Far beyond the small integers that Python keeps one object of.
+            bit = 1 << target + 20
+            table[1000 + block] = table.get(1000 + block, 0) | bit
+            both[1000 + block] = both.get(1000 + block, 0) | bit
+    assert walk_match(keys, among << 20, *tables) == walked(keys, among << 20, both)
+
+
+def test_blocks_stored_together_share_the_object_that_names_their_holders() -> None:
+    index = PrefixIndex()
+    keys = tuple(range(1, 21))
+    for target in (40, 50):
+        index.store(target, keys)
+    assert len({id(index.table[key]) for key in keys}) == 1

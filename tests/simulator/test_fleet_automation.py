@@ -154,3 +154,32 @@ def test_an_engine_changes_its_role_when_the_load_does_and_loses_nothing() -> No
     assert (automation.ratio[-1].prefill, automation.ratio[-1].decode) in {(2, 2), (1, 3)}
     assert {each.status for each in simulation.history} == {"finished"}
     simulation.check()
+
+
+def test_healthy_engines_are_left_alone_in_bursts_that_they_cannot_serve() -> None:
+    phases = [(2.0, 20.0), (14.0, 8.0)] * 5
+    simulation = fleet(rows(phases, tokens=6144, answer=60), 4, faulty=True)
+    automation = FleetAutomation(replace(OFF, health=HealthDocument(mode="act")), PROFILE)
+    automation.attach(simulation)
+    simulation.run()
+    assert max(each.ttft_s or 0.0 for each in simulation.history) > 5.0
+    assert {each.load_share for plan in automation.health for each in plan.verdicts} <= {1.0}
+
+
+def test_a_hot_prefix_gets_more_engines_and_gives_them_back() -> None:
+    hot = [
+        replace(each, hash_ids=(*range(8), *each.hash_ids[:6])) if at % 2 and each.timestamp < 60_000 else each
+        for at, each in enumerate(rows([(16.0, 60.0), (4.0, 150.0)], tokens=7168, answer=5))
+    ]
+    source = FixedArrivals(Workload(hot).arrivals(None, 5.0))
+    steered = evaluation_policy(Stage(name="dual_map", params={"adaptive_key": False}), Stage(name="fifo"))
+    simulation = FleetSimulation(Router("p", steered, 1), source, lambda: colocated(PROFILE), engine_names(8))
+    settings = RebalanceDocument(mode="act", cv_high=0.3)
+    automation = FleetAutomation(replace(OFF, rebalance=settings), PROFILE, rings=2)
+    automation.attach(simulation)
+    simulation.run()
+    plans = automation.rebalance.plans
+    assert any(each.wider for each in plans)
+    assert plans[-1].widened == {}
+    assert simulation.router.view.widened == {}
+    simulation.check()

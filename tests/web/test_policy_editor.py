@@ -119,7 +119,7 @@ def test_a_valid_draft_is_stored_complete_with_its_base_and_the_kept_text_is_gon
     assert (answer.status_code, answer["Location"]) == (302, f"{URL}?draft=3")
     version = PolicyVersion.objects.get(number=3)
     assert (version.based_on, version.message, version.author.username) == (2, "because", "operator")
-    assert version.routing_document == {**LIVE, "max_wait_s": 30.0}
+    assert version.document == {**LIVE, "max_wait_s": 30.0}
     assert version.published_at is None
     assert "kept for you" not in client.get(URL).content.decode()
 

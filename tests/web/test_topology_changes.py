@@ -291,3 +291,25 @@ def test_the_request_id_of_a_change_is_in_the_audit(pool: Pool, engine: Engine, 
 
 def test_role_names_are_those_of_the_models() -> None:
     assert {"viewer", "operator", "admin"} == set(Role.values)
+
+
+def test_a_role_is_given_in_the_form_and_seen_in_the_list(operator: Client, pool: Pool) -> None:
+    answer = operator.post("/topology/engines", FORM | {"role": "prefill"})
+    assert answer.status_code == 302
+    engine = Engine.objects.get(name="e-9")
+    assert engine.role == "prefill"
+    text = operator.get("/topology").content.decode()
+    assert '<span class="faint">prefill</span>' in text
+    assert "1 prefill, but no decode engine to hand over to" in text
+    runs = JobRun.objects.filter(job="preflight").count()
+    form = change_form(engine, role="decode", was_role="prefill")
+    operator.post(f"/topology/engines/{engine.engine_id}/change", form)
+    engine.refresh_from_db()
+    assert engine.role == "decode"
+    assert JobRun.objects.filter(job="preflight").count() == runs, "a change of role needs no new look at the engine"
+
+
+def test_a_role_that_is_none_is_said(operator: Client, pool: Pool) -> None:
+    answer = operator.post("/topology/engines", FORM | {"role": "both"})
+    assert answer.status_code == 422
+    assert 'id="error-role"' in answer.content.decode()

@@ -112,6 +112,8 @@ def engine_facts(engine: EngineSample) -> Head:
         "reason": engine.reason,
         "since": engine.since,
         "trust": engine.index_trust,
+        "trust_reason": engine.index_trust_reason,
+        "role": engine.role,
     }
 
 
@@ -178,7 +180,8 @@ def _changed_facts(before: FleetSample | None, sample: FleetSample) -> list[tupl
 
 def _words(engine: EngineSample) -> tuple[object, ...]:
     """Return what `engine_facts` says beyond id, name and pool."""
-    return engine.state, engine.reason, engine.since, engine.incarnation, engine.index_trust
+    trust = engine.index_trust, engine.index_trust_reason
+    return engine.state, engine.reason, engine.since, engine.incarnation, *trust, engine.role
 
 
 def _now(engine: EngineSample) -> list[float]:

@@ -119,6 +119,8 @@ def _past_facts(picture: PastPicture, row: int) -> Head:
         "reason": "",
         "since": since,
         "trust": "",
+        "trust_reason": "",
+        "role": "",
     }
 
 

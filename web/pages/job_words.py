@@ -12,7 +12,12 @@ from controlplane.models.job_run import JobState
 from web.live.wording import duration
 from web.moments import moment
 
-_TITLES = {"probe": "Probe engines", "preflight": "Preflight of an engine", "rollup": "Roll up samples"}
+_TITLES = {
+    "probe": "Probe engines",
+    "preflight": "Preflight of an engine",
+    "rollup": "Roll up samples",
+    "decisions": "Store decisions",
+}
 _SHAPES = {
     JobState.DONE: "serving",
     JobState.FAILED: "lost",

@@ -84,7 +84,7 @@ def _row(
     standing: PolicyStanding, pool: Pool | None, sample: FleetSample | None, drafts: list[PolicyVersion], now: datetime
 ) -> PolicyRow:
     live = standing.live
-    document = live.routing_document if live else {}
+    document = live.document if live else {}
     heard = next((each for each in sample.pools if pool and each.pool_id == pool.slug), None) if sample else None
     published_at = live.published_at if live else None
     share = heard.on_time_share if heard else None

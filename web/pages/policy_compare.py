@@ -25,7 +25,7 @@ def compare(request: HttpRequest, slug: str) -> HttpResponse:
     standing = opened(request, slug)
     old, new = _version(standing, request.GET.get("from")), _version(standing, request.GET.get("to"))
     now = timezone.now()
-    before, after = completed(old.routing_document), completed(new.routing_document)
+    before, after = completed(old.document), completed(new.document)
     sides = [
         {"version": each, "author": author_of(each), "at": moment(each.published_at or each.created_at, now)}
         for each in (old, new)

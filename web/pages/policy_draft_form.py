@@ -90,7 +90,7 @@ class DraftForm:
     @cached_property
     def live_document(self) -> Any:
         """The live version's document with its defaults written out."""
-        return completed(self.live.routing_document) if self.live else completed({})
+        return completed(self.live.document) if self.live else completed({})
 
     @cached_property
     def changes(self) -> tuple[MergedPlace, ...]:
@@ -145,7 +145,7 @@ class DraftForm:
         draft = self.draft
         if draft is None or draft.published_at is not None:
             return False
-        stored = document_text(completed(draft.routing_document))
+        stored = document_text(completed(draft.document))
         return (draft.message, draft.based_on, stored) == (self.message, self.base, self.completed_text)
 
     @property
@@ -193,7 +193,7 @@ class DraftForm:
 def form_of_version(live: PolicyVersion | None, draft: PolicyVersion | None) -> DraftForm:
     """Return the editor opened on a stored draft, or on the live version (the program's defaults before the first)."""
     source = draft or live
-    document = completed(source.routing_document if source else {})
+    document = completed(source.document if source else {})
     # Who starts from a version that was published once starts from the live one, with other contents.
     base = draft.based_on if draft and draft.published_at is None else (live.number if live else None)
     message = draft.message if draft else ""
@@ -244,4 +244,4 @@ def _shown(text: str, live: PolicyVersion | None) -> Any:
     try:
         return read_document(text)
     except InvalidPolicyError:
-        return completed(live.routing_document if live else {})
+        return completed(live.document if live else {})

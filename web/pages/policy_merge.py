@@ -140,9 +140,9 @@ def render_merge(
 def _sides(standing: PolicyStanding, draft: PolicyVersion) -> tuple[Any, Any, Any]:
     base = version_of(standing.policy, draft.based_on) if draft.based_on is not None else None
     return (
-        completed(base.routing_document if base else {}),
-        completed(standing.live.routing_document if standing.live else {}),
-        completed(draft.routing_document),
+        completed(base.document if base else {}),
+        completed(standing.live.document if standing.live else {}),
+        completed(draft.document),
     )
 
 

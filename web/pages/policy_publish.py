@@ -62,7 +62,7 @@ def go_back(request: HttpRequest, slug: str) -> HttpResponse:
         return refused(request, standing)
     instead_of = version_number(request.POST.get("instead_of"))
     live = standing.live
-    if live and live.based_on == instead_of and live.routing_document == version.routing_document:
+    if live and live.based_on == instead_of and live.document == version.document:
         return _published(slug, live)
     version_watch()
     try:

@@ -113,5 +113,5 @@ def _requests_per_s(standing: PolicyStanding, sample: FleetSample | None) -> flo
 
 
 def _changes(standing: PolicyStanding, version: PolicyVersion) -> tuple[ChangeLine, ...]:
-    live = completed(standing.live.routing_document if standing.live else {})
-    return tuple(change_lines(changes_between(live, completed(version.routing_document))))
+    live = completed(standing.live.document if standing.live else {})
+    return tuple(change_lines(changes_between(live, completed(version.document))))

@@ -47,7 +47,7 @@ def rail_of(
 ) -> Rail:
     """Return the rail of these versions, which come newest first."""
     shown = versions[:RAIL_LENGTH]
-    documents = {version.number: completed(version.routing_document) for version in versions}
+    documents = {version.number: completed(version.document) for version in versions}
     entries = []
     for version in shown:
         base = documents.get(version.based_on) if version.based_on is not None else None

@@ -82,6 +82,7 @@ def _registered(form: EngineForm, pool: Pool, actor: Actor) -> Engine:
         form.values["name"],
         speed=form.speed() or 1.0,
         kind=form.values["kind"],
+        role=form.values["role"] or "mixed",
         then_ready=bool(form.values["then_ready"]),
         actor=actor,
         why=form.values["why"][:MAX_WHY],
@@ -100,7 +101,7 @@ def change(request: HttpRequest, engine: Engine) -> HttpResponse:
             with transaction.atomic():
                 before = preflight_of(engine)
                 change_engine(engine, changes, actor=actor, expected=_revision(request), why=_why(request))
-                if changes.keys() - {"name", "speed", "kind"}:
+                if changes.keys() - {"name", "speed", "kind", "role"}:
                     then_ready = before is not None and before.then_ready and before.state != "passed"
                     start_preflight(engine, actor=actor, then_ready=then_ready)
         except (InvalidFieldsError, RefusedUrlError) as error:

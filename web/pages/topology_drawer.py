@@ -61,7 +61,7 @@ def engine_drawer(
     now = time.time()
     seen = sample_of(sample, engine.engine_id, now)
     pool = next((each for each in pools if each.pk == engine.pool_id), engine.pool)
-    row = EngineRow(engine.pk, engine.engine_id, engine.name, engine.url, pool, engine.desired_state, seen)
+    row = EngineRow(engine.pk, engine.engine_id, engine.name, engine.url, pool, engine.desired_state, seen, engine.role)
     preflight = preflight_of(engine)
     failure = preflight.failure if preflight and engine.desired_state == DesiredState.MAINTENANCE else None
     trouble = "It takes no work before its preflight has passed." if failure else ""

@@ -11,10 +11,11 @@ from django.core.validators import validate_slug
 from django.http import QueryDict
 
 from controlplane.models import Engine
+from controlplane.models.engine import EngineRole
 from controlplane.services.engine_url import RefusedUrlError
 from controlplane.services.field_problems import InvalidFieldsError
 
-ENGINE_FIELDS = ("name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind")
+ENGINE_FIELDS = ("name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind", "role")
 LABELS = {
     "pool": "Pool",
     "name": "Name",
@@ -23,6 +24,7 @@ LABELS = {
     "kv_replay_endpoint": "KV replay endpoint",
     "speed": "Relative speed",
     "kind": "Kind",
+    "role": "Role",
     "desired_state": "State",
 }
 MAX_FIELD = 400
@@ -43,6 +45,7 @@ class EngineForm:
         """Read a posted form; nothing that was typed is lost."""
         values = {name: posted.get(name, "").strip()[:MAX_FIELD] for name in (*ENGINE_FIELDS, "pool", "why")}
         was = {name: posted.get(f"was_{name}", "")[:MAX_FIELD] for name in ENGINE_FIELDS if f"was_{name}" in posted}
+        values["role"] = values["role"] or was.setdefault("role", EngineRole.MIXED.value)
         values["then_ready"] = "on" if posted.get("then_ready") else ""
         return cls(values, was=was)
 
@@ -56,7 +59,7 @@ class EngineForm:
     def empty(cls, pool: str) -> Self:
         """Return the form for registering one."""
         values = dict.fromkeys(ENGINE_FIELDS, "")
-        return cls({**values, "pool": pool, "speed": "1", "why": "", "then_ready": "on"})
+        return cls({**values, "pool": pool, "speed": "1", "role": "mixed", "why": "", "then_ready": "on"})
 
     def check(self) -> None:
         """Note what can be told without the database, so that all errors show at once."""
@@ -111,6 +114,7 @@ class EngineForm:
                 "help": _HELP[name],
                 "required": name in ("name", "url"),
                 "code": name not in ("name", "speed"),
+                "choices": EngineRole.choices if name == "role" else (),
             }
             for name in ENGINE_FIELDS
         ]
@@ -162,5 +166,6 @@ _HELP = {
     "kv_events_endpoint": "tcp://host:port. Leave it empty to ask the engine.",
     "kv_replay_endpoint": "tcp://host:port, for events missed. Leave it empty to ask the engine.",
     "speed": "Prefill speed against the pool's cost profile: 1 is equal, 2 twice as fast.",
+    "role": "Beside decode engines, a prefill engine computes prompts only, and one of them answers.",
     "kind": "Its accelerator or build, such as H100; engines of one kind share a learned cost. Empty: all alike.",
 }

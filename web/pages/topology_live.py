@@ -20,7 +20,7 @@ from web.pages.topology_drawer import checklist, flight_words, report_words, sam
 from web.pages.topology_rows import TopologyRows, topology_rows
 from web.pages.topology_scope import TopologyScope
 
-_NOT_SENT = ("kind", "pool", "name", "id", "phrase", "since_at", "since_clock")
+_NOT_SENT = ("kind", "pool", "name", "role", "id", "phrase", "since_at", "since_clock")
 
 
 @require_safe

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.models import Engine, Pool
+from controlplane.services.pool_roles import role_problems
 from controlplane.services.preflight import failed_engines
 from gateway.fleet_sample import EngineSample, FleetSample
 from web.live.wording import clock_time, count
@@ -27,7 +28,7 @@ from web.pages.topology_words import (
     load_words,
 )
 
-_COLUMNS = ("pk", "engine_id", "name", "url", "pool_id", "desired_state")
+_COLUMNS = ("pk", "engine_id", "name", "url", "pool_id", "desired_state", "role")
 _NOT_REPORTED = "the gateway has not reported it"
 
 
@@ -42,6 +43,7 @@ class EngineRow:
     pool: Pool
     desired_state: str
     sample: EngineSample | None
+    role: str = "mixed"
 
     @property
     def state(self) -> str:
@@ -79,8 +81,8 @@ def topology_rows(pools: Sequence[Pool], scope: TopologyScope, sample: FleetSamp
     seen = {engine.engine_id: engine for engine in sample.engines} if sample else {}
     stored = Engine.objects.filter(pool__in=list(by_pk)).values_list(*_COLUMNS)
     rows = [
-        EngineRow(pk, engine_id, name, url, by_pk[pool_pk], desired, seen.get(engine_id))
-        for pk, engine_id, name, url, pool_pk, desired in stored
+        EngineRow(pk, engine_id, name, url, by_pk[pool_pk], desired, seen.get(engine_id), role)
+        for pk, engine_id, name, url, pool_pk, desired, role in stored
     ]
     matching = [row for row in rows if _matches(row, scope)]
     _sort(matching, scope.sort)
@@ -155,6 +157,7 @@ def engine_line(row: EngineRow, slo_s: float, now: float, trouble: str = "") -> 
         "kind": "engine",
         "id": row.engine_id,
         "name": row.name,
+        "role": row.role,
         "pool": row.pool,
         "state": row.state,
         "word": STATE_WORDS[row.state],
@@ -166,6 +169,7 @@ def engine_line(row: EngineRow, slo_s: float, now: float, trouble: str = "") -> 
         "incarnation": str(sample.incarnation) if sample else "",
         "trust": trust,
         "trust_word": TRUST_WORDS.get(trust, ""),
+        "trust_reason": sample.index_trust_reason if sample else "",
         "load": load_words(sample),
         "place": place,
         "heat": heat_step(place),
@@ -184,8 +188,10 @@ def _tree(
 ) -> list[dict[str, Any]]:
     """Put the lines of regions and pools before those of their engines."""
     states: dict[int, Counter[str]] = {}
+    roles: dict[int, Counter[str]] = {}
     for row in rows:
         states.setdefault(row.pool.pk, Counter())[row.state] += 1
+        roles.setdefault(row.pool.pk, Counter())[row.role] += 1
     versions = {pool.pool_id: pool.policy_version for pool in sample.pools} if sample else {}
     placed: list[tuple[Pool, dict[str, Any] | None]] = [(row.pool, line) for row, line in zip(page, lines, strict=True)]
     placed += [(pool, None) for pool in empty]
@@ -196,15 +202,19 @@ def _tree(
         if before is None or before.region_id != pool.region_id:
             tree.append({"kind": "region", "region": pool.region})
         if before is None or before.pk != pool.pk:
-            tree.append(_pool_line(pool, states.get(pool.pk, Counter()), versions.get(pool.slug)))
+            its_states, its_roles = states.get(pool.pk, Counter()), roles.get(pool.pk, Counter())
+            tree.append(_pool_line(pool, its_states, its_roles, versions.get(pool.slug)))
         tree.append(line or {"kind": "empty", "pool": pool})
         before = pool
     return tree
 
 
-def _pool_line(pool: Pool, states: Counter[str], version: int | None) -> dict[str, Any]:
-    others = [f"{states[state]} {STATE_PHRASES[state]}" for state in SEVERITY[:-1] if states[state]]
+def _pool_line(pool: Pool, states: Counter[str], roles: Counter[str], version: int | None) -> dict[str, Any]:
+    others = role_problems(roles)
+    others += [f"{states[state]} {STATE_PHRASES[state]}" for state in SEVERITY[:-1] if states[state]]
     facts = [pool.served_model, count(states.total(), "engine")]
+    if roles["prefill"] or roles["decode"]:
+        facts.append(", ".join(f"{roles[role]} {role}" for role in ("prefill", "decode", "mixed") if roles[role]))
     if pool.key_source == "exact":
         facts.append(f"blocks of {pool.block_tokens}")
     if version is not None:

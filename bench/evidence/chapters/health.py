@@ -56,7 +56,7 @@ what has no first token by then goes to another engine.
 {chr(10).join(_line(kind) for kind in KINDS)}
 
 In {len(hours)} hours of the same traffic without a fault, in the worst of which only {percent(worst)} of the requests were on time, {wrongly} engines were
-quarantined; {suspects} times one was a suspect for a while, mostly because decodes held its memory (DualMap A.8).
+quarantined; {suspects} times one was a suspect for a while, which costs it no work.
 
 Even without health the router sends a hung engine little: its own ledger shows work there that does not end, and the work waits at the gateway. What it
 had is lost for as long as it hangs. An engine whose metrics are nonsense still serves, so it stays; its word counts for nothing.

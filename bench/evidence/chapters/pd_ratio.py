@@ -42,8 +42,8 @@ within {SLO_TTFT_S:g} s and TBT within {1000 * SLO_TBT_S:g} ms.*
 |---|---:|---:|---:|---:|---:|---:|---:|
 {_table()}
 
-A day turns twice. The controller's load of a prefill engine is the share of its time that it prefills plus its wait over the
-objective: by the wait alone, which is next to nothing until it is too late, it swung from one end to the other all day.
+A day turns twice, and the controller first leaves the ratio it began with. Its load of a prefill engine is the share of its time that
+it prefills plus its wait over the objective; the wait alone would be next to nothing until an engine is nearly always busy.
 
 ![Capacity, TTFT and TBT over the ratio]({sweep})
 

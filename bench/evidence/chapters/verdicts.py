@@ -15,6 +15,7 @@ from bench.evidence.chapters import (
     knowledge,
     lbgr_claims,
     pd_ratio,
+    rebalance,
     transfer_claims,
 )
 from bench.evidence.chapters.goodput import BASELINES, best
@@ -34,6 +35,7 @@ GROUPS = (
     lbgr_claims.claims,
     admission.claims,
     knowledge.claims,
+    rebalance.claims,
     elasticity.claims,
     pd_ratio.claims,
     health.claims,

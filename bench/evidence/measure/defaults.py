@@ -6,13 +6,19 @@ import msgspec
 
 from bench.evidence.cells import Cell, names_of, run_all, settings, spec_of
 from bench.evidence.measure.scale import TRACE, requests_for
+from bench.evidence.rules import FORGETTING
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import workload
 from simulator.goodput import find_goodput
 from simulator.run_report import report_of
 from simulator.simulation_run import run
 
-RULES = (("least_cost", "slack"), ("central", "late_binding"), ("least_cost", "shed"))
+RULES = (
+    ("least_cost", "shed"),
+    ("least_cost", FORGETTING),
+    ("least_cost", "slack"),
+    ("central", "late_binding"),
+)
 SEARCHED = {
     ("conversation", "colocated"): 8.9,
     ("toolagent_like", "colocated"): 21.4,
@@ -31,7 +37,7 @@ LOADS = {
     ("toolagent_like", "chunked"): 20.0,
 }
 """Past the cliff of FIFO, where the orders differ, requests/s."""
-LARGE, LARGE_QPS = 32, 110.0
+LARGE, LARGE_LOADS = 32, (96.0, 110.0)
 PASSED_OVER_S = (3.0, 10.0, 30.0)
 """Bounds on how long a ticket is passed over, tried against the longest prompts' lateness."""
 
@@ -73,7 +79,7 @@ def everything() -> list[Asked]:
     asked = [
         Asked("goodput", Cell(trace=trace, placement=placement, order=order, qps=guess, engine_model=model))
         for (trace, model), guess in SEARCHED.items()
-        for placement, order in RULES[:2]
+        for placement, order in RULES
     ]
     asked += [
         Asked("load", Cell(trace=trace, placement=placement, order=order, qps=qps, engine_model=model))
@@ -81,12 +87,13 @@ def everything() -> list[Asked]:
         for placement, order in RULES
     ]
     asked += [
-        Asked("large", Cell(trace=TRACE, placement=placement, order=order, qps=LARGE_QPS, engines=LARGE))
+        Asked("large", Cell(trace=TRACE, placement=placement, order=order, qps=qps, engines=LARGE))
+        for qps in LARGE_LOADS
         for placement, order in RULES
     ]
     asked += [
         Asked("load", Cell(trace="conversation", placement=placement, order=order, qps=14.0), bound_s)
-        for placement, order in RULES[:2]
+        for placement, order in RULES[1:]
         for bound_s in PASSED_OVER_S
     ]
     return asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench.evidence.cells import Cell, run_all, run_cell, settings
+from bench.evidence.rules import FORGETTING
 from bench.evidence.store import Result
 
 RULES = (
@@ -18,6 +19,7 @@ RULES = (
     ("dual_map", "fifo"),
     ("least_cost", "fifo"),
     ("least_cost", "shed"),
+    ("least_cost", FORGETTING),
     ("least_cost", "slack"),
     ("dual_map", "slack"),
     ("central", "late_binding"),

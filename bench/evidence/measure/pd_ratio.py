@@ -38,7 +38,7 @@ SLO_TTFT_S, SLO_TBT_S = 10.0, 0.1
 """As in §7.5."""
 DOCUMENTS_QPS, CHATS_QPS = 2.1, 36.0
 """At noon and at midnight."""
-SWEEP_DOCUMENTS_QPS, SWEEP_CHATS_QPS = 2.4, 22.0
+SWEEP_DOCUMENTS_QPS, SWEEP_CHATS_QPS = 3.0, 34.0
 SWEPT = (2, 4, 6, 7, 8, 9, 10, 12, 14)
 """Prefill engines of the fixed ratios."""
 SWEEP_S = 600.0

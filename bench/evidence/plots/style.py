@@ -10,6 +10,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from bench.evidence.rules import FORGETTING
+
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "images" / "evidence"
 WIDTH_IN = 8.4
 
@@ -28,7 +30,13 @@ COLOURS = {
     "least_cost": "#0072b2",
     "central": "#1f2933",
 }
-DASHES = {"fifo": "-", "shed": (0, (5, 1.5)), "slack": (0, (1.5, 1.2)), "late_binding": (0, (4, 1, 1, 1))}
+DASHES = {
+    "fifo": "-",
+    "shed": (0, (5, 1.5)),
+    FORGETTING: (0, (3, 1)),
+    "slack": (0, (1.5, 1.2)),
+    "late_binding": (0, (4, 1, 1, 1)),
+}
 
 mpl.rcParams.update(
     {

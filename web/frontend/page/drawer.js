@@ -6,6 +6,7 @@ import { DrawerDecisions } from './drawer_decisions.js';
 import { DrawerVerbs } from './drawer_verbs.js';
 import { byId, make, setText, stateShape } from './element.js';
 import { median } from './readout.js';
+import { roleMark } from './role_mark.js';
 
 const WORDS = { serving: 'Serving', hot: 'Hot', degraded: 'Degraded', lost: 'Lost', draining: 'Draining', maintenance: 'Maintenance', starting: 'Starting', unknown: 'Unknown' };
 const WHY = { hot: 'Why it is hot', degraded: 'Why it is degraded', lost: 'Why it is lost', draining: 'Why it drains', maintenance: 'Why it is out of service', unknown: 'Why nothing is known' };
@@ -104,6 +105,8 @@ export class Drawer {
     setText(byId('drawer-age'), past ? '' : Number.isNaN(age) ? 'no report yet' : `report ${duration(age)} old`);
     const trust = engine.trust ? [['Index trust', engine.trust, 'trust', null]] : [];
     this.#measures(byId('drawer-measures'), [...engineMeasures(state, row), ...trust]);
+    byId('drawer-trust-reason').hidden = !engine.trust_reason;
+    setText(byId('drawer-trust-reason'), engine.trust_reason ? `Index trust: ${engine.trust_reason}.` : '');
     this.#measures(byId('drawer-against'), [...poolMeasures(state, row), ...routing(pool)]);
     setText(byId('drawer-pool'), `${pool.name}, policy v${pool.policy_version}`);
     this.#events(engine);
@@ -176,7 +179,8 @@ export class Drawer {
 /** The line under the name: pool, region, incarnation, since when; what is not known of the past is left out. */
 export function metaWords(engine, pool) {
   const incarnation = engine.incarnation ? `incarnation ${engine.incarnation}, ` : '';
-  return `${pool.name} · ${pool.region} · ${incarnation}${(WORDS[engine.state] ?? engine.state).toLowerCase()} since ${clock(engine.since)}`;
+  const role = roleMark(engine) ? `${engine.role} · ` : '';
+  return `${pool.name} · ${pool.region} · ${role}${incarnation}${(WORDS[engine.state] ?? engine.state).toLowerCase()} since ${clock(engine.since)}`;
 }
 
 const sentence = (words) => (words ? words[0].toUpperCase() + words.slice(1).replace(/[^.]$/, '$&.') : '');

@@ -28,12 +28,18 @@ export function decisionStory(explained, nameOf) {
   const waited = decision.queued_s > 0.0005 ? `It waited ${duration(decision.queued_s)} at the gateway${queueWords(explained)}.` : 'It went there at once.';
   return {
     title: `Sent to ${explained.engine_name || 'no engine'}: ${explained.reason_words}.`,
-    why: `${hit}.${beside}`,
+    why: `${hit}.${beside}${pairWords(explained)}`,
     happened: `${waited} ${outcomeWords(outcome)}`,
     candidates: decision.candidates.map((each, place) => ({
       name: nameOf(each.engine_id), chosen: place === 0, hit: whole(each.hit_tokens), wait: duration(each.wait_s), compute: duration(each.compute_s), cost: each.cost.toFixed(2),
     })),
   };
+}
+
+/** Who answers, where the chosen engine only computes the prompt; '' where it does both. */
+function pairWords({ decision: { pair }, decode_engine_name: name, pair_reason_words: words }) {
+  if (!pair) return '';
+  return ` ${name || pair.engine_id} answers: ${words}; ${duration(pair.tbt_s)} per token expected.`;
 }
 
 /** Why it was granted when it was: "; it overtook 2 older tickets, because it was the shortest …"; '' where nothing is told. */
@@ -119,6 +125,7 @@ export class DrawerDecisions {
     this.asked = decisionId;
     const link = byId('drawer-story-json');
     link.href = `/fleet/decisions/${encodeURIComponent(decisionId)}`;
+    byId('drawer-story-page').href = `/decisions/${encodeURIComponent(decisionId)}`;
     try {
       const explained = await fetchDecision(decisionId);
       if (this.asked !== decisionId) return;

@@ -23,6 +23,15 @@ test('a decision is told in sentences', () => {
   assert.deepEqual(story.candidates.map(({ name, chosen }) => [name, chosen]), [['e-1', true], ['b', false]]);
 });
 
+test('a decision for two engines says who answers and why', () => {
+  const { why } = decisionStory({
+    engine_name: 'p-1', reason_words: 'it was next', decode_engine_name: 'd-1', pair_reason_words: 'its time between tokens was least', decided_at: 0,
+    decision: { prompt_tokens: 1, hit_tokens: 0, queued_s: 0, candidates: [], pair: { engine_id: 'd', tbt_s: 0.03 } },
+    outcome: { state: 'running', error: '', first_token_after_s: null, on_time: null, cached_tokens: null },
+  }, (id) => id);
+  assert.match(why, /cached\. d-1 answers: its time between tokens was least; 30\u202fms per token expected\.$/);
+});
+
 test('a ticket says why it was granted before others', () => {
   const story = (overtook) => decisionStory({
     engine_name: 'e-1', reason_words: 'it was next', queue_reason_words: 'it had waited longest', decided_at: 0,

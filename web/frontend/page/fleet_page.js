@@ -13,6 +13,7 @@ import { MarkerLane } from './marker_lane.js';
 import { fittingLayout, labelWidth, rowTop } from './panel_layout.js';
 import { QueuePanel } from './queue_panel.js';
 import { updateReadout } from './readout.js';
+import { labelled } from './role_mark.js';
 import { Rows } from './rows.js';
 import { ScopeMenu } from './scope_menu.js';
 import { Scrubber } from './scrubber.js';
@@ -143,7 +144,7 @@ class FleetPage {
     this.scope.update();
     setText(byId('sort-button').querySelector('span'), SORT_WORDS[view.sort]);
     this.#empty();
-    const names = view.rows.map((row) => state.engines[row]?.name ?? state.bands.factsOf(row).name);
+    const names = view.rows.map((row) => labelled(state.engines[row]) ?? state.bands.factsOf(row).name);
     const width = labelWidth(names, view.plan.map((group) => state.pools[group.pool].name + (group.foldable ? ' 1,000  ' : '')));
     byId('picture-grid').style.setProperty('--label-w', `${width}px`);
     if (state.index !== null) {

@@ -2,6 +2,7 @@
 
 import { count, seconds, short, whole } from '../figures/format.js';
 import { byId, changeShape, icon, make, setText, stateShape } from './element.js';
+import { roleMark } from './role_mark.js';
 import { spanWords } from './span_words.js';
 
 /** Words in place of figures for an engine that takes no work, '' otherwise. */
@@ -24,7 +25,7 @@ export class Rows {
   build() {
     const { view } = this;
     const { state } = view;
-    const key = JSON.stringify([state.engines.map((engine) => [engine.id, engine.name]), view.plan.map((group) => [state.pools[group.pool].id, state.pools[group.pool].name, group])]);
+    const key = JSON.stringify([state.engines.map((engine) => [engine.id, engine.name, engine.role]), view.plan.map((group) => [state.pools[group.pool].id, state.pools[group.pool].name, group])]);
     if (key === this.key) return;
     this.key = key;
     this.groups = view.plan.map((group) => this.#group(group));
@@ -94,9 +95,10 @@ export class Rows {
   #name(engine) {
     const shape = stateShape(engine.state);
     shape.dataset.state = engine.state;
-    const root = make('button', 'row-name', shape, make('span', '', engine.name));
+    const mark = roleMark(engine);
+    const root = make('button', 'row-name', shape, make('span', '', engine.name), ...(mark ? [make('b', 'row-role', mark)] : []));
     root.type = 'button';
-    root.title = engine.name;
+    root.title = mark ? `${engine.name}, ${engine.role}` : engine.name;
     root.addEventListener('click', () => this.view.openEngine(engine.id === this.view.engineId ? '' : engine.id));
     return { root, shape };
   }

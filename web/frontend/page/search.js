@@ -20,6 +20,9 @@ export function findEngines(engines, words) {
     .sort((one, other) => one[0] - other[0] || one[1] - other[1]).map(([, row]) => row);
 }
 
+/** The id of a decision, as the header x-switchyard-decision gives it; '' for other words. */
+export const decisionId = (words) => (/^[0-9a-f]{8}-[0-9a-f-]{4,27}$/.test(words.trim().toLowerCase()) ? words.trim().toLowerCase() : '');
+
 export class EngineSearch {
   constructor(view) {
     this.view = view;
@@ -49,7 +52,8 @@ export class EngineSearch {
     const items = this.found.slice(0, MOST).map((row) => this.#item(row));
     const rest = this.found.length - items.length;
     const words = this.field.value.trim();
-    if (words && !items.length) items.push(make('p', 'search-none', `No engine's name holds “${words}”.`));
+    if (words && !items.length && decisionId(words)) items.push(make('p', 'search-none', 'Enter opens this decision.'));
+    else if (words && !items.length) items.push(make('p', 'search-none', `No engine's name holds “${words}”.`));
     if (rest > 0) items.push(make('p', 'search-none', `${rest} more; type on`));
     this.list.replaceChildren(...items);
     this.list.hidden = !items.length;
@@ -82,6 +86,7 @@ export class EngineSearch {
       this.chosen = count ? (this.chosen + (event.key === 'ArrowDown' ? 1 : count - 1)) % count : 0;
       this.#mark();
     } else if (event.key === 'Enter' && count) this.#open(this.found[this.chosen]);
+    else if (event.key === 'Enter' && decisionId(this.field.value)) location.assign(`/decisions?id=${decisionId(this.field.value)}`);
     else if (event.key === 'Escape') {
       event.stopPropagation();
       this.field.value = '';

@@ -1,0 +1,230 @@
+"""What recording decisions costs, and what the store of an hour takes: `python -m bench.decision_records --json OUT`.
+
+CPU: the gateway's app decides and completes requests (24 block hashes, 32 engines) in process, without HTTP;
+the same with its outbox taken away is the decision's own cost. Recording is everything beyond it: noting,
+hindsight, encoding, the bus, segments and index rows. Once at a full gateway's rate, of which the default keeps
+50 per second, and once with every decision kept. CPU time of the whole process, alternating rounds, medians.
+
+Store: an hour at 50 requests per second, all kept and each different, stored as fast as they go in; once with
+the default budget and once with one that it does not fit into.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import statistics
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bench.decision_api_server import API_KEY, GROUPS, HASHES, MODEL, _snapshot, follow_events, hash_groups
+from bench.report import Target, write_report
+from gateway.app import GatewayApp
+from gateway.authentication import authenticate
+from gateway.bus import InProcessBus
+from gateway.fast_lane import Admission
+from gateway.gateway import SNAPSHOT_TOPIC, Gateway
+from gateway.request_head import new_id
+from gateway.settings import GatewaySettings
+from gateway.snapshot import encode_snapshot
+from gateway.stored_decision import TOPIC, StoredDecision, decode_batch
+
+if TYPE_CHECKING:
+    from controlplane.decision_store.keeper import DecisionKeeper
+
+FIRST_PORT = 18490
+RATE_PER_S = 2000
+"""Requests per second of a gateway that has much to do; what it keeps is bounded by the setting."""
+KEPT_PER_S = 50
+INTERVALS, ROUNDS = 12, 7
+HOUR_RATE, HOUR_S = 50, 3600
+SMALL_BUDGET = 64 << 20
+STORED_AT_ONCE = 50
+SHRINK_EVERY = 30
+
+
+class Gate:
+    """A gateway in this process that decides at once."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.app = GatewayApp(gateway)
+        self.desk: Any = self.app._route_api._desk
+        caller = authenticate(f"Bearer {API_KEY}".encode(), gateway, time.time())
+        self.admission = Admission(caller, gateway.snapshot)
+        self.rng = Random(5)
+        self.groups = hash_groups()
+
+    def bodies(self, count: int) -> list[bytes]:
+        """Return questions whose prompts share 6, 12 or 24 of their blocks with others."""
+        made = []
+        for _ in range(count):
+            shared = self.rng.choice((6, 12, 24))
+            begin = self.groups[self.rng.randrange(GROUPS)][:shared]
+            hashes = begin + [self.rng.getrandbits(64) for _ in range(HASHES - shared)]
+            asked = {"model": MODEL, "block_hashes": hashes, "prompt_tokens": HASHES * 512, "wait": False}
+            made.append(msgspec.json.encode(asked))
+        return made
+
+    def decide(self, bodies: list[bytes]) -> None:
+        """Decide and complete them, two per engine under way."""
+        recent, desk = self.app.recent, self.desk
+        for body in bodies:
+            name, now = new_id(), time.monotonic()
+            self.app._route_api.at_once(self.admission.caller, body, name, now)
+            record = recent.get(name)
+            if record is not None:
+                desk.first_token(record, now + 0.1)
+                desk.completed(record, now + 1.0, cached_tokens=record.decision.hit_tokens, output_tokens=200)
+
+
+async def cost_us(gate: Gate, keeper: DecisionKeeper, rate: int, *, record: bool) -> float:
+    """Return the CPU microseconds per decision of some intervals at this rate, their records stored or not at all."""
+    from controlplane.decision_store.intake import decoded
+
+    heard: list[bytes] = []
+    outbox = gate.gateway.decisions
+    unsubscribe = gate.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
+    gate.desk._outbox = outbox if record else None
+    per_interval = rate // 2
+    batches = [gate.bodies(per_interval) for _ in range(INTERVALS)]
+    begin = time.process_time()
+    for number, bodies in enumerate(batches):
+        gate.decide(bodies)
+        if record:
+            outbox._room = KEPT_PER_S / 2
+            await outbox.flush()
+            if number % 2:
+                keeper.store(decoded(heard))
+                heard.clear()
+    spent = time.process_time() - begin
+    unsubscribe()
+    return spent / (per_interval * INTERVALS) * 1e6
+
+
+async def recording(keeper: DecisionKeeper, figures: dict[str, float]) -> list[StoredDecision]:
+    """Measure the cost of recording into the figures, and return some real records."""
+    health = await asyncio.start_server(_healthy, "127.0.0.1", FIRST_PORT)
+    with tempfile.TemporaryDirectory() as state:
+        bus = InProcessBus()
+        bus.publish(SNAPSHOT_TOPIC, encode_snapshot(_snapshot(f"http://127.0.0.1:{FIRST_PORT}")))
+        settings = GatewaySettings(report_stale_s=600.0, decision_interval_s=3600.0)
+        gateway = Gateway(bus, fleet_secret=b"benchmark", state_dir=Path(state), settings=settings)
+        await gateway.start()
+        follow_events(gateway)
+        gate, records = Gate(gateway), []
+        bus.subscribe(TOPIC, lambda _topic, value: records.extend(decode_batch(value).decisions[: 2000 - len(records)]))
+        gc.collect()
+        gc.freeze()
+        for name, rate in (("sampled", RATE_PER_S), ("all_kept", KEPT_PER_S)):
+            rounds = []
+            for _ in range(ROUNDS + 1):
+                plain_us = await cost_us(gate, keeper, rate, record=False)
+                rounds.append((plain_us, await cost_us(gate, keeper, rate, record=True)))
+            plain = statistics.median(each[0] for each in rounds[1:])
+            more = statistics.median(each[1] - each[0] for each in rounds[1:])
+            figures[f"decision_us_{name}"] = round(plain, 2)
+            figures[f"recording_us_{name}"] = round(more, 2)
+            figures[f"recording_share_{name}"] = round(more / plain, 4)
+        await gateway.stop()
+    health.close()
+    return records
+
+
+def an_hour(keeper: DecisionKeeper, records: list[StoredDecision], budget: int) -> dict[str, float]:
+    """Store an hour of different decisions; returns the most that the store took, and the CPU per decision."""
+    from django.db import connection
+
+    rng, most, begin = Random(3), 0, time.process_time()
+    at, total = time.time() - HOUR_S, HOUR_RATE * HOUR_S
+    for number in range(0, total, STORED_AT_ONCE):
+        part = [
+            _another(records[rng.randrange(len(records))], at + (number + place) / HOUR_RATE)
+            for place in range(STORED_AT_ONCE)
+        ]
+        keeper.store(part)
+        if number // STORED_AT_ONCE % SHRINK_EVERY == 0:
+            keeper.shrink()
+            most = max(most, keeper.usage().total_bytes)
+    spent_us = (time.process_time() - begin) / total * 1e6
+    keeper.shrink()
+    usage = keeper.usage()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT SUM(pgsize) FROM dbstat WHERE name LIKE 'controlplane_decisionindex%' OR name LIKE 'decision_%'"
+        )
+        index_bytes = int(cursor.fetchone()[0] or 0)
+    return {
+        "used_mib": round(most / 2**20, 1),
+        "budget_mib": round(budget / 2**20, 1),
+        "record_bytes": round(usage.segment_bytes / max(1, usage.rows), 1),
+        "row_bytes": round(index_bytes / max(1, usage.rows), 1),
+        "rows": usage.rows,
+        "cpu_us": round(spent_us, 1),
+    }
+
+
+def _another(record: StoredDecision, at: float) -> StoredDecision:
+    """Return the record of another request like it."""
+    decision = msgspec.structs.replace(record.decision, decision_id=str(uuid.uuid4()), decided_s=at % 1e6)
+    return msgspec.structs.replace(record, decision=decision, arrived_at=at, session=uuid.uuid4().hex[:12])
+
+
+async def _healthy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await reader.readline():
+        while (await reader.readline()).strip():
+            pass
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+    writer.close()
+
+
+def measure() -> tuple[dict[str, float], dict[str, Target]]:
+    """Return figures and targets; Django is set up over an empty database."""
+    from django.core.management import call_command
+
+    from controlplane.decision_store.keeper import ROW_BYTES, DecisionKeeper
+    from controlplane.decision_store.shelf import SegmentShelf
+    from controlplane.models import DecisionIndex
+
+    call_command("migrate", verbosity=0)
+    state = Path(os.environ["SWITCHYARD_STATE_DIR"])
+    figures: dict[str, float] = {}
+    # The loop's thread stores here, which in the program a thread of its own does.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
+    records = asyncio.run(recording(DecisionKeeper(SegmentShelf(state / "cost", 1 << 30), 1 << 30), figures))
+    targets = {"recording_share_sampled": Target(value=figures["recording_share_sampled"], op="<=", target=0.15)}
+    for name, budget in (("hour", 1 << 30), ("small", SMALL_BUDGET)):
+        DecisionIndex.objects.all().delete()
+        hour = an_hour(DecisionKeeper(SegmentShelf(state / name, budget), budget), records, budget)
+        figures.update({f"{name}_{key}": value for key, value in hour.items()})
+        targets[f"{name}_used_mib"] = Target(value=hour["used_mib"], op="<=", target=hour["budget_mib"])
+        targets[f"{name}_row_bytes"] = Target(value=hour["row_bytes"], op="<=", target=ROW_BYTES)
+    return figures, targets
+
+
+def main() -> None:
+    """Measure and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, default=Path("var/bench/decision_records.json"), metavar="OUT")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as state:
+        os.environ["SWITCHYARD_STATE_DIR"] = state
+        os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
+        os.environ["SWITCHYARD_LOG_LEVEL"] = "ERROR"
+        import django
+
+        django.setup()
+        figures, targets = measure()
+    write_report("decision_records", figures, targets, arguments.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,17 @@
+"""Queue orders as the document names them: one may be a registered order with parameters of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from routing.policy_document import Parameter, Stage
+
+FORGETTING = "shed, forgetting"
+"""`shed` that counts the blocks of tickets given up no longer as on their way."""
+_VARIANTS: dict[str, Stage] = {FORGETTING: Stage(name="shed", params={"forget_blocks": True})}
+
+
+def order_stage(name: str, params: Mapping[str, Parameter]) -> Stage:
+    """Return the stage of an order by the document's name; `params` go over those that the name stands for."""
+    base = _VARIANTS.get(name, Stage(name=name))
+    return Stage(name=base.name, params={**base.params, **params})

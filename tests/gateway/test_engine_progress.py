@@ -1,0 +1,114 @@
+"""What an engine makes of its requests, and what the pool was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.engine_progress import FORGOTTEN_S, MAX_STANDING, WINDOW_S, EngineProgress
+from gateway.pool_progress import PoolProgress
+from routing.decision import Candidate, Decision
+from routing.engine_pair import EnginePair
+
+
+def test_an_idle_engine_has_nothing_to_say() -> None:
+    look = EngineProgress().look(10.0, 3)
+    assert (look.granted, look.prefilling, look.slowness, look.tbt_s, look.event_gaps_total) == (0, 0, None, None, 3)
+
+
+def test_first_tokens_are_compared_with_what_was_expected_in_line() -> None:
+    progress = EngineProgress()
+    progress.granted("a", 1.0, 0.0)
+    progress.granted("b", 2.0, 0.0)
+    look = progress.look(0.5, 0)
+    assert (look.granted, look.prefilling, look.longest_prefill_s, look.slowness) == (2, 2, 2.0, None)
+    progress.first_token("a", 2.0)
+    progress.first_token("b", 6.0)
+    look = progress.look(6.0, 0)
+    assert look.slowness == pytest.approx(2.0)
+    assert (look.slowness_samples, look.first_tokens_total, look.prefilling) == (2, 2, 0)
+
+
+def test_a_prefill_that_does_not_end_counts_as_slow_before_its_first_token() -> None:
+    progress = EngineProgress()
+    progress.granted("a", 1.0, 0.0)
+    assert progress.look(0.9, 0).slowness is None
+    assert progress.look(8.0, 0).slowness == pytest.approx(8.0)
+
+
+def test_time_between_tokens_comes_from_whole_answers() -> None:
+    progress = EngineProgress()
+    progress.granted("a", 1.0, 0.0)
+    progress.first_token("a", 1.0)
+    progress.streams("a")
+    assert progress.look(1.0, 0).streaming == 1
+    progress.completed("a", 11, 2.0)
+    progress.granted("b", 1.0, 2.0)
+    progress.first_token("b", 3.0)
+    progress.completed("b", 1, 3.0)
+    look = progress.look(3.0, 0)
+    assert look.tbt_s == pytest.approx(0.1)
+    assert (look.tbt_samples, look.granted, look.chunks_total) == (1, 0, 2)
+    assert progress.look(3.0 + WINDOW_S + 1, 0).tbt_s is None
+
+
+def test_failures_count_until_something_succeeds() -> None:
+    progress = EngineProgress()
+    for name in "abc":
+        progress.granted(name, 1.0, 0.0)
+    progress.dropped("a", failed=True)
+    progress.dropped("b", failed=True)
+    assert progress.look(1.0, 0).failures_in_row == 2
+    progress.dropped("c")
+    assert progress.look(1.0, 0).failures_in_row == 2
+    progress.granted("d", 1.0, 0.0)
+    progress.first_token("d", 1.0)
+    assert progress.look(1.0, 0).failures_in_row == 0
+
+
+def test_what_nobody_ends_is_forgotten_and_the_number_is_bounded() -> None:
+    progress = EngineProgress()
+    for number in range(MAX_STANDING + 5):
+        progress.granted(str(number), 0.0, 0.0)
+    assert progress.look(1.0, 0).granted == MAX_STANDING
+    assert progress.look(FORGOTTEN_S + 1, 0).granted == 0
+
+
+def decision(name: str, engine_id: str, hit: int, *others: int) -> Decision:
+    candidates = tuple(Candidate(f"o{place}", tokens, 0.0, 0.0, 0.0) for place, tokens in enumerate(others))
+    return Decision(
+        name, "p", engine_id, 1, "least_cost", "fifo", 1, "x", 1000, hit, 0.0, 0.5, 0.0, candidates=candidates
+    )
+
+
+def test_the_pool_adds_up_work_and_what_was_computed_twice() -> None:
+    progress = PoolProgress()
+    progress.granted(decision("r1", "a", 200, 200, 900), 1.0)
+    progress.granted(decision("r2", "b", 500, 500, 100), 1.0)
+    assert (progress.work_s, progress.prompt_tokens, progress.recomputed_tokens) == (1.0, 2000, 700)
+    assert progress.engine("a").look(1.0, 0).granted == 1
+    progress.forget("a")
+    assert progress.engine("a").look(1.0, 0).granted == 0
+    progress.dropped(decision("r3", "", 0), failed=True)
+
+
+def test_each_of_two_engines_is_judged_by_its_own_part() -> None:
+    pool = PoolProgress()
+    pair = EnginePair("1", "d", 1, "r", 0.02, 100)
+    decision = Decision("x", "pool", "p", 1, "p", "o", 1, "reason", 100, 0, 0.0, 1.0, 0.0, pair=pair)
+    pool.granted(decision, 0.0)
+    pool.moved(decision, 1.5, prefilled=True)
+    first, second = pool.engine("p").look(1.5, 0), pool.engine("d").look(1.5, 0)
+    assert (first.granted, first.first_tokens_total, first.slowness) == (0, 1, pytest.approx(1.5))
+    assert (second.granted, second.prefilling, second.slowness) == (1, 1, None)
+    pool.first_token(decision, 2.0)
+    pool.completed(decision, 11, 3.0)
+    assert pool.engine("d").look(3.0, 0).tbt_s == pytest.approx(0.1)
+    assert pool.engine("p").look(3.0, 0).tbt_samples == 0
+    pool.granted(decision, 4.0)
+    pool.dropped(decision, failed=True)
+    assert pool.engine("p").look(4.0, 0).failures_in_row == 1
+    pool.granted(decision, 5.0)
+    pool.moved(decision, 5.1, prefilled=False)
+    pool.dropped(decision, failed=True)
+    assert pool.engine("d").look(5.1, 0).failures_in_row == 1
+    assert (pool.engine("p").look(5.1, 0).granted, pool.engine("d").look(5.1, 0).granted) == (0, 0)

@@ -1,0 +1,166 @@
+"""Decisions and one decision as pages: found, followed live, read in words, by those who may see the pool."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.test import Client, override_settings
+from pytest_django import DjangoAssertNumQueries
+
+from controlplane.decision_store.keeper import DecisionKeeper
+from controlplane.decision_store.storage import decision_shelf
+from controlplane.models import DecisionIndex
+from tests.controlplane.decision_store.records import START, on_time, stored
+from tests.web.role_clients import client_of, make_person, make_pool
+from web.pages.decisions import PAGE_ROWS
+
+pytestmark = pytest.mark.django_db
+
+LATE = "0199f3c2-7d41-7c0e-8000-000000000001"
+QUERIES = 12
+"""Of a page of decisions, whatever their number: session, person and grants among them."""
+
+
+@pytest.fixture
+def keeper(db: None, tmp_path: Path) -> Iterator[DecisionKeeper]:
+    """Return a store with a late decision and one on time in pool-a, and one in pool-b."""
+    for slug in ("pool-a", "pool-b"):
+        make_pool(slug)
+    with override_settings(STATE_DIR=tmp_path):
+        keeper = DecisionKeeper(decision_shelf(), 8 << 20)
+        keeper.store([stored(LATE), on_time("d-2", START + 1), on_time("d-3", START + 2, tenant_id="other")])
+        keeper.store([on_time("d-4", START + 3)])
+        DecisionIndex.objects.filter(decision_id="d-4").update(pool="pool-b")
+        yield keeper
+
+
+@pytest.fixture
+def viewer(keeper: DecisionKeeper) -> Client:
+    return client_of(make_person("viewer"))
+
+
+def show(client: Client, address: str, status: int = 200) -> str:
+    answer = client.get(address)
+    assert answer.status_code == status, answer.content[:500]
+    return answer.content.decode().replace("\u00a0", " ")
+
+
+def found(page: str) -> list[str]:
+    return [name for name in (LATE, "d-2", "d-3", "d-4") if f'href="/decisions/{name}"' in page]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", [LATE, "d-2", "d-3", "d-4"]),
+        ("?late=1", [LATE]),
+        ("?tenant=other", ["d-3"]),
+        ("?pool=pool-b", ["d-4"]),
+        ("?engine=engine-17&cause=trade", [LATE]),
+        ("?mismatch=late_event", [LATE]),
+        ("?since=2027-01-15T08:00:02&until=2027-01-15T08:00:03", ["d-3"]),
+        ("?reason=random", []),
+    ],
+)
+def test_decisions_are_found(viewer: Client, query: str, names: list[str]) -> None:
+    assert found(show(viewer, f"/decisions{query}")) == names
+
+
+def test_an_id_leads_to_its_decision(viewer: Client) -> None:
+    answer = viewer.get(f"/decisions?id={LATE[:20]}")
+    assert (answer.status_code, answer["Location"]) == (302, f"/decisions/{LATE}")
+
+
+@pytest.mark.parametrize("query", ["since=yesterday", "since=2027-01-15&until=2027-01-14"])
+def test_what_cannot_be_read_is_said(viewer: Client, query: str) -> None:
+    assert 'role="alert"' in show(viewer, f"/decisions?{query}", 400)
+
+
+def test_the_strip_counts_for_what_was_left_out(viewer: Client) -> None:
+    DecisionIndex.objects.filter(decision_id="d-2").update(share=0.1)
+    page = show(viewer, "/decisions?since=2027-01-15T08:00:00&until=2027-01-15T08:01:00")
+    assert "13 decisions, 1 late, 10/s at most" in page
+
+
+def test_everybody_sees_their_pools_only(keeper: DecisionKeeper) -> None:
+    from controlplane.models import Pool
+
+    client = client_of(make_person("pool_viewer", Pool.objects.get(slug="pool-b")))
+    assert found(show(client, "/decisions")) == ["d-4"]
+    show(client, f"/decisions/{LATE}", 404)
+    assert client.get(f"/decisions/{LATE}.json").status_code == 404
+    assert client.get("/decisions/tap?after=0").json()["count"] == 1
+
+
+def test_the_tap_tells_what_came_since(viewer: Client, keeper: DecisionKeeper) -> None:
+    newest = DecisionIndex.objects.latest("pk").pk
+    keeper.store([on_time("d-5", START + 9)])
+    told = viewer.get(f"/decisions/tap?after={newest}&strip=1").json()
+    assert (told["count"], told["after"]) == (1, newest + 1)
+    assert 'href="/decisions/d-5"' in told["rows"]
+    assert "decision-strip-picture" in told["strip"]
+    assert viewer.get(f"/decisions/tap?after={told['after']}").json()["count"] == 0
+    assert viewer.get(f"/decisions/tap?after={newest}&late=1").json()["count"] == 0
+    assert viewer.get("/decisions/tap?after=x").status_code == 400
+
+
+def test_older_pages_follow(viewer: Client, keeper: DecisionKeeper) -> None:
+    keeper.store([on_time(f"more-{number:03}", START - 100 - number) for number in range(PAGE_ROWS)])
+    page = show(viewer, "/decisions")
+    older = page.split('rel="next"')[0].rpartition('href="')[2].partition('"')[0]
+    assert "more-049" in show(viewer, older)
+    assert LATE not in show(viewer, older)
+
+
+def test_a_page_costs_the_same_whatever_it_shows(
+    viewer: Client, keeper: DecisionKeeper, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    keeper.store([on_time(f"more-{number:03}", START - number) for number in range(200)])
+    with django_assert_max_num_queries(QUERIES):
+        show(viewer, "/decisions")
+    with django_assert_max_num_queries(QUERIES):
+        show(viewer, f"/decisions/{LATE}")
+
+
+def test_one_decision_is_told_as_drawn(viewer: Client) -> None:
+    page = show(viewer, f"/decisions/{LATE}")
+    assert "<h1>Sent to e-17 for its cache; e-04 would have been 2.73 s faster</h1>" in page
+    assert "Late by 470 ms" in page
+    assert "Load: waiting traded for cache" in page
+    assert "2.03 s" in page
+    assert page.count("block-found") == 12
+    assert page.count("block-missing") == 6
+    assert "Cause: <b>late event</b>" in page
+    assert "It would have gone to e-04 if" in page
+    assert "kept because it missed its SLO" in page
+    assert "style=" not in page
+
+
+def test_its_json_is_that_of_the_api(viewer: Client) -> None:
+    told = json.loads(viewer.get(f"/decisions/{LATE}.json").content)
+    assert told["story"]["title"].startswith("Sent to e-17")
+    assert told["record"]["regret"]["seconds"] == pytest.approx(2.73)
+
+
+def test_one_without_figures_is_told_too(viewer: Client, keeper: DecisionKeeper) -> None:
+    bare = stored(
+        "bare", START + 50, engine_id="", reason="no_engine", candidates=(), outcome="refused", error="no_engine",
+        first_token_after_s=None, cached_tokens=None, regret=None, known=(), mismatch="", granted_after_s=None,
+    )  # fmt: skip
+    keeper.store([bare])
+    page = show(viewer, "/decisions/bare")
+    assert "<h1>Refused: no engine takes work; the request waits unbound</h1>" in page
+
+
+def test_a_record_that_is_gone_says_so(viewer: Client, keeper: DecisionKeeper) -> None:
+    for name in keeper.shelf.names():
+        keeper.shelf.drop(name)
+    assert "was dropped, or another host keeps it" in show(viewer, f"/decisions/{LATE}", 410)
+    assert "Nothing is known of nobody-made-it" in show(viewer, "/decisions/nobody-made-it", 404)
+
+
+def test_an_empty_store_says_what_must_happen_first(db: None) -> None:
+    assert "No decision is recorded yet" in show(client_of(make_person("viewer")), "/decisions")

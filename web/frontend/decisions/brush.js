@@ -1,0 +1,50 @@
+/* Brushing the strip: drag over a stretch of time, and the filter asks for it. */
+
+/** Where the stretch between two places (0..1) begins and ends, unix seconds; null for a mere click. */
+export function brushed(begin, end, one, other) {
+  const [from, to] = [Math.min(one, other), Math.max(one, other)].map((place) => Math.min(1, Math.max(0, place)));
+  if (to - from < 0.005) return null;
+  const at = (place) => Math.round((begin + place * (end - begin)) / 1000);
+  return at(to) > at(from) ? { since: at(from), until: at(to) } : null;
+}
+
+/** A moment as the filter's fields show it: 2026-11-20 03:13:07. */
+export const fieldTime = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ');
+
+export function startBrush(strip, form) {
+  let from = null;
+  const place = (event, picture) => {
+    const { left, width } = picture.getBoundingClientRect();
+    return (event.clientX - left) / width;
+  };
+  strip.addEventListener('pointerdown', (event) => {
+    const picture = event.target.closest('.decision-strip-picture');
+    if (!picture || event.button !== 0) return;
+    const mark = document.createElementNS('http://www.w3.org/2000/svg', 'rect');
+    mark.setAttribute('class', 'strip-brush');
+    mark.setAttribute('height', '100%');
+    picture.append(mark);
+    from = { picture, mark, at: place(event, picture) };
+    picture.setPointerCapture(event.pointerId);
+  });
+  strip.addEventListener('pointermove', (event) => {
+    if (!from) return;
+    const to = place(event, from.picture);
+    from.mark.setAttribute('x', `${100 * Math.max(0, Math.min(from.at, to))}%`);
+    from.mark.setAttribute('width', `${100 * Math.abs(to - from.at)}%`);
+  });
+  strip.addEventListener('pointerup', (event) => {
+    if (!from) return;
+    const found = brushed(Number(strip.dataset.begin), Number(strip.dataset.end), from.at, place(event, from.picture));
+    from.mark.remove();
+    from = null;
+    if (!found) return;
+    form.elements.since.value = fieldTime(found.since);
+    form.elements.until.value = fieldTime(found.until);
+    form.requestSubmit();
+  });
+  strip.addEventListener('pointercancel', () => {
+    from?.mark.remove();
+    from = null;
+  });
+}
