@@ -116,7 +116,14 @@ async def recording(keeper: DecisionKeeper, figures: dict[str, float]) -> list[S
     with tempfile.TemporaryDirectory() as state:
         bus = InProcessBus()
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(_snapshot(f"http://127.0.0.1:{FIRST_PORT}")))
-        settings = GatewaySettings(report_stale_s=600.0, decision_interval_s=3600.0)
+        # Nothing else may run while the loop waits for the thread: it would be taken for recording.
+        settings = GatewaySettings(
+            report_stale_s=7200.0,
+            decision_interval_s=3600.0,
+            sample_interval_s=3600.0,
+            key_usage_interval_s=3600.0,
+            cost_report_interval_s=3600.0,
+        )
         gateway = Gateway(bus, fleet_secret=b"benchmark", state_dir=Path(state), settings=settings)
         await gateway.start()
         follow_events(gateway)

@@ -12,7 +12,7 @@ from routing.regret import Course, Option, Regret, refusal_regret, regret
 
 MAX_ENGINES = 4096
 MAX_GRANTS = 512
-MAX_DRIFTS = 32
+MAX_DRIFTS = 8
 NEAR_S = 10.0
 """Waits of requests decided within this time of each other came out longer for the same reasons."""
 

@@ -13,6 +13,7 @@ WINDOW_S = 300.0
 """Older requests tell nothing any more; an engine that nobody asks for cached prompts is trusted anew."""
 MAX_SAMPLES = 64
 TOLD_SHARE = 0.05
+JUDGED_EVERY_S = 2.0
 GAP_S = 10.0
 """Missed events this long before a decision may explain what it did not know."""
 
@@ -27,6 +28,7 @@ class HitWatch:
         self._removals = PastMoments()
         self._counts = (0, 0)
         self._fresh = False
+        self._judged_s = float("-inf")
 
     def note_events(self, counts: Mapping[str, int], now: float) -> None:
         """Look at the counts of the engine's event ledger: when did it miss events, when were blocks removed?"""
@@ -56,9 +58,9 @@ class HitWatch:
         while samples and now - samples[0].at_s > WINDOW_S:
             samples.popleft()
             self._fresh = True
-        if not self._fresh:
+        if not self._fresh or now - self._judged_s < JUDGED_EVERY_S:
             return False
-        self._fresh = False
+        self._fresh, self._judged_s = False, now
         before, found = self.verdict, hit_verdict(samples, keys, self.verdict.grade)
         changed = (before.grade, before.cause) != (found.grade, found.cause)
         # Figures that move a little would send every viewer new words twice a second.

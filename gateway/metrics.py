@@ -64,6 +64,17 @@ class GatewayMetrics:
             "Prefill times measured: taken, shared (other prefills ran beside it) or impossible.",
             ("pool", "result"),
         )
+        self.key_sources = CounterFamily(
+            registry, "switchyard_key_sources_total", "How block keys of a request were made.", ("pool", "source")
+        )
+        self._add_records(registry)
+        self._add_refused_at_the_door(registry)
+        self._add_handoffs(registry)
+        self._add_engine_counters(registry)
+        self._add_histograms(registry)
+        self._add_gauges(registry)
+
+    def _add_records(self, registry: CollectorRegistry) -> None:
         self.decision_records = CounterFamily(
             registry,
             "switchyard_decision_records_total",
@@ -76,14 +87,6 @@ class GatewayMetrics:
             "Ended requests for the recordings: recorded, or dropped because too many are under way at once.",
             ("result",),
         )
-        self.key_sources = CounterFamily(
-            registry, "switchyard_key_sources_total", "How block keys of a request were made.", ("pool", "source")
-        )
-        self._add_refused_at_the_door(registry)
-        self._add_handoffs(registry)
-        self._add_engine_counters(registry)
-        self._add_histograms(registry)
-        self._add_gauges(registry)
 
     def _add_refused_at_the_door(self, registry: CollectorRegistry) -> None:
         self.rejected_input = CounterFamily(

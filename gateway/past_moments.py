@@ -12,7 +12,7 @@ class PastMoments:
     One thread notes, any may ask.
     """
 
-    def __init__(self, limit: int = 512, apart_s: float = 0.02) -> None:
+    def __init__(self, limit: int = 256, apart_s: float = 0.05) -> None:
         self._moments: deque[float] = deque(maxlen=limit)
         self._apart_s = apart_s
 

@@ -64,5 +64,17 @@ def insert_rows(rows: Sequence[tuple[Any, ...]]) -> None:
         )
 
 
+def stored_among(decision_ids: Sequence[str]) -> list[str]:
+    """Return which of these decisions have a row."""
+    if not decision_ids:
+        return []
+    quote = connection.ops.quote_name
+    table, column = quote(DecisionIndex._meta.db_table), quote("decision_id")
+    holes = ", ".join(["%s"] * len(decision_ids))
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT {column} FROM {table} WHERE {column} IN ({holes})", list(decision_ids))  # noqa: S608
+        return [name for (name,) in cursor.fetchall()]
+
+
 def _ms(seconds: float | None) -> int | None:
     return None if seconds is None else min(round(seconds * 1000), _MOST)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from controlplane.decision_store.index_rows import insert_rows, row_of
+from controlplane.decision_store.index_rows import insert_rows, row_of, stored_among
 from controlplane.decision_store.segment import frames
 from controlplane.decision_store.shelf import SegmentShelf
 from controlplane.models import DecisionIndex
@@ -102,8 +102,7 @@ class DecisionKeeper:
 def _unknown(decisions: Sequence[StoredDecision]) -> list[StoredDecision]:
     """Return the decisions that have no row, each once."""
     by_id = {each.decision.decision_id: each for each in decisions}
-    known = DecisionIndex.objects.filter(decision_id__in=list(by_id)).values_list("decision_id", flat=True)
-    for name in known:
+    for name in stored_among(list(by_id)):
         del by_id[name]
     return list(by_id.values())
 

@@ -17,6 +17,7 @@ from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.models import Engine, EngineHealth, Pool
 from controlplane.models.engine_health import HealthState
 from controlplane.services.actor import program
+from controlplane.services.engine_trust import BY_HAND, held_by_hand
 from controlplane.services.engine_verdicts import put_verdict
 from planning.automation_mode import ACT, OFF
 from planning.engine_health import plan_health
@@ -62,7 +63,8 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
 def _put(turn: Round, verdicts: tuple[Verdict, ...], settings: HealthDocument) -> None:
     """Put every verdict into force that is not yet, also those that an earlier round did not come to."""
     stored = {row.engine.engine_id: row for row in _stored(turn.pool)}
-    news = [each for each in verdicts if _is_news(each, stored.get(each.engine_id))]
+    free = [each for each in verdicts if not held_by_hand(stored.get(each.engine_id), turn.at)]
+    news = [each for each in free if _is_news(each, stored.get(each.engine_id))]
     engines = engines_by_id(turn.pool, [each.engine_id for each in news])
     for verdict in news:
         engine = engines.get(verdict.engine_id)
@@ -92,8 +94,8 @@ def _is_news(verdict: Verdict, stored: EngineHealth | None) -> bool:
 
 
 def _readmit_all(pool: Pool, at: datetime) -> None:
-    """Let all engines serve again: nobody looks after them while the automation does not act."""
-    for row in _stored(pool).exclude(state=HealthState.HEALTHY):
+    """Let all engines serve again: nobody looks after them while the automation does not act. What a person said stays."""
+    for row in _stored(pool).exclude(state=HealthState.HEALTHY).exclude(code=BY_HAND):
         put_verdict(row.engine, HealthState.HEALTHY, actor=ACTOR, since=at)
 
 

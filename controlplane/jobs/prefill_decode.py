@@ -9,14 +9,13 @@ from typing import Any
 import msgspec
 from celery import shared_task
 
-from controlplane.actuators.registry import actuator_of
 from controlplane.automation.observation import FleetObservation, fleet_observation
 from controlplane.automation.plan_history import keep_plan
-from controlplane.automation.pool_facts import engines_by_id, pool_facts, role_loads
+from controlplane.automation.plan_orders import order_flips
+from controlplane.automation.pool_facts import pool_facts, role_loads
 from controlplane.automation.pool_policy import FROZEN, OVERRIDE, mode_in_force, override_prefill, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.services.actor import program
-from controlplane.services.engine_orders import order_flip, order_start, order_stop
 from planning.automation_mode import ACT, OFF
 from planning.prefill_decode import plan_ratio
 from planning.ratio_plan import RatioMemory, RatioPlan
@@ -60,18 +59,8 @@ def balance(turn: Round, *, observed: FleetObservation) -> RoundResult:
 
 
 def _order(turn: Round, plan: RatioPlan) -> None:
-    """Order each flip; where the actuator cannot turn an engine, one of the other role starts and this one stops."""
-    why = plan.reasons[0].text
-    turns = actuator_of(turn.pool).can_flip
-    engines = engines_by_id(turn.pool, [flip.engine_id for flip in plan.flips])
-    for flip in plan.flips:
-        engine = engines.get(flip.engine_id)
-        if engine is None:
-            continue
-        if turns:
-            order_flip(engine, flip.after, actor=ACTOR, why=why, at=turn.at)
-        elif order_stop(engine, actor=ACTOR, why=why, at=turn.at) is not None:
-            order_start(turn.pool, flip.after, actor=ACTOR, why=why, at=turn.at)
+    flips = [(flip.engine_id, flip.after) for flip in plan.flips]
+    order_flips(turn.pool, flips, actor=ACTOR, why=plan.reasons[0].text, at=turn.at)
 
 
 def _keep(turn: Round, plan: RatioPlan, mode: str, *, carried_out: bool) -> None:

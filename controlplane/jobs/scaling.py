@@ -12,11 +12,11 @@ from celery import shared_task
 from controlplane.automation.demand_history import demand_history
 from controlplane.automation.observation import FleetObservation, fleet_observation
 from controlplane.automation.plan_history import keep_plan
-from controlplane.automation.pool_facts import engines_by_id, pool_facts, role_loads
+from controlplane.automation.plan_orders import order_scaling
+from controlplane.automation.pool_facts import pool_facts, role_loads
 from controlplane.automation.pool_policy import FROZEN, OVERRIDE, mode_in_force, override_engines, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.services.actor import program
-from controlplane.services.engine_orders import order_start, order_stop
 from planning.automation_mode import ACT, OFF
 from planning.imbalance import imbalance_of
 from planning.scaling import plan_scaling
@@ -78,13 +78,7 @@ def scale(turn: Round, *, observed: FleetObservation) -> RoundResult:
 
 
 def _order(turn: Round, plan: ScalingPlan) -> None:
-    why = plan.reasons[0].text
-    for role in plan.add:
-        order_start(turn.pool, role, actor=ACTOR, why=why, at=turn.at)
-    engines = engines_by_id(turn.pool, plan.drain)
-    for engine_id in plan.drain:
-        if engine_id in engines:
-            order_stop(engines[engine_id], actor=ACTOR, why=why, at=turn.at)
+    order_scaling(turn.pool, plan.add, plan.drain, actor=ACTOR, why=plan.reasons[0].text, at=turn.at)
 
 
 def _keep(turn: Round, plan: ScalingPlan, mode: str, *, carried_out: bool) -> None:

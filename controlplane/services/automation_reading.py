@@ -35,6 +35,8 @@ class AutomationStanding:
     at: datetime | None
     reason: str
     plan: dict[str, Any]
+    memory: dict[str, Any]
+    """What the automation remembers from round to round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,9 @@ def automation_standings(pool: Pool, now: datetime) -> list[AutomationStanding]:
         in_force = mode_in_force(pool, OVERRIDE if wishes.get(job) is not None else mode)
         outcome = run.outcome if run is not None else {}
         plan = run.plan if run is not None else {}
+        memory = run.memory if run is not None else {}
         at = _moment(plan.get("at_s"))
-        found.append(AutomationStanding(job, mode, in_force, at, str(outcome.get("reason", "")), plan))
+        found.append(AutomationStanding(job, mode, in_force, at, str(outcome.get("reason", "")), plan, memory))
     return found
 
 

@@ -20,7 +20,7 @@ from simulator.engine_server.asgi import (
 from simulator.engine_server.engine_runtime import EngineRuntime
 from simulator.engine_server.generation import Generation
 from simulator.engine_server.kv_transfer import KvTransfer
-from simulator.engine_server.request_bodies import FaultBody, TokenizeBody, chat_tokens, parse_body
+from simulator.engine_server.request_bodies import EngineFaultBody, FaultBody, TokenizeBody, chat_tokens, parse_body
 from simulator.engine_server.settings import VERSION
 from simulator.tokens import tokenize
 
@@ -50,6 +50,8 @@ class EngineApp:
             "/reset_prefix_cache": ("POST", self._reset_prefix_cache),
             "/handoff_fault": ("POST", self._handoff_fault),
         }
+        if self._settings.faults:
+            self._routes["/fault"] = ("POST", self._fault)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -94,7 +96,7 @@ class EngineApp:
         await send_bytes(send, 200, b"")
 
     async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_bytes(send, 200, b'{"server_load":%d}' % self._runtime.load)
+        await send_bytes(send, 200, b'{"server_load":%d}' % self._runtime.told_load)
 
     async def _version(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_json(send, 200, {"version": VERSION})
@@ -128,11 +130,16 @@ class EngineApp:
         await send_json(send, 200, [source])
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send_bytes(send, 200, self._runtime.metrics.render(), _METRICS_TYPE)
+        await send_bytes(send, 200, self._runtime.told_metrics(), _METRICS_TYPE)
 
     async def _handoff_fault(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.transfer.fault = parse_body(await read_body(receive), FaultBody).fault
         await send_json(send, 200, {"fault": self.transfer.fault})
+
+    async def _fault(self, scope: Scope, receive: Receive, send: Send) -> None:
+        fault = parse_body(await read_body(receive), EngineFaultBody).fault
+        self._runtime.set_fault(fault)
+        await send_json(send, 200, {"fault": fault})
 
     async def _reset_prefix_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send_json(send, 200, {"success": self._runtime.reset_cache()})

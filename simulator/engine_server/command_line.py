@@ -60,6 +60,7 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
         hold_s=options.hold_s,
         fetch_timeout_s=options.fetch_timeout_s,
         handoff_fault=options.handoff_fault,
+        faults=options.faults,
         seed=seed,
         profile=profile,
     )
@@ -89,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
     add("--hold-s", type=_seconds, default=30.0, help="how long a computed prompt waits to be fetched")
     add("--fetch-timeout-s", type=_seconds, default=5.0, help="how long a prompt from another engine may take")
     add("--handoff-fault", choices=("", "fail", "hang", "lose"), default="", help="what hand-offs do on purpose")
+    add("--faults", action="store_true", help="take faults by POST /fault, for tests")
     add("--seed", type=int, help="makes block hashes and answers repeatable (default: new in each process)")
     add("--parent-pid", type=int, help="end when this process ends")
     return made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from array import array
 from typing import Literal
 
@@ -21,8 +20,14 @@ from simulator.engine_model import PromptSequence
 from simulator.engine_models.handing import HandingEngine
 from simulator.engine_server.engine_metrics import EngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher
+from simulator.engine_server.faults import Fault, ToldMetrics, rate_under
+from simulator.engine_server.model_clock import ModelClock
 from simulator.engine_server.settings import EngineSettings
 from simulator.engine_server.token_stream import TokenStream
+
+
+_STANDS_S = 0.1
+"""While time stands, how often it is looked whether it goes on; seconds."""
 
 
 class _Live:
@@ -54,7 +59,7 @@ class _Live:
 class EngineRuntime:
     """Owns the model and everything around it that changes; used from one event loop only.
 
-    Mutable state: `_live` (requests by id), `_clock` (last model time), `_timer` and `_timer_at` (the
+    Mutable state: `_live` (requests by id), `_clock`, `_told` (what it says), `_timer` and `_timer_at` (the
     one pending wake-up, model seconds), `_outbox` (KV events of the batch in the making),
     `_clear_pending` (a cache reset not yet published) and `closing`.
     """
@@ -66,8 +71,8 @@ class EngineRuntime:
         self.closing = False
         self._publisher = publisher
         self._scale = settings.time_scale
-        self._epoch = time.monotonic()
-        self._clock = 0.0
+        self._clock = ModelClock(settings.time_scale)
+        self._told = ToldMetrics()
         self._live: dict[str, _Live] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -79,6 +84,25 @@ class EngineRuntime:
         """Requests in the engine, queued ones included."""
         return len(self._live)
 
+    @property
+    def told_load(self) -> int:
+        """What it says that its load is."""
+        return self._told.load(len(self._live))
+
+    def told_metrics(self) -> bytes:
+        """Return the text that it gives out as its metrics."""
+        return self._told.text(self.metrics.render())
+
+    def set_fault(self, fault: Fault) -> None:
+        """Do this wrong from now on; empty: be well again."""
+        self._dispatch(self.model.advance(self._clock.now()))
+        self._told.begin(fault)
+        self._clock.run_at(rate_under(fault))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._schedule()
+
     def submit(
         self, sequence: PromptSequence, tokens: array[int], reason: str, *, leg: Literal["", "prefill", "decode"] = ""
     ) -> TokenStream:
@@ -86,7 +110,7 @@ class EngineRuntime:
 
         A prefill leg's prompt is held for others from its end on; a decode leg's has come from another engine.
         """
-        now = self._now()
+        now = self._clock.now()
         self._dispatch(self.model.advance(now))
         submits = {"": self.model.submit, "prefill": self.model.submit_handing, "decode": self.model.submit_loaded}
         submits[leg](sequence, now)
@@ -99,7 +123,7 @@ class EngineRuntime:
         """Take a request out at once and break its stream off; harmless when it is gone already."""
         if request_id not in self._live:
             return
-        now = self._now()
+        now = self._clock.now()
         self._dispatch(self.model.advance(now))
         live = self._live.pop(request_id, None)
         if live is not None:
@@ -109,7 +133,7 @@ class EngineRuntime:
 
     def reset_cache(self) -> bool:
         """Drop the prefix cache; published with the next batch, as vLLM does. False while requests run."""
-        self._dispatch(self.model.advance(self._now()))
+        self._dispatch(self.model.advance(self._clock.now()))
         done = self.model.reset_cache()
         self._clear_pending = self._clear_pending or done
         self._schedule()
@@ -117,14 +141,15 @@ class EngineRuntime:
 
     def let_go(self, request_id: str) -> bool:
         """Hold a computed prompt no longer; False where none is held."""
-        self._dispatch(self.model.advance(self._now()))
+        self._dispatch(self.model.advance(self._clock.now()))
         done = self.model.let_go(request_id)
         self._schedule()
         return done
 
     async def until(self, model_s: float) -> None:
         """Return when the model's clock has come to this moment."""
-        await asyncio.sleep(max(0.0, (model_s - self._now()) / self._scale))
+        while (left_s := self._clock.due_in(model_s)) is None or left_s > 0:
+            await asyncio.sleep(_STANDS_S if left_s is None else left_s)
 
     def close(self) -> None:
         """Break off every stream and stop the clock; later requests are refused."""
@@ -135,10 +160,6 @@ class EngineRuntime:
             live.stream.break_off()
         self._live.clear()
 
-    def _now(self) -> float:
-        self._clock = max(self._clock, (time.monotonic() - self._epoch) * self._scale)
-        return self._clock
-
     def _schedule(self) -> None:
         due = self.model.next_event_time()
         if self._timer is not None:
@@ -148,15 +169,16 @@ class EngineRuntime:
             self._timer = None
         if due is None or self.closing:
             return
+        delay_s = self._clock.due_in(due)
+        if delay_s is None:
+            return
         self._timer_at = due
-        delay = max(0.0, due / self._scale + self._epoch - time.monotonic())
-        self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake)
 
     def _wake(self) -> None:
-        # Event loops round timers to milliseconds, sometimes down: what the timer was set for is due.
-        self._clock = max(self._clock, self._timer_at)
+        self._clock.has_come_to(self._timer_at)
         self._timer = None
-        self._dispatch(self.model.advance(self._now()))
+        self._dispatch(self.model.advance(self._clock.now()))
         self._schedule()
 
     def _dispatch(self, events: list[EngineEvent]) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from simulator.engine_server.api_error import ApiError
+from simulator.engine_server.faults import Fault
 from simulator.engine_server.kv_transfer_params import KvTransferParams
 from simulator.tokens import UnknownRoleError, render_chat, tokenize
 
@@ -87,7 +88,13 @@ class FaultBody(msgspec.Struct, frozen=True, kw_only=True):
     fault: Literal["", "fail", "hang", "lose"]
 
 
-_Body = TypeVar("_Body", CompletionBody, ChatBody, TokenizeBody, FaultBody)
+class EngineFaultBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of /fault: what the engine does wrong from now on; empty for nothing."""
+
+    fault: Fault
+
+
+_Body = TypeVar("_Body", CompletionBody, ChatBody, TokenizeBody, FaultBody, EngineFaultBody)
 
 
 def parse_body(data: bytes, kind: type[_Body]) -> _Body:

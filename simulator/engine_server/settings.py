@@ -41,6 +41,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Real seconds after which a prompt that does not come is given up."""
     handoff_fault: Literal["", "fail", "hang", "lose"] = ""
     """What hand-offs do on purpose: fail at once, never end, or lose the blocks held; for tests."""
+    faults: bool = False
+    """Whether anyone who reaches it may give it a fault by POST /fault; for tests."""
     seed: bytes = b""
     """Seeds the engine's own block hashes and its answers."""
     profile: EngineProfile = EngineProfile(recompute_last_block=True)

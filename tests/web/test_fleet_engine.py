@@ -69,7 +69,7 @@ def test_the_card_holds_the_last_decisions_newest_first(
 
 def test_every_reason_of_the_core_has_a_title_of_its_own() -> None:
     codes = {value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str) and value}
-    titled = set(engine_card.REASONS) | set(engine_card.QUEUE_REASONS)
+    titled = set(engine_card.REASONS) | set(engine_card.QUEUE_REASONS) | set(engine_card.DECODE_REASONS)
     assert codes - set(reasons.REFUSALS) <= titled
     assert len(set(engine_card.REASONS.values())) == len(engine_card.REASONS)
 

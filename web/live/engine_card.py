@@ -41,6 +41,12 @@ REASONS = {
     "pulled": "Pulled",
     "parked": "Parked",
 }
+DECODE_REASONS = {
+    "least_tbt": "fastest tokens",
+    "only_decoder": "only decode engine",
+    "most_room": "most memory left",
+}
+"""Why a request is decoded where it is, when another engine computes its prompt."""
 QUEUE_REASONS = {
     "arrived_first": "oldest",
     "earliest_deadline": "earliest deadline",

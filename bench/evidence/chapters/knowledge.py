@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from bench.evidence.claims import Claim, judged, percent
-from bench.evidence.measure.knowledge import AGE_LOADS, AGES_S, COST_QPS, GOOD_FOR_S, ORDERS, WRITTEN
+from bench.evidence.measure.knowledge import (
+    AGE_LOADS,
+    AGE_ORDERS,
+    AGES_S,
+    ANY_S,
+    COST_QPS,
+    GOOD_FOR_S,
+    ORDERS,
+    WRITTEN,
+)
+from bench.evidence.rules import FORGETTING
 from bench.evidence.store import load
 from simulator.cost_learning import PUBLISH_INTERVAL_S
 
-_DEFAULT_S, _ANY_S = GOOD_FOR_S
 _OLD_S = AGES_S[-1]
 
 
@@ -16,11 +25,16 @@ def cost_share(written: str, cost: str, order: str, qps: float) -> float:
     return load("knowledge").number("slo_share", kind="cost", written=written, cost=cost, order=order, qps=qps)
 
 
-def age_share(model: str, order: str, age_s: float, good_for_s: float = _DEFAULT_S) -> float:
-    """Return the share on time under reports of an age that count for so long."""
+def age_share(model: str, order: str, age_s: float, good_for_s: float = ANY_S) -> float:
+    """Return the share on time under reports of an age, where reports count for so long."""
     return load("knowledge").number(
         "slo_share", kind="age", engine_model=model, order=order, age_s=age_s, good_for_s=good_for_s
     )
+
+
+def _ignored(model: str, order: str) -> float:
+    """Return the share on time where reports are so old that the policy does not take them."""
+    return age_share(model, order, _OLD_S, GOOD_FOR_S)
 
 
 def text() -> str:
@@ -43,21 +57,24 @@ add how many requests they have not started and how much memory is left. Convers
 {_age_table()}
 
 *`reference` engines at {AGE_LOADS["reference"]:g}, `colocated` at {AGE_LOADS["colocated"]:g}, `chunked` at {AGE_LOADS["chunked"]:g}
-requests/s, each at the edge of its cliff. Reports of age 0 come at every event, older ones ten times a second. The policy takes
-reports for {_DEFAULT_S:g} s; older ones are ignored, and the prefill window alone decides.*
+requests/s, each at the edge of its cliff. Reports of age 0 come at every event, older ones ten times a second. Taken for fresh,
+but for the last column: there reports are ignored, and the prefill window alone decides.*
 
-Where the ledger is all there is to know, the age of reports does not matter. Where decodes fill the memory, an old report is
-worse than none: under FIFO on `colocated` {percent(age_share("colocated", "fifo", AGES_S[2]))} are on time with reports {AGES_S[2]:g} s old that
-still count, {percent(age_share("colocated", "fifo", _OLD_S))} with ones {_OLD_S:g} s old that do not, and
-{percent(age_share("colocated", "fifo", _OLD_S, _ANY_S))} if those were taken for fresh.
+Where the ledger is all there is to know, the age of reports does not matter. Where decodes fill the memory, fresh reports keep
+prompts at the gateway, where the order can still choose among them, until there is room; old ones keep an engine waiting that
+has had room for as long as they are old. With an order that gives requests up they are worth having up to half a second
+({percent(age_share("colocated", FORGETTING, 0.5))} on time with `{FORGETTING}` on `colocated`, {percent(_ignored("colocated", FORGETTING))} without any), and worth less than none at one second
+({percent(age_share("colocated", FORGETTING, 1.0))}). FIFO has nothing to choose, so that every age costs it: {percent(age_share("colocated", "fifo", 0.0))} with fresh ones,
+{percent(age_share("colocated", "fifo", 1.0))} at one second, {percent(_ignored("colocated", "fifo"))} without. Hence a policy takes reports for {GOOD_FOR_S:g} s unless it says otherwise: a gateway
+reads them ten times a second, so that a few may be missed.
 """
 
 
 def claims() -> list[Claim]:
     """Return the rows of the table of verdicts."""
     qps = COST_QPS[-1]
-    lost = [age_share(model, order, 0.0) - age_share(model, order, _OLD_S) for model in AGE_LOADS for order in ORDERS]
-    names = [f"{model} {order}" for model in AGE_LOADS for order in ORDERS]
+    lost = [age_share(model, order, 0.0) - _ignored(model, order) for model in AGE_LOADS for order in AGE_ORDERS]
+    names = [f"{model} {order}" for model in AGE_LOADS for order in AGE_ORDERS]
     right, learned = cost_share("right", "fixed", "slack", qps), cost_share("flat", "fitted", "slack", qps)
     return [
         Claim(
@@ -75,7 +92,7 @@ def claims() -> list[Claim]:
         Claim(
             source="ours",
             claim=f"with own dispatches counted, reports {_OLD_S:g} s old cost less than a point on time",
-            setting="conversation at the edge of saturation, three engine models, FIFO and `slack`",
+            setting="conversation at the edge of saturation, three engine models, " + ", ".join(f"`{each}`" for each in AGE_ORDERS),
             theirs="",
             ours=", ".join(f"{name} {100 * each:.1f}" for name, each in zip(names, lost, strict=True)) + " points",
             verdict=judged(reproduced=max(lost) < 0.01, partly=sorted(lost)[len(lost) // 2] < 0.01),
@@ -103,15 +120,13 @@ def _cost_table() -> str:
 
 
 def _age_table() -> str:
-    columns = [(age_s, _DEFAULT_S) for age_s in AGES_S]
     lines = [
-        "| engines | order | "
-        + " | ".join(f"{age_s:g} s old" for age_s, _ in columns)
-        + f" | {_OLD_S:g} s, taken for fresh |",
-        "|---|---|" + "---:|" * (len(columns) + 1),
+        "| engines | order | " + " | ".join(f"{age_s:g} s old" for age_s in AGES_S) + " | ignored |",
+        "|---|---|" + "---:|" * (len(AGES_S) + 1),
     ]
     for model in AGE_LOADS:
-        for order in ORDERS:
-            cells = [percent(age_share(model, order, *column)) for column in (*columns, (_OLD_S, _ANY_S))]
+        for order in AGE_ORDERS:
+            cells = [percent(age_share(model, order, age_s)) for age_s in AGES_S]
+            cells.append(percent(_ignored(model, order)))
             lines.append(f"| {model} | {order} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from bench.evidence.cells import ENGINES, run_all, settings
+from bench.evidence.rules import FORGETTING, order_stage
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import WARMUP, workload
 from routing.policy_document import PrefillCostDocument, Stage
+from routing.push_document import PushDocument
 from simulator.run_report import report_of
 from simulator.simulation_run import RunSpec, evaluation_policy, run
 
@@ -25,9 +27,11 @@ COSTS = ("fixed", "fitted")
 COST_QPS = (10.0, 12.0)
 AGE_LOADS = {"reference": 11.0, "colocated": 8.0, "chunked": 10.0}
 """Engine model → requests/s at the edge of saturation."""
-AGES_S = (0.0, 0.3, 1.0, 5.0)
-GOOD_FOR_S = (1.0, 60.0)
-"""How old a report the router takes: the policy's default, and any."""
+AGE_ORDERS = ("fifo", FORGETTING, "slack")
+AGES_S = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0, 5.0)
+GOOD_FOR_S = PushDocument().report_max_age_s
+ANY_S = 60.0
+"""How old a report the router takes: what the policy has, and any."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,12 +44,12 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     cost: str = "fixed"
     engine_model: str = "reference"
     age_s: float = 0.0
-    good_for_s: float = 1.0
+    good_for_s: float = GOOD_FOR_S
 
 
 def measure_one(asked: Asked) -> Row:
     """Run one setting and return its row."""
-    base = evaluation_policy(Stage(name="least_cost"), Stage(name=asked.order))
+    base = evaluation_policy(Stage(name="least_cost"), order_stage(asked.order, {}))
     policy = msgspec.structs.replace(
         base,
         prefill_cost=WRITTEN[asked.written],
@@ -82,9 +86,8 @@ def measure(jobs: int) -> Result:
     asked += [
         Asked(kind="age", order=order, qps=qps, engine_model=model, age_s=age_s, good_for_s=good_for_s)
         for model, qps in AGE_LOADS.items()
-        for order in ORDERS
-        for age_s in AGES_S
-        for good_for_s in GOOD_FOR_S
+        for order in AGE_ORDERS
+        for age_s, good_for_s in (*((age_s, ANY_S) for age_s in AGES_S), (AGES_S[-1], GOOD_FOR_S))
     ]
     return Result(
         name="knowledge",

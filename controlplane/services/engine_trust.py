@@ -1,0 +1,49 @@
+"""An operator's own verdict on an engine, which engine health leaves alone: out until trusted, or trusted for a while."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from controlplane.models import Engine, EngineHealth, Role
+from controlplane.models.engine_health import HealthState
+from controlplane.services.actor import Actor
+from controlplane.services.engine_verdicts import put_verdict
+from controlplane.services.roles import require
+
+BY_HAND = "by_hand"
+TRUSTED = "trusted"
+TRUSTED_FOR = timedelta(minutes=10)
+"""So long no verdict follows; a sickness that lasts is then found again."""
+_OUT = (HealthState.QUARANTINED, HealthState.PROBATION)
+
+
+def quarantine(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
+    """Let the engine get no new work until somebody trusts it again; return whether it did before.
+
+    Raises NotAllowedError.
+    """
+    require(actor, Role.OPERATOR, engine.pool)
+    reason = f"quarantined by {actor.name}" + (f": {why}" if why else "")
+    return put_verdict(engine, HealthState.QUARANTINED, actor=actor, since=at, code=BY_HAND, reason=reason)
+
+
+def trust_again(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
+    """Give a quarantined or returning engine its whole load at once; return False where it is neither.
+
+    For TRUSTED_FOR no verdict of the automation follows. Raises NotAllowedError.
+    """
+    require(actor, Role.OPERATOR, engine.pool)
+    stored = EngineHealth.objects.filter(engine=engine).first()
+    if stored is None or stored.state not in _OUT:
+        return False
+    reason = f"trusted by {actor.name}" + (f": {why}" if why else "")
+    until = at + TRUSTED_FOR
+    return put_verdict(engine, HealthState.HEALTHY, actor=actor, since=at, code=TRUSTED, reason=reason, until=until)
+
+
+def held_by_hand(stored: EngineHealth | None, at: datetime) -> bool:
+    """Return whether an operator's verdict holds at this moment, so that the automation's own does not count."""
+    if stored is None:
+        return False
+    trusted = stored.code == TRUSTED and stored.until is not None and at < stored.until
+    return trusted or stored.code == BY_HAND
