@@ -8,6 +8,7 @@ import sys
 BENCHMARKS = (
     "decision",
     "decision_api",
+    "decision_records",
     "eviction",
     "paired_replay",
     "probe",

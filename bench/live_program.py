@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from controlplane.first_run_secrets import FirstRunSecrets, secrets_of
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINES = 2
+QUICK = ("--time-scale", "50", "--block-size", "64", "--num-blocks", "2000")
 
 _SEED = """
 from controlplane.models import Engine, Policy, Pool, Region
@@ -31,7 +32,7 @@ with transaction.atomic():
 
 
 class LiveProgram:
-    """`manage.py up` without the demo; with `engines`, two simulated ones in one pool."""
+    """`manage.py up` without the demo; with `engines`, simulated ones in one pool."""
 
     def __init__(self, directory: Path) -> None:
         self.state_dir = directory / "state"
@@ -40,6 +41,8 @@ class LiveProgram:
         self.port = free_ports(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
         self.engines: list[subprocess.Popen[bytes]] = []
+        self.engine_urls: list[str] = []
+        self._engine_commands: list[list[str]] = []
         self._output = directory / "output.log"
         self._environment = {
             "PATH": os.environ["PATH"],
@@ -65,16 +68,26 @@ class LiveProgram:
         command = [sys.executable, "manage.py", "up", "--no-demo", "--port", str(self.port)]
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=output, stderr=output)
-        wait_for(f"{self.url}/live", 60)
+        wait_for(f"{self.url}/live", 120)
 
-    def start_engines(self) -> None:
+    def start_engines(self, count: int = ENGINES, options: Sequence[str] = QUICK) -> None:
         """Start engines, register them, and return when the gateway sends work there."""
-        ports = free_ports(3 * ENGINES)
-        parts = [ports[3 * number : 3 * number + 3] for number in range(ENGINES)]
-        options = ["--time-scale", "50", "--block-size", "64", "--num-blocks", "2000"]
-        self.engines = [subprocess.Popen(engine_command(part, options), cwd=ROOT) for part in parts]
+        ports = free_ports(3 * count)
+        parts = [ports[3 * number : 3 * number + 3] for number in range(count)]
+        self._engine_commands = [engine_command(part, list(options)) for part in parts]
+        self.engines = [subprocess.Popen(command, cwd=ROOT) for command in self._engine_commands]
+        self.engine_urls = [f"http://127.0.0.1:{part[0]}" for part in parts]
         self.shell(_SEED.format(ports=parts))
-        wait_for(f"{self.url}/ready", 30)
+        wait_for(f"{self.url}/ready", 60)
+
+    def kill_engine(self, number: int) -> None:
+        """End an engine as a crash would."""
+        self.engines[number].kill()
+        self.engines[number].wait()
+
+    def restart_engine(self, number: int) -> None:
+        """Start an engine that was killed, at its old address."""
+        self.engines[number] = subprocess.Popen(self._engine_commands[number], cwd=ROOT)
 
     def shell(self, program: str) -> str:
         """Run Python in the program's Django, in a process of its own; returns what it prints."""

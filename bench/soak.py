@@ -1,102 +1,222 @@
-"""The whole program under its demo load for a while: `python -m bench.soak --minutes M`.
+"""A grown installation under random kills: `python -m bench.soak --minutes M --seed S --json OUT --log FILE`.
 
-Starts `manage.py up` with a state directory of its own, follows memory and errors, and reports
-requests, failures and the slope of resident memory after the first quarter (warm-up).
+Starts web, two workers with their beat, two gateways, four engines, PostgreSQL and Redis; clients send requests while
+processes are killed by chance, and a pool behind a webhook is told to have more and fewer engines. Afterwards the
+history of every request and every effect of a job is checked: nothing lost before its first byte, each order once in
+effect, no process left, memory bounded. Exits with 1 where something is wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
-import re
-import signal
+import random
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.request import urlopen
+from typing import Any
 
-from bench.live_fleet import free_ports, wait_for
+import psycopg
+
+from bench.client_history import Asked, ClientHistory
 from bench.report import Target, write_report
+from bench.soak_run.engine_service import EngineService
+from bench.soak_run.installation import MODEL, ROOT, Installation
+from bench.soak_run.kills import Killer
+from bench.soak_run.verdict import DOUBLES, ENGINES, ORDERS, wrong_effects, wrong_requests
+from tests.private_postgresql import own_database, postgresql
+from tests.private_redis import private_redis
 
-_SAMPLE_S = 5.0
-_OUTCOME = re.compile(r'^switchyard_requests_total\{.*outcome="(\w+)".*\} ([0-9.e+]+)$', re.MULTILINE)
+QPS, BURST_QPS = 3.0, 8.0
+WISH_S = 12.0
+MOST_HOOKED = 3
+SETTLE_S = 90.0
+MEMORY_MIB = 500.0
+"""No process may be larger at any time."""
+_OPERATOR = """
+import sys
+from datetime import timedelta
+from django.utils import timezone
+from controlplane.models import Pool
+from controlplane.services.actor import program
+from controlplane.services.steering import take_over
+for line in sys.stdin:
+    until = timezone.now() + timedelta(hours=1)
+    take_over(Pool.objects.get(slug="hooked"), until=until, engines=int(line), actor=program("soak"))
+    print("told", flush=True)
+"""
 
 
-def resident_mib(pid: int) -> float:
-    """Return the resident memory of a process in MiB; raises FileNotFoundError once it is gone."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+class Soak:
+    """One run. Mutable: the clients' history, the kills, the wishes of the operator, samples of memory."""
+
+    def __init__(self, installation: Installation, service: EngineService, api_key: str, seed: int) -> None:
+        self.clients = ClientHistory(installation.gateway_urls, api_key, MODEL, seed, persistent=True)
+        self.killer = Killer(installation, seed, self.clients.now)
+        self.wishes: list[tuple[float, int]] = []
+        self.memory: list[tuple[float, dict[str, float]]] = []
+        self._installation = installation
+        self._service = service
+        self._rng = random.Random(seed + 2)
+
+    async def run(self, seconds: float) -> None:
+        """Run everything for so long, and then until all is quiet."""
+        stop, settled = asyncio.Event(), asyncio.Event()
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(self.clients.run(_rate, stop))
+            parts.create_task(self.killer.run(stop))
+            wishes = parts.create_task(self._wish(stop))
+            parts.create_task(self._sample(settled))
+            await asyncio.sleep(seconds)
+            stop.set()
+            await wishes
+            await self._settle()
+            settled.set()
+
+    async def _wish(self, stop: asyncio.Event) -> None:
+        """Tell the pool behind the webhook how many engines it shall have; ends with one engine wanted."""
+        command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", _OPERATOR]
+        environment = dict(self._installation.environment)
+        operator = await asyncio.create_subprocess_exec(
+            *command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        if operator.stdin is None or operator.stdout is None:
+            raise RuntimeError("the operator's shell has no input")
+        wanted = 0
+        while not stop.is_set():
+            wanted = self._rng.choice([each for each in range(1, MOST_HOOKED + 1) if each != wanted])
+            await self._tell(operator, wanted)
+            await asyncio.sleep(WISH_S)
+        await self._tell(operator, 1)
+        operator.stdin.close()
+        await operator.wait()
+
+    async def _tell(self, operator: asyncio.subprocess.Process, wanted: int) -> None:
+        if operator.stdin is None or operator.stdout is None:
+            raise RuntimeError("the operator's shell has no input")
+        operator.stdin.write(f"{wanted}\n".encode())
+        await operator.stdin.drain()
+        if await operator.stdout.readline() != b"told\n":
+            raise RuntimeError("the operator's shell did not take the order")
+        self.wishes.append((self.clients.now(), wanted))
+
+    async def _settle(self) -> None:
+        deadline = time.monotonic() + SETTLE_S
+        while time.monotonic() < deadline:
+            rows = await asyncio.to_thread(found, self._installation)
+            if not wrong_effects(self._service, 1, rows):
+                return
+            await asyncio.sleep(1.0)
+
+    async def _sample(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            self.memory.append((self.clients.now(), self._installation.sample_memory()))
+            await asyncio.sleep(2.0)
 
 
-def outcomes(url: str) -> dict[str, float]:
-    """Return the finished requests by outcome, as the gateway counts them."""
-    with urlopen(f"{url}/metrics", timeout=10) as answer:  # noqa: S310 - our own loopback address
-        text = answer.read().decode()
-    counts: dict[str, float] = {}
-    for name, value in _OUTCOME.findall(text):
-        counts[name] = counts.get(name, 0.0) + float(value)
-    return counts
+def _rate(now_s: float) -> float:
+    return BURST_QPS if now_s % 20.0 < 4.0 else QPS
 
 
-def slope_mib_per_min(samples: list[tuple[float, float]]) -> float:
-    """Return the least-squares slope of (seconds, MiB) samples, in MiB per minute."""
-    times, sizes = zip(*samples, strict=True)
-    return statistics.linear_regression(times, sizes).slope * 60
+def found(installation: Installation) -> dict[str, list[tuple[Any, ...]]]:
+    """Return what the installation's database says of orders, engines, and things done twice."""
+    queries = {**DOUBLES, "orders": ORDERS, "engines": ENGINES}
+    with psycopg.connect(installation.environment["DATABASE_URL"]) as database:
+        return {name: database.execute(query).fetchall() for name, query in queries.items()}  # type: ignore[arg-type]
 
 
-def soak(minutes: float) -> dict[str, float]:
-    """Run the program and return the figures."""
-    port = free_ports(1)[0]
-    with TemporaryDirectory() as state_dir:
-        environment = {**os.environ, "SWITCHYARD_STATE_DIR": state_dir}
-        command = [sys.executable, "manage.py", "up", "--demo", "--with-parent", "--port", str(port)]
-        program = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            wait_for(f"{url}/ready", 60.0)
-            samples = _sample(program.pid, minutes * 60)
-            counts = outcomes(url)
-        finally:
-            program.send_signal(signal.SIGINT)
-            program.wait(20)
-    warm = samples[len(samples) // 4 :]
-    return {
+def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str], list[str]]:
+    """Return the figures, everything that is wrong, and the log's lines."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        directory = Path(folder)
+        with postgresql(directory) as server, own_database(server) as database, private_redis(directory) as redis:
+            installation, service = Installation(directory, database, redis.url), EngineService(ROOT)
+            service.environment = installation.environment
+            try:
+                api_key = installation.start_all(service.url)
+                run = Soak(installation, service, api_key, seed)
+                asyncio.run(run.run(60 * minutes))
+                rows = found(installation)
+                wrong = wrong_requests(run.clients.asked, run.killer.kills) + wrong_effects(service, 1, rows)
+            finally:
+                stubborn = installation.stop_all()
+                service.close()
+            orphans = installation.orphans()
+    wrong += [f"{each} did not end when it was told to" for each in stubborn] + [
+        f"left over: {each}" for each in orphans
+    ]
+    wrong += [f"{name} grew to {size:.0f} MiB" for name, size in installation.peak_mib.items() if size > MEMORY_MIB]
+    figures = _figures(run, service, rows, installation.peak_mib) | {
         "minutes": minutes,
-        "requests": sum(counts.values()),
-        "failed": counts.get("failed", 0.0),
-        "refused": counts.get("refused", 0.0),
-        "resident_mib_end": round(samples[-1][1], 1),
-        "resident_mib_per_min": round(slope_mib_per_min(warm), 3),
+        "seed": seed,
+        "orphans": len(orphans),
+    }
+    return figures, wrong, _log(run, rows, wrong)
+
+
+def _figures(
+    run: Soak, service: EngineService, rows: Mapping[str, Sequence[tuple[Any, ...]]], peak_mib: Mapping[str, float]
+) -> dict[str, float]:
+    asked = run.clients.asked
+    waits = sorted(each.ttft_s for each in asked if each.ttft_s is not None)
+    kills = [each.name.split("-")[0] for each in run.killer.kills]
+    return {
+        "requests": len(asked),
+        **{fate: sum(each.fate == fate for each in asked) for fate in ("whole", "broken_off", "refused", "lost")},
+        "asked_again": sum(each.attempts > 1 for each in asked),
+        "ttft_p50_s": round(statistics.median(waits), 3) if waits else 0.0,
+        "ttft_worst_s": round(waits[-1], 3) if waits else 0.0,
+        **{f"killed_{kind}": kills.count(kind) for kind in ("worker", "gateway", "engine", "web")},
+        "orders": len(rows["orders"]),
+        "effects": len(service.started) + len(service.stopped),
+        "calls": sum(service.calls.values()),
+        "peak_mib": round(max(peak_mib.values()), 1),
     }
 
 
-def _sample(pid: int, seconds: float) -> list[tuple[float, float]]:
-    start = time.monotonic()
-    samples = []
-    while (passed := time.monotonic() - start) < seconds:
-        samples.append((passed, resident_mib(pid)))
-        print(f"\r{passed / 60:5.1f} of {seconds / 60:.0f} min, {samples[-1][1]:.0f} MiB", end="", flush=True)
-        time.sleep(_SAMPLE_S)
-    print()
-    return samples
+def _log(run: Soak, rows: Mapping[str, Sequence[tuple[Any, ...]]], wrong: Sequence[str]) -> list[str]:
+    """Return kills (k), wishes (w), requests (r: number, stream or whole, attempts, fate, first byte, end); orders."""
+    lines = [(each.at_s, f"k {each.name} back {each.back_s:.1f}") for each in run.killer.kills]
+    lines += [(at_s, f"w {wanted}") for at_s, wanted in run.wishes]
+    lines += [(each.sent_s, _line(each)) for each in run.clients.asked]
+    told = [f"{at_s:.2f} {text}" for at_s, text in sorted(lines)]
+    told += [f"order {number} {kind} {state}" for number, (_, kind, state, _) in enumerate(rows["orders"])]
+    return [*told, *(f"WRONG {each}" for each in wrong)]
 
 
-def main() -> None:
-    """Soak and report; the targets are no failed request and no memory that grows for ever."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def _line(asked: Asked) -> str:
+    first, end = (f"{at_s:.2f}" if at_s is not None else "-" for at_s in (asked.first_s, asked.ended_s))
+    return f"r {asked.number} {'s' if asked.streams else 'w'} {asked.attempts} {asked.fate} {first} {end}"
+
+
+def main() -> int:
+    """Soak, report, and return whether anything was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, default=Path("var/bench/soak.json"), metavar="OUT")
+    parser.add_argument("--log", type=Path, default=Path("var/bench/soak.log"), metavar="FILE")
     options = parser.parse_args()
-    figures = soak(options.minutes)
+    figures, wrong, log = soak(options.minutes, options.seed)
+    options.log.parent.mkdir(parents=True, exist_ok=True)
+    options.log.write_text("\n".join(log) + "\n", encoding="utf-8")
+    figures["load_average"] = round(os.getloadavg()[0], 1)
     targets = {
-        "failed": Target(value=figures["failed"], op="<=", target=0.0),
-        "resident_mib_per_min": Target(value=figures["resident_mib_per_min"], op="<=", target=1.0),
+        "wrong": Target(value=float(len(wrong)), op="<=", target=0.0),
+        "lost": Target(value=figures["lost"], op="<=", target=0.0),
+        "orphans": Target(value=figures["orphans"], op="<=", target=0.0),
+        "peak_mib": Target(value=figures["peak_mib"], op="<=", target=MEMORY_MIB),
     }
     write_report("soak", figures, targets, options.json)
+    for line in wrong[:40]:
+        print(f"wrong: {line}")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -100,8 +100,12 @@ def _store_last() -> None:
     from controlplane.jobs.decisions import keep
     from controlplane.jobs.recordings import record
 
-    keep(storage())
-    record(traffic_storage())
+    for store in (lambda: keep(storage()), lambda: record(traffic_storage())):
+        try:
+            store()
+        except Exception:
+            # The edge of the process: it ends in any case, and the server must still hear that it did.
+            logger.exception("what came last could not be stored")
 
 
 def _compose() -> Edge:
@@ -121,7 +125,9 @@ def _compose() -> Edge:
     pages = cast("AsgiApp", ASGIHandler())
     sockets = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
     hosts = tuple(settings.ALLOWED_HOSTS)
-    edge_settings = EdgeSettings(allowed_hosts=hosts, body_limit=settings.MAX_BODY_BYTES)
+    edge_settings = EdgeSettings(
+        allowed_hosts=hosts, body_limit=settings.MAX_BODY_BYTES, long_bodies=settings.LONG_BODIES
+    )
     app = Switchyard(gateway, pages, sockets)
     return Edge(app, edge_settings, gateway.metrics.rejected_input.inc, fast_lane=app.fast_lane)
 

@@ -26,6 +26,8 @@ ALLOWED_HOSTS = env.words("SWITCHYARD_ALLOWED_HOSTS", default=["127.0.0.1", "loc
 LOOPBACK_ONLY = set(ALLOWED_HOSTS) <= {"127.0.0.1", "localhost", "[::1]"}
 CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
 MAX_BODY_BYTES = env.whole_number("SWITCHYARD_MAX_BODY_BYTES", default=1 << 20, at_least=1 << 10, at_most=1 << 26)
+# Where whole traces are uploaded, bodies may be as long as the proxy's.
+LONG_BODIES = ("/api/v1/recordings/upload", "/experiments/recordings")
 PROCESSES = env.whole_number(
     "SWITCHYARD_PROCESSES",
     default=env.whole_number("WEB_CONCURRENCY", default=1, at_least=1, at_most=1024),

@@ -19,6 +19,7 @@ CONNECT = "connect"
 TIMEOUT = "timeout"
 HTTP_5XX = "http_5xx"
 BROKEN_STREAM = "broken_stream"
+NO_PROGRESS = "no_progress"
 
 NOT_HEARD = "no answer yet since this gateway started"
 
@@ -41,7 +42,7 @@ class Breaker:
         self.state = OPEN
         self.reason = NOT_HEARD
         self.cause = "start"
-        """What opened it last: start, connect, timeout, http_5xx or silent."""
+        """What opened it last: start, connect, timeout, http_5xx, no_progress or silent."""
         self.since = now
         self.heard = False
         """Whether the engine ever proved healthy."""
@@ -66,7 +67,12 @@ class Breaker:
     @property
     def lost(self) -> bool:
         """Whether it is out because nothing answers, as opposed to answering wrongly."""
-        return self.state == OPEN and self.cause != HTTP_5XX
+        return self.state == OPEN and self.cause not in (HTTP_5XX, NO_PROGRESS)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it is out because nothing came of its requests; only an answer to one brings it back."""
+        return self.state == OPEN and self.cause == NO_PROGRESS
 
     @property
     def outlier(self) -> bool:
@@ -91,6 +97,11 @@ class Breaker:
             self._open(counter, _SENTENCES[counter].format(count=count), now)
         if self.on_doubt is not None:
             self.on_doubt()
+
+    def record_stall(self, reason: str, now: float) -> None:
+        """Take it out because nothing comes of what it was given; each time in a row for longer."""
+        if self.state != OPEN:
+            self._open(NO_PROGRESS, reason, now)
 
     def record_success(self, now: float) -> None:
         """Count a request that the engine answered; closes a half-open breaker."""
@@ -174,10 +185,11 @@ class Breaker:
         self.cause = cause
         self.trips += 1
         self._hold_until = now
-        if cause == HTTP_5XX:
+        if cause in (HTTP_5XX, NO_PROGRESS):
             long_well = self.state == CLOSED and now - self.since > self._settings.outlier_hold_max_s
             self._ejections = 1 if long_well else self._ejections + 1
-            hold_s = min(self._settings.outlier_hold_s * self._ejections, self._settings.outlier_hold_max_s)
+            term_s = self._settings.outlier_hold_s if cause == HTTP_5XX else self._settings.stall_hold_s
+            hold_s = min(term_s * self._ejections, self._settings.outlier_hold_max_s)
             self._hold_until = now + hold_s
         self._reset_counts()
         self._change(OPEN, reason, now)

@@ -32,6 +32,8 @@ class EdgeSettings:
     allowed_hosts: tuple[str, ...] = LOOPBACK_HOSTS
     body_limit: int = 1024 * 1024
     proxy_body_limit: int = 16 * 1024 * 1024
+    long_bodies: tuple[str, ...] = ()
+    """Paths beside the proxy's that take bodies of its size."""
     stall_s: float = 10.0
     min_bytes_per_s: float = 16 * 1024.0
 
@@ -91,7 +93,9 @@ class Edge:
                 message["headers"] = [*message.get("headers", ()), id_header]
             return send(message)
 
-        limit = self._settings.proxy_body_limit if scope["path"].startswith("/v1/") else self._settings.body_limit
+        settings, path = self._settings, scope["path"]
+        is_long = path.startswith("/v1/") or path in settings.long_bodies
+        limit = settings.proxy_body_limit if is_long else settings.body_limit
         try:
             self._check(head, limit)
             await self._app(scope, GuardedReceive(receive, limit, self._watch), send_with_id)

@@ -17,6 +17,8 @@ MAX_SAMPLES = 256
 """Timings kept; of more within the window the newest count."""
 MAX_STANDING = 4096
 """Requests followed at one time; of more the oldest are no longer followed."""
+TELLING = 3
+"""From so many late requests on, older first tokens no longer speak for the engine."""
 FORGOTTEN_S = 1800.0
 """A request that nobody ended within this time is no longer followed."""
 
@@ -30,6 +32,20 @@ class _Standing(msgspec.Struct, gc=False):
     prefill_s: float
     first_token_s: float | None = None
     streams: bool = False
+    whole: bool = False
+
+
+class Watched(msgspec.Struct, frozen=True, gc=False):
+    """What one engine has to do for us, and what came of it so far."""
+
+    standing: int
+    """Requests there."""
+    streams: int
+    """Those of them whose answers come piece by piece."""
+    signs: int
+    """First tokens, pieces and ends that were ever seen."""
+    longest_prefill_s: float
+    """The longest prefill there as the engine usually takes it; what comes in whole counts with its prompt."""
 
 
 class EngineProgress:
@@ -75,6 +91,19 @@ class EngineProgress:
         if standing is not None:
             standing.streams = True
 
+    def whole(self, request_id: str) -> None:
+        """Note that a request's answer comes in one piece, so that nobody sees its first token."""
+        standing = self._standing.get(request_id)
+        if standing is not None:
+            standing.whole = True
+
+    def watched(self) -> Watched:
+        """Return what tells whether the engine stands still."""
+        streams = [each for each in self._standing.values() if each.streams]
+        usual = statistics.median(ratio for _, ratio in self._slowness) if self._slowness else 1.0
+        longest_s = max((each.prefill_s for each in self._standing.values() if each.first_token_s is None), default=0.0)
+        return Watched(len(self._standing), len(streams), self.first_tokens + self.chunks, longest_s * max(1.0, usual))
+
     def completed(self, request_id: str, output_tokens: int | None, now: float) -> None:
         """Note the end of an answer."""
         self.chunks += 1
@@ -95,12 +124,11 @@ class EngineProgress:
         standing = list(self._standing.values())
         prefilling = [each for each in standing if each.first_token_s is None]
         # A prefill that takes longer than expected says so before its first token comes, if it ever does.
-        late = [
-            (now - each.granted_s) / each.expected_s
-            for each in prefilling
-            if 0 < each.expected_s < now - each.granted_s
-        ]
-        slowness = [ratio for _, ratio in self._slowness] + late
+        late = [each for each in prefilling if not each.whole and 0 < each.expected_s < now - each.granted_s]
+        # So many late ones tell of a change: first tokens from before the first of them was due say nothing of it.
+        since = min((each.granted_s + each.expected_s for each in late), default=0.0) if len(late) >= TELLING else 0.0
+        slowness = [ratio for moment, ratio in self._slowness if moment >= since]
+        slowness += [(now - each.granted_s) / each.expected_s for each in late]
         tbt = [seconds for _, seconds in self._tbt]
         return EngineCounts(
             granted=len(standing),

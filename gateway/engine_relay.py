@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import msgspec
 
-from gateway.breaker import BROKEN_STREAM, CONNECT, HTTP_5XX, TIMEOUT
+from gateway.breaker import BROKEN_STREAM, CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
 from gateway.forwarded_request import ForwardedRequest
 from gateway.http_exchange import Exchange, Header
 from gateway.openai_error import ApiError, error_body
@@ -83,8 +83,10 @@ class EngineRelay:
         """Relay one answer; None: the request has had its end, and the record says which."""
         settings = self._settings
         first_s = settings.first_byte_s if first_byte_s is None else first_byte_s
+        progress, name = record.pool.progress.engine(engine.entry.engine_id), record.decision.decision_id
+        (progress.streams if request.streams else progress.whole)(name)
         try:
-            with ProgressGuard(engine.breaker, first_s=first_s, idle_s=settings.idle_s) as guard:
+            with ProgressGuard(engine, first_s=first_s, idle_s=settings.idle_s) as guard:
                 async with engine.session.post(
                     engine.entry.url.rstrip("/") + request.path,
                     data=request.payload(),
@@ -132,7 +134,6 @@ class EngineRelay:
             if not exchange.started:
                 self._desk.first_token(record, monotonic())
                 engine.breaker.record_success(monotonic())
-                progress.streams(record.decision.decision_id)
                 await exchange.start(200, passed_headers(response))
             progress.chunks += 1
             passed = usage.feed(chunk)
@@ -195,7 +196,9 @@ class EngineRelay:
         self, exchange: Exchange, engine: LiveEngine, record: DecisionRecord, error: BaseException
     ) -> AttemptFailure | None:
         if not exchange.started:
-            silent = isinstance(error, EngineSilentError) and not engine.breaker.lost
+            silent = isinstance(error, EngineSilentError) and not engine.lost
+            if silent and engine.stuck:
+                return AttemptFailure(NO_PROGRESS)
             return self._failed_before_first_byte(engine, TIMEOUT if silent else CONNECT)
         engine.breaker.record_failure(BROKEN_STREAM, monotonic())
         self._desk.failed(record, monotonic(), BROKEN_STREAM)

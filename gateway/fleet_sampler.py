@@ -102,6 +102,7 @@ class FleetSampler:
         median_s = statistics.median(serving.values()) if serving else 0.0
         oldest = pool.router.oldest_waits(now)
         pool.rebalancing.look(unix)
+        pool.watch_stalls(now)
         pool.follow_verdicts({each: load.running for each, load in loads.items()}, unix)
         samples = []
         for engine in live:

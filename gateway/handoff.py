@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 import msgspec
 
-from gateway.breaker import CONNECT, HTTP_5XX, TIMEOUT
+from gateway.breaker import CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
 from gateway.engine_relay import BROKEN, HANDOFF, AttemptFailure, EngineRelay, RelaySettings, passed_headers
 from gateway.forwarded_request import ForwardedRequest
 from gateway.handoff_bodies import PrefillAnswer, read_prefill_answer
@@ -128,7 +128,9 @@ class Handoff:
         except BROKEN as error:
             if second.breaker.lost and not first.breaker.lost:
                 return AttemptFailure(CONNECT, engine_id=second.entry.engine_id)
-            silent = isinstance(error, EngineSilentError) and not first.breaker.lost
+            silent = isinstance(error, EngineSilentError) and not first.lost
+            if silent and watch.stuck:
+                return AttemptFailure(NO_PROGRESS, engine_id=engine_id if first.stuck else second.entry.engine_id)
             kind = TIMEOUT if silent else CONNECT
             first.breaker.record_failure(kind, monotonic())
             return AttemptFailure(kind, engine_id=engine_id)
@@ -189,8 +191,12 @@ class _EitherLost:
     """Lost when either engine is: a prefill whose decode engine died need not be waited for."""
 
     def __init__(self, first: LiveEngine, second: LiveEngine) -> None:
-        self._breakers = first.breaker, second.breaker
+        self._engines = first, second
 
     @property
     def lost(self) -> bool:
-        return any(each.lost for each in self._breakers)
+        return any(each.lost for each in self._engines)
+
+    @property
+    def stuck(self) -> bool:
+        return any(each.stuck for each in self._engines)

@@ -61,6 +61,8 @@ class LiveEngine:
         self.report_times = PastMoments()
         self.hits = HitWatch()
         self.created_at = now
+        self.shunned = False
+        """Whether engine health keeps it out, and others can do its work."""
         self.probed = asyncio.Event()
         """Set after the first direct probe, whatever it said."""
         self._settings = settings
@@ -69,6 +71,16 @@ class LiveEngine:
         self._process_start: float | None = None
         self._wake = asyncio.Event()
         self.breaker.on_doubt = self._wake.set
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing is to be expected from it."""
+        return self.breaker.lost
+
+    @property
+    def stuck(self) -> bool:
+        """Whether what it has not begun to answer should go elsewhere."""
+        return self.breaker.stalled or self.shunned
 
     @property
     def trust(self) -> Trust:
@@ -120,6 +132,12 @@ class LiveEngine:
         """Return the age of the last report in seconds; None: there was none."""
         return None if self.report_at is None else now - self.report_at
 
+    def running_now(self, now: float) -> int | None:
+        """Return how many requests it says that it holds; None where no report of late tells."""
+        age_s = self.report_age_s(now)
+        fresh = self.report is not None and age_s is not None and age_s <= self._settings.report_stale_s
+        return self.report.running if fresh and self.report is not None else None
+
     def new_incarnation(self, now: float) -> None:
         """Count a new process of the engine."""
         self.incarnation += 1
@@ -165,7 +183,18 @@ class LiveEngine:
         except EngineAnswerError as error:
             self.breaker.observe_probe(False, str(error), time.monotonic())
         else:
-            self.breaker.observe_probe(True, "", time.monotonic())
+            if not self.breaker.stalled or await self._generates():
+                self.breaker.observe_probe(True, "", time.monotonic())
+
+    async def _generates(self) -> bool:
+        """Return whether the engine answers a request of one token; its word for its health is not enough here."""
+        try:
+            await self.adapter.generate_one()
+        except EngineUnreachableError:
+            return False
+        except EngineAnswerError as error:
+            return error.status is not None and error.status < 500
+        return True
 
     def _is_new_process(self, process_start: float | None) -> bool:
         """Compare process starts; one that an earlier sign of the same restart has counted is not counted again."""

@@ -32,6 +32,7 @@ from gateway.retry_budget import RetryBudget
 from gateway.router_driver import RouterDriver
 from gateway.settings import GatewaySettings
 from gateway.snapshot import EngineEntry, PoolEntry
+from gateway.stall_watch import StallWatch
 from gateway.traffic_window import TrafficWindow
 from kvstore.block_keys import key_seed
 from routing.cost_fit import FittedCost
@@ -92,6 +93,7 @@ class LivePool:
         self._dispatched = DispatchedKeys(settings.max_dispatched)
         self._facts: tuple[EngineFacts, ...] = ()
         self._accepting: frozenset[str] = frozenset()
+        self._stalls = StallWatch(settings.breaker.stall_s)
         self._sated: frozenset[str] = frozenset()
         """Engines in probation that have their share for now."""
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
@@ -185,6 +187,8 @@ class LivePool:
             if engine.entry.desired_state == READY and (engine.breaker.accepts or engine_id in excused)
         }
         shares = shares_of(self.engines.values(), well, time.time())
+        for engine_id, engine in self.engines.items():
+            engine.shunned = shares.get(engine_id, 1.0) == 0.0
         facts = tuple(
             engine.facts(
                 by_dispatches=self.by_dispatches,
@@ -208,6 +212,14 @@ class LivePool:
             return
         self._sated = sated(self.engines.values(), running, unix)
         self.refresh()
+
+    def watch_stalls(self, now: float) -> None:
+        """Take engines out whose streams bring nothing; call it now and then."""
+        watched = {engine_id: self.progress.engine(engine_id).watched() for engine_id in self.engines}
+        said = {engine_id: each.running_now(now) for engine_id, each in self.engines.items()}
+        out = {engine_id for engine_id, each in self.engines.items() if each.breaker.stalled}
+        for engine_id, reason in self._stalls.look(watched, said, self._accepting, out, now):
+            self.engines[engine_id].breaker.record_stall(reason, now)
 
     def _learned(self, engine: LiveEngine) -> FittedCost | None:
         """Return the cost that was learned of the engine's kind, where the policy wants it and it is better."""

@@ -1,4 +1,4 @@
-"""Ends waiting for an engine that says nothing: after a time, or as soon as it is known to be lost."""
+"""Ends waiting for an engine that says nothing: after a time, or as soon as it is known to be lost or stuck."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ CHECK_S = 0.25
 
 
 class Losable(Protocol):
-    """Whatever may be given up for lost; a Breaker is."""
+    """Whatever may be given up for lost; a LiveEngine is."""
 
     @property
     def lost(self) -> bool:
         """Whether nothing is to be expected from it."""
+        ...
+
+    @property
+    def stuck(self) -> bool:
+        """Whether what it has not begun to answer should go elsewhere."""
         ...
 
 
@@ -27,13 +32,15 @@ class EngineSilentError(Exception):
 class ProgressGuard:
     """Guards the calls of the current task to one engine, by one timer for all of them.
 
-    The first sign may take `first_s`, each further one `idle_s`; an engine whose breaker says that it
-    is lost gets `lost_s`. All in seconds. Leaving the guard raises EngineSilentError if it struck, or
-    ClientGoneError if it was the client that took nothing meanwhile (`sending`).
+    The first sign may take `first_s`, each further one `idle_s`; an engine that
+    is lost gets `lost_s`, and so does one that is stuck for its first sign. All in seconds. Leaving the
+    guard raises EngineSilentError if it struck, or ClientGoneError if it was the client that took nothing
+    meanwhile (`sending`).
     """
 
-    def __init__(self, breaker: Losable, *, first_s: float, idle_s: float, lost_s: float = 1.0) -> None:
-        self._breaker = breaker
+    def __init__(self, engine: Losable, *, first_s: float, idle_s: float, lost_s: float = 1.0) -> None:
+        self._engine = engine
+        self._begun = False
         self._limit_s = first_s
         self._idle_s = idle_s
         self._lost_s = lost_s
@@ -47,11 +54,13 @@ class ProgressGuard:
     def progress(self) -> None:
         """Note that the engine sent something."""
         self._silent_s = 0.0
+        self._begun = True
         self._limit_s = self._idle_s
 
     def _look(self) -> None:
         self._silent_s += CHECK_S
-        limit_s = min(self._limit_s, self._lost_s) if self._breaker.lost else self._limit_s
+        hopeless = self._engine.lost or (not self._begun and self._engine.stuck)
+        limit_s = min(self._limit_s, self._lost_s) if hopeless else self._limit_s
         if self._silent_s >= limit_s and self._task is not None:
             self._struck = True
             self._task.cancel()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from gateway.breaker import CONNECT
+from gateway.breaker import CONNECT, NO_PROGRESS
 from gateway.client_presence import while_connected
 from gateway.engine_relay import AttemptFailure, EngineRelay, RelaySettings
 from gateway.event_log import log_event
@@ -162,10 +162,10 @@ class Proxy:
     def _takes_budget(self, pool: LivePool, record: DecisionRecord, failure: AttemptFailure) -> bool:
         """Return whether the next attempt takes from the budget; raises ApiError where the budget is empty.
 
-        An engine that cannot be reached is out of rotation at once, so going elsewhere adds no load to
+        An engine that cannot be reached or stands still is out of rotation at once, so going elsewhere adds no load to
         it and needs no budget; answers that say "too much" or "failed" do.
         """
-        if failure.kind == CONNECT:
+        if failure.kind in (CONNECT, NO_PROGRESS):
             return False
         if not pool.retry_budget.take():
             self._desk.metrics.retries.inc(record.decision.pool_id, "budget_empty")

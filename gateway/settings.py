@@ -24,6 +24,10 @@ class BreakerSettings:
     outlier_hold_s: float = 30.0
     """An engine that answers 5xx although /health is fine stays out this long, times its number of ejections."""
     outlier_hold_max_s: float = 300.0
+    stall_s: float = 2.5
+    """An engine whose streams bring nothing for this long, beyond one and a half times its longest prefill, is out."""
+    stall_hold_s: float = 5.0
+    """It stays out for this long at least, times its number of ejections, and until it answers a request."""
     trial_s: float = 1.0
     """Half-open time after which a second healthy probe closes the breaker of an idle engine."""
 

@@ -27,6 +27,8 @@ from gateway.plain_get import NotPlainError, PlainAnswer, PlainGet, TooLongError
 
 MAX_ANSWER_BYTES = 64 << 10
 MAX_TOKENIZE_BYTES = 16 << 20
+TRIAL_S = 3.0
+"""Within this time a request of one token is answered by an engine that is well."""
 _CHUNK_BYTES = 64 << 10
 _LARGE_BODY = 1 << 20
 _TEXT_TYPES = ("text/plain", "application/openmetrics-text")
@@ -159,6 +161,14 @@ class VllmAdapter:
     async def health(self) -> None:
         """Return if the engine says that it is well; raises with the reason otherwise."""
         await self._get("/health", "health")
+
+    async def generate_one(self) -> None:
+        """Return once the engine has answered a request of one token; raises with the reason otherwise."""
+        body = {"model": self._served_model, "prompt": "1", "max_tokens": 1}
+        raw = msgspec.json.encode(body)
+        await self._request(
+            "POST", "/v1/completions", "a request of one token", timeout_s=TRIAL_S, limit=MAX_ANSWER_BYTES, body=raw
+        )
 
     async def models(self) -> tuple[str, ...]:
         """Return the ids of the models that the engine serves."""

@@ -38,6 +38,7 @@ STANDING_FAULTS = frozenset({UNREACHABLE, PAUSED})
 
 FULL = 0.85
 """Share of the KV memory from which a long prompt may not fit."""
+_INSTANT_S = 1e-6
 ANSWERS = 5
 """So many pieces of answers prove that counters which stand are wrong."""
 UNKNOWN_PREFILL = 3.0
@@ -137,7 +138,9 @@ def _crawling(facts: EngineFacts, peers: Peers, settings: HealthDocument, tbt_sl
         if peers.slowness is None:
             yield Sign(CRAWLING, DOUBT, text)
         elif slowness >= factor * peers.slowness:
-            yield Sign(CRAWLING, OUTLIER, f"{text}, elsewhere {peers.slowness:.1f} times", settings.slow_s)
+            yield Sign(
+                CRAWLING, OUTLIER, f"{text}, elsewhere {peers.slowness:.1f} times", _patience_s(settings, slowness)
+            )
     elif (
         tbt_s is not None
         and peers.tbt_s is not None
@@ -146,7 +149,13 @@ def _crawling(facts: EngineFacts, peers: Peers, settings: HealthDocument, tbt_sl
     ):
         text = f"tokens come {1000 * tbt_s:.0f} ms apart, elsewhere {1000 * peers.tbt_s:.0f} ms"
         slow_too = facts.role == "decode" or (judged and slowness is not None and slowness >= factor / 2)
-        yield Sign(CRAWLING, OUTLIER, text, settings.slow_s) if slow_too else Sign(CRAWLING, DOUBT, text)
+        hold_s = _patience_s(settings, tbt_s / max(peers.tbt_s, _INSTANT_S))
+        yield Sign(CRAWLING, OUTLIER, text, hold_s) if slow_too else Sign(CRAWLING, DOUBT, text)
+
+
+def _patience_s(settings: HealthDocument, times: float) -> float:
+    """Return how long a crawl must show: the slower the engine, the sooner it is sure, within a third of the time."""
+    return max(settings.slow_s / 3, settings.slow_s * settings.slow_factor / max(times, settings.slow_factor))
 
 
 def _doubts(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:

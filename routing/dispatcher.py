@@ -21,7 +21,7 @@ from routing.inference_request import InferenceRequest
 from routing.lesson import Bound, Lesson, Released
 from routing.placement import Placement, learning_method
 from routing.policy_document import RoutingPolicy
-from routing.prefetch_order import PrefetchOrders
+from routing.prefetch_order import PrefetchNews, PrefetchOrders
 from routing.pulling import Pulling
 from routing.push_gate import PushGate
 from routing.registry import PolicyStageError, build_placement, build_queue_order, pair_problem
@@ -211,6 +211,7 @@ class Dispatcher:
             if choice.target == CENTRAL:
                 break
             self.waiting.remove(request.request_id)
+            self.prefetch.forget(request.request_id)
             outcome = self.bind(request, choice, now, hold=True)
             if isinstance(outcome, Granted):
                 waited = msgspec.structs.replace(outcome.decision, queued_s=now - request.arrived_s)
@@ -278,6 +279,12 @@ class Dispatcher:
         source = self.fleet.target_of(decision.fetch.source_engine_id) if decision.fetch is not None else None
         at_source = self.view.resident_match(request).blocks(source) if source is not None else 0
         return decision.fetch_at_grant(blocks, at_source)
+
+    def take_prefetch(self, now: float) -> PrefetchNews:
+        """Return what is to be fetched for waiting tickets, bound or about to be pulled, and what no more."""
+        if self.waiting.pulls:
+            self.pulling.order_up(now)
+        return self.prefetch.take()
 
     def match_at_grant(self, request: InferenceRequest, target: int) -> int:
         """Return the leading blocks that the prefill will find: those of tickets that it overtakes are not there."""

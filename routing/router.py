@@ -24,7 +24,7 @@ from routing.migration import Migration
 from routing.observation import Completed, FirstToken, HandedOver, Observation
 from routing.parked import Parked
 from routing.policy_document import RoutingPolicy
-from routing.prefetch_order import PrefetchOrder
+from routing.prefetch_order import PrefetchNews
 from routing.reservations import Reservation
 from routing.router_counts import CountsSeen
 
@@ -342,9 +342,9 @@ class Router:
                 moments.append(self._dispatcher.push_gate.opens_at(target, now))
         return max(min(moments), now) if moments else None
 
-    def take_prefetch_orders(self) -> list[PrefetchOrder]:
-        """Return the orders for waiting tickets since the last call, oldest first; none are made before the first."""
-        return self._dispatcher.prefetch.take()
+    def take_prefetch(self, now: float) -> PrefetchNews:
+        """Return the prefetch orders for waiting tickets since the last call; none are made before the first."""
+        return self._dispatcher.take_prefetch(now)
 
     # -- what it is like inside
 

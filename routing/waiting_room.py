@@ -84,6 +84,10 @@ class WaitingRoom:
         line = self._lines.get(CENTRAL)
         return line.next(target, view, at_s) if line is not None else None
 
+    def expects(self, tickets: Sequence[Ticket], target: int, view: FleetView, at_s: float) -> Ticket | None:
+        """Return which of these unbound tickets the target will probably pull when it is free; None: none."""
+        return self._order.expects(tickets, target, view, at_s) if isinstance(self._order, PullingOrder) else None
+
     def passed_over_s(self, target: int) -> float:
         """Return the estimated prefill seconds of the target's tickets that a newcomer would not wait for."""
         line = self._lines.get(target)

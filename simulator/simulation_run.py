@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from routing.policy_document import PrefillCostDocument, RoutingPolicy, Stage
+from routing.push_document import PushDocument
 from routing.router import Router
 from simulator.arrival_pattern import ArrivalPattern
 from simulator.arrivals import ArrivalSource
@@ -63,6 +64,8 @@ def evaluation_policy(
         max_tickets=1_000_000,
         max_wait_s=3600.0,
         reservation_ttl_s=86_400.0,
+        # Reports are fresh here; their age only sets when an engine that one holds back is looked at once more.
+        push=PushDocument(report_max_age_s=1.0),
     )
 
 

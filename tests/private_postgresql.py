@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
@@ -37,6 +38,18 @@ def postgresql(directory: Path) -> Iterator[str]:
         pytest.skip(reason)
     with _own_server(programs, directory) as url:
         yield url
+
+
+@contextmanager
+def own_database(server: str) -> Iterator[str]:
+    """Make a database for the block and drop it afterwards; returns its URL."""
+    name = f"switchyard_grown_{os.getpid()}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
+        try:
+            yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+        finally:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')  # type: ignore[call-overload]
 
 
 def _answers(url: str) -> bool:

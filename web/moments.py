@@ -20,8 +20,11 @@ class Moment:
 
 def moment(at: datetime | None, now: datetime) -> Moment | None:
     """Return how `at` reads now; None for None."""
-    if at is None:
-        return None
+    return None if at is None else moment_of(at, now)
+
+
+def moment_of(at: datetime, now: datetime) -> Moment:
+    """Return how `at` reads now."""
     local, today = at.astimezone(UTC), now.astimezone(UTC).date()
     clock = local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M")
     return Moment(local.isoformat(timespec="milliseconds"), clock, relative((now - at).total_seconds()))

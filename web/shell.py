@@ -32,6 +32,8 @@ NAVIGATION = (
         NavigationItem("Fleet", "/", "fleet"),
         NavigationItem("Decisions", "/decisions", "decisions"),
         NavigationItem("Policies", "/policies", "policies"),
+        NavigationItem("Experiments", "/experiments", "experiments"),
+        NavigationItem("Steering", "/steering", "steering"),
     ),
     (NavigationItem("Topology", "/topology", "topology"), NavigationItem("Jobs", "/jobs", "jobs")),
     (NavigationItem("Audit", "/audit", "audit"), NavigationItem("Access", "/access", "access")),

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from django.urls import path
 
-from web.pages import access_keys, access_people, access_sessions, access_tenants, access_you, jobs, topology_changes
+from web.pages import (
+    access_keys,
+    access_people,
+    access_sessions,
+    access_tenants,
+    access_you,
+    experiments,
+    jobs,
+    recordings,
+    steering_changes,
+    topology_changes,
+    whatif_result,
+)
 from web.pages.audit import audit, audit_download
 from web.pages.decision import decision as decision_page
 from web.pages.decision import decision_json
@@ -21,6 +33,8 @@ from web.pages.policy_editor import policy
 from web.pages.policy_merge import merge as policy_merge
 from web.pages.policy_publish import go_back as policy_roll_back
 from web.pages.policy_publish import publish as policy_publish
+from web.pages.steering import steering, steering_pool
+from web.pages.steering_timeline import steering_timeline
 from web.pages.topology import topology
 from web.pages.topology_live import topology_checklist, topology_live
 from web.pages.topology_paste import topology_paste
@@ -43,6 +57,14 @@ urlpatterns = [
     path("policies/<slug:slug>/publish", policy_publish, name="policy-publish"),
     path("policies/<slug:slug>/roll-back", policy_roll_back, name="policy-roll-back"),
     path("policies/<slug:slug>/state", policy_state, name="policy-state"),
+    path("experiments", experiments.experiments, name="experiments"),
+    path("experiments/whatif", experiments.start, name="whatif-start"),
+    path("experiments/whatif/<int:whatif_id>", whatif_result.whatif, name="whatif"),
+    path("experiments/whatif/<int:whatif_id>/cancel", whatif_result.cancel, name="whatif-cancel"),
+    path("experiments/whatif/<int:whatif_id>/again", whatif_result.again, name="whatif-again"),
+    path("experiments/recordings", recordings.recordings, name="recordings"),
+    path("experiments/recordings/<int:recording_id>/delete", recordings.delete, name="recording-delete"),
+    path("experiments/recordings/<int:recording_id>/trace", recordings.download, name="recording-download"),
     path("topology", topology, name="topology"),
     path("topology/live", topology_live, name="topology-live"),
     path("topology/paste", topology_paste, name="topology-paste"),
@@ -76,6 +98,28 @@ urlpatterns = [
     path("jobs", jobs.jobs, name="jobs"),
     path("jobs/<int:run_id>/cancel", jobs.cancel_run, name="job-cancel"),
     path("jobs/<int:run_id>/retry", jobs.retry_run, name="job-retry"),
+    path("steering", steering, name="steering"),
+    path("steering/<slug:slug>", steering_pool, name="steering-pool"),
+    path("steering/<slug:slug>/timeline", steering_timeline, name="steering-timeline"),
+    path("steering/<slug:slug>/freeze", steering_changes.freeze, name="steering-freeze"),
+    path("steering/<slug:slug>/unfreeze", steering_changes.unfreeze, name="steering-unfreeze"),
+    path("steering/<slug:slug>/override", steering_changes.override, name="steering-override"),
+    path("steering/<slug:slug>/end-override", steering_changes.end_override, name="steering-end-override"),
+    path("steering/<slug:slug>/follow", steering_changes.follow, name="steering-follow"),
+    path(
+        "steering/<slug:slug>/orders/<str:key>/confirm", steering_changes.confirm_order, name="steering-order-confirm"
+    ),
+    path(
+        "steering/<slug:slug>/orders/<str:key>/withdraw",
+        steering_changes.withdraw_order,
+        name="steering-order-withdraw",
+    ),
+    path(
+        "steering/<slug:slug>/engines/<str:engine_id>/quarantine",
+        steering_changes.quarantine,
+        name="steering-quarantine",
+    ),
+    path("steering/<slug:slug>/engines/<str:engine_id>/trust", steering_changes.trust, name="steering-trust"),
     path("login", sign_in, name="login"),
     path("logout", sign_out, name="logout"),
 ]

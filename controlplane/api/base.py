@@ -62,6 +62,8 @@ class ApiView(APIView):
     whole_fleet: ClassVar[bool] = False
     """The objects belong to no pool: seeing them needs a role everywhere."""
     listing: ClassVar[Listing | None] = None
+    parameters: ClassVar[tuple[Any, ...]] = ()
+    """Query parameters (OpenApiParameters) beside those of a list."""
     has_etag: ClassVar[bool] = False
     only_asks: ClassVar[bool] = False
     """Its POST changes nothing, so that it need not be kept from happening twice."""

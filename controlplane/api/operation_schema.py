@@ -23,6 +23,8 @@ _IDS: dict[str, dict[str, Any]] = {
     "decision_id": _PLAIN,
     "number": _COUNTED,
     "run": _COUNTED,
+    "recording": _COUNTED,
+    "whatif": _COUNTED,
     "event": _COUNTED,
 }
 _GUARDED = ("PUT", "PATCH", "DELETE")
@@ -85,7 +87,8 @@ class OperationSchema(AutoSchema):
     @override
     def get_override_parameters(self) -> list[Any]:
         """Return the parameters beside those of the path."""
-        return [*self._path_parameters(), *self._list_parameters(), *self._header_parameters()]
+        own = self.view.parameters
+        return [*self._path_parameters(), *own, *self._list_parameters(), *self._header_parameters()]
 
     @override
     def get_response_serializers(self) -> Any:

@@ -13,8 +13,10 @@ from controlplane.api.views import (
     policies,
     policy_versions,
     pools,
+    recordings,
     regions,
     tenants,
+    whatifs,
 )
 from controlplane.api.views.audit_events import AuditEvents, OneAuditEvent
 from controlplane.api.views.nothing import Nothing
@@ -90,6 +92,12 @@ urlpatterns = [
     path("v1/jobs/<row_id:run>/retry", job_runs.JobRetry.as_view()),
     path("v1/decisions", decisions.Decisions.as_view()),
     path("v1/decisions/<plain_id:decision_id>", decisions.OneDecision.as_view()),
+    path("v1/recordings", recordings.Recordings.as_view()),
+    path("v1/recordings/upload", recordings.RecordingUpload.as_view()),
+    path("v1/recordings/<row_id:recording>", recordings.OneRecording.as_view()),
+    path("v1/recordings/<row_id:recording>/trace", recordings.RecordingTrace.as_view()),
+    path("v1/whatif", whatifs.WhatIfs.as_view()),
+    path("v1/whatif/<row_id:whatif>", whatifs.OneWhatIf.as_view()),
     path("v1/audit", AuditEvents.as_view()),
     path("v1/audit/<row_id:event>", OneAuditEvent.as_view()),
     path("schema/", OpenApiDocument.as_view()),

@@ -94,7 +94,7 @@ def _is_news(verdict: Verdict, stored: EngineHealth | None) -> bool:
 
 
 def _readmit_all(pool: Pool, at: datetime) -> None:
-    """Let all engines serve again: nobody looks after them while the automation does not act. What a person said stays."""
+    """Let all engines serve again that no person put out: nobody looks after them while the automation does not act."""
     for row in _stored(pool).exclude(state=HealthState.HEALTHY).exclude(code=BY_HAND):
         put_verdict(row.engine, HealthState.HEALTHY, actor=ACTOR, since=at)
 

@@ -35,6 +35,8 @@ class Recording(models.Model):
     )
     """Empty for recordings that an API key or the program itself made."""
     created_at = models.DateTimeField(auto_now_add=True)
+    revision = 1
+    """It never changes; the ETag of the API."""
 
     class Meta:
         ordering = ("-created_at", "-id")

@@ -1,4 +1,4 @@
-"""An operator's own verdict on an engine, which engine health leaves alone: out until trusted, or trusted for a while."""
+"""A person's own verdict on an engine, which engine health leaves alone: out until trusted, or trusted for a while."""
 
 from __future__ import annotations
 

@@ -104,10 +104,8 @@ def start_whatif(
         if version.policy_id != pool.policy_id:
             raise problem(name, f"Is no version of {pool.policy.slug}, which pool {pool.slug} follows.")
     if recording.requests < LEAST_REQUESTS:
-        raise problem(
-            "recording",
-            f"Has {recording.requests} requests; a what-if needs at least {LEAST_REQUESTS}. Take a longer one.",
-        )
+        few = f"Has {recording.requests} requests; a what-if needs at least {LEAST_REQUESTS}. Take a longer one."
+        raise problem("recording", few)
     if JobRun.objects.filter(job=JOB, state=JobState.ACTIVE).count() >= MAX_WAITING:
         raise TooManyWaitError(f"{MAX_WAITING} what-ifs wait already; cancel some under Jobs, or try again later.")
     return _stored(recording, draft, base, conditions, actor, why)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
+from collections.abc import Sequence
+from heapq import nsmallest
 from typing import Annotated
 
 import msgspec
@@ -70,6 +72,27 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def pool_queue(self) -> LateQueue:
         """Return an empty queue for the whole pool."""
         return LateQueue(self)
+
+    def expects(self, tickets: Sequence[Ticket], target: int, view: FleetView, at_s: float) -> Ticket | None:
+        """Return the ticket of the least cost on the target, of those that will not be late nor left to their home.
+
+        A forecast, and cheap: whom that would make late is not asked, for others come and go until then.
+        """
+        chosen, least = None, float("inf")
+        for ticket in nsmallest(self.candidates, tickets, key=lambda each: each.compute_s):
+            if not _is_for(ticket, target, view):
+                continue
+            seen = fit(ticket, target, view, at_s)
+            cost = seen.compute_s + self.regret * (seen.compute_s - seen.best_s)
+            late = at_s + seen.compute_s > ticket.request.deadline_s
+            if cost < least and not late and not self.leaves(ticket, seen):
+                chosen, least = ticket, cost
+        return chosen
+
+    def leaves(self, ticket: Ticket, seen: Fit) -> bool:
+        """Return whether an engine that holds more of the ticket will be through with it soon enough."""
+        request = ticket.request
+        return seen.home_end_s <= request.arrived_s + self.patience * request.ttft_slo_s
 
 
 class LateQueue:
@@ -246,10 +269,7 @@ class LateQueue:
         return Pick(chosen, reasons.PULLED_BEST_FIT if len(self._line) > 1 else reasons.ONLY_FEASIBLE)
 
     def _may_take(self, entry: Entry, seen: Fit, at_s: float, start_s: float) -> bool:
-        request = entry[3].request
-        if at_s + seen.compute_s > entry[0]:
-            return False
-        if seen.home_end_s <= request.arrived_s + self._order.patience * request.ttft_slo_s:
+        if at_s + seen.compute_s > entry[0] or self._order.leaves(entry[3], seen):
             return False
         return seen.compute_s / self._line.rate <= self._line.spare_before(entry, start_s)
 

@@ -25,7 +25,6 @@ from simulator.engine_server.model_clock import ModelClock
 from simulator.engine_server.settings import EngineSettings
 from simulator.engine_server.token_stream import TokenStream
 
-
 _STANDS_S = 0.1
 """While time stands, how often it is looked whether it goes on; seconds."""
 
@@ -148,8 +147,9 @@ class EngineRuntime:
 
     async def until(self, model_s: float) -> None:
         """Return when the model's clock has come to this moment."""
-        while (left_s := self._clock.due_in(model_s)) is None or left_s > 0:
-            await asyncio.sleep(_STANDS_S if left_s is None else left_s)
+        while (left_s := self._clock.due_in(model_s)) != 0.0:
+            pause_s = _STANDS_S if left_s is None else left_s
+            await asyncio.sleep(pause_s)
 
     def close(self) -> None:
         """Break off every stream and stop the clock; later requests are refused."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.breaker import BROKEN_STREAM, CLOSED, CONNECT, HALF_OPEN, HTTP_5XX, OPEN, TIMEOUT, Breaker
+from gateway.breaker import BROKEN_STREAM, CLOSED, CONNECT, HALF_OPEN, HTTP_5XX, NO_PROGRESS, OPEN, TIMEOUT, Breaker
 from gateway.settings import BreakerSettings
 
 SETTINGS = BreakerSettings()
@@ -202,3 +202,19 @@ def test_no_sequence_of_events_breaks_it(rows: list[tuple[str, bool, bool, float
     breaker.observe_probe(True, "", now)
     breaker.observe_probe(True, "", now + SETTINGS.trial_s)
     assert breaker.state == CLOSED, "an engine that stays healthy always comes back"
+
+
+def test_an_engine_that_stalls_is_out_but_not_lost_and_longer_each_time() -> None:
+    breaker, now = closed(), 10.0
+    for times in (1, 2, 3):
+        breaker.record_stall("2 streams have brought nothing", now)
+        assert (breaker.state, breaker.cause) == (OPEN, NO_PROGRESS)
+        assert breaker.stalled
+        assert not breaker.lost
+        term_s = times * SETTINGS.stall_hold_s
+        breaker.observe_probe(True, "", now + term_s - 0.1)
+        assert breaker.state == OPEN
+        breaker.observe_probe(True, "", now + term_s)
+        assert breaker.state == HALF_OPEN
+        breaker.check()
+        now += term_s + 1.0

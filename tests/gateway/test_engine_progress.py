@@ -35,6 +35,27 @@ def test_a_prefill_that_does_not_end_counts_as_slow_before_its_first_token() -> 
     assert progress.look(8.0, 0).slowness == pytest.approx(8.0)
 
 
+def test_several_late_requests_outweigh_what_was_quick_before_they_were_due() -> None:
+    progress = EngineProgress()
+    for number in range(20):
+        progress.granted(f"quick {number}", 0.1, 1.0 + number)
+        progress.first_token(f"quick {number}", 1.1 + number)
+    for number in range(3):
+        progress.granted(f"late {number}", 0.1, 30.0)
+    look = progress.look(32.0, 0)
+    assert (look.slowness, look.slowness_samples) == (pytest.approx(10.0), 3)
+    progress.granted("between", 0.1, 31.0)
+    progress.first_token("between", 31.1)
+    assert progress.look(32.0, 0).slowness_samples == 4
+
+
+def test_a_whole_answer_is_never_late_because_nobody_sees_its_first_token() -> None:
+    progress = EngineProgress()
+    progress.granted("a", 0.1, 0.0)
+    progress.whole("a")
+    assert progress.look(50.0, 0).slowness is None
+
+
 def test_time_between_tokens_comes_from_whole_answers() -> None:
     progress = EngineProgress()
     progress.granted("a", 1.0, 0.0)

@@ -12,9 +12,9 @@ from gateway.http_exchange import ClientGoneError
 from gateway.progress_guard import EngineSilentError, ProgressGuard
 
 
-def _guard(*, lost: bool = False, first_s: float = 60.0, idle_s: float = 60.0) -> ProgressGuard:
-    breaker = cast("Any", SimpleNamespace(lost=lost))
-    return ProgressGuard(breaker, first_s=first_s, idle_s=idle_s, lost_s=0.25)
+def _guard(*, lost: bool = False, stuck: bool = False, first_s: float = 60.0, idle_s: float = 60.0) -> ProgressGuard:
+    engine = cast("Any", SimpleNamespace(lost=lost, stuck=stuck))
+    return ProgressGuard(engine, first_s=first_s, idle_s=idle_s, lost_s=0.25)
 
 
 async def test_the_first_sign_has_a_limit() -> None:
@@ -39,6 +39,14 @@ async def test_silence_after_the_first_sign_has_another_limit() -> None:
 async def test_a_lost_engine_gets_little_time() -> None:
     with pytest.raises(EngineSilentError), _guard(lost=True):
         await asyncio.sleep(10)
+
+
+async def test_of_an_engine_that_is_stuck_only_what_it_has_not_begun_ends() -> None:
+    with pytest.raises(EngineSilentError), _guard(stuck=True):
+        await asyncio.sleep(10)
+    with _guard(stuck=True) as guard:
+        guard.progress()
+        await asyncio.sleep(0.8)
 
 
 async def test_a_client_that_takes_nothing_is_not_the_engines_fault() -> None:

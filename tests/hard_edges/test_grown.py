@@ -8,10 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
@@ -19,7 +17,7 @@ import pytest
 from bench.live_fleet import free_ports, wait_for
 from tests.controlplane.actuators.http_exchange import http_server
 from tests.hard_edges.gateway_fleet import metrics_of, version_of
-from tests.private_postgresql import postgresql
+from tests.private_postgresql import own_database, postgresql
 from tests.private_redis import private_redis
 
 pytestmark = pytest.mark.processes
@@ -101,17 +99,6 @@ def until(holds: Callable[[], bool], limit_s: float = 30.0) -> float:
         assert time.monotonic() - start < limit_s, "it did not come about"
         time.sleep(0.05)
     return time.monotonic() - start
-
-
-@contextmanager
-def own_database(server: str) -> Iterator[str]:
-    name = f"switchyard_grown_{os.getpid()}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
-        try:
-            yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
-        finally:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')  # type: ignore[call-overload]
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def test_a_prompt_waits_for_memory_and_goes_when_a_report_shows_room() -> None:
 
 
 def test_grants_take_room_that_the_last_report_still_counts() -> None:
-    router = one_engine(mode="pending")
+    router = one_engine(mode="pending", report_max_age_s=1.0)
     submit(router, 1, 0.0)
     for number in (2, 3):
         submit(router, number, 0.0)
@@ -62,12 +62,12 @@ def test_an_old_report_does_not_block_and_the_load_shows_it() -> None:
     submit(router, 1, 0.0)
     router.report("e-01", 3, 0.1)
     submit(router, 2, 0.1)
-    assert not router.loads(1.0)[0].stepped_down
-    assert router.tick(1.0) == []
-    wake = router.next_wake(1.0)
-    assert wake == pytest.approx(1.1)
-    assert [engine_of(each) for each in router.tick(1.11)] == ["e-01"]
-    assert router.loads(1.11)[0].stepped_down
+    assert not router.loads(0.5)[0].stepped_down
+    assert router.tick(0.5) == []
+    wake = router.next_wake(0.5)
+    assert wake == pytest.approx(0.6)
+    assert [engine_of(each) for each in router.tick(0.61)] == ["e-01"]
+    assert router.loads(0.61)[0].stepped_down
 
 
 def test_the_outstanding_limit_counts_unfinished_requests() -> None:

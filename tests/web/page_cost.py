@@ -23,7 +23,7 @@ UNSTORED_S = 300
 PAGES = (
     "/", "/?range=1h", "/fleet/history?range=5m", "/fleet/history?range=1h", "/fleet/history?range=24h",
     "/fleet/engines/engine-e-02", "/topology", "/topology?engine=engine-e-02", "/topology?q=e-9", "/topology/live",
-    "/policies", "/policies/pool-0", "/access/keys", "/access/people", "/access/sessions", "/access/tenants",
+    "/decisions", "/policies", "/policies/pool-0", "/access/keys", "/access/people", "/access/sessions", "/access/tenants",
     "/access/you", "/audit", "/jobs",
 )  # fmt: skip
 

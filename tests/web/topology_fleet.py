@@ -77,10 +77,10 @@ def encoded(sample: FleetSample) -> bytes:
 
 def _pool(pool: Pool) -> PoolSample:
     figures = {
-        field.name: 0.0
+        field.name: 0 if field.type is int else 0.0
         for field in msgspec.structs.fields(PoolSample)
         if field.type in (float, int) or field.type == (float | None)
     }
     names = {"pool_id": pool.slug, "name": pool.name, "region": pool.region.slug, "served_model": pool.served_model}
-    whole = {"policy_version": 7, "unbound": 0, "unbound_tokens": 0, "late": 0}
-    return PoolSample(**(figures | names | whole | {"placement": "least_cost", "order": "shed", "ttft_slo_s": 2.0}))
+    rest = {"policy_version": 7, "placement": "least_cost", "order": "shed", "ttft_slo_s": 2.0}
+    return PoolSample(**(figures | names | rest))

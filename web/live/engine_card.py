@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import msgspec
+from django.utils import timezone
 
 from controlplane.models import Engine, Role
 from controlplane.recent_decisions import recent_decisions
 from controlplane.services.actor import Actor
 from controlplane.services.roles import may
+from gateway.fleet_sample import EngineSample
 from gateway.recent_decisions import DecisionRecord
 from routing import reasons
+from web.live.engine_health import HealthLine, engine_health
 
 REASONS = {
     "round_robin": "Its turn",
@@ -92,12 +95,14 @@ class EngineCard(msgspec.Struct, frozen=True):
     desired_state: str
     revision: int
     may_steer: bool
+    pool: str
+    health: HealthLine
     decisions: list[DecisionLine] | None
     """Newest first; None where the gateway runs in another process."""
 
 
-def engine_card(engine: Engine, actor: Actor) -> EngineCard:
-    """Return the card of an engine as this actor may see it."""
+def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None) -> EngineCard:
+    """Return the card of an engine as this actor may see it; `sample` is its newest look."""
     recent = recent_decisions()
     return EngineCard(
         engine_id=engine.engine_id,
@@ -105,6 +110,8 @@ def engine_card(engine: Engine, actor: Actor) -> EngineCard:
         desired_state=engine.desired_state,
         revision=engine.revision,
         may_steer=may(actor, Role.OPERATOR, engine.pool),
+        pool=engine.pool.slug,
+        health=engine_health(engine, sample, timezone.now()),
         decisions=None if recent is None else [_line(record) for record in recent.of_engine(engine.engine_id)],
     )
 

@@ -52,3 +52,24 @@ def count(number: int, singular: str, plural: str = "") -> str:
 def rate(per_s: float) -> str:
     """Return requests per second with three significant digits when short."""
     return f"{per_s:.1f}" if per_s < 9.95 else f"{per_s:,.0f}"
+
+
+def sentence(text: str) -> str:
+    """Return the text as a sentence: a capital in front, but not of a name such as e-08, and a full stop at the end."""
+    text = text.strip()
+    if not text:
+        return ""
+    first = text[0].upper() if text.split()[0].rstrip(",:").isalpha() else text[0]
+    return f"{first}{text[1:]}{'' if text[-1] in '.!?' else '.'}"
+
+
+def span(seconds: float) -> str:
+    """Return a time that is left in whole units: 41 s, 2 min 5 s, 1 h 20 min."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole}{NARROW_SPACE}s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}{NARROW_SPACE}min" + (f" {rest}{NARROW_SPACE}s" if rest else "")
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}{NARROW_SPACE}h" + (f" {minutes}{NARROW_SPACE}min" if minutes else "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
@@ -20,6 +22,8 @@ from controlplane.services.revisions import StaleRevisionError
 from controlplane.services.roles import NotAllowedError, may, require, visible_pools
 from gateway.explain_api import explanation
 from web.live.engine_card import engine_card
+from web.live.feed import fleet_feed
+from web.pages.topology_drawer import sample_of
 
 JSON = "application/json"
 MAX_WHY = 200
@@ -35,7 +39,9 @@ _DONE = {
 def card(request: HttpRequest, engine_id: str) -> HttpResponse:
     """Answer the engine's card as JSON."""
     actor = actor_of(request, CONSOLE)
-    return HttpResponse(msgspec.json.encode(engine_card(_engine(engine_id, actor), actor)), content_type=JSON)
+    engine = _engine(engine_id, actor)
+    seen = sample_of(fleet_feed().latest, engine_id, time.time())
+    return HttpResponse(msgspec.json.encode(engine_card(engine, actor, seen)), content_type=JSON)
 
 
 @require_safe
@@ -97,7 +103,7 @@ def _form(request: HttpRequest) -> tuple[DesiredState, int | None, str]:
 
 def _engine(engine_id: str, actor: Actor) -> Engine:
     """Return the engine, if the actor may see its pool; 404 otherwise."""
-    engine = get_object_or_404(Engine.objects.select_related("pool"), engine_id=engine_id)
+    engine = get_object_or_404(Engine.objects.select_related("pool", "health"), engine_id=engine_id)
     if not may(actor, Role.VIEWER, engine.pool):
         raise Http404("engine")
     return engine

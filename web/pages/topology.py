@@ -15,6 +15,7 @@ from controlplane.models import Engine, Pool, Role
 from controlplane.request_actor import actor_of
 from controlplane.services.actor import CONSOLE, Actor
 from controlplane.services.roles import may, visible_pools
+from gateway.engine_verdict import QUARANTINED
 from gateway.fleet_sample import STATES, FleetSample
 from web.live.feed import fleet_feed
 from web.live.wording import clock_time, count
@@ -79,7 +80,7 @@ def topology_page(
         stale=stale_words(sample, now),
         pools=pools,
         changeable=changeable_pools(actor, pools),
-        states=[(NOT_SERVING, "Not serving"), *((state, STATE_WORDS[state]) for state in STATES)],
+        states=[(NOT_SERVING, "Not serving"), *((state, STATE_WORDS[state]) for state in (*STATES, QUARANTINED))],
         headers=headers(scope),
         pager=pager(rows, scope),
         drawer=drawer,
@@ -111,7 +112,7 @@ def changeable_pools(actor: Actor, pools: Sequence[Pool]) -> list[Pool]:
 
 def seen_engine(engine_id: str, pools: Sequence[Pool]) -> Engine | None:
     """Return the engine if it exists in a pool that the person may see."""
-    engines = Engine.objects.select_related("pool__region")
+    engines = Engine.objects.select_related("pool__region", "health")
     return engines.filter(engine_id=engine_id[:64], pool__in=[pool.pk for pool in pools]).first()
 
 

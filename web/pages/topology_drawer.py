@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from django.utils import timezone
+
 from controlplane.models import AuditEvent, Engine, Pool, Role
 from controlplane.models.engine import DesiredState
 from controlplane.services.actor import Actor
@@ -13,6 +15,7 @@ from controlplane.services.preflight import Preflight, preflight_of
 from controlplane.services.preflight_steps import SKIPPED
 from controlplane.services.roles import may
 from gateway.fleet_sample import EngineSample, FleetSample
+from web.live.engine_health import engine_health
 from web.live.wording import clock_time, count, duration
 from web.pages.topology_drains import drain_watch
 from web.pages.topology_form import EngineForm
@@ -39,6 +42,9 @@ DONE_WORDS = {
     "engine.ready": "set it ready",
     "engine.drain": "drained it",
     "engine.maintain": "took it out for maintenance",
+    "engine.quarantine": "quarantined it",
+    "engine.probation": "let it return slowly",
+    "engine.readmit": "gave it its whole load",
 }
 
 
@@ -76,6 +82,7 @@ def engine_drawer(
         "flight": flight_words(engine, seen),
         "checklist": checklist(preflight, now),
         "history": history(engine, now),
+        "health": engine_health(engine, seen, timezone.now()),
         "verbs": verbs(engine) if may(actor, Role.OPERATOR, pool) else [],
     }
     if drawer["verbs"] and do in VERBS:

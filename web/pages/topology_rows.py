@@ -10,6 +10,7 @@ from typing import Any
 from controlplane.models import Engine, Pool
 from controlplane.services.pool_roles import role_problems
 from controlplane.services.preflight import failed_engines
+from gateway.engine_verdict import QUARANTINED
 from gateway.fleet_sample import EngineSample, FleetSample
 from web.live.wording import clock_time, count
 from web.pages.topology_scope import NOT_SERVING, PAGE_ROWS, TopologyScope
@@ -47,9 +48,10 @@ class EngineRow:
 
     @property
     def state(self) -> str:
-        """One of FleetSample's states."""
+        """One of FleetSample's states, or quarantined: a degraded one that gets no work."""
         if self.sample is not None:
-            return self.sample.state
+            out = self.sample.state == "degraded" and self.sample.reason.startswith(f"{QUARANTINED}:")
+            return QUARANTINED if out else self.sample.state
         return "maintenance" if self.desired_state == "maintenance" else "unknown"
 
 

@@ -13,6 +13,7 @@ STATE_WORDS = {
     "serving": "Serving",
     "hot": "Hot",
     "degraded": "Degraded",
+    "quarantined": "Quarantined",
     "lost": "Lost",
     "draining": "Draining",
     "maintenance": "Maintenance",
@@ -23,7 +24,7 @@ STATE_PHRASES = {state: word.lower() for state, word in STATE_WORDS.items()} | {
 """States as they stand in a sentence."""
 TRUST_WORDS = {"exact": "Exact", "degraded": "Degraded", "blind": "Blind"}
 TAKING_WORK = frozenset({"serving", "hot", "degraded"})
-SEVERITY = ("lost", "degraded", "hot", "unknown", "starting", "draining", "maintenance", "serving")
+SEVERITY = ("lost", "quarantined", "degraded", "hot", "unknown", "starting", "draining", "maintenance", "serving")
 """States from the one that wants most attention."""
 _SCALE_S = 0.5
 _TOP_SLOS = 4

@@ -92,7 +92,8 @@ def claims() -> list[Claim]:
         Claim(
             source="ours",
             claim=f"with own dispatches counted, reports {_OLD_S:g} s old cost less than a point on time",
-            setting="conversation at the edge of saturation, three engine models, " + ", ".join(f"`{each}`" for each in AGE_ORDERS),
+            setting="conversation at the edge of saturation, three engine models, "
+            + ", ".join(f"`{each}`" for each in AGE_ORDERS),
             theirs="",
             ours=", ".join(f"{name} {100 * each:.1f}" for name, each in zip(names, lost, strict=True)) + " points",
             verdict=judged(reproduced=max(lost) < 0.01, partly=sorted(lost)[len(lost) // 2] < 0.01),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bench.evidence.chapters.goodput import STUDY
 from bench.evidence.claims import percent
 from bench.evidence.measure.readings import LARGER, LARGER_QPS, OF_ORDERS, RINGS
+from bench.evidence.rules import FORGETTING
 from bench.evidence.second_simulator.placements import Reading
 from bench.evidence.store import Row, load
 
@@ -40,6 +41,7 @@ which figure (by requests / by both; `least_cost`):
 |---|---:|---:|---:|---:|
 | *study* | {study} |
 | *Switchyard* | {ours} |
+| *Switchyard*, `{FORGETTING}` | {_forgetting(TRACES[0])} | | {_forgetting(TRACES[1])} | |
 {rows}
 
 *Orders.* The study adds up the estimates of all waiting requests, also of those that its orders have given up and will serve
@@ -48,9 +50,10 @@ for them. Read to the letter the second simulator comes to within {_distance(_TE
 the wait to within {_distance(_NOT_WAITED_FOR, _switchyard):.1f} of ours; on tool & agent half a point on time is one request/s. Ours are
 right: they are what a request really waits for.
 
-*A gain that neither has.* Blocks of a request that was given up are not on their way either. As long as they count, newcomers go
-where nothing is for them. Left out they bring `slack` to {_pair(_row("toolagent_like", "slack", _NEITHER))} on tool & agent, past late
-binding ({_pair(load("goodput").find(trace="toolagent_like", placement="central", order="late_binding"))}).
+*A gain that the study leaves.* Blocks of a request that was given up are not on their way either. As long as they count, newcomers
+go where nothing is for them. `{FORGETTING}` leaves them out, and both simulators find the same for it: {_forgetting(TRACES[1])} on
+tool & agent here, {_pair(_row(TRACES[1], "shed", _NEITHER))} in the second one. `slack` keeps counting them: it takes back what it
+dropped when others leave, so that those blocks may come after all.
 
 *`sglang_cache_aware`.* The rule does not say which of several engines wins that hold equally much. With the prompt deciding, as here,
 the second simulator has {_sglang("request")} on tool & agent (ours {_ours("sglang_cache_aware")}), with always the first engine
@@ -71,6 +74,10 @@ _BOTH = {
     ("toolagent_like", "slack"): 26.9,
 }
 """The study's goodput by requests and prompt tokens, of `least_cost`."""
+
+
+def _forgetting(trace: str) -> str:
+    return _pair(load("goodput").find(trace=trace, placement="least_cost", order=FORGETTING))
 
 
 def _row(trace: str, order: str, reading: Reading) -> Row:

@@ -34,9 +34,15 @@ RULES = (
     ("least_cost", "shed"),
     ("least_cost", FORGETTING),
     ("least_cost", "slack"),
-    ("central", "late_binding"),
 )
-GUESS_PER_ENGINE = {"cache_affinity": 1.2, "preble": 2.2, "least_loaded": 2.3, "slack": 4.0, "shed": 3.8, FORGETTING: 4.2, "late_binding": 4.5}
+GUESS_PER_ENGINE = {
+    "cache_affinity": 1.2,
+    "preble": 2.2,
+    "least_loaded": 2.3,
+    "slack": 4.0,
+    "shed": 3.8,
+    FORGETTING: 4.2,
+}
 """Where the search for goodput begins, by placement or order, requests/s; 2.6 for the others."""
 
 

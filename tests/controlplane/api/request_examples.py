@@ -19,12 +19,17 @@ class Example:
     status: int = 200
     guarded: bool = False
     """Needs If-Match."""
+    media_type: str = "application/json"
 
 
 _POOL = {"name": "New", "region": "here", "served_model": "m", "policy": "policy-a"}
 _ENGINE = {"name": "e-new", "url": "http://10.0.9.9:8000"}
 _BULK = {"operations": [{"op": "state", "engine_id": "e-a", "state": "draining"}]}
 _OVERRIDE = {"engines": 3, "until": (timezone.now() + timedelta(hours=6)).isoformat()}
+RECORDING = "the recording of this world"
+_WINDOW = {"pool": "pool-a", "begins_at": "2027-01-15T08:00:00Z", "ends_at": "2027-01-15T08:00:30Z"}
+_UPLOAD = "recordings/upload?pool=pool-a"
+_TRACE = {"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}
 A, V = "policies/policy-a", "policies/policy-a/versions"
 
 SAFE: dict[str, list[str]] = {
@@ -51,6 +56,11 @@ SAFE: dict[str, list[str]] = {
     "OneJobRun": ["jobs/{run}"],
     "Decisions": ["decisions"],
     "OneDecision": ["decisions/decision-of-pool-a"],
+    "Recordings": ["recordings"],
+    "OneRecording": ["recordings/{recording}"],
+    "RecordingTrace": ["recordings/{recording}/trace"],
+    "WhatIfs": ["whatif"],
+    "OneWhatIf": ["whatif/{whatif}"],
     "AuditEvents": ["audit"],
     "OneAuditEvent": ["audit/{event}"],
     "OpenApiDocument": ["/api/schema/"],
@@ -95,4 +105,8 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("PolicyRollBack", "POST"): Example("POST", f"{A}/roll_back", {"number": 2, "instead_of": 1}, 201),
     ("JobCancellation", "POST"): Example("POST", "jobs/{run}/cancel", {}, 409),
     ("JobRetry", "POST"): Example("POST", "jobs/{run}/retry", {}, 201),
+    ("Recordings", "POST"): Example("POST", "recordings", _WINDOW, 201),
+    ("RecordingUpload", "POST"): Example("POST", _UPLOAD, _TRACE, 201, media_type="application/x-ndjson"),
+    ("OneRecording", "DELETE"): Example("DELETE", "recordings/{recording}", None, 204, guarded=True),
+    ("WhatIfs", "POST"): Example("POST", "whatif", {"recording": RECORDING, "draft": 2}, 201),
 }

@@ -85,7 +85,7 @@ def test_a_field_of_the_gateway_is_a_field_of_the_document(document: dict[str, A
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("name", sorted(set(SAFE) - {"OpenApiDocument", "PolicySchema"}))
+@pytest.mark.parametrize("name", sorted(set(SAFE) - {"OpenApiDocument", "PolicySchema", "RecordingTrace"}))
 def test_answers_look_as_described(world: World, document: dict[str, Any], name: str) -> None:
     operation = next(
         path["get"] for path in document["paths"].values() if path.get("get", {}).get("operationId") == f"get{name}"

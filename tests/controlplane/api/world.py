@@ -24,18 +24,27 @@ from controlplane.models import (
     Policy,
     PolicyVersion,
     Pool,
+    Recording,
     Region,
     Role,
     RoleGrant,
     Tenant,
 )
 from controlplane.models.job_run import JobState
+from controlplane.models.recording import Origin
+from controlplane.recordings.recorded_row import Resalting
+from controlplane.recordings.shelf import Written
+from controlplane.recordings.statistics import plain
+from controlplane.recordings.storage import recording_shelf, traffic_ring
 from controlplane.services.actor import program
 from controlplane.services.api_keys import create_api_key
 from controlplane.services.engine_registration import register_engine
 from controlplane.services.policies import create_policy, draft, publish_version
 from controlplane.services.topology import create_pool, create_region, create_tenant
+from controlplane.services.whatifs import start_whatif
+from controlplane.whatif.conditions import Conditions
 from tests.controlplane.decision_store.records import stored
+from tests.controlplane.recordings.traffic import START, rows
 
 ACTOR = program("test")
 
@@ -68,6 +77,7 @@ def make_world() -> World:
         url = f"http://10.0.{number}.1:8000"
         engines[name] = register_engine(pools[name], f"e-{name}", url, actor=ACTOR, engine_id=f"e-{name}")
     world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
+    _add_recording(world)
     _add_people(world)
     _add_keys(world)
     now = timezone.now()
@@ -76,6 +86,31 @@ def make_world() -> World:
         _ask_a_person(f"order-{name}", engine, now)
     keeper().store([stored("decision-of-pool-a", tenant_id=world.tenant.slug)])
     return world
+
+
+def _add_recording(world: World) -> None:
+    """Store two recordings of pool a, and a what-if that waits to be answered from one of them."""
+    pool = world.pools["a"]
+    recordings = [
+        Recording.objects.create(
+            key=written.key, name="a minute", pool=pool, origin=Origin.WINDOW, requests=written.rows,
+            file_bytes=written.file_bytes, statistics=plain(written.statistics),
+        )
+        for written in recorded()
+    ]  # fmt: skip
+    pool.policy.refresh_from_db()
+    draft = world.policies["a"].versions.get(number=2)
+    start_whatif(recordings[0], draft, None, Conditions(seeds=1), actor=ACTOR)
+
+
+@functools.cache
+def recorded() -> tuple[Written, Written]:
+    """Return the files of all worlds' recordings; the traffic of their pool goes on in the ring."""
+    traffic = rows(60, pool="pool-a")
+    traffic_ring().append(traffic)
+    names = Resalting(b"salt of the test")
+    one, other = (recording_shelf().write(names.recorded(row, START) for row in traffic) for _ in range(2))
+    return one, other
 
 
 @functools.cache
@@ -139,10 +174,12 @@ class Api:
         elif name is not None:
             self.headers["Authorization"] = f"Bearer {world.texts[name]}"
 
-    def call(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
+    def call(
+        self, method: str, path: str, body: Any = None, media_type: str = "application/json", **headers: str
+    ) -> HttpResponse:
         """Send one request; keyword arguments are headers with underscores for dashes."""
         sent = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
-        content = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        content = {} if body is None else {"data": json.dumps(body), "content_type": media_type}
         address = path if path.startswith("/") else f"/api/v1/{path}"
         return self.client.generic(method, address, headers=sent, **content)
 

@@ -10,6 +10,6 @@ startDialogs();
 startRowKeys();
 startCopy();
 startToast();
-startRefresh(document.getElementById('jobs-live'));
+startRefresh(document.querySelector('[data-refresh]'));
 document.querySelector('.ledger-problem')?.focus();
 document.querySelector('[data-select]')?.select();

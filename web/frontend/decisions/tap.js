@@ -21,7 +21,7 @@ export class Tap {
     this.count = 0;
     this.paused = false;
     this.hovered = false;
-    this.asked = 0;
+    this.asked = 1;
     this.body.addEventListener('pointerenter', () => { this.hovered = true; });
     this.body.addEventListener('pointerleave', () => { this.hovered = false; });
     this.live.addEventListener('click', () => this.hold(false));

@@ -18,6 +18,8 @@ export function startRefresh(part) {
         if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
         const fresh = new DOMParser().parseFromString(await answer.text(), 'text/html').body;
         morph(part, fresh);
+        // What is over will not change any more.
+        if (fresh.querySelector('[data-settled]')) return undefined;
         lost = 0;
         words.textContent = 'Live';
       } catch {

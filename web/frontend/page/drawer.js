@@ -6,6 +6,7 @@ import { DrawerDecisions } from './drawer_decisions.js';
 import { DrawerVerbs } from './drawer_verbs.js';
 import { byId, make, setText, stateShape } from './element.js';
 import { median } from './readout.js';
+import { healthWord, showHealth } from './drawer_health.js';
 import { roleMark } from './role_mark.js';
 
 const WORDS = { serving: 'Serving', hot: 'Hot', degraded: 'Degraded', lost: 'Lost', draining: 'Draining', maintenance: 'Maintenance', starting: 'Starting', unknown: 'Unknown' };
@@ -14,7 +15,7 @@ const TRUST = { exact: 'Exact', degraded: 'Degraded', blind: 'Blind' };
 
 /** Words of the state pill, with the one figure that matters in that state. */
 export function pillWords(engine, { at, seconds, left }) {
-  const word = WORDS[engine.state] ?? engine.state;
+  const word = healthWord(engine) || (WORDS[engine.state] ?? engine.state);
   switch (engine.state) {
     case 'hot': return `${word}, ${duration(seconds)} of work`;
     case 'draining': return left > 0 ? `${word}, ${whole(left)} left` : 'Drained';
@@ -125,6 +126,7 @@ export class Drawer {
   #card(card, failure) {
     this.verbs.show(card, failure);
     this.decisions.show(card, failure);
+    showHealth(card);
   }
 
   #pill(engine, row) {

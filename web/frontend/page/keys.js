@@ -2,7 +2,7 @@
 
 import { byId } from './element.js';
 
-const PAGES = { f: '/', d: '/decisions', p: '/policies', t: '/topology', j: '/jobs', a: '/audit' };
+const PAGES = { f: '/', d: '/decisions', p: '/policies', e: '/experiments', t: '/topology', j: '/jobs', a: '/audit' };
 const GO_MS = 1500;
 
 /** Whether a key press belongs to the control under the focus rather than to the page. */

@@ -14,6 +14,8 @@ const question = document.getElementById('question');
 const banner = document.getElementById('reach');
 const actions = page ? startEditor(page) : {};
 if (button && area) actions.copy = startCopy(button, area);
+const link = document.getElementById('whatif-link');
+if (link) actions.whatif = () => link.click();
 listenToPolicyKeys(actions);
 if (question) startQuestion(question);
 if (page && banner) followReach(banner, page.dataset.state);

@@ -1,0 +1,74 @@
+"""Follows from outside which engines a running program keeps out of rotation, and for what reason."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+import time
+from pathlib import Path
+
+import aiohttp
+
+_STATE = re.compile(r"^switchyard_engine_state\{([^}]*)\} 1(?:\.0)?$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_VERDICTS = (
+    "select engine.engine_id, health.state, health.code from controlplane_enginehealth health"
+    " join controlplane_engine engine on engine.id = health.engine_id"
+)
+_EVERY_S = 0.2
+
+
+class RotationWatch:
+    """Reads the gateway's metrics and the verdicts five times a second. Mutable: `words`, what each engine is now,
+    and `history` of (monotonic second, engine, word).
+
+    Words: in; suspect and probation (in, and watched); lost (the gateway's breaker); otherwise the verdict's code.
+    """
+
+    def __init__(self, url: str, database: Path) -> None:
+        self._url = url
+        self._database = database
+        self.words: dict[str, str] = {}
+        self.history: list[tuple[float, str, str]] = []
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async with aiohttp.ClientSession() as session:
+            while True:
+                await self._look(session)
+                await asyncio.sleep(_EVERY_S)
+
+    def is_out(self, engine_id: str) -> bool:
+        """Return whether the engine gets no new work."""
+        return self.words.get(engine_id, "in") not in ("in", "suspect", "probation")
+
+    async def until(self, engine_id: str, *, out: bool, limit_s: float) -> float | None:
+        """Return the seconds until the engine is out, or back in; None: it was not within the limit."""
+        start = time.monotonic()
+        while self.is_out(engine_id) != out:
+            if time.monotonic() - start > limit_s:
+                return None
+            await asyncio.sleep(_EVERY_S / 2)
+        return time.monotonic() - start
+
+    async def _look(self, session: aiohttp.ClientSession) -> None:
+        try:
+            async with session.get(f"{self._url}/metrics", timeout=aiohttp.ClientTimeout(total=2)) as answer:
+                text = await answer.text()
+            verdicts = await asyncio.to_thread(self._verdicts)
+        except (aiohttp.ClientError, OSError, TimeoutError, sqlite3.OperationalError):
+            return
+        for labels in _STATE.findall(text):
+            found = dict(_LABEL.findall(labels))
+            engine_id = found["engine"]
+            state, code = verdicts.get(engine_id, ("healthy", ""))
+            word = "lost" if found["state"] == "lost" else code if state == "quarantined" else state
+            word = "in" if word == "healthy" else word
+            if self.words.get(engine_id) != word:
+                self.words[engine_id] = word
+                self.history.append((time.monotonic(), engine_id, word))
+
+    def _verdicts(self) -> dict[str, tuple[str, str]]:
+        with sqlite3.connect(f"file:{self._database}?mode=ro", uri=True) as database:
+            return {name: (state, code) for name, state, code in database.execute(_VERDICTS)}

@@ -1,0 +1,209 @@
+"""From the question to the answer: leases, progress, cancelling, restarts and what cannot be run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controlplane.jobs import whatif as job
+from controlplane.models import AuditEvent, JobRun, Pool, Recording, WhatIf
+from controlplane.services.field_problems import InvalidFieldsError
+from controlplane.services.job_control import cancel, pool_of, retry
+from controlplane.services.whatifs import TooManyWaitError, forget_whatifs, standing_of, start_whatif
+from controlplane.whatif import runs
+from controlplane.whatif.conditions import Conditions
+from controlplane.whatif.result import ON_TIME, TTFT_MEAN, WhatIfResult
+from simulator.run_report import RunReport
+from simulator.run_task import RunTask, do_task
+from simulator.whatif import WhatIfError
+from tests.controlplane.whatif.installation import ACTOR, keep, live_and_draft, recorded
+
+QUICK = Conditions(seeds=2)
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[RunTask]:
+    """Run tasks here: that a child answers alike is tests/simulator/test_whatif.py's to show."""
+    done: list[RunTask] = []
+
+    def run_here(task: RunTask, **_: Any) -> RunReport:
+        done.append(task)
+        return do_task(task)
+
+    monkeypatch.setattr(runs, "run_in_child", run_here)
+    return done
+
+
+@pytest.fixture
+def recording(pool: Pool) -> Recording:
+    return keep(pool, recorded())
+
+
+@pytest.fixture
+def asked(pool: Pool, recording: Recording) -> WhatIf:
+    live, draft = live_and_draft(pool)
+    pool.refresh_from_db()
+    return start_whatif(recording, draft, None, QUICK, actor=ACTOR, why="is it better?")
+
+
+def answer(whatif: WhatIf) -> WhatIfResult:
+    job.whatif()
+    whatif.refresh_from_db()
+    result = standing_of(whatif).result
+    assert result is not None
+    return result
+
+
+def test_it_is_answered_and_kept(asked: WhatIf) -> None:
+    assert standing_of(asked).state == "waiting"
+    result = answer(asked)
+    assert (result.requests, result.counted, result.seeds, result.engines) == (120, 96, 2, 3)
+    assert (result.costs, result.engine_model) == ("written", "colocated")
+    told = {each.figure: each for each in result.differences}
+    assert told[TTFT_MEAN].better + told[TTFT_MEAN].worse <= 2
+    assert told[ON_TIME].change.low <= told[ON_TIME].change.mean <= told[ON_TIME].change.high
+    assert len(result.draft.ttft_quantiles_s) == 101
+    assert result.draft.ttft_quantiles_s == sorted(result.draft.ttft_quantiles_s)
+    assert result.actual is not None
+    assert result.actual.figures[TTFT_MEAN].mean == pytest.approx(0.8)
+    assert [band.actual for band in result.bands] == [1.0] * len(result.bands)
+    standing = standing_of(asked)
+    assert (standing.state, standing.share) == ("done", 1.0)
+    assert AuditEvent.objects.filter(verb="whatif.start", object_id=str(asked.pk), pool_slug="chat").count() == 1
+
+
+def test_the_model_error_is_told_only_where_the_base_decided(pool: Pool) -> None:
+    live, draft = live_and_draft(pool)
+    for number, is_told in ((live.number, True), (live.number + 1, False)):
+        recording = keep(pool, recorded(policy_version=number))
+        result = answer(start_whatif(recording, draft, live, QUICK, actor=ACTOR))
+        assert (result.model_error is not None) == is_told
+
+
+def test_a_policy_against_itself_differs_in_nothing(pool: Pool, recording: Recording) -> None:
+    live, _ = live_and_draft(pool)
+    result = answer(start_whatif(recording, live, live, QUICK, actor=ACTOR))
+    assert all((each.better, each.worse, each.change.mean) == (0, 0, 0.0) for each in result.differences)
+
+
+def test_both_sides_are_judged_by_the_same_objective(pool: Pool, recording: Recording) -> None:
+    from controlplane.services.policies import draft
+
+    live, _ = live_and_draft(pool)
+    strict = draft(
+        pool.policy, {"placement": {"name": "round_robin"}, "ttft_slo_s": 0.001}, actor=ACTOR, message="strict"
+    )
+    order = {"order": {"name": "fifo"}, "placement": {"name": "round_robin"}}
+    one = draft(pool.policy, order, actor=ACTOR, message="fifo")
+    two = draft(pool.policy, {**order, "ttft_slo_s": 0.001}, actor=ACTOR, message="fifo and strict")
+    result = answer(start_whatif(recording, two, one, QUICK, actor=ACTOR))
+    assert strict.number != live.number
+    assert {each.figure: each.change.mean for each in result.differences}[ON_TIME] == 0.0
+
+
+def test_equal_seeds_move_requests_alike(asked: WhatIf, in_this_process: list[RunTask]) -> None:
+    answer(asked)
+    moved = sorted((task.spec.seed, task.spec.arrivals.jitter_s > 0) for task in in_this_process)
+    assert moved == [(0, False), (0, False), (1, True), (1, True)]
+
+
+def test_a_cancelled_one_ends_without_an_answer(asked: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = JobRun.objects.get(job="whatif", shard=asked.pk)
+    assert pool_of(run) == asked.pool
+
+    def cancel_first(self: job._Watch, share: float, reports: runs.Reports) -> bool:
+        cancel(JobRun.objects.get(pk=run.pk), actor=ACTOR)
+        return look(self, share, reports)
+
+    look = job._Watch.__call__
+    monkeypatch.setattr(job._Watch, "__call__", cancel_first)
+    job.whatif()
+    asked.refresh_from_db()
+    assert standing_of(asked).state == "cancelled"
+    assert asked.result is None
+    monkeypatch.undo()
+
+
+def test_after_a_restart_only_what_is_missing_is_run(
+    asked: WhatIf, in_this_process: list[RunTask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def killed(self: job._Watch, share: float, reports: runs.Reports) -> bool:
+        nonlocal looks
+        looks += 1
+        assert look(self, share, reports)
+        if len(reports) >= 2:
+            raise SystemExit
+        return True
+
+    look = job._Watch.__call__
+    with monkeypatch.context() as dying:
+        dying.setattr(job._Watch, "__call__", killed)
+        dying.setattr(job, "carry_out", lambda *given, **more: runs.carry_out(*given, **more, at_once=1))
+        with pytest.raises(SystemExit):
+            job.whatif()
+    run = JobRun.objects.get(job="whatif", shard=asked.pk)
+    assert run.state == "active"
+    before, kept = len(in_this_process), len(run.memory["reports"])
+    assert kept >= 2
+    JobRun.objects.update(lease_until=run.started_at)
+    result = answer(asked)
+    assert len(in_this_process) == before + 4 - kept
+    assert result.seeds == 2
+    run.refresh_from_db()
+    assert (run.state, run.memory) == ("done", {})
+
+
+def test_a_run_that_fails_says_why_and_can_be_retried(asked: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(task: RunTask, **_: Any) -> RunReport:
+        raise WhatIfError("the child process ended with status -9 and no report")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(runs, "run_in_child", fails)
+        job.whatif()
+    standing = standing_of(asked)
+    assert (standing.state, standing.reason) == ("failed", "the child process ended with status -9 and no report")
+    assert standing.run is not None
+    retry(standing.run, actor=ACTOR)
+    answer(asked)
+
+
+def test_a_deleted_recording_is_told(asked: WhatIf, recording: Recording) -> None:
+    recording.delete()
+    job.whatif()
+    assert "recording was deleted" in standing_of(asked).reason
+
+
+def test_an_unexpected_error_ends_the_run(asked: WhatIf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "plan_of", lambda _: 1 / 0)
+    job.whatif()
+    assert "ZeroDivisionError" in standing_of(asked).reason
+
+
+def test_what_cannot_be_asked_is_refused(pool: Pool, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidFieldsError, match="No version is live"):
+        from controlplane.services.policies import draft
+
+        start_whatif(recording, draft(pool.policy, {}, actor=ACTOR, message="m"), None, QUICK, actor=ACTOR)
+    _, better = live_and_draft(pool)
+    with pytest.raises(InvalidFieldsError, match="at least 50"):
+        start_whatif(keep(pool, recorded(10)), better, None, QUICK, actor=ACTOR)
+    monkeypatch.setattr("controlplane.services.whatifs.MAX_WAITING", 1)
+    start_whatif(recording, better, None, QUICK, actor=ACTOR)
+    with pytest.raises(TooManyWaitError):
+        start_whatif(recording, better, None, QUICK, actor=ACTOR)
+
+
+def test_the_oldest_answers_leave(asked: WhatIf, recording: Recording) -> None:
+    answer(asked)
+    later = [start_whatif(recording, asked.draft, None, QUICK, actor=ACTOR) for _ in range(3)]
+    assert forget_whatifs(2) == 1
+    assert list(WhatIf.objects.values_list("pk", flat=True)) == [each.pk for each in reversed(later)]
+
+
+def test_the_answer_survives_json(asked: WhatIf) -> None:
+    result = answer(asked)
+    assert msgspec.convert(msgspec.json.decode(msgspec.json.encode(result)), WhatIfResult) == result

@@ -1,0 +1,104 @@
+"""An engine that is well by /health and brings nothing: what it has not begun goes elsewhere until it works again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.gateway import SNAPSHOT_TOPIC
+from gateway.settings import BreakerSettings, GatewaySettings
+from gateway.snapshot import encode_snapshot
+from routing.policy_document import RoutingPolicy, Stage
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served, snapshot
+
+BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}], "stream": True}
+ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
+SETTINGS = GatewaySettings(
+    sample_interval_s=0.05,
+    probe_interval_s=0.05,
+    breaker=BreakerSettings(stall_s=0.3, stall_hold_s=0.2, trial_s=0.1),
+)
+Two = tuple[ServedGateway, ScriptedEngine, ScriptedEngine]
+
+
+@asynccontextmanager
+async def two_engines(state_dir: Path, settings: GatewaySettings = SETTINGS) -> AsyncIterator[Two]:
+    async with (
+        ScriptedEngine() as sick,
+        ScriptedEngine() as well,
+        served([sick.url, well.url], state_dir, gateway_settings=settings, policy=ROUND_ROBIN) as gateway,
+    ):
+        yield gateway, sick, well
+
+
+async def ask(gateway: ServedGateway) -> bytes:
+    headers = {"authorization": f"Bearer {KEY}"}
+    async with gateway.client.post(f"{gateway.url}/v1/chat/completions", json=BODY, headers=headers) as answer:
+        assert answer.status == 200, await answer.read()
+        return await answer.read()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+async def test_requests_on_a_hung_engine_move_and_it_returns_when_it_answers_one(tmp_path: Path) -> None:
+    async with two_engines(tmp_path) as (gateway, sick, _):
+        sick.stall = True
+        breaker = gateway.pool.engines["engine-0"].breaker
+        answers = await asyncio.gather(*(ask(gateway) for _ in range(4)))
+        assert all(answer.endswith(b"data: [DONE]\n\n") for answer in answers)
+        assert (breaker.stalled, breaker.trips) == (True, 1)
+        # /health stays 200 all the while, and a new request does not go there.
+        before = len(sick.bodies)
+        assert (await ask(gateway)).endswith(b"data: [DONE]\n\n")
+        assert all(body.get("max_tokens") == 1 for body in sick.bodies[before:])
+        sick.stall = False
+        await until(lambda: breaker.accepts)
+        assert not breaker.lost
+
+
+async def test_a_quarantine_moves_what_the_engine_has_not_begun(tmp_path: Path) -> None:
+    patient = GatewaySettings(sample_interval_s=0.05, probe_interval_s=0.05)
+    async with two_engines(tmp_path, patient) as (gateway, sick, well):
+        sick.stall = True
+        asked = [asyncio.create_task(ask(gateway)) for _ in range(2)]
+        await sick.received.wait()
+        shown = snapshot([sick.url, well.url], policy=ROUND_ROBIN)
+        bad = msgspec.structs.replace(shown.engines[0], health="quarantined", health_reason="it crawls")
+        gateway.gateway._bus.publish(
+            SNAPSHOT_TOPIC,
+            encode_snapshot(msgspec.structs.replace(shown, version=2, engines=(bad, shown.engines[1]))),
+        )
+        for answer in await asyncio.gather(*asked):
+            assert answer.endswith(b"data: [DONE]\n\n")
+        assert gateway.pool.engines["engine-0"].stuck
+
+
+async def test_streams_that_a_stuck_engine_has_begun_are_left_to_it(tmp_path: Path) -> None:
+    async with two_engines(tmp_path) as (gateway, sick, _):
+        sick.pause_s = 1.5
+        sick.chunks = ["a", "b"]
+        answers = await asyncio.gather(*(ask(gateway) for _ in range(2)))
+        assert all(answer.endswith(b"data: [DONE]\n\n") for answer in answers)
+        assert gateway.pool.engines["engine-0"].breaker.trips == 1
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_an_engine_that_answers_errors_to_the_trial_stays_out(tmp_path: Path, status: int) -> None:
+    async with two_engines(tmp_path) as (gateway, sick, _):
+        sick.stall = True
+        breaker = gateway.pool.engines["engine-0"].breaker
+        await asyncio.gather(*(ask(gateway) for _ in range(2)))
+        sick.stall, sick.status = False, status
+        tried = len(sick.bodies)
+        await until(lambda: len(sick.bodies) >= tried + 3)
+        assert breaker.stalled

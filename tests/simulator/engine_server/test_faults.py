@@ -1,0 +1,103 @@
+"""Faults on purpose: the engine stands or crawls or lies while /health says 200, and is well again when it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from simulator.engine_server.faults import CRAWL_FACTOR, ToldMetrics, rate_under
+from simulator.engine_server.model_clock import ModelClock
+from tests.simulator.conftest import RunningEngine, StartEngine
+
+TRUE = (
+    b'vllm:num_requests_running{engine="0",model_name="m"} 3.0\n'
+    b'vllm:num_requests_waiting{engine="0",model_name="m"} 1.0\n'
+    b'vllm:generation_tokens_total{engine="0",model_name="m"} 100.0\n'
+)
+
+
+async def _fault(engine: RunningEngine, fault: str) -> None:
+    async with engine.http.post(engine.url + "/fault", json={"fault": fault}) as answer:
+        assert answer.status == 200
+
+
+async def _complete(engine: RunningEngine) -> int:
+    body = {"prompt": "x" * 400, "max_tokens": 2}
+    async with engine.http.post(engine.url + "/v1/completions", json=body) as answer:
+        await answer.read()
+        return answer.status
+
+
+@pytest.mark.parametrize("fault", ["hang", "lie", "idle", "sleep"])
+async def test_an_engine_that_stands_is_well_by_its_health_and_goes_on_when_healed(
+    start_engine: StartEngine, fault: str
+) -> None:
+    engine = await start_engine(faults=True)
+    await _fault(engine, fault)
+    asked = asyncio.create_task(_complete(engine))
+    while engine.server.runtime.load == 0:
+        await asyncio.sleep(0.01)
+    async with engine.http.get(engine.url + "/health") as answer:
+        assert answer.status == 200
+    assert not asked.done()
+    await _fault(engine, "")
+    assert await asked == 200
+
+
+async def test_an_engine_without_the_flag_takes_no_fault(engine: RunningEngine) -> None:
+    async with engine.http.post(engine.url + "/fault", json={"fault": "hang"}) as answer:
+        assert answer.status == 404
+
+
+async def test_an_unknown_fault_is_refused(start_engine: StartEngine) -> None:
+    engine = await start_engine(faults=True)
+    async with engine.http.post(engine.url + "/fault", json={"fault": "sulk"}) as answer:
+        assert answer.status == 400
+
+
+def test_metrics_say_what_the_fault_makes_them_say() -> None:
+    told = ToldMetrics()
+    assert (told.text(TRUE), told.load(4)) == (TRUE, 4)
+    told.begin("idle")
+    assert b"running{" in told.text(TRUE)
+    assert (b"} 3.0" in told.text(TRUE), told.load(4)) == (False, 0)
+    told.begin("garbage")
+    assert told.text(TRUE).count(b"} NaN") == 2
+    told.begin("sleep")
+    assert told.text(TRUE) == TRUE + b'vllm:engine_sleep_state{engine="0",sleep_state="awake"} 0.0\n'
+
+
+def test_frozen_metrics_stay_what_they_were() -> None:
+    told = ToldMetrics()
+    told.begin("frozen")
+    assert told.text(TRUE) == TRUE
+    assert told.text(b"later") == TRUE
+    told.begin("")
+    assert told.text(b"later") == b"later"
+
+
+def test_lying_counters_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    now: Any = iter([10.0, 12.0])
+    monkeypatch.setattr("simulator.engine_server.faults.time.monotonic", lambda: next(now))
+    told = ToldMetrics()
+    told.begin("lie")
+    assert b"generation_tokens_total" in (said := told.text(TRUE))
+    assert b"} 900.0" in said
+
+
+def test_time_stands_crawls_and_goes_on_without_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("simulator.engine_server.model_clock.time.monotonic", lambda: now[0])
+    clock = ModelClock(2.0)
+    now[0] = 5.0
+    assert (clock.now(), clock.due_in(12.0)) == (10.0, 1.0)
+    clock.run_at(rate_under("hang"))
+    now[0] = 50.0
+    assert (clock.now(), clock.due_in(12.0)) == (10.0, None)
+    clock.run_at(rate_under("crawl"))
+    now[0] = 60.0
+    assert clock.now() == pytest.approx(10.0 + 20.0 / CRAWL_FACTOR)
+    clock.run_at(rate_under(""))
+    assert clock.due_in(clock.now() + 2.0) == pytest.approx(1.0)

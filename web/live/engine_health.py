@@ -1,0 +1,129 @@
+"""Engines that engine health does not hold to be well, with the evidence and what a person may say to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from controlplane.models import Engine, EngineHealth
+from controlplane.models.engine_health import HealthState
+from controlplane.services.engine_trust import BY_HAND, TRUSTED, held_by_hand
+from gateway.fleet_sample import EngineSample
+from web.live.wording import NARROW_SPACE, duration, sentence, span
+from web.moments import Moment, moment
+
+SHOWN = 100
+HEALTH = {
+    "suspect": ("Suspect", "degraded"),
+    "quarantined": ("Quarantined", "quarantined"),
+    "probation": ("Returning", "starting"),
+    "healthy": ("Healthy", "serving"),
+}
+"""Verdict → word and state shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthLine:
+    """What is held of one engine."""
+
+    engine_id: str
+    name: str
+    state: str
+    """healthy, suspect, quarantined or probation."""
+    word: str
+    shape: str
+    reason: str
+    since: Moment | None
+    ends: str
+    share: str
+    """Share of its usual load, as text; empty where it gets all of it."""
+    evidence: str
+    out: bool
+    """Whether it gets less than all: then somebody may trust it again."""
+
+
+def watched(engines: Mapping[int, Engine], seen: Mapping[str, EngineSample], now: datetime) -> list[HealthLine]:
+    """Return the engines (by primary key) about which there is something to say, the worst first; one query."""
+    order = [HealthState.QUARANTINED, HealthState.PROBATION, HealthState.SUSPECT, HealthState.HEALTHY]
+    rows = [
+        row
+        for row in EngineHealth.objects.filter(engine__in=engines).exclude(state=HealthState.HEALTHY, code="")
+        if row.state != HealthState.HEALTHY or held_by_hand(row, now)
+    ]
+    rows.sort(key=lambda row: (order.index(HealthState(row.state)), engines[row.engine_id].name))
+    return [health_line(engines[row.engine_id], row, seen, now) for row in rows[:SHOWN]]
+
+
+def engine_health(engine: Engine, sample: EngineSample | None, now: datetime) -> HealthLine:
+    """Return what is held of an engine; costs a query unless `health` was read with it."""
+    seen = {} if sample is None else {engine.engine_id: sample}
+    return health_line(engine, getattr(engine, "health", None), seen, now)
+
+
+def health_line(
+    engine: Engine, row: EngineHealth | None, seen: Mapping[str, EngineSample], now: datetime
+) -> HealthLine:
+    """Return what is held of one engine; without a verdict it is healthy."""
+    state = row.state if row is not None else HealthState.HEALTHY.value
+    word, shape = HEALTH[state]
+    share = load_share(row, now)
+    return HealthLine(
+        engine_id=engine.engine_id,
+        name=engine.name,
+        state=state,
+        word="Trusted by hand" if row is not None and row.code == TRUSTED and held_by_hand(row, now) else word,
+        shape=shape,
+        reason=sentence(row.reason) if row is not None else "",
+        since=moment(row.since, now) if row is not None else None,
+        ends=_ends(row, now),
+        share="" if share >= 1.0 else f"{100 * share:.0f}{NARROW_SPACE}%",
+        evidence=evidence(seen.get(engine.engine_id)),
+        out=state in (HealthState.QUARANTINED, HealthState.PROBATION),
+    )
+
+
+def load_share(row: EngineHealth | None, now: datetime) -> float:
+    """Return the share of its usual load that an engine gets, 0..1."""
+    if row is None or row.state not in (HealthState.QUARANTINED, HealthState.PROBATION):
+        return 1.0
+    if row.state == HealthState.QUARANTINED:
+        return 0.0
+    if row.ramp_s <= 0:
+        return 1.0
+    done = max(0.0, (now - row.since).total_seconds()) / row.ramp_s
+    return min(1.0, row.ramp_from + (1.0 - row.ramp_from) * done)
+
+
+def _ends(row: EngineHealth | None, now: datetime) -> str:
+    if row is None:
+        return ""
+    if row.code == BY_HAND:
+        return "until somebody trusts it again"
+    left_s = (row.until - now).total_seconds() if row.until is not None else 0.0
+    if row.state == HealthState.QUARANTINED:
+        return f"for another {span(left_s)} at least" if left_s > 0 else "until its sign is gone"
+    if row.state == HealthState.PROBATION and row.ramp_s > 0:
+        whole_s = row.ramp_s - (now - row.since).total_seconds()
+        return f"all of its load in {span(whole_s)}" if whole_s > 0 else "all of its load"
+    return f"for another {span(left_s)}" if row.code == TRUSTED and left_s > 0 else ""
+
+
+def evidence(sample: EngineSample | None) -> str:
+    """Return the figures of the newest sample that a verdict rests on; empty where there are none."""
+    if sample is None:
+        return ""
+    counts = sample.counts
+    age = "never heard" if sample.report_age_s is None else f"report {duration(sample.report_age_s)} old"
+    if counts is None:
+        return f"{sample.running} running, {age}"
+    parts = [f"{counts.granted} granted, {counts.prefilling} in prefill", age]
+    if counts.failures_in_row:
+        parts.append(f"{counts.failures_in_row} failed in a row")
+    if counts.slowness is not None:
+        parts.append(f"prefills take {counts.slowness:.1f}× what its costs say")
+    if counts.tbt_s is not None:
+        parts.append(f"{duration(counts.tbt_s)} between tokens")
+    if counts.event_gaps_total:
+        parts.append(f"{counts.event_gaps_total} gaps in its events")
+    return ", ".join(parts)

@@ -1,0 +1,193 @@
+"""The recordings under Experiments: those that are kept, a window to keep, a trace to upload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.core.files.uploadedfile import UploadedFile
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.api.views.recordings import packed_trace
+from controlplane.models import Pool, Recording, Role
+from controlplane.models.recording import Origin
+from controlplane.recordings.shelf import RecordingGoneError
+from controlplane.recordings.storage import recording_shelf
+from controlplane.recordings.upload import MAX_UPLOAD_BYTES, BadTraceError
+from controlplane.services.actor import Actor
+from controlplane.services.decision_search import UnreadableFilterError, unix_ms
+from controlplane.services.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.services.recordings import (
+    MAX_NAME,
+    NoRoomError,
+    delete_recording,
+    record_window,
+    recorded_words,
+    upload_recording,
+    visible_recordings,
+)
+from controlplane.services.roles import NotAllowedError, may, visible_pools
+from web.form_field import SELECT, FormField, Option, filled, general_problem
+from web.live.wording import duration, percent
+from web.moments import moment
+from web.pages.access import asked, console_actor, go, sent
+from web.pages.experiments import TABS, chosen_pool
+from web.shell import shell_context
+
+ADDRESS = "/experiments/recordings"
+PAGE_ROWS = 40
+WINDOW, UPLOAD = "window", "upload"
+SAID = {"kept": "The recording is kept.", "deleted": "The recording is deleted; answers drawn from it stay."}
+_UNKNOWN = "—"
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def recordings(request: HttpRequest) -> HttpResponse:
+    """List the recordings; on POST keep a window or an uploaded trace."""
+    if request.method != "POST":
+        return _page(request, creating=asked(request, "new"))
+    kind = sent(request, "kind")
+    try:
+        made = _made(request, kind, console_actor(request))
+    except InvalidFieldsError as error:
+        return _page(request, creating=kind, problems=error.problems, status=422)
+    except BadTraceError as error:
+        return _page(request, creating=UPLOAD, problems=_told(error), status=422)
+    except NoRoomError as error:
+        return _page(request, creating=kind, problems=(FieldProblem("", str(error)),), status=409)
+    except NotAllowedError as error:
+        return _page(request, creating=kind, problems=(FieldProblem("", str(error)),), status=403)
+    return go(ADDRESS, recording=str(made.pk), said="kept")
+
+
+@never_cache
+@require_POST
+def delete(request: HttpRequest, recording_id: int) -> HttpResponse:
+    """Delete one."""
+    actor = console_actor(request)
+    found = get_object_or_404(visible_recordings(actor), pk=recording_id)
+    try:
+        delete_recording(found, actor=actor, why=sent(request, "why"))
+    except NotAllowedError as error:
+        return _page(request, problems=(FieldProblem("", str(error)),), status=403)
+    return go(ADDRESS, said="deleted")
+
+
+@never_cache
+@require_safe
+def download(request: HttpRequest, recording_id: int) -> HttpResponse:
+    """Return its trace."""
+    found = get_object_or_404(visible_recordings(console_actor(request)), pk=recording_id)
+    try:
+        return packed_trace(found, recording_shelf().path(found.key).read_bytes())
+    except RecordingGoneError as error:
+        raise Http404(str(error)) from error
+
+
+def _made(request: HttpRequest, kind: str, actor: Actor) -> Recording:
+    pool, name, why = chosen_pool(actor, sent(request, "pool")), sent(request, "name"), sent(request, "why")
+    if pool is None:
+        raise problem("pool", "There is no such pool.")
+    if kind == UPLOAD:
+        file = request.FILES.get("trace")
+        if not isinstance(file, UploadedFile):
+            raise problem("trace", "Choose a file.")
+        return upload_recording(pool, file, actor=actor, name=name or str(file.name or "")[:MAX_NAME], why=why)
+    return record_window(pool, _time(request, "begins_at"), _time(request, "ends_at"), actor=actor, name=name, why=why)
+
+
+def _time(request: HttpRequest, name: str) -> Any:
+    try:
+        ms = unix_ms("It", sent(request, name))
+    except UnreadableFilterError as error:
+        raise problem(name, str(error)) from error
+    return timezone.datetime.fromtimestamp(ms / 1000, timezone.get_default_timezone())
+
+
+def _told(error: BadTraceError) -> list[FieldProblem]:
+    lines = "; ".join(f"{each.path}: {each.message}" if each.path else each.message for each in error.problems[:10])
+    return [FieldProblem("trace", f"{error} {lines}")]
+
+
+def _page(
+    request: HttpRequest, *, creating: str = "", problems: Sequence[FieldProblem] = (), status: int = 200
+) -> HttpResponse:
+    now, actor = timezone.now(), console_actor(request)
+    page = Paginator(visible_recordings(actor), PAGE_ROWS).get_page(request.GET.get("page"))
+    opened_id = asked(request, "recording")
+    opened = visible_recordings(actor).filter(pk=int(opened_id)).first() if _is_id(opened_id) else None
+    fields = _fields(actor, creating, now) if creating else []
+    typed = {name: request.POST.getlist(name) for name in request.POST}
+    context = shell_context(
+        request,
+        page="Experiments",
+        tab="recordings",
+        tabs=TABS,
+        rows=[_row(each, now) for each in page.object_list],
+        paging=page,
+        keep="",
+        recorded=recorded_words(),
+        creating=creating if creating in (WINDOW, UPLOAD) else "",
+        opened=None if opened is None or creating else _row(opened, now),
+        may_change=opened is not None and may(actor, Role.OPERATOR, opened.pool),
+        deleting="delete" in request.GET,
+        fields=filled(fields, typed, problems),
+        trace_error=next((each.message for each in problems if each.path == "trace"), ""),
+        problem=general_problem([*fields, FormField("trace", "")], problems),
+        upload_mib=MAX_UPLOAD_BYTES >> 20,
+        said=SAID.get(asked(request, "said"), ""),
+    )
+    return render(request, "web/recordings.html", context, status=status)
+
+
+def _fields(actor: Actor, kind: str, now: Any) -> list[FormField]:
+    pools: list[Pool] = list(visible_pools(actor).order_by("slug")[:100])
+    options = tuple(Option(pool.slug, pool.name) for pool in pools)
+    pool = FormField("pool", "Pool", SELECT, options=options, chosen=(pools[0].slug if pools else "",))
+    name = FormField("name", "Name", help="By what you find it again; optional.", limit=MAX_NAME)
+    why = FormField("why", "Why", help="For the audit; optional.")
+    if kind == UPLOAD:
+        return [pool, name, why]
+    form = "%Y-%m-%dT%H:%M:%S"
+    begins = (now - timedelta(minutes=15)).strftime(form)
+    return [
+        pool,
+        FormField("begins_at", "From", help="First arrival, in UTC.", chosen=(begins,), required=True, limit=40),
+        FormField(
+            "ends_at", "To", help="Arrivals before this time.", chosen=(now.strftime(form),), required=True, limit=40
+        ),
+        name,
+        why,
+    ]
+
+
+def _row(recording: Recording, now: Any) -> dict[str, Any]:
+    told = recording.statistics
+    p90, hits = told.get("ttft_p90_s"), told.get("hit_rate")
+    return {
+        "recording": recording,
+        "at": moment(recording.created_at, now),
+        "origin": "cut from traffic" if recording.origin == Origin.WINDOW else "uploaded",
+        "author": recording.author.get_username() if recording.author else "the API",
+        "span": duration(float(told.get("span_s") or 0)),
+        "sessions": told.get("sessions") or 0,
+        "tenants": told.get("tenants") or 0,
+        "prompt_tokens": told.get("prompt_tokens") or 0,
+        "late": told.get("late") or 0,
+        "versions": ", ".join(f"v{each}" for each in told.get("policy_versions") or []),
+        "engines": told.get("engines") or 0,
+        "p90": _UNKNOWN if p90 is None else duration(p90),
+        "hits": _UNKNOWN if hits is None else percent(hits),
+        "kib": f"{recording.file_bytes / 1024:,.0f}",
+    }
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 18

@@ -1,0 +1,106 @@
+"""The Steering pages: how each pool steers itself, why it does what it does, and the hand at the wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from controlplane.models import Pool, Role
+from controlplane.request_actor import actor_of
+from controlplane.services.actor import CONSOLE, Actor
+from controlplane.services.roles import may, visible_pools
+from web.live.past_range import RANGES
+from web.moments import moment
+from web.pages.access import asked
+from web.pages.steering_asks import SteeringAsk, ask
+from web.pages.steering_overview import overview_rows
+from web.pages.steering_pool import pool_page
+from web.shell import shell_context
+
+MAX_POOLS = 200
+RANGE_WORDS = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
+SAID = {
+    "frozen": "Frozen. No automation of the pool acts.",
+    "unfrozen": "Unfrozen. The automations go on with their next round.",
+    "held": "Held by hand from the next round on, within 5 s.",
+    "given-back": "The override has ended.",
+    "ordered": "Ordered. Its progress shows under Orders.",
+    "confirmed": "Noted as done.",
+    "withdrawn": "The order is taken back.",
+    "quarantined": "Quarantined. Gateways follow within a second.",
+    "trusted": "Trusted again. Gateways follow within a second.",
+    "nothing": "Nothing changed: it was so already.",
+}
+
+
+@require_safe
+@never_cache
+def steering(request: HttpRequest) -> HttpResponse:
+    """Show one row per pool: who steers it, and what its automations make of it."""
+    now = timezone.now()
+    pools = seen_pools(actor_of(request, CONSOLE))
+    context = shell_context(request, page="Steering", rows=overview_rows(pools, now), at=moment(now, now))
+    return render(request, "web/steering.html", context)
+
+
+@require_safe
+@never_cache
+def steering_pool(request: HttpRequest, slug: str) -> HttpResponse:
+    """Show one pool, and the question that the address asks."""
+    actor = actor_of(request, CONSOLE)
+    pool = seen_pool(actor, slug)
+    do = asked(request, "do", 32)
+    query = {name: asked(request, name, 64) for name in ("job", "order", "engine")}
+    question = ask(pool, do, query, timezone.now()) if do and may(actor, Role.OPERATOR, pool) else None
+    return pool_response(request, actor, pool, question)
+
+
+def pool_response(
+    request: HttpRequest,
+    actor: Actor,
+    pool: Pool,
+    question: SteeringAsk | None,
+    *,
+    status: int = 200,
+    trouble: str = "",
+) -> HttpResponse:
+    """Render the page of one pool; `?fragment` the changing parts alone. `trouble` is said where no question is."""
+    address = reverse("steering-pool", args=[pool.slug])
+    kept = {name: request.GET[name][:24] for name in ("range", "end") if name in request.GET}
+    chosen = request.GET.get("range", "1h")
+    context: dict[str, Any] = shell_context(
+        request,
+        page="Steering",
+        **pool_page(pool, actor, timezone.now()),
+        ask=question,
+        trouble=trouble if question is None else "",
+        here=address,
+        close=f"{address}?{urlencode(kept)}" if kept else address,
+        said=SAID.get(request.GET.get("said", ""), ""),
+        ranges=RANGE_WORDS,
+        range=chosen if chosen in RANGES else "1h",
+    )
+    if "fragment" in request.GET:
+        return render(request, "web/steering_live.html", context)
+    context["pools"] = seen_pools(actor)
+    return render(request, "web/steering_pool.html", context, status=status)
+
+
+def seen_pools(actor: Actor) -> Sequence[Pool]:
+    """Return the pools that the person may see, by region and name, with what steers them."""
+    pools = visible_pools(actor).select_related("region", "policy__live_version", "steering")
+    return list(pools.order_by("region__slug", "slug")[:MAX_POOLS])
+
+
+def seen_pool(actor: Actor, slug: str) -> Pool:
+    """Return one of them; 404 otherwise."""
+    pools = visible_pools(actor).select_related("region", "policy__live_version", "steering")
+    return get_object_or_404(pools, slug=slug)

@@ -1,0 +1,196 @@
+"""The verbs of the Steering page: each form calls one service and goes back to the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+
+from controlplane.models import Engine, EngineOrder, Pool, Role
+from controlplane.request_actor import actor_of
+from controlplane.services import engine_orders, engine_trust, steering
+from controlplane.services.actor import CONSOLE, Actor
+from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.services.plan_advice import AdviceError, follow_advice
+from controlplane.services.revisions import StaleRevisionError
+from controlplane.services.roles import NotAllowedError, require
+from web.form_field import whole_number
+from web.pages.access import go, sent, why
+from web.pages.steering import pool_response, seen_pool
+from web.pages.steering_asks import ask
+
+Verb = Callable[[Pool, Actor, datetime], str]
+"""Does it and returns the code of what the page says afterwards."""
+
+
+@require_POST
+@never_cache
+def freeze(request: HttpRequest, slug: str) -> HttpResponse:
+    """Let no automation of the pool do anything."""
+
+    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
+        steering.freeze(pool, actor=actor, expected=_revision(request), why=why(request))
+        return "frozen"
+
+    return _done(request, slug, "freeze", verb)
+
+
+@require_POST
+@never_cache
+def unfreeze(request: HttpRequest, slug: str) -> HttpResponse:
+    """Let the automations go on."""
+
+    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
+        steering.unfreeze(pool, actor=actor, expected=_revision(request), why=why(request))
+        return "unfrozen"
+
+    return _done(request, slug, "unfreeze", verb)
+
+
+@require_POST
+@never_cache
+def override(request: HttpRequest, slug: str) -> HttpResponse:
+    """Hold the pool at a number of engines for a while."""
+
+    def verb(pool: Pool, actor: Actor, now: datetime) -> str:
+        problems: list[FieldProblem] = []
+        engines = whole_number("engines", request.POST.get("engines", ""), problems)
+        prefill = whole_number("prefill", request.POST.get("prefill", ""), problems)
+        length_s = whole_number("length_s", request.POST.get("length_s", ""), problems)
+        if length_s is None or not 0 < length_s <= steering.LONGEST_OVERRIDE.total_seconds():
+            problems.append(FieldProblem("length_s", "Choose how long, seven days at most."))
+        if problems or length_s is None:
+            raise InvalidFieldsError(problems)
+        # A minute less than the longest, which the service measures with a clock read a moment later.
+        until = now + min(timedelta(seconds=length_s), steering.LONGEST_OVERRIDE - timedelta(minutes=1))
+        steering.take_over(
+            pool,
+            until=until,
+            actor=actor,
+            engines=engines,
+            prefill=prefill,
+            expected=_revision(request),
+            why=why(request),
+        )
+        return "held"
+
+    return _done(request, slug, "override", verb)
+
+
+@require_POST
+@never_cache
+def end_override(request: HttpRequest, slug: str) -> HttpResponse:
+    """Let the automations steer again."""
+
+    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
+        steering.give_back(pool, actor=actor, expected=_revision(request), why=why(request))
+        return "given-back"
+
+    return _done(request, slug, "end-override", verb)
+
+
+@require_POST
+@never_cache
+def follow(request: HttpRequest, slug: str) -> HttpResponse:
+    """Carry out what an automation advises."""
+
+    def verb(pool: Pool, actor: Actor, now: datetime) -> str:
+        job, key = sent(request, "job", 64), sent(request, "advice", 4000)
+        orders = follow_advice(pool, job, key, actor=actor, at=now, why=why(request))
+        return "ordered" if orders else "nothing"
+
+    return _done(request, slug, "follow", verb, job=sent(request, "job", 64))
+
+
+@require_POST
+@never_cache
+def confirm_order(request: HttpRequest, slug: str, key: str) -> HttpResponse:
+    """Note that a person did what an order asks for."""
+
+    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
+        engine_orders.confirm(_order(pool, key), actor=actor, why=why(request))
+        return "confirmed"
+
+    return _done(request, slug, "confirm", verb, order=key)
+
+
+@require_POST
+@never_cache
+def withdraw_order(request: HttpRequest, slug: str, key: str) -> HttpResponse:
+    """Take an order back."""
+
+    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
+        engine_orders.withdraw(_order(pool, key), actor=actor, why=why(request))
+        return "withdrawn"
+
+    return _done(request, slug, "withdraw", verb, order=key)
+
+
+@require_POST
+@never_cache
+def quarantine(request: HttpRequest, slug: str, engine_id: str) -> HttpResponse:
+    """Let an engine get no new work."""
+
+    def verb(pool: Pool, actor: Actor, now: datetime) -> str:
+        changed = engine_trust.quarantine(_engine(pool, engine_id), actor=actor, at=now, why=why(request))
+        return "quarantined" if changed else "nothing"
+
+    return _done(request, slug, "quarantine", verb, engine=engine_id)
+
+
+@require_POST
+@never_cache
+def trust(request: HttpRequest, slug: str, engine_id: str) -> HttpResponse:
+    """Give a quarantined engine its work back."""
+
+    def verb(pool: Pool, actor: Actor, now: datetime) -> str:
+        changed = engine_trust.trust_again(_engine(pool, engine_id), actor=actor, at=now, why=why(request))
+        return "trusted" if changed else "nothing"
+
+    return _done(request, slug, "trust", verb, engine=engine_id)
+
+
+def _done(request: HttpRequest, slug: str, do: str, verb: Verb, **about: str) -> HttpResponse:
+    """Do it and go back to the pool; what is refused shows its question again, with the reason."""
+    actor, now = actor_of(request, CONSOLE), timezone.now()
+    pool = seen_pool(actor, slug)
+    problems: list[FieldProblem] = []
+    try:
+        # Who may not steer hears that first, whatever else is wrong with the form.
+        require(actor, Role.OPERATOR, pool)
+        said = verb(pool, actor, now)
+    except InvalidFieldsError as error:
+        problems, words, status = list(error.problems), "", 422
+    except NotAllowedError as error:
+        words, status = str(error), 403
+    except StaleRevisionError:
+        words, status = "Somebody steered this pool meanwhile. What stands now is shown; look, then decide again.", 412
+    except (AdviceError, engine_orders.EngineOrderError) as error:
+        words, status = str(error), 409
+    else:
+        return go(reverse("steering-pool", args=[slug]), said=said)
+    pool = seen_pool(actor, slug)
+    question = ask(pool, do, about, now)
+    typed = {name: request.POST.getlist(name) for name in request.POST}
+    refused = question.refused(problems, typed, words) if question is not None else None
+    return pool_response(request, actor, pool, refused, status=status, trouble=words)
+
+
+def _revision(request: HttpRequest) -> int | None:
+    return whole_number("", request.POST.get("revision", ""), [])
+
+
+def _order(pool: Pool, key: str) -> EngineOrder:
+    found: EngineOrder = get_object_or_404(EngineOrder.objects.select_related("pool"), pool=pool, key=key)
+    return found
+
+
+def _engine(pool: Pool, engine_id: str) -> Engine:
+    found: Engine = get_object_or_404(Engine.objects.select_related("pool"), pool=pool, engine_id=engine_id)
+    return found

@@ -1,0 +1,139 @@
+"""Everything that the Steering page of one pool shows, read with a fixed number of queries."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from controlplane.automation.observation import fleet_observation
+from controlplane.automation.pool_policy import pool_policy, steering_of
+from controlplane.models import Engine, EngineOrder, PlanRecord, Pool, Role
+from controlplane.models.pool import ActuatorKind
+from controlplane.services.actor import Actor
+from controlplane.services.automation_reading import PoolStanding, pool_standing
+from controlplane.services.roles import may
+from gateway.fleet_sample import EngineSample, PoolSample
+from web.live.engine_health import watched
+from web.live.feed import fleet_feed
+from web.live.wording import percent, sentence
+from web.moments import moment
+from web.pages.steering_cards import automation_cards, last_changes
+from web.pages.steering_orders import SHOWN_ENDED, SHOWN_OPEN, order_rows
+from web.pages.steering_verdict import verdict
+from web.pages.steering_words import MODES, TITLES
+from web.pages.topology_drains import drain_watch
+from web.pages.topology_drawer import FRESH_S
+
+SHOWN_PLANS = 20
+UNKNOWN = "—"
+
+
+def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
+    """Return the context of the page's changing parts."""
+    standing = pool_standing(pool, fleet_observation(), now)
+    policy = pool_policy(pool)
+    engines = list(Engine.objects.filter(pool=pool).only("pk", "engine_id", "name", "role", "desired_state"))
+    names = {engine.engine_id: engine.name for engine in engines}
+    seen, heard = _seen(pool, now)
+    watch = drain_watch()
+    drains = {each: progress for each in names if (progress := watch.progress(each)) is not None}
+    ended = EngineOrder.objects.filter(pool=pool).exclude(finished_at=None).select_related("pool", "engine")
+    cards = automation_cards(standing.automations, policy.automation, last_changes(pool), names, now)
+    roles = sorted({engine.role for engine in engines} - {"mixed"})
+    return {
+        "pool": pool,
+        "standing": standing,
+        "verdict": verdict(pool, standing, cards, now),
+        "override": override_words(standing, now),
+        "cards": [card for card in cards if roles or card.job != "prefill_decode" or card.mode == "Overridden"],
+        "tiles": tiles(standing, heard, policy.automation.scaling.attainment),
+        "orders": order_rows(standing.orders[:SHOWN_OPEN], drains, seen, now),
+        "ended": order_rows(ended.order_by("-finished_at")[:SHOWN_ENDED], {}, seen, now),
+        "watched": watched({engine.pk: engine for engine in engines}, seen, now),
+        "plans": [_plan_row(record, now) for record in _plans(pool)],
+        "roles": roles,
+        "by_hand": pool.actuator == ActuatorKind.MANUAL,
+        "actuator": ActuatorKind(pool.actuator).label,
+        "may_steer": may(actor, Role.OPERATOR, pool),
+        "revision": steering_of(pool).revision,
+        "at": moment(now, now),
+    }
+
+
+def tiles(standing: PoolStanding, heard: PoolSample | None, target: float) -> list[dict[str, str]]:
+    """Return the key figures: label, figure, unit, a line of context, and the shape of a broken limit."""
+    counts = standing.engines
+    scaling = next((each.plan for each in standing.automations if each.job == "scaling"), {})
+    share = heard.on_time_share if heard is not None else None
+    demand, hours = scaling.get("demand"), scaling.get("engine_h_today")
+    ahead = (scaling.get("forecast") or {}).get("ahead")
+    short = counts["running"] < counts["desired"]
+    return [
+        _tile("Desired", str(counts["desired"]), "engines", f"{counts['ordered']} orders open"),
+        _tile("Running", str(counts["running"]), "engines", "fewer than desired" if short else "as desired"),
+        _tile(
+            "Failed",
+            str(counts["failed"]),
+            "engines",
+            "do not answer, or did not start",
+            "lost" * bool(counts["failed"]),
+        ),
+        _tile(
+            "On time",
+            UNKNOWN if share is None else f"{share * 100:.1f}",
+            "" if share is None else "%",
+            f"target {percent(target)}",
+            "hot" * (share is not None and share < target),
+        ),
+        _tile(
+            "Work asked for",
+            UNKNOWN if demand is None else f"{demand:.1f}",
+            "" if demand is None else "engines",
+            "no forecast yet" if ahead is None else f"up to {ahead:.1f} expected",
+        ),
+        _tile("Engine hours", UNKNOWN if hours is None else f"{hours:.1f}", "" if hours is None else "h", "last 24 h"),
+    ]
+
+
+def override_words(standing: PoolStanding, now: datetime) -> str:
+    """Return what an operator holds the pool at; empty where nobody does."""
+    until = moment(standing.override_until, now)
+    if until is None:
+        return ""
+    held = []
+    if standing.override_engines is not None:
+        held.append(f"{standing.override_engines} engines")
+    if standing.override_prefill is not None:
+        held.append(f"{standing.override_prefill} of the prefill role")
+    return f"Held at {', '.join(held)} until {until.clock} UTC ({until.ago}) by {standing.changed_by}"
+
+
+def _tile(label: str, figure: str, unit: str, note: str, shape: str = "") -> dict[str, str]:
+    return {"label": label, "figure": figure, "unit": unit, "note": note, "shape": shape}
+
+
+def _seen(pool: Pool, now: datetime) -> tuple[dict[str, EngineSample], PoolSample | None]:
+    """Return the pool's engines and itself in the newest sample; nothing where that is old."""
+    sample = fleet_feed().latest
+    if sample is None or now.timestamp() - sample.at > FRESH_S:
+        return {}, None
+    engines = {each.engine_id: each for each in sample.engines if each.pool_id == pool.slug}
+    return engines, next((each for each in sample.pools if each.pool_id == pool.slug), None)
+
+
+def _plans(pool: Pool) -> list[PlanRecord]:
+    """Return the newest plans that wanted something done."""
+    plans = PlanRecord.objects.filter(pool=pool.slug, changes=True).defer("plan", "figures")
+    return list(plans.order_by("-at", "-pk")[:SHOWN_PLANS])
+
+
+def _plan_row(record: PlanRecord, now: datetime) -> dict[str, Any]:
+    done = record.outcome.get("carried_out", record.outcome.get("in_force", False))
+    word, _ = MODES.get(record.mode, (record.mode, ""))
+    return {
+        "at": moment(record.at, now),
+        "title": TITLES.get(record.job, record.job),
+        "mode": word,
+        "done": "carried out" if done else "not carried out",
+        "why": " ".join(sentence(each.get("text", "")) for each in record.reasons[:3]),
+    }

@@ -1,0 +1,53 @@
+"""The one sentence above a pool's Steering page: who steers it, and what that means at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from controlplane.models import Pool
+from controlplane.services.automation_reading import PoolStanding
+from web.live.wording import count
+from web.moments import moment, moment_of
+from web.pages.steering_cards import AutomationCard
+
+
+@dataclass(frozen=True, slots=True)
+class SteeringVerdict:
+    """`lead` in strong ink, then `text`."""
+
+    shape: str
+    lead: str
+    text: str
+
+
+def verdict(pool: Pool, standing: PoolStanding, cards: Sequence[AutomationCard], now: datetime) -> SteeringVerdict:
+    """Return what matters most about how the pool steers itself."""
+    if standing.frozen:
+        since = moment(standing.changed_at, now)
+        when = f" by {standing.changed_by}, {since.ago}" if since is not None else ""
+        why = f": {standing.why}" if standing.why else ""
+        return SteeringVerdict("hot", "Frozen.", f"No automation of {pool.name} acts. Frozen{when}{why}.")
+    if standing.engines["failed"]:
+        failed = count(standing.engines["failed"], "engine")
+        return SteeringVerdict("lost", f"{failed} failed.", _sizes(standing))
+    if standing.override_until is not None:
+        until = moment_of(standing.override_until, now)
+        return SteeringVerdict(
+            "draining", "Held by hand.", f"{_sizes(standing)} {standing.changed_by} holds it until {until.clock} UTC."
+        )
+    if standing.orders:
+        open_orders = count(len(standing.orders), "order")
+        return SteeringVerdict("starting", "Changing.", f"{_sizes(standing)} {open_orders} under way.")
+    advice = [card for card in cards if card.mode == "Advises" and not card.idle]
+    if advice:
+        return SteeringVerdict("hot", f"{advice[0].title}:", advice[0].state[0].lower() + advice[0].state[1:])
+    acting = [card.title.lower() for card in cards if card.mode == "Acts"]
+    steered = f"Acts by itself: {', '.join(acting)}." if acting else "Nothing acts by itself."
+    return SteeringVerdict("serving", "Steady.", f"{_sizes(standing)} {steered}")
+
+
+def _sizes(standing: PoolStanding) -> str:
+    counts = standing.engines
+    return f"{counts['running']} of {count(counts['desired'], 'desired engine')} run."

@@ -1,0 +1,204 @@
+"""How the answer of a what-if reads: the finding, and each figure with its spread and its change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.whatif.result import (
+    CV,
+    GOODPUT,
+    HIT_RATE,
+    ON_TIME,
+    REFUSED,
+    TRUSTED_ERROR,
+    TTFT_MEAN,
+    TTFT_P50,
+    TTFT_P90,
+    TTFT_P99,
+    Difference,
+    Spread,
+    WhatIfResult,
+)
+from web.live.wording import NARROW_SPACE, duration, percent, setting
+
+BETTER, WORSE, MIXED, EVEN = "better", "worse", "mixed", "even"
+_SHARES = (ON_TIME, HIT_RATE, REFUSED)
+_TIMES = (TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99)
+_LEAST_POINTS = 0.001
+_LEAST_SHARE = 0.01
+"""Smaller changes are none, whatever the seeds say."""
+_UNKNOWN = "—"
+_ABOUT = {
+    ON_TIME: "on time",
+    TTFT_MEAN: "TTFT",
+    TTFT_P90: "TTFT p90",
+    HIT_RATE: "cache hits",
+    REFUSED: "refusals",
+}
+"""What a finding speaks of, the weightiest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The answer in words."""
+
+    kind: str
+    title: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRow:
+    """One line of the table."""
+
+    label: str
+    actual: str
+    base: str
+    base_spread: str
+    draft: str
+    draft_spread: str
+    change: str
+    verdict: str
+    """better, worse or even."""
+    agree: str
+
+
+def finding(result: WhatIfResult, draft: int, base: int) -> Finding:
+    """Return what the runs found, judged only where all seeds agree."""
+    clear = {each.figure: verdict_of(each, result.seeds) for each in result.differences if each.figure in _ABOUT}
+    better = [name for name in _ABOUT if clear.get(name) == BETTER]
+    worse = [name for name in _ABOUT if clear.get(name) == WORSE]
+    told = {each.figure: each for each in result.differences}
+    main = (better or worse or [ON_TIME])[0]
+    sentence = " ".join(
+        part for part in (_sentence(told[main], draft, base, result.seeds), _price(told, worse, main)) if part
+    )
+    if better and worse:
+        return Finding(MIXED, f"Better on {_ABOUT[better[0]]}, at a price in {_ABOUT[worse[0]]}", sentence)
+    if better:
+        return Finding(BETTER, f"Better on {_ABOUT[better[0]]}", sentence)
+    if worse:
+        return Finding(WORSE, f"Worse on {_ABOUT[worse[0]]}", sentence)
+    return Finding(EVEN, "No clear difference on this traffic", sentence)
+
+
+def verdict_of(difference: Difference, seeds: int) -> str:
+    """Return better or worse where every seed says so and the change is worth a word, else even."""
+    if abs(difference.change.mean) < _least(difference):
+        return EVEN
+    return BETTER if difference.better == seeds else WORSE if difference.worse == seeds else EVEN
+
+
+def model_words(result: WhatIfResult) -> tuple[str, bool]:
+    """Say how far the simulation is from what happened, and whether that is too far to read sizes."""
+    if result.actual is None:
+        return "The recording does not say what happened, so the simulation cannot be checked against it.", False
+    if result.model_error is None:
+        return "Another version decided then, so the simulation of this one cannot be checked against it.", False
+    error = percent(result.model_error)
+    if result.model_error > TRUSTED_ERROR:
+        return (
+            f"Model error on this window is {error}, above {percent(TRUSTED_ERROR)}: read the ranking, not the sizes.",
+            True,
+        )
+    return f"Model error on this window: mean TTFT {error}.", False
+
+
+def figure_rows(result: WhatIfResult) -> list[FigureRow]:
+    """Return the table of both policies and what happened."""
+    labels = {
+        ON_TIME: f"On time, ≤{NARROW_SPACE}{setting(result.ttft_slo_s)}",
+        TTFT_MEAN: "TTFT mean",
+        TTFT_P50: "TTFT p50",
+        TTFT_P90: "TTFT p90",
+        TTFT_P99: "TTFT p99",
+        HIT_RATE: "Token hit rate",
+        CV: "Load CV, mean",
+        REFUSED: "Refused",
+        GOODPUT: "Goodput",
+    }
+    rows = []
+    for each in result.differences:
+        known = result.actual.figures.get(each.figure) if result.actual is not None else None
+        rows.append(
+            FigureRow(
+                label=labels[each.figure],
+                actual=value_words(each.figure, known.mean) if known is not None else _UNKNOWN,
+                base=value_words(each.figure, each.base.mean),
+                base_spread=_spread_words(each.figure, each.base),
+                draft=value_words(each.figure, each.draft.mean),
+                draft_spread=_spread_words(each.figure, each.draft),
+                change=change_words(each),
+                verdict=verdict_of(each, result.seeds),
+                agree=f"{max(each.better, each.worse)} of {result.seeds}" if each.better or each.worse else "equal",
+            )
+        )
+    return rows
+
+
+def value_words(figure: str, value: float) -> str:
+    """Return a figure with its unit."""
+    if figure in _SHARES:
+        return percent(value)
+    if figure in _TIMES:
+        return duration(value)
+    return f"{value:.1f}{NARROW_SPACE}/s" if figure == GOODPUT else f"{value:.2f}"
+
+
+def change_words(difference: Difference) -> str:
+    """Return the change: points of shares, percent of the base's value of others."""
+    change, base = difference.change.mean, difference.base.mean
+    if difference.figure in _SHARES:
+        return f"{_signed(change * 100, 1)}{NARROW_SPACE}pt"
+    return f"{_signed(100 * change / base, 1)}{NARROW_SPACE}%" if base else _UNKNOWN
+
+
+def tokens_words(tokens: int) -> str:
+    """Return a count of tokens with three significant digits when short: 640, 3.6k, 128k."""
+    if tokens < 1000:
+        return str(tokens)
+    return f"{tokens / 1000:.1f}k" if tokens < 99_950 else f"{tokens / 1000:,.0f}k"
+
+
+def _sentence(main: Difference, draft: int, base: int, seeds: int) -> str:
+    one, other = value_words(main.figure, main.draft.mean), value_words(main.figure, main.base.mean)
+    verdict = verdict_of(main, seeds)
+    agree = max(main.better, main.worse)
+    seeds_words = f"{agree} of {seeds} seeds agree" if seeds > 1 else "one seed, so nothing is known of the spread"
+    if verdict == EVEN:
+        about = _ABOUT[main.figure]
+        return f"Draft v{draft} and v{base} have {one} and {other} {about}; no difference that all seeds show."
+    said = {
+        ON_TIME: f"Draft v{draft} would have answered {one} on time instead of {other}",
+        HIT_RATE: f"Draft v{draft} would have found {one} of prompt tokens in caches instead of {other}",
+        REFUSED: f"Draft v{draft} would have refused {one} instead of {other}",
+    }
+    name = "a mean" if main.figure == TTFT_MEAN else "a p90"
+    words = said.get(main.figure, f"Draft v{draft} would have had {name} TTFT of {one} instead of {other}")
+    return f"{words}; {seeds_words}."
+
+
+def _price(told: dict[str, Difference], worse: list[str], main: str) -> str:
+    paid = [name for name in worse if name != main]
+    if not paid:
+        return ""
+    return f"{_ABOUT[paid[0]].capitalize() if paid[0] != TTFT_P90 else 'TTFT p90'}: {change_words(told[paid[0]])}."
+
+
+def _least(difference: Difference) -> float:
+    return _LEAST_POINTS if difference.figure in _SHARES else _LEAST_SHARE * abs(difference.base.mean)
+
+
+def _spread_words(figure: str, spread: Spread) -> str:
+    """Return half the range over the seeds; empty where there is none to speak of."""
+    half = (spread.high - spread.low) / 2
+    if figure in _SHARES:
+        return f"±{half * 100:.1f}" if half >= _LEAST_POINTS / 2 else ""
+    return f"±{half:.2g}" if half > 0.005 * abs(spread.mean) else ""
+
+
+def _signed(value: float, digits: int) -> str:
+    text = f"{abs(value):.{digits}f}"
+    if float(text) == 0:
+        return text
+    return f"{'+' if value > 0 else '−'}{text}"
