@@ -5,6 +5,7 @@ PORT ?= 8000
 PREFILL ?=
 DECODE ?=
 SOAK_MINUTES ?= 10
+SOAK_SEED ?= 1
 # Browsers and processes wait much, so there may be more workers than cores.
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
@@ -46,8 +47,8 @@ bench-peers: setup ## compare with other products, each installed into var/peers
 evidence: setup ## write docs/evidence.md and its pictures from the committed results in bench/results
 	@$(PYTHON) -m bench.evidence
 
-soak: setup ## run the whole program under load for SOAK_MINUTES and watch its memory and errors
-	@$(PYTHON) -m bench.soak --minutes $(SOAK_MINUTES)
+soak: setup ## kill processes of a whole installation at random for SOAK_MINUTES (SOAK_SEED=n) and check every request and effect
+	@$(PYTHON) -m bench.soak --minutes $(SOAK_MINUTES) --seed $(SOAK_SEED)
 
 clean: ## remove what was set up and built (not var/, which holds your data)
 	rm -rf .venv node_modules web/static/dist

@@ -6,6 +6,7 @@ import asyncio
 import re
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -45,8 +46,15 @@ class RotationWatch:
 
     async def until(self, engine_id: str, *, out: bool, limit_s: float) -> float | None:
         """Return the seconds until the engine is out, or back in; None: it was not within the limit."""
+        return await self._until(lambda: self.is_out(engine_id) == out, limit_s)
+
+    async def until_word(self, engine_id: str, word: str, limit_s: float) -> float | None:
+        """Return the seconds until that is the engine's word; None: it was not within the limit."""
+        return await self._until(lambda: self.words.get(engine_id) == word, limit_s)
+
+    async def _until(self, holds: Callable[[], bool], limit_s: float) -> float | None:
         start = time.monotonic()
-        while self.is_out(engine_id) != out:
+        while not holds():
             if time.monotonic() - start > limit_s:
                 return None
             await asyncio.sleep(_EVERY_S / 2)
@@ -63,7 +71,7 @@ class RotationWatch:
             found = dict(_LABEL.findall(labels))
             engine_id = found["engine"]
             state, code = verdicts.get(engine_id, ("healthy", ""))
-            word = "lost" if found["state"] == "lost" else code if state == "quarantined" else state
+            word = code if state == "quarantined" else "lost" if found["state"] == "lost" else state
             word = "in" if word == "healthy" else word
             if self.words.get(engine_id) != word:
                 self.words[engine_id] = word

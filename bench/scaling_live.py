@@ -24,7 +24,7 @@ from bench.live_fleet import wait_for
 from bench.live_program import LiveProgram
 
 FEW, MANY = 4, 8
-PHASES = ((3.0, 20.0), (9.0, 80.0), (2.5, 130.0))
+PHASES = ((3.0, 20.0), (9.0, 105.0), (2.5, 110.0))
 """(requests/s, seconds): enough for the few, too much for them, then little for the many."""
 SLO_TTFT_S = 2.0
 STEP_S = 5.0
@@ -40,7 +40,7 @@ SCALING = {
     "warm_up_s": 5.0,
     "up_cool_down_s": 10.0,
     "down_cool_down_s": 15.0,
-    "utilisation": 0.7,
+    "utilisation": 0.78,
     "forecast": False,
 }
 _SEED = """
@@ -56,7 +56,11 @@ create_pool("elastic", "Elastic", Region.objects.get(slug="local"), "{model}", p
     block_tokens=512, actuator="process", actuator_settings={{"max_engines": {many}}})
 """
 _SIZES = "select count(*) from controlplane_engine where desired_state = 'ready'"
-_PLANS = "select at, figures, reasons from controlplane_planrecord where job = 'scaling' and changes order by at"
+_PLANS = (
+    "select (julianday(at) - 2440587.5) * 86400, reasons from controlplane_planrecord"
+    " where job = 'scaling' and changes order by at"
+)
+"""Unix seconds and reasons of the plans that changed something."""
 
 
 async def run(program: LiveProgram) -> tuple[list[Asked], list[tuple[float, int]]]:
@@ -107,6 +111,7 @@ def row_of(asked: Sequence[Asked], sizes: Sequence[tuple[float, int]]) -> Row:
         "requests": len(asked),
         "lost": sum(each.fate == "lost" for each in asked),
         "broken_off": sum(each.fate == "broken_off" for each in asked),
+        "fewest_engines": FEW,
         "most_engines": max(size for _, size in sizes),
         "at_most_after_s": min((at - grow_s for at, size in sizes if size == MANY), default=None),
         "worst_window": min((share for _, share in overload if share is not None), default=None),
@@ -123,10 +128,14 @@ def _at(sizes: Sequence[tuple[float, int]], moment_s: float) -> int:
     return next((size for at, size in reversed(sizes) if at <= moment_s), FEW)
 
 
-def _plans(state_dir: Path) -> list[object]:
+def _plans(state_dir: Path, began_unix: float) -> list[object]:
     with sqlite3.connect(f"file:{state_dir}/switchyard.sqlite3?mode=ro", uri=True) as database:
         found = database.execute(_PLANS).fetchall()
-    return [{"at": at, "reasons": [each["text"] for each in msgspec.json.decode(reasons)]} for at, _, reasons in found]
+    return [
+        {"at_s": round(at - began_unix, 1), "reasons": [each["text"] for each in msgspec.json.decode(reasons)]}
+        for at, reasons in found
+        if at >= began_unix
+    ]
 
 
 def _await_the_few(state_dir: Path) -> None:
@@ -149,13 +158,12 @@ def main() -> None:
         program = LiveProgram(Path(folder))
         try:
             program.start()
-            program.shell(
-                _SEED.format(slo=SLO_TTFT_S, scaling=SCALING, model=MODEL, many=MANY)
-            )
+            program.shell(_SEED.format(slo=SLO_TTFT_S, scaling=SCALING, model=MODEL, many=MANY))
             _await_the_few(program.state_dir)
             wait_for(f"{program.url}/ready", 60)
+            began_unix = time.time()
             row = row_of(*asyncio.run(run(program)))
-            row["plans"] = _plans(program.state_dir)
+            row["plans"] = _plans(program.state_dir, began_unix)
         finally:
             program.stop()
     settings: Row = {"phases": [list(each) for each in PHASES], "slo_ttft_s": SLO_TTFT_S, "scaling": dict(SCALING)}

@@ -28,13 +28,15 @@ from bench.rotation_watch import RotationWatch
 ENGINES = 4
 MODEL = "loopback-8b"
 QPS, BURST_QPS, PERIOD_S, BURST_S = 5.0, 12.0, 20.0, 5.0
-FOUND_LIMIT_S, BACK_LIMIT_S = 45.0, 100.0
+FOUND_LIMIT_S, BACK_LIMIT_S, FULL_LIMIT_S = 45.0, 150.0, 60.0
+WARM_S = 6.0
+SERVING_S, ILL_S = 12.0, 6.0
+"""How long a fault lasts whose engine serves on, and how long another one lasts after it was found."""
 FLAP_DOWN_S, FLAP_UP_S = 1.5, 3.0
 KINDS = ("hang", "stop", "crawl", "lie", "idle", "sleep", "flap", "flap_again", "frozen", "garbage")
 """Faults in the order of their turns; flap_again befalls the engine that has flapped before."""
 SERVING = ("frozen", "garbage")
 """Faults of the metrics only: the engine serves, so it is to be watched and not to be kept out."""
-WITHIN_S = {"hang": 5.0, "stop": 5.0, "crawl": 15.0, "lie": 15.0, "idle": 15.0, "sleep": 15.0}
 OPTIONS = ("--block-size", "64", "--num-blocks", "4000", "--stream-interval", "4", "--faults")
 
 
@@ -46,7 +48,11 @@ def rate(now_s: float) -> float:
 class SickRun:
     """One program under traffic. Mutable: it gives engines faults and takes them back."""
 
-    def __init__(self, program: LiveProgram, clients: ClientHistory, watch: RotationWatch) -> None:
+    def __init__(
+        self, program: LiveProgram, clients: ClientHistory, watch: RotationWatch, *, to_the_end: bool = True
+    ) -> None:
+        """`to_the_end`: wait after each fault until the engine has all of its share again."""
+        self._to_the_end = to_the_end
         self._program = program
         self._clients = clients
         self._watch = watch
@@ -63,9 +69,10 @@ class SickRun:
         name = f"e{victim}"
         began, before = self._clients.now(), len(self._watch.history)
         heal = await self._strike(kind, victim)
-        out_s = await self._watch.until(name, out=True, limit_s=12.0 if kind in SERVING else FOUND_LIMIT_S)
-        if out_s is not None:
-            await asyncio.sleep(6.0)
+        out_s = await self._watch.until(name, out=True, limit_s=SERVING_S if kind in SERVING else FOUND_LIMIT_S)
+        flapping_s = await self._watch.until_word(name, "flapping", FOUND_LIMIT_S) if kind.startswith("flap") else None
+        if out_s is not None and flapping_s is None:
+            await asyncio.sleep(ILL_S)
         words = [word for _, each, word in self._watch.history[before:] if each == name]
         await heal()
         back_s = await self._watch.until(name, out=False, limit_s=BACK_LIMIT_S) if out_s is not None else None
@@ -76,10 +83,17 @@ class SickRun:
             "kind": kind,
             "out_after_s": out_s,
             "as": next((word for word in words if word not in _IN), words[0] if words else "unseen"),
+            "held_as_flapping_after_s": flapping_s,
             "back_after_s": back_s,
+            "full_after_s": None if back_s is None or not self._to_the_end else await self._full(name, back_s),
             "others_out": [*others],
             **self._fates(began),
         }
+
+    async def _full(self, name: str, back_s: float) -> float | None:
+        """Return the seconds from its healing until the engine has all of its share again."""
+        more_s = await self._watch.until_word(name, "in", FULL_LIMIT_S)
+        return None if more_s is None else back_s + more_s
 
     async def _strike(self, kind: str, victim: int) -> Callable[[], Awaitable[None]]:
         if kind == "stop":
@@ -132,14 +146,16 @@ def fates(asked: Sequence[Asked]) -> Row:
     }
 
 
-async def run(program: LiveProgram, kinds: Sequence[str], healthy_s: float, seed: int) -> list[Row]:
+async def run(
+    program: LiveProgram, kinds: Sequence[str], healthy_s: float, seed: int, *, to_the_end: bool = True
+) -> list[Row]:
     """Return the rows of a healthy stretch and of each fault."""
     clients = ClientHistory([program.url], program.secrets.api_key, MODEL, seed)
     watch = RotationWatch(program.url, program.state_dir / "switchyard.sqlite3")
     stop = asyncio.Event()
     follow, traffic = asyncio.create_task(watch.run()), asyncio.create_task(clients.run(rate, stop))
-    sick = SickRun(program, clients, watch)
-    await asyncio.sleep(8.0)
+    sick = SickRun(program, clients, watch, to_the_end=to_the_end)
+    await asyncio.sleep(WARM_S)
     rows = [await sick.healthy(healthy_s)] if healthy_s else []
     for turn, kind in enumerate(kinds):
         victim = kinds.index("flap") % ENGINES if kind == "flap_again" and "flap" in kinds else turn % ENGINES

@@ -133,7 +133,7 @@ class EngineProgress:
         return EngineCounts(
             granted=len(standing),
             prefilling=len(prefilling),
-            streaming=sum(each.streams for each in standing),
+            streaming=sum(each.streams and each.first_token_s is not None for each in standing),
             first_tokens_total=self.first_tokens,
             chunks_total=self.chunks,
             longest_prefill_s=max((each.prefill_s for each in prefilling), default=0.0),

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
-from collections import deque
 
 
 class PastMoments:
-    """Rising monotonic seconds, at most `limit`, none closer than `apart_s` to the one before.
+    """Rising monotonic seconds, at most twice `limit`, none closer than `apart_s` to the one before.
 
     One thread notes, any may ask.
     """
 
-    def __init__(self, limit: int = 256, apart_s: float = 0.05) -> None:
-        self._moments: deque[float] = deque(maxlen=limit)
+    def __init__(self, limit: int = 1024, apart_s: float = 0.05) -> None:
+        self._moments = array("d")
+        self._limit = limit
         self._apart_s = apart_s
 
     def note(self, at_s: float) -> None:
-        """Note one moment."""
+        """Note one moment; the older half leaves where there are too many."""
         moments = self._moments
         if not moments or at_s - moments[-1] >= self._apart_s:
             moments.append(at_s)
+            if len(moments) >= 2 * self._limit:
+                del moments[: self._limit]
 
     def age_s(self, at_s: float) -> float | None:
         """Return how old the newest was at `at_s`; None where all are younger."""
-        # list() copies within one step of the interpreter, so the loop may go on noting meanwhile.
-        moments = list(self._moments)
+        # The copy is made within one step of the interpreter, so the loop may go on noting meanwhile.
+        moments = self._moments[:]
         place = bisect_right(moments, at_s)
         return at_s - moments[place - 1] if place else None
 
     def any_between(self, begin_s: float, end_s: float) -> bool:
         """Return whether one lies in [begin_s, end_s]."""
-        moments = list(self._moments)
+        moments = self._moments[:]
         place = bisect_right(moments, end_s)
         return place > 0 and moments[place - 1] >= begin_s

@@ -100,7 +100,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             gt=0,
             le=3600,
             title="Crawling for",
-            description="A suspect that crawls is quarantined after this time.",
+            description="A suspect that crawls is quarantined after this time; the slower it is the sooner, but not "
+            "before a third of it.",
             extra_json_schema={"x-unit": "s", "x-usual": [10, 60]},
         ),
     ] = 15.0

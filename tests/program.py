@@ -12,6 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,12 +93,18 @@ class Program:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     """The program on a free port with a state directory of its own; ends with the module."""
+    with running_program(tmp_path_factory.mktemp("program") / "var") as running:
+        yield running
+
+
+@contextmanager
+def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
+    """Run `manage.py up --demo` with more options on a free port, and end it afterwards."""
     if not console_is_built():
         pytest.fail("the console is not built: run npm ci and npm run build")
-    state_dir = tmp_path_factory.mktemp("program") / "var"
     port = free_ports(1)[0]
     environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir), "SWITCHYARD_DEMO_PORTS_FROM": "23000"}
-    command = [sys.executable, "manage.py", "up", "--demo", "--port", str(port)]
+    command = [sys.executable, "manage.py", "up", "--demo", "--port", str(port), *options]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
         wait_for(f"http://127.0.0.1:{port}/ready", 60.0)

@@ -26,6 +26,7 @@ from bench.evidence.chapters import (
     scale,
     setting,
     shared_prefix,
+    steering_live,
     transfer,
     verdicts,
 )
@@ -64,6 +65,7 @@ def text() -> str:
         elasticity,
         pd_ratio,
         health,
+        steering_live,
         limits,
         live,
         verdicts,

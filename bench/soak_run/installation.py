@@ -24,6 +24,7 @@ _SEED = """
 from controlplane.models import Engine, Policy, Pool, Region
 from controlplane.services.publication import record_change
 from controlplane.services.actor import program
+from controlplane.services.policies import create_policy, draft, publish_version
 from controlplane.services.topology import create_pool
 from django.db import transaction
 with transaction.atomic():
@@ -34,8 +35,13 @@ with transaction.atomic():
         Engine.objects.create(engine_id=f"e{{number}}", name=f"e{{number}}", pool=pool, url=url, connect_url=url,
             kv_events_endpoint=f"tcp://127.0.0.1:{{events}}", kv_replay_endpoint=f"tcp://127.0.0.1:{{replay}}")
     record_change()
-create_pool("hooked", "Hooked", Region.objects.get(slug="local"), "hooked-8b", Policy.objects.get(slug="default"),
-    actor=program("soak"), actuator="webhook", actuator_settings={{"url": "{hook}"}})
+me = program("soak")
+policy = create_policy("hooked", "Hooked", actor=me)
+scaling = {{"up_cool_down_s": 0, "down_cool_down_s": 0, "max_down": 4}}
+document = {{"schema_version": 1, "automation": {{"scaling": scaling}}}}
+publish_version(draft(policy, document, actor=me), instead_of=None, actor=me)
+create_pool("hooked", "Hooked", Region.objects.get(slug="local"), "hooked-8b", policy, actor=me,
+    actuator="webhook", actuator_settings={{"url": "{hook}"}})
 """
 
 
@@ -93,6 +99,12 @@ class Installation:
         """End a process as a crash would."""
         self.running[name].kill()
         self.running[name].wait()
+
+    def restart(self, name: str) -> None:
+        """Start a process that was killed; of a gateway return when it serves, so that the other one may be killed."""
+        self.start(name)
+        if name.startswith("gateway"):
+            wait_for(f"{self.gateway_urls[int(name.split('-')[1])]}/ready", 120)
 
     def names(self, kind: str) -> list[str]:
         """Return the processes of a kind: web, worker, gateway or engine."""

@@ -24,7 +24,10 @@ class Kill(msgspec.Struct):
 
 
 class Killer:
-    """Mutable: `kills`, what was done so far. At most half of the engines and one of each other kind are away."""
+    """Mutable: `kills`, what was done so far. At most half of the engines and one of each other kind are away.
+
+    A gateway is away until it serves again: clients have another one to go to.
+    """
 
     def __init__(self, installation: Installation, seed: int, now: Callable[[], float]) -> None:
         self.kills: list[Kill] = []
@@ -54,6 +57,6 @@ class Killer:
         self.kills.append(kill)
         await asyncio.to_thread(self._installation.kill, name)
         await asyncio.sleep(down_s)
-        await asyncio.to_thread(self._installation.start, name)
+        await asyncio.to_thread(self._installation.restart, name)
         kill.back_s = self._now()
         self._away.discard(name)

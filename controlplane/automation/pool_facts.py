@@ -63,7 +63,8 @@ def _engine(engine: Engine, order: EngineOrder | None, seen: Mapping[str, Seen],
     facts = EngineFacts(
         engine_id=engine.engine_id,
         incarnation=sighting.incarnation,
-        role=engine.role,  # type: ignore[arg-type]
+        # An engine that is being turned counts where it will be, or both automations would fill its place.
+        role=order.role if order is not None else engine.role,  # type: ignore[arg-type]
         standing=standing,
         since_s=_unix(order.ordered_at if order is not None else engine.registered_at),
         load_share=_share(engine),
@@ -102,7 +103,7 @@ def _reported(report: EngineReport | None, unreachable_since_s: float | None) ->
 
 def _standing(engine: Engine, order: EngineOrder | None) -> Standing:
     if order is not None:
-        return STARTING if order.kind == OrderKind.START else DRAINING
+        return DRAINING if order.kind == OrderKind.STOP else STARTING
     if engine.desired_state == DesiredState.READY:
         return ACTIVE
     return DRAINING if engine.desired_state == DesiredState.DRAINING else OUT

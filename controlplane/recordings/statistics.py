@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ class RecordingStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of one recording; shares 0..1, None: nothing is known of it."""
 
     span_s: float
+    """From the first arrival to the last."""
     sessions: int
     tenants: int
     prompt_tokens: int
@@ -43,12 +45,12 @@ class StatisticsCounter:
         self._reported_tokens = self._cached_tokens = 0
         self._ttfts: list[float] = []
         self._versions: dict[int, int] = {}
-        self._span_ms = 0.0
+        self._first_ms, self._last_ms = math.inf, 0.0
 
     def add(self, row: RecordedRow) -> None:
         """Count one row."""
         self.rows += 1
-        self._span_ms = max(self._span_ms, row.timestamp)
+        self._first_ms, self._last_ms = min(self._first_ms, row.timestamp), max(self._last_ms, row.timestamp)
         if row.session_id is not None:
             self._sessions.add(row.session_id)
         if row.tenant:
@@ -69,7 +71,7 @@ class StatisticsCounter:
         """Return the figures of the rows added."""
         ttfts: Sequence[float] = sorted(self._ttfts)
         return RecordingStatistics(
-            span_s=self._span_ms / 1000,
+            span_s=max(0.0, self._last_ms - self._first_ms) / 1000,
             sessions=len(self._sessions),
             tenants=len(self._tenants),
             prompt_tokens=self._prompt_tokens,

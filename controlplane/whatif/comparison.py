@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -108,14 +109,28 @@ def what_happened(rows: Sequence[RecordedRow], ttft_slo_s: float) -> tuple[Side,
     return side, length_bands([(row.input_length, met) for row, met in zip(rows, good, strict=True)])
 
 
-def model_error(base: Side, actual: Side | None, rows: Sequence[RecordedRow], version: int) -> float | None:
-    """Return by which share the base's mean TTFT misses what happened; None unless the base decided then."""
+def own_ttft_s(rows: Sequence[RecordedRow], version: int) -> float | None:
+    """Return the recorded mean time to first token; None unless this version decided nearly all of it."""
+    ttfts = [row.ttft_s for row in rows if row.ttft_s is not None]
     own = sum(row.policy_version == version for row in rows)
-    told = actual.figures.get(names.TTFT_MEAN) if actual is not None else None
+    mean_s = sum(ttfts) / len(ttfts) if ttfts else 0.0
+    return mean_s if own >= LEAST_OWN_SHARE * len(rows) and mean_s > 0 else None
+
+
+def model_error(base: Side, actual_ttft_s: float | None) -> float | None:
+    """Return by which share the base's mean TTFT misses what happened; None where that is not known."""
     simulated = base.figures.get(names.TTFT_MEAN)
-    if not rows or own < LEAST_OWN_SHARE * len(rows) or told is None or simulated is None or told.mean <= 0:
-        return None
-    return abs(simulated.mean / told.mean - 1)
+    return None if actual_ttft_s is None or simulated is None else abs(simulated.mean / actual_ttft_s - 1)
+
+
+def closest(trials: Sequence[RunReport], actual_ttft_s: float) -> int:
+    """Return which of the trials' mean TTFT is nearest to the real one in ratio, the first of equals."""
+
+    def miss(number: int) -> float:
+        simulated = trials[number].ttft_mean_s
+        return abs(math.log(simulated / actual_ttft_s)) if simulated else math.inf
+
+    return min(range(len(trials)), key=miss)
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from controlplane.recordings.recorded_row import RecordedRow
@@ -30,7 +30,17 @@ class WhatIfPlan:
     draft: RoutingPolicy
     base_version: int
     engines: int
-    engine: StandIn
+    stand_ins: tuple[StandIn, ...]
+    """Engines to simulate; of several that which comes closest to what happened is taken."""
+
+    @property
+    def engine(self) -> StandIn:
+        """The stand-in that is simulated."""
+        return self.stand_ins[0]
+
+    def with_engine(self, number: int) -> WhatIfPlan:
+        """Return the plan with one of its stand-ins alone."""
+        return replace(self, stand_ins=(self.stand_ins[number],))
 
     @property
     def warmup(self) -> int:
@@ -45,7 +55,7 @@ class WhatIfPlan:
     @property
     def mean_gap_s(self) -> float:
         """Mean time between two requests."""
-        return self.rows[-1].timestamp / 1000 / max(1, len(self.rows) - 1)
+        return (self.rows[-1].timestamp - self.rows[0].timestamp) / 1000 / max(1, len(self.rows) - 1)
 
     def names(self) -> list[tuple[str, int]]:
         """Return side and seed of every run, seed by seed, so that what is done first can be compared first."""

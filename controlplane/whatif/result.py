@@ -65,7 +65,7 @@ class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
     engines: int
     engine_model: str
     costs: str
-    """learned or written: where the simulated engines' times come from."""
+    """learned, learned_prefill or written: where the simulated engines' times come from."""
     kv_tokens: int | None
     ttft_slo_s: float
     """The base's objective; by it both sides are judged."""
@@ -78,5 +78,3 @@ class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
     """What happened, where the recording says."""
     model_error: float | None = None
     """How far the base's simulated mean TTFT is from what happened; None: the base did not decide then."""
-    cpu_s: float = 0.0
-    """What all runs took."""

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from gateway.bus import Bus
 from gateway.engine_report import TOPIC_PREFIX, UnreadableReportError, decode_report
 from routing.cost_document import DecodeCostDocument
-from routing.cost_fit import FittedCost
+from routing.cost_fit import TRUSTED_SAMPLES, FittedCost
 from routing.cost_model import DecodeCost, PrefillCost
 from routing.policy_document import PrefillCostDocument, RoutingPolicy
 from simulator.engine_profile import EngineProfile
 from simulator.trace import BLOCK_TOKENS
 
-LEARNED, WRITTEN = "learned", "written"
+LEARNED, LEARNED_PREFILL, WRITTEN = "learned", "learned_prefill", "written"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +25,24 @@ class StandIn:
 
     profile: EngineProfile
     costs: str
-    """LEARNED from what requests took, or WRITTEN in the policy."""
+    """LEARNED from what requests took, LEARNED_PREFILL for prefills alone, or WRITTEN in the policy."""
     kv_tokens: int | None
     """What fits in an engine's cache as engines report it; None: not known, the profile's default stands."""
 
 
-def stand_in(policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens: int | None) -> StandIn:
-    """Return the engine that behaves as the pool's do.
-
-    Costs are those learned for the pool's common kind where they have been more exact than the policy's.
-    """
+def stand_ins(policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens: int | None) -> tuple[StandIn, ...]:
+    """Return the engines that may behave as the pool's do, the likelier first: by learned costs, and as written."""
+    written = _stand_in(PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost), WRITTEN, kv_tokens)
     fitted = learned.get("") or next(iter(learned.values()), None)
-    is_learned = fitted is not None and fitted.better
-    prefill = fitted.prefill if fitted is not None and is_learned else PrefillCost.of(policy.prefill_cost)
-    decode = fitted.decode if fitted is not None and is_learned and fitted.decode else DecodeCost.of(policy.decode_cost)
+    if fitted is None or fitted.samples < TRUSTED_SAMPLES:
+        return (written,)
+    # What a decode step takes is learned while prefills run between steps, so it may hold a part of theirs.
+    mixed = _stand_in(fitted.prefill, DecodeCost.of(policy.decode_cost), LEARNED_PREFILL, kv_tokens)
+    known = (_stand_in(fitted.prefill, fitted.decode, LEARNED, kv_tokens),) if fitted.decode else ()
+    return (mixed, *known, written) if fitted.better else (written, mixed, *known)
+
+
+def _stand_in(prefill: PrefillCost, decode: DecodeCost, costs: str, kv_tokens: int | None) -> StandIn:
     profile = EngineProfile(
         prefill_base_s=prefill.base_s,
         prefill_per_token_s=prefill.per_token_s,
@@ -51,7 +55,7 @@ def stand_in(policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens
     )
     if kv_tokens is not None:
         profile = replace(profile, num_blocks=min(max(1, kv_tokens // BLOCK_TOKENS), 10_000_000))
-    return StandIn(profile, LEARNED if is_learned else WRITTEN, kv_tokens)
+    return StandIn(profile, costs, kv_tokens)
 
 
 def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) -> RoutingPolicy:

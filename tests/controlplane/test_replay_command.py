@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from controlplane.first_run_secrets import secrets_of
-from controlplane.replay_command import lend_key, with_model
+from controlplane.models import Pool
+from controlplane.recordings.storage import recording_shelf
+from controlplane.replay_command import _place_of_trace, lend_key, with_model, with_recording
+from simulator.trace import read_trace
+from tests.controlplane.whatif.installation import keep, recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "SWITCHYARD_API_KEY"
@@ -69,3 +73,25 @@ def test_light_commands_start_without_loading_django(command: str) -> None:
         "assert not loaded, loaded\n"
     )
     subprocess.run([sys.executable, "-c", program, command], cwd=ROOT, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("argv", "place"),
+    [(["7"], 0), (["--qps", "7", "7"], 2), (["7", "--qps", "7"], 0), (["--qps", "7"], None), ([], None), (["t.gz"], 0)],
+)
+def test_the_trace_is_told_from_values_of_options(argv: list[str], place: int | None) -> None:
+    assert _place_of_trace(argv) == place
+
+
+@pytest.mark.django_db
+def test_a_recording_is_replayed_by_its_id(pool: Pool) -> None:
+    recording = keep(pool, recorded(60))
+    path = recording_shelf().path(recording.key)
+    assert with_recording(["--qps", "5", str(recording.pk), "--loop"]) == ["--qps", "5", str(path), "--loop"]
+    assert len(read_trace(path)) == 60
+    with pytest.raises(SystemExit, match="no recording 999"):
+        with_recording(["999"])
+    path.unlink()
+    with pytest.raises(SystemExit, match="another host"):
+        with_recording([str(recording.pk)])
+    assert with_recording(["trace.jsonl"]) == ["trace.jsonl"]

@@ -49,6 +49,19 @@ def test_several_late_requests_outweigh_what_was_quick_before_they_were_due() ->
     assert progress.look(32.0, 0).slowness_samples == 4
 
 
+def test_what_is_watched_for_standing_still_are_streams_also_before_their_first_token() -> None:
+    progress = EngineProgress()
+    progress.granted("a", 2.0, 0.0)
+    progress.granted("b", 1.0, 0.0)
+    progress.streams("a")
+    assert (progress.watched().standing, progress.watched().streams, progress.look(0.5, 0).streaming) == (2, 1, 0)
+    assert (progress.watched().signs, progress.watched().longest_prefill_s) == (0, 2.0)
+    progress.first_token("a", 4.0)
+    # An engine that takes twice as long as expected is given twice the time.
+    assert (progress.watched().signs, progress.watched().longest_prefill_s) == (1, 2.0)
+    assert progress.look(4.0, 0).streaming == 1
+
+
 def test_a_whole_answer_is_never_late_because_nobody_sees_its_first_token() -> None:
     progress = EngineProgress()
     progress.granted("a", 0.1, 0.0)

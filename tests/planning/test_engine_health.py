@@ -111,6 +111,7 @@ FAULTS = {
     ),
     "fails": (after(BEGIN, "sick", failures_in_row=5), "failures", 1.0),
     "crawls": (after(BEGIN, "sick", slowness=5.0), "crawling", 16.0),
+    "stands_nearly": (after(BEGIN, "sick", slowness=20.0), "crawling", 6.0),
     "crawls_in_decode": (after(BEGIN, "sick", tbt_s=0.3, role="decode"), "crawling", 16.0),
     "flaps": (after(BEGIN, "sick", incarnation=lambda now: 2 + int(now - BEGIN) // 10), "flapping", 21.0),
 }
@@ -146,6 +147,15 @@ def test_an_engine_that_serves_is_a_suspect_at_most(kind: str) -> None:
     assert states == {"healthy", "suspect"}
     codes = {each.code for plan in plans for each in plan.verdicts if each.engine_id == "sick" and each.code}
     assert codes == ({code} if code else {"garbage_metrics"})
+
+
+def test_the_slower_a_crawl_the_sooner_it_counts_and_never_within_a_third_of_the_time() -> None:
+    found = [
+        first([*others(3), after(BEGIN, "sick", slowness=slow)], "quarantined")[0] for slow in (4.0, 5.0, 9.0, 90.0)
+    ]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > BEGIN + DOCUMENT.slow_s / 2
+    assert found[-1] >= BEGIN + DOCUMENT.slow_s / 3
 
 
 def test_frozen_counters_are_a_doubt_while_answers_come() -> None:

@@ -20,6 +20,8 @@ RUN = """async (only) => {
 
 def serious_violations(page: Page) -> list[str]:
     """Return what axe finds serious or critical on the page once nothing moves."""
+    # The text of a new page can be read before its stylesheet has come.
+    page.wait_for_load_state("load")
     page.evaluate(SOURCE.read_text() + "; undefined")
     return _violations(page, None)
 

@@ -23,8 +23,11 @@ UNSTORED_S = 300
 PAGES = (
     "/", "/?range=1h", "/fleet/history?range=5m", "/fleet/history?range=1h", "/fleet/history?range=24h",
     "/fleet/engines/engine-e-02", "/topology", "/topology?engine=engine-e-02", "/topology?q=e-9", "/topology/live",
-    "/decisions", "/policies", "/policies/pool-0", "/access/keys", "/access/people", "/access/sessions", "/access/tenants",
+    "/decisions",
+    "/policies", "/policies/pool-0", "/access/keys", "/access/people", "/access/sessions", "/access/tenants",
     "/access/you", "/audit", "/jobs",
+    "/steering", "/steering/pool-0", "/steering/pool-0?fragment=1", "/steering/pool-0/timeline?range=1h",
+    "/steering/pool-0/timeline?range=24h",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver
 
-from controlplane.models import JobRun
+from controlplane.models import JobRun, Recording, WhatIf
 from gateway.bus import Bus
 from tests.controlplane.api.test_role_matrix import dump
 from tests.controlplane.api.world import World, make_world
@@ -44,6 +44,10 @@ EVERYTHING = {
     "message": "because",
     "confirm": "pool-a",
     "active": "false",
+    "engines": "3",
+    "length_s": "900",
+    "job": "scaling",
+    "advice": "+mixed",
 }
 
 
@@ -65,10 +69,13 @@ def address(pattern: URLPattern, world: World) -> str:
     """Return the address of something that exists in pool a."""
     values: dict[str, Any] = {
         "engine_id": "e-a",
-        "slug": "acme" if "tenant" in str(pattern.name) else "policy-a",
+        "slug": _slug(str(pattern.name)),
+        "key": "order-a",
         "key_id": world.keys["viewer_key"].key_id,
         "person_id": world.people["admin"].pk,
         "run_id": JobRun.objects.latest("pk").pk,
+        "whatif_id": WhatIf.objects.latest("pk").pk,
+        "recording_id": Recording.objects.latest("pk").pk,
         "decision_id": "none",
         "session_id": "none",
     }
@@ -79,6 +86,13 @@ def address(pattern: URLPattern, world: World) -> str:
             path = path.replace(written, str(values[name]) if name in values else "1")
     assert "<" not in path
     return path
+
+
+def _slug(name: str) -> str:
+    """Return the slug of what the page is about."""
+    if name.startswith("steering"):
+        return "pool-a"
+    return "acme" if "tenant" in name else "policy-a"
 
 
 def signed_in(world: World, name: str, *, csrf: bool = False) -> Client:

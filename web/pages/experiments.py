@@ -13,16 +13,16 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from controlplane.models import Pool, Role
+from controlplane.models import Pool, Role, WhatIf
 from controlplane.services.actor import Actor
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
-from controlplane.services.recordings import NoRoomError
+from controlplane.services.recordings import NoRoomError, delete_recording
 from controlplane.services.roles import NotAllowedError, may, visible_pools
 from controlplane.services.whatifs import TooManyWaitError, WhatIfStanding, standings_of, start_whatif, visible_whatifs
 from web.form_field import filled, general_problem
 from web.moments import Moment, moment
 from web.pages.access import asked, console_actor, sent
-from web.pages.whatif_form import asked_from, whatif_fields
+from web.pages.whatif_form import asked_from, is_window, whatif_fields
 from web.pages.whatif_words import finding
 from web.shell import shell_context
 
@@ -58,8 +58,7 @@ def start(request: HttpRequest) -> HttpResponse:
     if pool is None:
         return _page(request, problems=(FieldProblem("", "There is no such pool."),), status=422)
     try:
-        recording, draft, base, conditions = asked_from(request.POST, pool, actor)
-        made = start_whatif(recording, draft, base, conditions, actor=actor, why=sent(request, "why"))
+        made = _started(request, pool, actor)
     except InvalidFieldsError as error:
         return _page(request, problems=error.problems, status=422)
     except (NoRoomError, TooManyWaitError) as error:
@@ -67,6 +66,17 @@ def start(request: HttpRequest) -> HttpResponse:
     except NotAllowedError as error:
         return _page(request, problems=(FieldProblem("", str(error)),), status=403)
     return redirect("whatif", whatif_id=made.pk)
+
+
+def _started(request: HttpRequest, pool: Pool, actor: Actor) -> WhatIf:
+    """Store the what-if; a window that was kept for it alone leaves where it cannot be asked."""
+    recording, draft, base, conditions = asked_from(request.POST, pool, actor)
+    try:
+        return start_whatif(recording, draft, base, conditions, actor=actor, why=sent(request, "why"))
+    except (InvalidFieldsError, TooManyWaitError):
+        if is_window(request.POST):
+            delete_recording(recording, actor=actor, why="the what-if could not be asked")
+        raise
 
 
 def _page(request: HttpRequest, *, problems: Sequence[FieldProblem] = (), status: int = 200) -> HttpResponse:

@@ -74,8 +74,9 @@ def pool_response(
 ) -> HttpResponse:
     """Render the page of one pool; `?fragment` the changing parts alone. `trouble` is said where no question is."""
     address = reverse("steering-pool", args=[pool.slug])
-    kept = {name: request.GET[name][:24] for name in ("range", "end") if name in request.GET}
-    chosen = request.GET.get("range", "1h")
+    asked_for = request.POST if request.method == "POST" else request.GET
+    kept = {name: asked_for[name][:24] for name in ("range", "end") if asked_for.get(name)}
+    chosen = kept.get("range", "1h")
     context: dict[str, Any] = shell_context(
         request,
         page="Steering",
@@ -83,6 +84,8 @@ def pool_response(
         ask=question,
         trouble=trouble if question is None else "",
         here=address,
+        keep=f"{urlencode(kept)}&" if kept else "",
+        kept=kept.items(),
         close=f"{address}?{urlencode(kept)}" if kept else address,
         said=SAID.get(request.GET.get("said", ""), ""),
         ranges=RANGE_WORDS,

@@ -97,17 +97,23 @@ def _card(
         state=_state(standing, wants),
         reasons=tuple(sentence(each["text"]) for each in standing.plan.get("reasons", ()) if each.get("text")),
         idle=not wants,
-        next_change="After the pool is unfrozen."
-        if standing.in_force == "frozen"
-        else ""
-        if standing.in_force == "off"
-        else next_change(standing.job, settings, standing.plan, standing.memory, now.timestamp()),
+        next_change=_next(standing, settings, now),
         last=None if change is None else _last(change, names, now),
         at=at,
         trouble=f"No round since {at.clock}. See under Jobs whether it runs." if silent and at is not None else "",
         advice=advice_key(standing.job, standing.plan) if follows else "",
         note=_note(standing),
     )
+
+
+def _next(standing: AutomationStanding, settings: AutomationPolicy, now: datetime) -> str:
+    if standing.in_force == "off":
+        return ""
+    if standing.in_force == "frozen":
+        return "After the pool is unfrozen."
+    if standing.in_force == "override":
+        return "With each round; pauses do not hold an override back."
+    return next_change(standing.job, settings, standing.plan, standing.memory, now.timestamp())
 
 
 def _state(standing: AutomationStanding, wants: str) -> str:
@@ -118,14 +124,10 @@ def _state(standing: AutomationStanding, wants: str) -> str:
     if standing.in_force == "frozen":
         return f"Frozen. It would {wants}." if wants else "Frozen. It would do nothing either."
     if standing.in_force == "advise":
-        return f"Advises to {_imperative(standing.job, wants)}." if wants else "Has nothing to advise."
+        return f"Advises to {wants}." if wants else "Has nothing to advise."
     if not wants:
         return "Does nothing at this moment."
     return sentence(f"{'By an operator: ' if standing.in_force == 'override' else 'Now: '}{wants}")
-
-
-def _imperative(job: str, wants: str) -> str:
-    return f"turn {wants}" if job == "prefill_decode" else wants if job != "engine_health" else f"give {wants}"
 
 
 def _last(record: PlanRecord, names: Mapping[str, str], now: datetime) -> LastChange:

@@ -174,7 +174,8 @@ def _done(request: HttpRequest, slug: str, do: str, verb: Verb, **about: str) ->
     except (AdviceError, engine_orders.EngineOrderError) as error:
         words, status = str(error), 409
     else:
-        return go(reverse("steering-pool", args=[slug]), said=said)
+        kept = {name: sent(request, name, 24) for name in ("range", "end")}
+        return go(reverse("steering-pool", args=[slug]), **kept, said=said)
     pool = seen_pool(actor, slug)
     question = ask(pool, do, about, now)
     typed = {name: request.POST.getlist(name) for name in request.POST}

@@ -15,7 +15,7 @@ from controlplane.services.roles import may
 from gateway.fleet_sample import EngineSample, PoolSample
 from web.live.engine_health import watched
 from web.live.feed import fleet_feed
-from web.live.wording import percent, sentence
+from web.live.wording import count, percent, sentence
 from web.moments import moment
 from web.pages.steering_cards import automation_cards, last_changes
 from web.pages.steering_orders import SHOWN_ENDED, SHOWN_OPEN, order_rows
@@ -69,7 +69,7 @@ def tiles(standing: PoolStanding, heard: PoolSample | None, target: float) -> li
     ahead = (scaling.get("forecast") or {}).get("ahead")
     short = counts["running"] < counts["desired"]
     return [
-        _tile("Desired", str(counts["desired"]), "engines", f"{counts['ordered']} orders open"),
+        _tile("Desired", str(counts["desired"]), "engines", f"{count(counts['ordered'], 'order')} open"),
         _tile("Running", str(counts["running"]), "engines", "fewer than desired" if short else "as desired"),
         _tile(
             "Failed",

@@ -9,7 +9,7 @@ from datetime import datetime
 from controlplane.models import Pool
 from controlplane.services.automation_reading import PoolStanding
 from web.live.wording import count
-from web.moments import moment, moment_of
+from web.moments import moment
 from web.pages.steering_cards import AutomationCard
 
 
@@ -33,10 +33,7 @@ def verdict(pool: Pool, standing: PoolStanding, cards: Sequence[AutomationCard],
         failed = count(standing.engines["failed"], "engine")
         return SteeringVerdict("lost", f"{failed} failed.", _sizes(standing))
     if standing.override_until is not None:
-        until = moment_of(standing.override_until, now)
-        return SteeringVerdict(
-            "draining", "Held by hand.", f"{_sizes(standing)} {standing.changed_by} holds it until {until.clock} UTC."
-        )
+        return SteeringVerdict("draining", "Held by hand.", _sizes(standing))
     if standing.orders:
         open_orders = count(len(standing.orders), "order")
         return SteeringVerdict("starting", "Changing.", f"{_sizes(standing)} {open_orders} under way.")

@@ -32,17 +32,26 @@ ORDER_STATES = {
 }
 
 
+_VERDICT_VERBS = {
+    "quarantined": "quarantine",
+    "probation": "let return",
+    "suspect": "suspect",
+    "healthy": "clear",
+}
+
+
 def change_words(job: str, plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """Return what a plan wants done, as the second half of a sentence; empty where it wants nothing."""
     if job == "scaling":
         return _scaling_words(plan, names)
     if job == "prefill_decode":
-        flips = plan.get("flips", ())
-        return ", ".join(f"{names.get(each['engine_id'], each['engine_id'])} to {each['after']}" for each in flips)
+        return ", ".join(
+            f"turn {names.get(each['engine_id'], each['engine_id'])} to {each['after']}"
+            for each in plan.get("flips", ())
+        )
     if job == "rebalance":
         return _rebalance_words(plan)
-    changed = plan.get("changed", ())
-    return f"new verdicts on {_listed([names.get(each, each) for each in changed])}" if changed else ""
+    return _health_words(plan, names)
 
 
 def _scaling_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
@@ -66,6 +75,14 @@ def _rebalance_words(plan: Mapping[str, Any]) -> str:
     if moves := sum(each.get("at_most", 0) for each in plan.get("moves", ())):
         parts.append(f"move up to {count(moves, 'ticket')}")
     return ", ".join(parts)
+
+
+def _health_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    states = {each.get("engine_id"): each.get("state") for each in plan.get("verdicts", ())}
+    found: dict[str, list[str]] = {}
+    for engine_id in plan.get("changed", ()):
+        found.setdefault(states.get(engine_id, "healthy"), []).append(names.get(engine_id, engine_id))
+    return " and ".join(f"{verb} {_listed(found[state])}" for state, verb in _VERDICT_VERBS.items() if state in found)
 
 
 def order_words(kind: str, role: str, name: str) -> str:

@@ -81,6 +81,11 @@ def asked_from(posted: QueryDict, pool: Pool, actor: Actor) -> Asked:
     return _recording(posted.get("recording", ""), pool, actor), draft, base, conditions
 
 
+def is_window(posted: QueryDict) -> bool:
+    """Return whether the form asks for a window, which is kept for this what-if."""
+    return posted.get("recording", "").removeprefix("last-") in WINDOWS
+
+
 def _recording(text: str, pool: Pool, actor: Actor) -> Recording:
     minutes = text.removeprefix("last-")
     if text.startswith("last-") and minutes in WINDOWS:

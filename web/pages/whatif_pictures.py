@@ -87,7 +87,7 @@ def distribution(result: WhatIfResult) -> Distribution:
     slo_x = x(result.ttft_slo_s)
     return Distribution(
         moments=_spaced([(x(each), each) for each in _MOMENTS if low <= each <= high], slo_x),
-        shares=tuple(Tick(_percent(_y(each)), f"{each * 100:.0f}") for each in (0.0, 0.5, 0.9, 1.0)),
+        shares=tuple(Tick(_percent(_y(each)), _share_words(each)) for each in (0.0, 0.5, 0.9, 1.0)),
         curves=tuple(Curve(name, _points(side, x)) for name, side in known),
         slo=Tick(_percent(slo_x), f"SLO {setting(result.ttft_slo_s)}"),
         rows=tuple(
@@ -114,7 +114,7 @@ def band_picture(result: WhatIfResult) -> BandPicture:
 
     width = (_RIGHT - _LEFT) / max(1, len(result.bands))
     marks = tuple(_mark(band, _LEFT + (number + 0.5) * width, y) for number, band in enumerate(result.bands))
-    ticks = tuple(Tick(y(each), f"{each * 100:.0f}") for each in (floor, (floor + 1) / 2, 1.0))
+    ticks = tuple(Tick(y(each), _share_words(each)) for each in (floor, (floor + 1) / 2, 1.0))
     words = "; ".join(
         f"{mark.label} tokens: draft {percent(band.draft.mean)}, base {percent(band.base.mean)}"
         for mark, band in zip(marks, result.bands, strict=True)
@@ -138,6 +138,10 @@ def _mark(band: Band, at: float, y: Callable[[float], str]) -> BandMark:
         words=f"{band.draft.mean * 100:.1f}",
         row=(label, f"{band.requests:,}", actual or "—", percent(band.base.mean), percent(band.draft.mean)),
     )
+
+
+def _share_words(share: float) -> str:
+    return f"{share * 100:.0f}{NARROW_SPACE}%" if share == 1 else f"{share * 100:.0f}"
 
 
 def _points(side: Side, x: Callable[[float], float]) -> str:

@@ -14,12 +14,19 @@ from controlplane.models import Role
 from controlplane.services import job_control
 from controlplane.services.roles import NotAllowedError, may
 from controlplane.services.whatifs import WhatIfStanding, standing_of, visible_whatifs
+from controlplane.whatif.stand_in import LEARNED, LEARNED_PREFILL, WRITTEN
 from web.live.wording import count
 from web.moments import moment
 from web.pages.access import console_actor
 from web.pages.whatif_pictures import band_picture, distribution
 from web.pages.whatif_words import figure_rows, finding, model_words
 from web.shell import shell_context
+
+COSTS = {
+    LEARNED: "costs learned from requests",
+    LEARNED_PREFILL: "prefill costs learned from requests, decode costs as v{} writes them",
+    WRITTEN: "costs as v{} writes them",
+}
 
 
 @never_cache
@@ -83,8 +90,7 @@ def _answer(standing: WhatIfStanding) -> dict[str, Any]:
     if result is None:
         return {}
     model, is_far = model_words(result)
-    is_learned = result.costs == "learned"
-    costs = "costs learned from requests" if is_learned else f"costs as v{whatif.base.number} writes them"
+    costs = COSTS[result.costs].format(whatif.base.number)
     cache = f"{result.kv_tokens:,} tokens of cache each" if result.kv_tokens else "cache of the default size"
     return {
         "result": result,
@@ -95,5 +101,5 @@ def _answer(standing: WhatIfStanding) -> dict[str, Any]:
         "picture": distribution(result),
         "bands": band_picture(result),
         "setting": f"{count(result.engines, 'simulated engine')} ({result.engine_model}), {cache}, {costs}",
-        "seeds": count(result.seeds, "seed"),
+        "counted": f"{result.counted:,} of {count(result.requests, 'request')} counted, {count(result.seeds, 'seed')}",
     }

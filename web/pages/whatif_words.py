@@ -36,6 +36,7 @@ _ABOUT = {
     REFUSED: "refusals",
 }
 """What a finding speaks of, the weightiest first."""
+_LATENESS = "lateness"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +75,11 @@ def finding(result: WhatIfResult, draft: int, base: int) -> Finding:
         part for part in (_sentence(told[main], draft, base, result.seeds), _price(told, worse, main)) if part
     )
     if better and worse:
-        return Finding(MIXED, f"Better on {_ABOUT[better[0]]}, at a price in {_ABOUT[worse[0]]}", sentence)
+        return Finding(MIXED, f"Better on {_title(better[0])}, at a price in {_title(worse[0])}", sentence)
     if better:
-        return Finding(BETTER, f"Better on {_ABOUT[better[0]]}", sentence)
+        return Finding(BETTER, f"Better on {_title(better[0])}", sentence)
     if worse:
-        return Finding(WORSE, f"Worse on {_ABOUT[worse[0]]}", sentence)
+        return Finding(WORSE, f"Worse on {_title(worse[0])}", sentence)
     return Finding(EVEN, "No clear difference on this traffic", sentence)
 
 
@@ -160,6 +161,10 @@ def tokens_words(tokens: int) -> str:
     return f"{tokens / 1000:.1f}k" if tokens < 99_950 else f"{tokens / 1000:,.0f}k"
 
 
+def _title(figure: str) -> str:
+    return _LATENESS if figure == ON_TIME else _ABOUT[figure]
+
+
 def _sentence(main: Difference, draft: int, base: int, seeds: int) -> str:
     one, other = value_words(main.figure, main.draft.mean), value_words(main.figure, main.base.mean)
     verdict = verdict_of(main, seeds)
@@ -182,7 +187,8 @@ def _price(told: dict[str, Difference], worse: list[str], main: str) -> str:
     paid = [name for name in worse if name != main]
     if not paid:
         return ""
-    return f"{_ABOUT[paid[0]].capitalize() if paid[0] != TTFT_P90 else 'TTFT p90'}: {change_words(told[paid[0]])}."
+    about = _ABOUT[paid[0]]
+    return f"{about[0].upper()}{about[1:]}: {change_words(told[paid[0]])}."
 
 
 def _least(difference: Difference) -> float:

@@ -43,7 +43,7 @@ What forgetting changes in this, points, mean of {len(SEEDS)} seeds, that is, of
 Forgetting gains {min(gains):+.1f} to {max(gains):+.1f} points on time, most where prompts share much: a newcomer that counts on blocks
 which nobody is about to compute joins the queue that gave them up. The longest tenth has {min(longest):+.1f} to {max(longest):+.1f} points.
 
-`late_binding` has the most requests on time with 8 engines, though with {LARGE} of them no more than `shed`. Who pays are the longest
+`late_binding` has the most requests on time with 8 engines, though with {LARGE} of them no more than `{FORGETTING}`. Who pays are the longest
 prompts: against `shed` their share differs by {min(changes):+.1f} to {max(changes):+.1f} points. `slack` gains on `shed` where one prompt prefills at a
 time, and loses to it under `chunked`. A bound on how long a ticket may be passed over is no remedy under overload, for it brings
 what is late already back to the front: with `{FORGETTING}` {bounds},

@@ -16,6 +16,7 @@ from bench.evidence.chapters import (
     lbgr_claims,
     pd_ratio,
     rebalance,
+    steering_live,
     transfer_claims,
 )
 from bench.evidence.chapters.goodput import BASELINES, best
@@ -39,6 +40,7 @@ GROUPS = (
     elasticity.claims,
     pd_ratio.claims,
     health.claims,
+    steering_live.claims,
 )
 """Claims of chapters that bring their own."""
 

@@ -7,7 +7,6 @@ from functools import lru_cache
 import msgspec
 
 from bench.evidence.cells import Cell, names_of, run_all, settings, spec_of
-from bench.evidence.rules import FORGETTING
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import MAX_INPUT, trace_file
 from simulator.goodput import SHARE, LateWatch, largest
@@ -31,18 +30,9 @@ RULES = (
     ("sglang_cache_aware", "fifo"),
     ("dual_map", "fifo"),
     ("least_cost", "fifo"),
-    ("least_cost", "shed"),
-    ("least_cost", FORGETTING),
     ("least_cost", "slack"),
 )
-GUESS_PER_ENGINE = {
-    "cache_affinity": 1.2,
-    "preble": 2.2,
-    "least_loaded": 2.3,
-    "slack": 4.0,
-    "shed": 3.8,
-    FORGETTING: 4.2,
-}
+GUESS_PER_ENGINE = {"cache_affinity": 1.2, "preble": 2.2, "least_loaded": 2.3, "slack": 4.0}
 """Where the search for goodput begins, by placement or order, requests/s; 2.6 for the others."""
 
 

@@ -120,7 +120,9 @@ def test_an_empty_window_says_what_there_is(pool: Pool) -> None:
 
 @pytest.mark.django_db
 def test_an_upload_holds_no_name_and_no_text(pool: Pool) -> None:
-    trace = ROW + ROW.replace(b'"hash_ids"', b'"session_id": "canary-a", "tenant": "canary-b", "prompt": "canary-c", "hash_ids"')
+    trace = ROW + ROW.replace(
+        b'"hash_ids"', b'"session_id": "canary-a", "tenant": "canary-b", "prompt": "canary-c", "hash_ids"'
+    )
     made = upload_recording(pool, io.BytesIO(trace), actor=ACTOR, name="mine")
     stored = gzip.decompress(recording_shelf().path(made.key).read_bytes())
     assert b"canary" not in stored

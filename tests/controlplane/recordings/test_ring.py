@@ -66,9 +66,7 @@ def test_after_a_restart_a_new_segment_begins(ring: TrafficRing, tmp_path: Path,
     assert within(again) == rows(6)
 
 
-def test_what_cannot_be_written_whole_ends_the_segment(
-    ring: TrafficRing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_whole_ends_the_segment(ring: TrafficRing, monkeypatch: pytest.MonkeyPatch) -> None:
     ring.append(rows(1))
     write = os.write
     with monkeypatch.context() as full:

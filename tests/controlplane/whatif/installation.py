@@ -21,8 +21,8 @@ def recorded(count: int = 120, **fields: Any) -> list[RecordedRow]:
     known = {"outcome": "completed", "ttft_s": 0.8, "total_s": 3.0, "cached_tokens": 512, "engines": 3, **fields}
     return [
         RecordedRow(
-            timestamp=row.timestamp, input_length=min(row.input_length, 16_384), output_length=min(row.output_length, 40),
-            hash_ids=row.hash_ids[:32], session_id=row.session_id, **known,
+            timestamp=row.timestamp, input_length=min(row.input_length, 16_384),
+            output_length=min(row.output_length, 40), hash_ids=row.hash_ids[:32], session_id=row.session_id, **known,
         )
         for row in generate(count, 3)
     ]  # fmt: skip

@@ -6,15 +6,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from django.utils import timezone
 
 from controlplane.jobs import whatif as job
-from controlplane.models import AuditEvent, JobRun, Pool, Recording, WhatIf
+from controlplane.models import AuditEvent, JobRun, LearnedCost, Pool, Recording, WhatIf
 from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.job_control import cancel, pool_of, retry
+from controlplane.services.policies import draft
 from controlplane.services.whatifs import TooManyWaitError, forget_whatifs, standing_of, start_whatif
 from controlplane.whatif import runs
 from controlplane.whatif.conditions import Conditions
 from controlplane.whatif.result import ON_TIME, TTFT_MEAN, WhatIfResult
+from routing.cost_fit import FittedCost
+from routing.cost_model import PrefillCost
 from simulator.run_report import RunReport
 from simulator.run_task import RunTask, do_task
 from simulator.whatif import WhatIfError
@@ -43,9 +47,9 @@ def recording(pool: Pool) -> Recording:
 
 @pytest.fixture
 def asked(pool: Pool, recording: Recording) -> WhatIf:
-    live, draft = live_and_draft(pool)
+    _, better = live_and_draft(pool)
     pool.refresh_from_db()
-    return start_whatif(recording, draft, None, QUICK, actor=ACTOR, why="is it better?")
+    return start_whatif(recording, better, None, QUICK, actor=ACTOR, why="is it better?")
 
 
 def answer(whatif: WhatIf) -> WhatIfResult:
@@ -75,10 +79,10 @@ def test_it_is_answered_and_kept(asked: WhatIf) -> None:
 
 
 def test_the_model_error_is_told_only_where_the_base_decided(pool: Pool) -> None:
-    live, draft = live_and_draft(pool)
+    live, better = live_and_draft(pool)
     for number, is_told in ((live.number, True), (live.number + 1, False)):
         recording = keep(pool, recorded(policy_version=number))
-        result = answer(start_whatif(recording, draft, live, QUICK, actor=ACTOR))
+        result = answer(start_whatif(recording, better, live, QUICK, actor=ACTOR))
         assert (result.model_error is not None) == is_told
 
 
@@ -89,18 +93,28 @@ def test_a_policy_against_itself_differs_in_nothing(pool: Pool, recording: Recor
 
 
 def test_both_sides_are_judged_by_the_same_objective(pool: Pool, recording: Recording) -> None:
-    from controlplane.services.policies import draft
-
-    live, _ = live_and_draft(pool)
-    strict = draft(
-        pool.policy, {"placement": {"name": "round_robin"}, "ttft_slo_s": 0.001}, actor=ACTOR, message="strict"
-    )
-    order = {"order": {"name": "fifo"}, "placement": {"name": "round_robin"}}
-    one = draft(pool.policy, order, actor=ACTOR, message="fifo")
-    two = draft(pool.policy, {**order, "ttft_slo_s": 0.001}, actor=ACTOR, message="fifo and strict")
-    result = answer(start_whatif(recording, two, one, QUICK, actor=ACTOR))
-    assert strict.number != live.number
+    plain: dict[str, Any] = {"placement": {"name": "round_robin"}, "order": {"name": "fifo"}}
+    live_and_draft(pool)
+    base = draft(pool.policy, plain, actor=ACTOR, message="first come, first served")
+    strict = draft(pool.policy, {**plain, "ttft_slo_s": 0.001}, actor=ACTOR, message="and strict")
+    result = answer(start_whatif(recording, strict, base, QUICK, actor=ACTOR))
     assert {each.figure: each.change.mean for each in result.differences}[ON_TIME] == 0.0
+
+
+def test_of_several_stand_ins_the_closest_to_what_happened_is_taken(pool: Pool, in_this_process: list[RunTask]) -> None:
+    live, better = live_and_draft(pool)
+    slow = PrefillCost(1.0, 0.01, 0.0, 0.0)
+    fitted = FittedCost(prefill=slow, samples=100, error=0.1, policy_error=0.5)
+    LearnedCost.objects.create(pool=pool, fitted=msgspec.to_builtins(fitted), learned_at=timezone.now())
+    for ttft_s, costs in ((0.5, "written"), (400.0, "learned_prefill")):
+        rows = recorded(policy_version=live.number, ttft_s=ttft_s)
+        in_this_process.clear()
+        result = answer(start_whatif(keep(pool, rows), better, live, QUICK, actor=ACTOR))
+        assert result.costs == costs
+        # Two trials, of which the chosen one is the base's first seed.
+        assert len(in_this_process) == 5
+    result = answer(start_whatif(keep(pool, recorded()), better, live, QUICK, actor=ACTOR))
+    assert result.costs == "learned_prefill"
 
 
 def test_equal_seeds_move_requests_alike(asked: WhatIf, in_this_process: list[RunTask]) -> None:
@@ -185,8 +199,6 @@ def test_an_unexpected_error_ends_the_run(asked: WhatIf, monkeypatch: pytest.Mon
 
 def test_what_cannot_be_asked_is_refused(pool: Pool, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidFieldsError, match="No version is live"):
-        from controlplane.services.policies import draft
-
         start_whatif(recording, draft(pool.policy, {}, actor=ACTOR, message="m"), None, QUICK, actor=ACTOR)
     _, better = live_and_draft(pool)
     with pytest.raises(InvalidFieldsError, match="at least 50"):

@@ -19,7 +19,11 @@ export function startRefresh(part) {
         const fresh = new DOMParser().parseFromString(await answer.text(), 'text/html').body;
         morph(part, fresh);
         // What is over will not change any more.
-        if (fresh.querySelector('[data-settled]')) return undefined;
+        const settled = fresh.querySelector('[data-settled]');
+        if (settled) {
+          words.textContent = settled.dataset.settled;
+          return undefined;
+        }
         lost = 0;
         words.textContent = 'Live';
       } catch {

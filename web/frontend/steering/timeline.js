@@ -39,8 +39,24 @@ export class Timeline {
     const address = new URL(location.href);
     address.searchParams.set('range', range);
     history.replaceState(null, '', address);
+    this.#keep(address.searchParams);
     for (const button of document.querySelectorAll('#steering-range button')) button.setAttribute('aria-pressed', String(button.dataset.range === range));
     this.load();
+  }
+
+  /** Links of the page and its news keep the range. */
+  #keep(shown) {
+    const page = byId('steering');
+    const fragment = new URL(page.dataset.fragment, location.href);
+    fragment.searchParams.set('range', shown.get('range'));
+    page.dataset.fragment = fragment.pathname + fragment.search;
+    for (const link of page.querySelectorAll('a[href*="do="], .drawer a')) {
+      const target = new URL(link.href);
+      if (target.pathname !== location.pathname) continue;
+      target.searchParams.set('range', shown.get('range'));
+      link.href = target.pathname + target.search;
+    }
+    for (const field of page.querySelectorAll('.drawer input[name="range"]')) field.value = shown.get('range');
   }
 
   async load() {

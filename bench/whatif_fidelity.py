@@ -1,0 +1,196 @@
+"""Is what-if right? `python -m bench.whatif_fidelity --json OUT`.
+
+Traffic goes through the real program, which records it. Then the recorded window is replayed on a fresh live fleet
+of simulated engines, each a process, under each of six policies, and the same window is given to what-if. Compared
+are the ranking by mean TTFT, of policies that the live runs tell apart, and the ratios of mean TTFT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from bench.live_fleet import API_KEY, MODEL, live_fleet
+from bench.live_program import live_program
+from bench.paired_simulation import Measured, Pair, rows_of, worst_ratio
+from bench.report import Target, write_report
+from controlplane.recordings.recorded_row import RecordedRow, read_recorded
+from controlplane.whatif.conditions import Conditions
+from controlplane.whatif.plan import BASE, WhatIfPlan
+from controlplane.whatif.stand_in import WRITTEN, StandIn
+from routing.policy_document import RoutingPolicy, Stage
+from simulator.engine_profile import EngineProfile
+from simulator.replay import replay
+from simulator.replay_options import ReplayOptions
+from simulator.run_task import do_task
+from simulator.trace import TraceRow
+
+POLICIES = ("round_robin", "least_loaded", "least_cost", "dual_map", "consistent_hash", "sglang_cache_aware")
+ENGINES = 6
+APART = 0.05
+"""Policies whose live mean TTFTs differ by less are not told apart."""
+_SLO_S, _LOOK_AHEAD_S = 5.0, 0.05
+_BLOCK, _BLOCKS = 64, 15_625
+_LOOKS, _LOOK_S = 20, 1.0
+_KEEP = """
+from datetime import timedelta
+from django.utils import timezone
+from controlplane.models import Pool
+from controlplane.recordings.storage import recording_shelf
+from controlplane.services.actor import program
+from controlplane.services.recordings import record_window
+now = timezone.now()
+made = record_window(Pool.objects.get(slug="pool"), now - timedelta(hours=1), now, actor=program("bench"))
+print(recording_shelf().path(made.key))
+"""
+
+
+def policy_of(placement: str, speed: float = 1.0) -> RoutingPolicy:
+    """Return the policy of a placement, its times scaled to a fleet that is `speed` times faster."""
+    return RoutingPolicy(
+        placement=Stage(name=placement),
+        order=Stage(name="fifo"),
+        ttft_slo_s=_SLO_S / speed,
+        grant_lookahead_s=_LOOK_AHEAD_S / speed,
+    )
+
+
+def recorded(rows: Sequence[TraceRow], folder: Path) -> Path:
+    """Send the rows through the real program and return the recording that it kept of them."""
+    with live_program(folder) as program:
+        program.start_engines(ENGINES, ["--block-size", str(_BLOCK), "--num-blocks", str(_BLOCKS)])
+        options = ReplayOptions(target=program.url, model=MODEL, api_key=program.secrets.api_key, chat=False)
+        summary = asyncio.run(replay(rows, options))
+        if summary.ok != len(rows):
+            raise RuntimeError(f"{summary.ok} of {len(rows)} requests were answered: {summary.errors}")
+        for _ in range(_LOOKS):
+            time.sleep(_LOOK_S)
+            path = Path(program.shell(_KEEP).strip().splitlines()[-1])
+            if len(list(read_recorded(path))) == len(rows):
+                # The state directory leaves with the program.
+                return _copied(path, folder)
+    raise RuntimeError("the program did not record every request")
+
+
+def _copied(path: Path, folder: Path) -> Path:
+    copy = folder / "window.jsonl.gz"
+    copy.write_bytes(path.read_bytes())
+    return copy
+
+
+async def live(placement: str, rows: Sequence[TraceRow], speed: float) -> Measured:
+    """Replay the window on a fresh fleet under the placement; times in trace seconds."""
+    with (
+        TemporaryDirectory() as folder,
+        live_fleet(
+            Path(folder),
+            policy_of(placement, speed),
+            engines=ENGINES,
+            time_scale=speed,
+            block_tokens=_BLOCK,
+            num_blocks=_BLOCKS,
+        ) as fleet,
+    ):
+        options = ReplayOptions(target=fleet.url, model=MODEL, api_key=API_KEY, speed=speed, chat=False)
+        summary = await replay(rows, options)
+    if summary.ok != len(rows) or summary.ttft_mean_s is None or summary.cached_share is None:
+        raise RuntimeError(f"{placement}: {summary.ok} of {len(rows)} requests were answered: {summary.errors}")
+    return Measured(summary.ttft_mean_s * speed, summary.cached_share)
+
+
+def predicted(placement: str, window: Path, rows: list[RecordedRow]) -> Measured:
+    """Return what what-if says of the placement on the window."""
+    policy = policy_of(placement)
+    plan = WhatIfPlan(
+        recording=window,
+        rows=rows,
+        conditions=Conditions(seeds=1, warmup_share=0.0),
+        base=policy,
+        draft=policy,
+        base_version=1,
+        engines=ENGINES,
+        stand_ins=(StandIn(EngineProfile(recompute_last_block=True), WRITTEN, None),),
+    )
+    report = do_task(plan.task(BASE, 0))
+    if report.ttft_mean_s is None:
+        raise RuntimeError(f"{placement}: nothing was served")
+    return Measured(report.ttft_mean_s, report.token_hit_rate)
+
+
+def middle(runs: Sequence[Measured]) -> Measured:
+    """Return the medians of repeated runs."""
+    return Measured(median(run.ttft_mean_s for run in runs), median(run.hit_rate for run in runs))
+
+
+def agreeing_share(pairs: Sequence[Pair]) -> float:
+    """Return the share of pairs of policies, told apart by the live runs, that what-if ranks alike."""
+    alike = [
+        (one.live.ttft_mean_s < other.live.ttft_mean_s) == (one.simulated.ttft_mean_s < other.simulated.ttft_mean_s)
+        for one, other in combinations(pairs, 2)
+        if abs(one.live.ttft_mean_s / other.live.ttft_mean_s - 1) >= APART
+    ]
+    return sum(alike) / len(alike) if alike else 1.0
+
+
+def compared(
+    rows: Sequence[TraceRow], folder: Path, placements: Sequence[str], repeats: int, speed: float
+) -> list[Pair]:
+    """Record the rows, then replay and predict the window under each placement; repeats go round the placements."""
+    window = recorded(rows, folder)
+    kept = list(read_recorded(window))
+    measured: dict[str, list[Measured]] = {each: [] for each in placements}
+    for _ in range(repeats):
+        for each in placements:
+            measured[each].append(asyncio.run(live(each, kept, speed)))
+    return [Pair(each, middle(measured[each]), predicted(each, window, kept)) for each in placements]
+
+
+def figures_of(pairs: Sequence[Pair]) -> dict[str, float]:
+    """Return what the report tells."""
+    figures: dict[str, float] = {}
+    for pair in pairs:
+        for where, what in (("live", pair.live), ("predicted", pair.simulated)):
+            figures[f"{pair.placement}_{where}_ttft_mean_s"] = round(what.ttft_mean_s, 4)
+            figures[f"{pair.placement}_{where}_hit_rate"] = round(what.hit_rate, 4)
+    figures["worst_ratio_error"] = round(worst_ratio(pairs), 4)
+    figures["worst_hit_error"] = round(max(abs(each.live.hit_rate - each.simulated.hit_rate) for each in pairs), 4)
+    figures["ranked_alike_share"] = round(agreeing_share(pairs), 4)
+    return figures
+
+
+def targets_of(figures: Mapping[str, float]) -> dict[str, Target]:
+    """Return the promises."""
+    return {
+        "worst_ratio_error": Target(value=figures["worst_ratio_error"], op="<=", target=0.15),
+        "ranked_alike_share": Target(value=figures["ranked_alike_share"], op=">=", target=1.0),
+    }
+
+
+def main() -> None:
+    """Compare and write the report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=240)
+    parser.add_argument("--qps", type=float, default=5.0)
+    parser.add_argument("--speed", type=float, default=1.0, help="live seconds per trace second; below 1 spares cores")
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--max-input", type=int, default=16_384)
+    parser.add_argument("--max-output", type=int, default=24)
+    parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--placements", nargs="+", default=POLICIES)
+    parser.add_argument("--json", type=Path, default=Path("var/bench/whatif_fidelity.json"), metavar="OUT")
+    options = parser.parse_args()
+    rows = rows_of(options.rows, options.qps, options.max_input, options.max_output, options.seed)
+    with TemporaryDirectory() as folder:
+        pairs = compared(rows, Path(folder), options.placements, options.repeats, options.speed)
+    figures = figures_of(pairs)
+    write_report("whatif_fidelity", figures, targets_of(figures), options.json)
+
+
+if __name__ == "__main__":
+    main()
