@@ -40,7 +40,7 @@ SCALING = {
     "warm_up_s": 5.0,
     "up_cool_down_s": 10.0,
     "down_cool_down_s": 15.0,
-    "utilisation": 0.78,
+    "utilisation": 0.9,
     "forecast": False,
 }
 _SEED = """

@@ -51,7 +51,7 @@ class SickRun:
     def __init__(
         self, program: LiveProgram, clients: ClientHistory, watch: RotationWatch, *, to_the_end: bool = True
     ) -> None:
-        """`to_the_end`: wait after each fault until the engine has all of its share again."""
+        """`to_the_end`: wait after each fault until nothing is held against the engine any more."""
         self._to_the_end = to_the_end
         self._program = program
         self._clients = clients
@@ -91,7 +91,7 @@ class SickRun:
         }
 
     async def _full(self, name: str, back_s: float) -> float | None:
-        """Return the seconds from its healing until the engine has all of its share again."""
+        """Return the seconds from its healing until nothing is held against the engine any more."""
         more_s = await self._watch.until_word(name, "in", FULL_LIMIT_S)
         return None if more_s is None else back_s + more_s
 

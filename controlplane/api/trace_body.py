@@ -34,3 +34,9 @@ class PackedTraceParser(TraceParser):
     """The same, packed with gzip."""
 
     media_type = "application/gzip"
+
+
+class UnnamedTraceParser(TraceParser):
+    """The same, from clients that do not say what they send."""
+
+    media_type = "application/octet-stream"

@@ -56,14 +56,17 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
     expect(order(page, "Start")).to_contain_text("serves", timeout=PATIENCE_MS)
     expect(tile(page, "Running")).to_have_text("5", timeout=PATIENCE_MS)
 
-    prefilling = int(re.findall(r"(\d+) prefill", page.locator("#card-prefill_decode").inner_text())[0])
+    ratio = page.locator("#card-prefill_decode")
+    roles = re.compile("|".join(f"{each} prefill, {5 - each} decode" for each in range(1, 5)))
+    expect(ratio).to_contain_text(roles, timeout=PATIENCE_MS)
+    prefilling = int(re.findall(r"(\d+) prefill", ratio.inner_text())[0])
     after = prefilling - 1 if prefilling > 2 else prefilling + 1
     hold(page, 5, prefill=after)
     expect(order(page, "Turn")).to_contain_text("serves as a", timeout=PATIENCE_MS)
-    expect(page.locator("#card-prefill_decode")).to_contain_text(f"{after} prefill", timeout=PATIENCE_MS)
+    expect(ratio).to_contain_text(f"{after} prefill", timeout=PATIENCE_MS)
 
     hold(page, 4)
-    expect(order(page, "Drain and stop")).to_contain_text("its process ends", timeout=PATIENCE_MS)
+    expect(order(page, "Drain and stop")).to_contain_text("Its process ends", timeout=PATIENCE_MS)
     expect(tile(page, "Running")).to_have_text("4", timeout=PATIENCE_MS)
 
     page.get_by_role("link", name="Freeze pool").click()

@@ -149,8 +149,10 @@ def _note(standing: AutomationStanding) -> str:
         if isinstance(plan.get("demand"), int | float):
             parts.append(f"{plan['demand']:.1f} engines' work asked for")
         return ", ".join([*parts, *filter(None, [remap_words(plan)])])
-    if standing.job == "prefill_decode" and isinstance(plan.get("imbalance"), int | float):
-        return f"{plan['prefill']} prefill, {plan['decode']} decode, f_im {plan['imbalance']:.2f}"
+    if standing.job == "prefill_decode" and standing.at is not None:
+        factor = plan.get("imbalance")
+        known = f"f_im {factor:.2f}" if isinstance(factor, int | float) else "f_im unknown"
+        return f"{plan.get('prefill', 0)} prefill, {plan.get('decode', 0)} decode, {known}"
     if standing.job == "rebalance" and isinstance(plan.get("load_cv"), int | float):
         share = plan.get("recomputed_share")
         again = f", {percent(share)} computed again" if isinstance(share, int | float) else ""

@@ -18,7 +18,7 @@ from controlplane.api.filters import exact, one_of
 from controlplane.api.listing import Listing
 from controlplane.api.problem import ProblemError
 from controlplane.api.shapes.recording import NewRecording, RecordingShape
-from controlplane.api.trace_body import PackedTraceParser, TraceParser
+from controlplane.api.trace_body import PackedTraceParser, TraceParser, UnnamedTraceParser
 from controlplane.models import Pool, Recording
 from controlplane.models.recording import Origin
 from controlplane.recordings.shelf import RecordingGoneError
@@ -80,7 +80,7 @@ class RecordingUpload(ApiView):
 
     noun = "recordings"
     shape = RecordingShape
-    parser_classes = (TraceParser, PackedTraceParser)
+    parser_classes = (TraceParser, PackedTraceParser, UnnamedTraceParser)
     bodies = by_method(POST=OpenApiTypes.BINARY)
     answers = by_method(POST=(201, RecordingShape))
     parameters = (
