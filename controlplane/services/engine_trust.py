@@ -23,7 +23,7 @@ def quarantine(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> 
     Raises NotAllowedError.
     """
     require(actor, Role.OPERATOR, engine.pool)
-    reason = f"quarantined by {actor.name}" + (f": {why}" if why else "")
+    reason = f"by {actor.name}" + (f": {why}" if why else "")
     return put_verdict(engine, HealthState.QUARANTINED, actor=actor, since=at, code=BY_HAND, reason=reason)
 
 

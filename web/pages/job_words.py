@@ -17,6 +17,8 @@ _TITLES = {
     "preflight": "Preflight of an engine",
     "rollup": "Roll up samples",
     "decisions": "Store decisions",
+    "recordings": "Record traffic",
+    "whatif": "What-if",
 }
 _SHAPES = {
     JobState.DONE: "serving",

@@ -75,7 +75,7 @@ def tiles(standing: PoolStanding, heard: PoolSample | None, target: float) -> li
             "Failed",
             str(counts["failed"]),
             "engines",
-            "do not answer, or did not start",
+            "silent, or not started",
             "lost" * bool(counts["failed"]),
         ),
         _tile(

@@ -138,7 +138,7 @@ export class Drawer {
     if (pill.dataset.words === engine.state + words) return;
     pill.dataset.words = engine.state + words;
     pill.className = `pill pill-${engine.state}`;
-    pill.replaceChildren(stateShape(engine.state), words);
+    pill.replaceChildren(stateShape(healthWord(engine) === 'Quarantined' ? 'quarantined' : engine.state), words);
   }
 
   /** Rows are built once and then only their words change. */

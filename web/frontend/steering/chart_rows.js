@@ -5,6 +5,8 @@ import { highest, roundTop } from './series.js';
 
 /** Plans are kept once a minute when nothing changes; a missed one is no gap yet. */
 const PLAN_HOLD_S = 150;
+/** A line at the very top would look cut off. */
+const HEAD_ROOM = 1.1;
 const work = (value) => (Number.isFinite(value) ? value.toFixed(1) : UNKNOWN);
 
 const column = (rows, place) => rows.map((row) => [row[0], row[place]]);
@@ -17,7 +19,7 @@ export function chartRows(data) {
   const planned = { hold: PLAN_HOLD_S };
   const { from_s: from, to_s: to } = data;
   const scaled = (row) => {
-    const top = row.top ?? roundTop(highest(row.series, from, to, row.least));
+    const top = row.top ?? roundTop(highest(row.series, from, to, row.least) * HEAD_ROOM);
     return { ...row, from, to, top, bottom: row.bottom ?? 0, range: row.range ?? `0 to ${whole(top)}` };
   };
   const rows = [

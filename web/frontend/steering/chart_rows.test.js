@@ -18,7 +18,7 @@ test('a pool without roles has no rows of roles', () => {
 
 test('scales hold the data: engines up to a round number, the on-time share down to one', () => {
   const [engines, onTime] = chartRows(DATA);
-  assert.deepEqual([engines.bottom, engines.top], [0, 6]);
+  assert.deepEqual([engines.bottom, engines.top], [0, 8]);
   assert.deepEqual([onTime.bottom, onTime.top, onTime.target], [0.5, 1, 0.9]);
   assert.deepEqual([lowest([]), lowest([[0, null], [1, 0.85]]), lowest([[0, 0.2]])], [0.8, 0.8, 0]);
 });

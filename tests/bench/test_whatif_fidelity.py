@@ -1,0 +1,42 @@
+"""What the fidelity benchmark counts as agreement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.paired_simulation import Measured, Pair
+from bench.whatif_fidelity import agreeing_share, figures_of, middle, predicted, targets_of
+from controlplane.recordings.recorded_row import RecordedRow
+from simulator.trace import write_trace
+from tests.controlplane.whatif.installation import recorded
+
+
+def pair(name: str, live_s: float, told_s: float) -> Pair:
+    return Pair(name, Measured(live_s, 0.5), Measured(told_s, 0.5))
+
+
+def test_only_policies_that_live_runs_tell_apart_are_ranked() -> None:
+    apart = [pair("a", 1.0, 1.0), pair("b", 2.0, 1.9), pair("c", 1.02, 0.9)]
+    assert agreeing_share(apart) == 1.0
+    assert agreeing_share([pair("a", 1.0, 2.0), pair("b", 2.0, 1.0)]) == 0.0
+    assert agreeing_share([pair("a", 1.0, 2.0)]) == 1.0
+
+
+def test_promises_are_about_ratios_and_ranking() -> None:
+    figures = figures_of([pair("a", 1.0, 1.0), pair("b", 2.0, 1.5)])
+    assert figures["worst_ratio_error"] == 0.3333
+    assert {name: target.holds for name, target in targets_of(figures).items()} == {
+        "worst_ratio_error": False, "ranked_alike_share": True,
+    }  # fmt: skip
+
+
+def test_repeats_count_by_their_median() -> None:
+    assert middle([Measured(1.0, 0.1), Measured(9.0, 0.2), Measured(2.0, 0.3)]) == Measured(2.0, 0.2)
+
+
+def test_the_prediction_is_what_ifs(tmp_path: Path) -> None:
+    rows: list[RecordedRow] = recorded(60)
+    window = tmp_path / "window.jsonl.gz"
+    write_trace(window, rows)
+    one, other = (predicted(each, window, rows) for each in ("round_robin", "least_cost"))
+    assert other.ttft_mean_s < one.ttft_mean_s
