@@ -65,7 +65,7 @@ def _operation(name: str, sentence: str, body: Any, answer: Any, *, body_needed:
     operation: Operation = {
         "operationId": name,
         "description": sentence,
-        "tags": ["inference" if answer is _OPENAI else "decisions"],
+        "tags": ["inference" if answer is _OPENAI else "routing"],
         "security": _KEY,
         "responses": {
             "200": {"description": "The answer.", "content": {"application/json": {"schema": answer}}},

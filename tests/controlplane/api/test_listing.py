@@ -14,6 +14,8 @@ pytestmark = pytest.mark.django_db
 WHO = 3
 """Session, account, roles."""
 MANY = 1000
+OTHER_RUNS = 2
+"""The probe of the world, and a what-if that waits to be answered."""
 
 
 def ids(api: Api, path: str, name: str = "engine_id") -> list[str]:
@@ -88,7 +90,7 @@ def test_pages_hold_every_row_once_in_order(many: World, ordering: str) -> None:
 
 
 def test_rows_of_one_moment_are_told_apart(many: World) -> None:
-    assert len(set(ids(Api(many), "jobs?limit=99", "id"))) == MANY + 1
+    assert len(set(ids(Api(many), "jobs?limit=99", "id"))) == MANY + OTHER_RUNS
     assert len(set(ids(Api(many), "audit?limit=99&verb=engine.drain", "id"))) == MANY
 
 

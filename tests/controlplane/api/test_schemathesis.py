@@ -21,7 +21,7 @@ from tests.controlplane.api.world import World
 EXAMPLES = 4
 """Random ones per operation, beside some eighty that cover its schema one by one."""
 
-schema = schemathesis.openapi.from_dict(openapi_document()).exclude(tag=["decisions", "inference", "health"])
+schema = schemathesis.openapi.from_dict(openapi_document()).exclude(tag=["routing", "inference", "health"])
 schema.app = get_wsgi_application()
 REAL = {"slug": ("policy-a", "pool-a", "here", "acme"), "engine_id": ("e-a", "e-b"), "number": (1, 2)}
 

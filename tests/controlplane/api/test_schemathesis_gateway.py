@@ -24,7 +24,7 @@ from routing.policy_document import RoutingPolicy, Stage
 
 pytestmark = pytest.mark.processes
 EXAMPLES = 12
-TAGS = ["decisions", "inference", "health"]
+TAGS = ["routing", "inference", "health"]
 SERVED = {"model": MODEL}
 PROMPTS = ("messages", "prompt", "token_ids", "block_hashes")
 AUTHORIZED = {"Authorization": f"Bearer {API_KEY}"}
