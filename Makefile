@@ -10,7 +10,7 @@ SOAK_SEED ?= 1
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench bench-peers evidence soak clean
+.PHONY: help setup run test test-thorough check format bench bench-peers evidence soak clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -23,8 +23,11 @@ run: setup ## start a demo fleet with replayed traffic and the console on http:/
 	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)" $(if $(PREFILL),--prefill $(PREFILL)) $(if $(DECODE),--decode $(DECODE))
 
 test: setup ## run all tests
-	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "not alone" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "not alone and not thorough" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m alone
+
+test-thorough: setup ## run the long walks that make test leaves out
+	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m thorough
 
 check: setup ## lint, types, import directions, house rules
 	@$(PYTHON) -m ruff check .

@@ -38,9 +38,14 @@ class ResidualModel:
         self.theta = [weight + step * error for weight, step in zip(self.theta, gain, strict=True)]
         grown = max(row[at] - gain[at] * seen[at] for at, row in enumerate(self._covariance))
         forgetting = max(self._forgetting, min(grown / LARGEST_COVARIANCE, 1.0))
-        self._covariance = [
+        covariance = [
             [(value - gain[at] * other) / forgetting for value, other in zip(row, seen, strict=True)]
             for at, row in enumerate(self._covariance)
+        ]
+        # Rounding would let the halves drift apart; one of them is the truth.
+        self._covariance = [
+            [covariance[min(at, other)][max(at, other)] for other in range(len(row))]
+            for at, row in enumerate(covariance)
         ]
 
     def check(self) -> None:

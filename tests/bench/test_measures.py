@@ -17,8 +17,8 @@ from simulator.workloads.registry import generate_workload
 def _small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     small = Workload(generate_workload("toolagent_like", seed=7, rows=600), max_input=20_480)
     for measure in (defaults, knowledge):
-        monkeypatch.setattr(measure, "workload", lambda _trace: small)
-    monkeypatch.setattr("bench.evidence.cells.workload", lambda _trace: small)
+        monkeypatch.setattr(measure, "workload", lambda _trace, *_: small)
+    monkeypatch.setattr("bench.evidence.cells.workload", lambda _trace, *_: small)
     yield
 
 

@@ -18,6 +18,7 @@ def newest_decision(page: Page) -> str:
     return page.locator("#drawer-decisions tbody tr").first.inner_text().split()[0]
 
 
+@pytest.mark.thorough
 def test_an_engine_is_drained_and_returned_from_its_drawer(page: Page, program: Program, trouble: list[str]) -> None:
     page.locator(".row-name", has_text="e-02").click()
     expect(page.locator("#drawer-decisions tbody tr")).not_to_have_count(0)
@@ -25,7 +26,7 @@ def test_an_engine_is_drained_and_returned_from_its_drawer(page: Page, program: 
     page.fill("#verb-why", "kernel update")
     page.click("#verb-send")
     expect(page.locator("#drawer-pill")).to_have_text(re.compile("Drain"), timeout=5_000)
-    expect(page.locator("#drawer-pill")).to_have_text("Drained", timeout=PATIENCE_MS)
+    expect(page.locator("#drawer-pill")).to_have_text("Drained", timeout=3 * PATIENCE_MS)
     expect(page.locator("#drawer-events")).to_contain_text("e-02 is draining")
     expect(page.locator(".mark-event[aria-label*='e-02 is draining']")).to_have_count(1)
     held = newest_decision(page)

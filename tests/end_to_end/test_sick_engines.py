@@ -10,7 +10,7 @@ import pytest
 from bench.live_program import live_program
 from bench.sick_engines import OPTIONS, run
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 
 def test_engines_that_stand_are_taken_out_and_no_request_is_lost(tmp_path: Path) -> None:

@@ -54,8 +54,15 @@ with transaction.atomic():
     run = JobRun.objects.create(job=markup[:60], started_at=now, finished_at=now, state="failed",
         inputs={{markup: markup}}, plan={{"x": markup}}, outcome={{"reason": markup}}, progress={{markup: 1}},
         lease_owner=markup)
+    figures = dict(span_s=1, sessions=1, tenants=1, prompt_tokens=1, output_tokens=1, answered=0, late=0,
+        ttft_p50_s=None, ttft_p90_s=None, hit_rate=None, engines=1, policy_versions=[1])
+    recording = Recording.objects.create(key="none", name=markup, pool=pool, origin="upload", requests=1,
+        file_bytes=1, statistics=figures)
+    whatif = WhatIf.objects.create(pool=pool, recording=recording, recording_name=markup, draft=version,
+        base=policy.live_version, conditions={{}})
     record_change()
 print("VALUES" + json.dumps({{"slug": "default", "engine_id": "e1", "key_id": key.key_id, "person_id": str(person.pk),
+    "whatif_id": str(whatif.pk), "recording_id": str(recording.pk),
     "run_id": str(run.pk)}}))
 """
 
@@ -150,8 +157,8 @@ def visited(running: LiveProgram, signed_in: BrowserContext) -> list[Visited]:
     """Visit every address once as an administrator."""
     printed = running.shell(SEED.format(markup=MARKUP))
     values = json.loads(printed[printed.index("VALUES") + 6 :])
-    values |= {"decision_id": "01a", "session_id": "1"}
-    pages = [each for each in addresses(values) if each != "/logout"]
+    values |= {"decision_id": "01a", "session_id": "1", "key": "none"}
+    pages = [each for each in addresses(values) if each != "/logout" and not each.endswith("/trace")]
     return [visit(signed_in, address) for address in pages]
 
 

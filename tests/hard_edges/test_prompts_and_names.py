@@ -1,4 +1,4 @@
-"""R39, R40 on the whole program: 1,000 prompts leave no trace, and no name breaks a log line.
+"""R39, R40 on the whole program: hundreds of prompts leave no trace, and no name breaks a log line.
 
 Prompts go through success and through every way of failing; then everything that the program wrote
 or tells is searched.
@@ -24,9 +24,9 @@ from controlplane.celery import app as celery
 pytestmark = pytest.mark.processes
 
 CANARY = "CANARY7f3a91"
-PROMPTS = 1000
+PROMPTS = 240
 AT_ONCE = 8
-FIRST_ENGINE_DIES, DATABASE_BREAKS, LAST_ENGINE_DIES = 600, 800, 992
+FIRST_ENGINE_DIES, DATABASE_BREAKS, LAST_ENGINE_DIES = 144, 192, 232
 EVIL_NAMES = ["a\r\nb", "\x1b[31mred\x1b[0m", "c\u2028d\u2029e\u0085f", '{"level": "error"}', "%s%d", "\x00\x07"]
 
 
@@ -158,7 +158,7 @@ def test_no_file_holds_a_prompt(story: Story) -> None:
 def test_metrics_and_explanations_hold_no_prompt(story: Story) -> None:
     _, _, told, _ = story
     assert "switchyard_decisions_total" in told
-    assert told.count("least_cost") > 10
+    assert told.count("least_cost") > 5
     assert CANARY not in told
 
 

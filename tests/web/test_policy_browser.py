@@ -112,6 +112,7 @@ def test_errors_are_all_seen_and_a_valid_draft_goes_live_and_is_followed(
     assert trouble == []
 
 
+@pytest.mark.thorough
 def test_who_is_beaten_merges_and_rolls_back(
     admin: Page,
     operator: Page,

@@ -111,11 +111,21 @@ def manage(program: Program, *arguments: str) -> subprocess.CompletedProcess[str
     )
 
 
+DRAIN_S = 120.0
+"""How long answers under way may take to end on a busy machine."""
+
+
 def eventually(condition: object, limit_s: float = START_S) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.1)
+
+
+def engine_lines(pid: int) -> set[tuple[str, ...]]:
+    """Return how the engines of a program were started; a child that is not yet an engine is left out."""
+    lines = [command_line(child) for child in children_of(pid)]
+    return {tuple(line[:9]) for line in lines if "simulator.engine_server" in line}
 
 
 def children_of(pid: int) -> list[int]:
@@ -265,7 +275,8 @@ def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo:
     eventually(lambda: len(children_of(demo.process.pid)) == 9)
     children = children_of(demo.process.pid)
     secrets = (demo.state_dir / "first_run.json").read_text()
-    engines = {tuple(command_line(pid)[:9]) for pid in children if "simulator.engine_server" in command_line(pid)}
+    eventually(lambda: len(engine_lines(demo.process.pid)) == 8)
+    engines = engine_lines(demo.process.pid)
     # An operator asks for two engines fewer; the program dies while they drain.
     ask_for(demo.state_dir, engines=6)
     eventually(lambda: states_of_orders(demo.state_dir).count("draining") == 2)
@@ -273,19 +284,18 @@ def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo:
     demo.process.wait()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 10.0)
     again = start(demo.state_dir)
-    with again.process:
+    try:
         again.banner()
         assert (demo.state_dir / "first_run.json").read_text() == secrets
-        eventually(lambda: len(children_of(again.process.pid)) == 7)
-        eventually(lambda: states_of_orders(demo.state_dir) == ["done", "done"])
-        assert engines > {
-            tuple(command_line(pid)[:9])
-            for pid in children_of(again.process.pid)
-            if "simulator.engine_server" in command_line(pid)
-        }
+        eventually(lambda: states_of_orders(demo.state_dir) == ["done", "done"], DRAIN_S)
+        eventually(lambda: len(children_of(again.process.pid)) == 7, DRAIN_S)
+        eventually(lambda: engines > engine_lines(again.process.pid))
         children = children_of(again.process.pid)
         again.process.send_signal(signal.SIGTERM)
         assert again.process.wait(10) == 0
+    finally:
+        again.process.kill()
+        again.process.wait()
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
