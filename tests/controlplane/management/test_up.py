@@ -284,18 +284,18 @@ def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo:
     demo.process.wait()
     eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 10.0)
     again = start(demo.state_dir)
-    try:
-        again.banner()
-        assert (demo.state_dir / "first_run.json").read_text() == secrets
-        eventually(lambda: states_of_orders(demo.state_dir) == ["done", "done"], DRAIN_S)
-        eventually(lambda: len(children_of(again.process.pid)) == 7, DRAIN_S)
-        eventually(lambda: engines > engine_lines(again.process.pid))
-        children = children_of(again.process.pid)
-        again.process.send_signal(signal.SIGTERM)
-        assert again.process.wait(10) == 0
-    finally:
-        again.process.kill()
-        again.process.wait()
+    with again.process:
+        try:
+            again.banner()
+            assert (demo.state_dir / "first_run.json").read_text() == secrets
+            eventually(lambda: states_of_orders(demo.state_dir) == ["done", "done"], DRAIN_S)
+            eventually(lambda: len(children_of(again.process.pid)) == 7, DRAIN_S)
+            eventually(lambda: engines > engine_lines(again.process.pid))
+            children = children_of(again.process.pid)
+            again.process.send_signal(signal.SIGTERM)
+            assert again.process.wait(10) == 0
+        finally:
+            again.process.kill()
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
