@@ -21,14 +21,20 @@ LONGEST_FIRST = ("end_to_end", "hard_edges", "web", "bench")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the long files first; within a file the order stays."""
+    """Start the long files first (within a file the order stays), and let what a busy machine can fail run twice."""
     items.sort(key=_start_order)
+    for item in items:
+        if _starts_processes(item):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def _starts_processes(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(mark) for mark in ("processes", "browser"))
 
 
 def _start_order(item: pytest.Item) -> int:
-    starts_processes = any(item.get_closest_marker(mark) for mark in ("long", "processes", "browser"))
     room = item.path.relative_to(item.config.rootpath / "tests").parts[0]
-    if not starts_processes:
+    if not (_starts_processes(item) or item.get_closest_marker("long")):
         return len(LONGEST_FIRST) + 1
     return LONGEST_FIRST.index(room) if room in LONGEST_FIRST else len(LONGEST_FIRST)
 
