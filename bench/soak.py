@@ -1,6 +1,6 @@
 """A grown installation under random kills: `python -m bench.soak --minutes M --seed S --json OUT --log FILE`.
 
-Starts web, two workers with their beat, two gateways, four engines, PostgreSQL and Redis; clients send requests while
+Starts web, two workers and their beat, two gateways, four engines, PostgreSQL and Redis; clients send requests while
 processes are killed by chance, and a pool behind a webhook is told to have more and fewer engines. Afterwards the
 history of every request and every effect of a job is checked: nothing lost before its first byte, each order once in
 effect, no process left, memory bounded. Exits with 1 where something is wrong.
@@ -171,7 +171,7 @@ def _figures(
         "asked_again": sum(each.attempts > 1 for each in asked),
         "ttft_p50_s": round(statistics.median(waits), 3) if waits else 0.0,
         "ttft_worst_s": round(waits[-1], 3) if waits else 0.0,
-        **{f"killed_{kind}": kills.count(kind) for kind in ("worker", "gateway", "engine", "web")},
+        **{f"killed_{kind}": kills.count(kind) for kind in ("worker", "beat", "gateway", "engine", "web")},
         "orders": len(rows["orders"]),
         "effects": len(service.started) + len(service.stopped),
         "calls": sum(service.calls.values()),

@@ -1,9 +1,10 @@
-"""Celery's worker and beat as threads of this process, for installations without a broker."""
+"""Celery's worker and beat as threads of this process: both without a broker, either or both with one."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Collection
 
 from celery import Celery
 from celery.beat import Scheduler, Service
@@ -17,36 +18,37 @@ logger = logging.getLogger(__name__)
 QUEUES = ("jobs", "probe")
 _THREADS = 7
 STOP_S = 3.0
+JOBS, BEAT = "jobs", "beat"
 
 
 class EmbeddedCelery:
-    """One worker for all queues and one beat. Mutable state: the two threads."""
+    """One worker for all queues (JOBS), one schedule that wakes jobs (BEAT). Mutable state: their threads."""
 
-    def __init__(self, app: Celery) -> None:
+    def __init__(self, app: Celery, parts: Collection[str] = (JOBS, BEAT)) -> None:
         self._app = app
         self._beat = Service(app, max_interval=1, scheduler_cls=Scheduler)
         self._wake_up = app.task(_do_nothing, name="controlplane.wake_up", shared=False, ignore_result=True)
-        self._threads = [
-            threading.Thread(target=self._run_worker, name="celery-worker", daemon=True),
-            threading.Thread(target=self._run_beat, name="celery-beat", daemon=True),
-        ]
+        run = {JOBS: self._run_worker, BEAT: self._run_beat}
+        self._threads = {
+            part: threading.Thread(target=run[part], name=f"celery-{part}", daemon=True) for part in parts
+        }
 
     def start(self) -> None:
-        """Start both threads and return at once."""
+        """Start the threads and return at once."""
         stop_requested.clear()
         state.should_stop = None
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.start()
 
     def stop(self) -> None:
-        """Ask running jobs to end, stop both threads and wait for them, STOP_S each at most."""
+        """Ask running jobs to end, stop the threads and wait for them, STOP_S each at most."""
         stop_requested.set()
         state.should_stop = EX_OK
         self._beat.stop()
         # The worker looks at the flag after a message or two seconds, and then waits once more.
-        for _ in range(2):
+        for _ in range(2 if JOBS in self._threads else 0):
             self._wake_up.delay()
-        for thread in self._threads:
+        for thread in self._threads.values():
             if thread.is_alive():
                 thread.join(STOP_S)
 

@@ -1,4 +1,4 @@
-"""A grown installation as processes: web, workers with their beat, gateways, engines; any of them can be killed."""
+"""A grown installation as processes: web, workers, their beat, gateways, engines; any of them can be killed."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Installation:
             wait_for(f"{self.gateway_urls[int(name.split('-')[1])]}/ready", 120)
 
     def names(self, kind: str) -> list[str]:
-        """Return the processes of a kind: web, worker, gateway or engine."""
+        """Return the processes of a kind: web, worker, beat, gateway or engine."""
         return [name for name in self._commands if name.split("-")[0] == kind]
 
     def manage(self, *words: str) -> str:
@@ -157,7 +157,9 @@ class Installation:
     def _all_commands(self, ports: Sequence[int]) -> dict[str, list[str]]:
         commands = {"web": [sys.executable, "manage.py", "up", "--no-demo", "--port", str(ports[0])]}
         for number in range(WORKERS):
-            commands[f"worker-{number}"] = [sys.executable, "manage.py", "worker"]
+            commands[f"worker-{number}"] = [sys.executable, "manage.py", "worker", "--only", "jobs"]
+        # One only, so that nothing wakes the jobs while it is away.
+        commands["beat-0"] = [sys.executable, "manage.py", "worker", "--only", "beat"]
         for number in range(GATEWAYS):
             folder = str(self._directory / f"gateway-{number}")
             command = ["-m", "gateway", "--port", str(ports[1 + number]), "--state-dir", folder]

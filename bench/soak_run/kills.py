@@ -10,8 +10,8 @@ import msgspec
 
 from bench.soak_run.installation import ENGINES, Installation
 
-KINDS = {"worker": 4, "gateway": 3, "engine": 4, "web": 1}
-"""How often each kind is chosen. A worker's beat dies with it."""
+KINDS = {"worker": 4, "beat": 2, "gateway": 3, "engine": 4, "web": 1}
+"""How often each kind is chosen."""
 PAUSE_S, DOWN_S = (3.0, 7.0), (0.5, 3.0)
 
 

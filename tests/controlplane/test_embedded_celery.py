@@ -12,7 +12,7 @@ from celery import Celery
 from django.conf import settings
 
 from controlplane.celery import app as program
-from controlplane.embedded_celery import QUEUES, EmbeddedCelery
+from controlplane.embedded_celery import BEAT, JOBS, QUEUES, EmbeddedCelery
 from controlplane.jobs.cooperative_stop import stop_requested
 
 WAIT_S = 10.0
@@ -62,6 +62,22 @@ def test_beat_wakes_a_job_again_and_again(app: Celery, embedded: EmbeddedCelery)
     assert twice.wait(WAIT_S)
 
 
+def test_beat_and_jobs_can_run_apart(app: Celery) -> None:
+    woken = threading.Event()
+    app.task(woken.set, name="wake", shared=False)
+    app.conf.beat_schedule = {"wake": {"task": "wake", "schedule": 0.2}}
+    beat, jobs = EmbeddedCelery(app, (BEAT,)), EmbeddedCelery(app, (JOBS,))
+    beat.start()
+    assert not woken.wait(1.0), "a schedule without a worker ran a job"
+    jobs.start()
+    try:
+        assert woken.wait(WAIT_S)
+    finally:
+        jobs.stop()
+        beat.stop()
+        stop_requested.clear()
+
+
 def test_a_long_job_on_its_queue_does_not_hold_up_others_and_ends_when_asked(
     app: Celery, embedded: EmbeddedCelery
 ) -> None:
@@ -90,9 +106,9 @@ def test_stopping_ends_both_threads(app: Celery, embedded: EmbeddedCelery) -> No
     embedded.start()
     app.send_task("short")
     assert started.wait(WAIT_S)
-    assert {"celery-worker", "celery-beat"} <= threads()
+    assert {"celery-jobs", "celery-beat"} <= threads()
     embedded.stop()
-    assert not {"celery-worker", "celery-beat"} & threads()
+    assert not {"celery-jobs", "celery-beat"} & threads()
 
 
 def test_the_worker_hears_every_queue_that_jobs_use() -> None:
