@@ -64,7 +64,11 @@ def test_beat_wakes_a_job_again_and_again(app: Celery, embedded: EmbeddedCelery)
 
 def test_beat_and_jobs_can_run_apart(app: Celery) -> None:
     woken = threading.Event()
-    app.task(woken.set, name="wake", shared=False)
+
+    def wake() -> None:
+        woken.set()
+
+    app.task(wake, name="wake", shared=False)
     app.conf.beat_schedule = {"wake": {"task": "wake", "schedule": 0.2}}
     beat, jobs = EmbeddedCelery(app, (BEAT,)), EmbeddedCelery(app, (JOBS,))
     beat.start()
