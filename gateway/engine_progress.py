@@ -67,8 +67,8 @@ class EngineProgress:
         """Note a request that is given to the engine and should prefill for `prefill_s`."""
         if len(self._standing) >= MAX_STANDING:
             del self._standing[next(iter(self._standing))]
-        self._ready_s = max(self._ready_s, now) + prefill_s
-        self._standing[request_id] = _Standing(now, self._ready_s - now, prefill_s)
+        ready_s = self._ready_s = (self._ready_s if self._ready_s > now else now) + prefill_s
+        self._standing[request_id] = _Standing(now, ready_s - now, prefill_s)
 
     def follows(self, request_id: str) -> bool:
         """Return whether the request is the engine's to get on with."""

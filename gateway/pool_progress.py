@@ -34,12 +34,12 @@ class PoolProgress:
         """Note a grant; `prefix` is its affinity key where the placement keeps prefixes to a few engines."""
         self.work_s += decision.compute_s
         self.prompt_tokens += decision.prompt_tokens
-        best = decision.hit_tokens
+        best = hit_tokens = decision.hit_tokens
         for candidate in decision.candidates:
             best = max(best, candidate.hit_tokens)
-        self.recomputed_tokens += best - decision.hit_tokens
+        self.recomputed_tokens += best - hit_tokens
         if prefix is not None:
-            self.prefixes.granted(prefix, decision, best - decision.hit_tokens, now)
+            self.prefixes.granted(prefix, decision, best - hit_tokens, now)
         self.engine(decision.engine_id).granted(decision.decision_id, decision.compute_s, now)
 
     def moved(self, decision: Decision, now: float, *, prefilled: bool) -> None:

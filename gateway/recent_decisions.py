@@ -76,7 +76,7 @@ class RecentDecisions:
         self._capacity = capacity
         # A plain dict would scan its deleted front for each oldest entry; an OrderedDict links them.
         self._records: OrderedDict[str, DecisionRecord] = OrderedDict()
-        self._by_engine: OrderedDict[str, deque[DecisionRecord]] = OrderedDict()
+        self._by_engine: dict[str, deque[DecisionRecord]] = {}
 
     def __len__(self) -> int:
         return len(self._records)
@@ -108,11 +108,9 @@ class RecentDecisions:
         by_engine = self._by_engine
         records = by_engine.get(engine_id)
         if records is None:
+            if len(by_engine) >= MAX_ENGINES:
+                del by_engine[min(by_engine, key=lambda each: by_engine[each][-1].arrived_s)]
             records = by_engine[engine_id] = deque(maxlen=PER_ENGINE)
-            if len(by_engine) > MAX_ENGINES:
-                by_engine.popitem(last=False)
-        else:
-            by_engine.move_to_end(engine_id)
         records.append(record)
 
     def find(self, decision_id: str, tenant_id: str) -> DecisionRecord | None:

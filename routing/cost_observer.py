@@ -66,17 +66,18 @@ class CostObserver:
 
     def granted(self, request_id: str, engine_id: str, prompt_tokens: int, hit_tokens: int, now: float) -> None:
         """Note that a request was sent to an engine; another attempt takes the place of the one before."""
-        if request_id in self._open:
+        opened = self._open
+        if request_id in opened:
             self.dropped(request_id)
-        if len(self._open) >= MAX_OPEN:
-            self.dropped(next(iter(self._open)))
+        if len(opened) >= MAX_OPEN:
+            self.dropped(next(iter(opened)))
         standing = self._prefilling.get(engine_id)
         if standing is None:
             standing = self._prefilling[engine_id] = set()
         elif len(standing) == 1:
             # Where two or more stand, all of them are marked already.
-            self._open[next(iter(standing))].shared = True
-        self._open[request_id] = _Open(engine_id, now, prompt_tokens, hit_tokens, shared=bool(standing))
+            opened[next(iter(standing))].shared = True
+        opened[request_id] = _Open(engine_id, now, prompt_tokens, hit_tokens, bool(standing))
         standing.add(request_id)
 
     def first_token(self, request_id: str, now: float) -> None:

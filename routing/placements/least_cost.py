@@ -36,7 +36,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine of least cost."""
         beta, ready_at, salt, alike = self.beta, view.ready_at, tie_salt(request), view.alike
-        scored: list[tuple[float, int, int, float, int, int]] = []
+        scored: list[tuple[float, int, int, float, int, int, float]] = []
         others = view.accepting_mask
         hit, compute = 0, 0.0
         for blocks, mask in view.match(request).groups:
@@ -51,21 +51,20 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     hit = view.hit_tokens(request, target, blocks)
                     compute = view.compute_s(request, target, hit)
                     known = alike
-                ready = ready_at[target]
-                cost = beta * compute + (ready - now if ready > now else 0.0)
-                scored.append((cost, target ^ salt, target, compute, hit, blocks))
+                wait = ready_at[target] - now
+                wait = wait if wait > 0.0 else 0.0
+                scored.append((beta * compute + wait, target ^ salt, target, compute, hit, blocks, wait))
         for target in _least_waiting(view, others):
             compute = view.compute_s(request, target, 0)
-            ready = ready_at[target]
-            cost = beta * compute + (ready - now if ready > now else 0.0)
-            scored.append((cost, target ^ salt, target, compute, 0, 0))
+            wait = ready_at[target] - now
+            wait = wait if wait > 0.0 else 0.0
+            scored.append((beta * compute + wait, target ^ salt, target, compute, 0, 0, wait))
         scored.sort()
         ids = view.engine_ids
-        kept: list[Candidate] = []
-        for cost, _, target, compute, hit, blocks in scored[:KEPT]:
-            ready = ready_at[target]
-            wait = ready - now if ready > now else 0.0
-            kept.append(Candidate(ids[target], hit, wait, compute, cost, blocks))
+        kept = [
+            Candidate(ids[target], hit, wait, compute, cost, blocks)
+            for cost, _, target, compute, hit, blocks, wait in scored[:KEPT]
+        ]
         return Choice(scored[0][2], reasons.LEAST_COST, tuple(kept))
 
 

@@ -90,8 +90,10 @@ def test_engines_that_came_and_went_are_forgotten(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(recent_decisions, "MAX_ENGINES", 3)
     recent = RecentDecisions(1000)
     for number in range(6):
-        recent.add(_moved(number, f"engine-{number}"))
-        recent.add(_moved(100 + number, "engine-0"))
+        for name, engine_id in ((number, f"engine-{number}"), (100 + number, "engine-0")):
+            record = _moved(name, engine_id)
+            record.arrived_s = float(number)
+            recent.add(record)
     assert recent.of_engine("engine-1") == []
     assert len(recent.of_engine("engine-5")) == 1
     assert len(recent.of_engine("engine-0")) == 7
