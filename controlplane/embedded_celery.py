@@ -29,9 +29,7 @@ class EmbeddedCelery:
         self._beat = Service(app, max_interval=1, scheduler_cls=Scheduler)
         self._wake_up = app.task(_do_nothing, name="controlplane.wake_up", shared=False, ignore_result=True)
         run = {JOBS: self._run_worker, BEAT: self._run_beat}
-        self._threads = {
-            part: threading.Thread(target=run[part], name=f"celery-{part}", daemon=True) for part in parts
-        }
+        self._threads = {part: threading.Thread(target=run[part], name=f"celery-{part}", daemon=True) for part in parts}
 
     def start(self) -> None:
         """Start the threads and return at once."""

@@ -14,7 +14,15 @@ from gateway.decision_outbox import UNTOLD_FACTOR
 from gateway.decision_sampling import is_late
 from gateway.recent_decisions import DecisionRecord
 from gateway.stored_decision import UNANSWERED, session_digest
-from gateway.traffic_row import MAX_BATCH, TOPIC, TrafficBatch, TrafficRow, encode_batch, trace_blocks
+from gateway.traffic_row import (
+    MAX_BATCH,
+    TOPIC,
+    TrafficBatch,
+    TrafficRow,
+    encode_batch,
+    trace_blocks,
+    trace_head,
+)
 
 if TYPE_CHECKING:
     from gateway.metric_families import CounterFamily
@@ -103,6 +111,7 @@ class TrafficOutbox:
             record.cached_tokens,
             len(pool.router.view.accepting),
             decision.policy_version,
+            trace_head(keys, pool.entry.block_tokens),
         )
 
 

@@ -14,6 +14,8 @@ TOPIC = "traffic"
 """Stream topic; values are encoded TrafficBatches."""
 BLOCK_TOKENS = 512
 """Block size of traces in Mooncake's form, whatever the pool's own is."""
+HEAD_BLOCKS = 16
+"""First blocks of a pool with smaller ones that a row names."""
 MAX_BATCH = 512
 MAX_BATCH_BYTES = 8 << 20
 
@@ -44,6 +46,9 @@ class TrafficRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     engines: int = 0
     """Engines of the pool that took work."""
     policy_version: int = 0
+    head: tuple[int, ...] = ()
+    """Keys of the first blocks at the pool's own size, where that is smaller than a trace's; placements that keep
+    equal beginnings together go by these."""
 
 
 class TrafficBatch(msgspec.Struct, frozen=True):
@@ -91,6 +96,11 @@ def trace_blocks(keys: Sequence[int], prompt_tokens: int, block_tokens: int) -> 
             for end in range(BLOCK_TOKENS, covered + BLOCK_TOKENS, BLOCK_TOKENS)
         ]
     )
+
+
+def trace_head(keys: Sequence[int], block_tokens: int) -> tuple[int, ...]:
+    """Return the keys of the prompt's first blocks; none where a trace's blocks are no larger."""
+    return tuple(keys[:HEAD_BLOCKS]) if block_tokens < BLOCK_TOKENS else ()
 
 
 _encoder = msgspec.msgpack.Encoder()

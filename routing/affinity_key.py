@@ -11,7 +11,7 @@ def affinity_key(request: InferenceRequest, blocks: int) -> int:
 
     A block's key stands for the whole prefix that ends with it.
     """
-    keys = request.keys
+    keys = request.head or request.keys
     if blocks < len(keys):
         return keys[blocks - 1]
     return keys[-1] if keys else hash_of(request.request_id)

@@ -31,6 +31,9 @@ class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
     give_up_s: float = math.inf
     """Moment after which waiting any longer is of no use to the caller."""
     slo_class: str = ""
+    head: tuple[int, ...] = ()
+    """Keys of the first blocks where those that prefixes are told apart by are finer than `keys`: a recording of a
+    pool with small blocks, replayed in a trace's larger ones. Empty: `keys` are."""
 
     @property
     def deadline_s(self) -> float:

@@ -76,6 +76,12 @@ def keys_of_rows(rows: Sequence[TraceRow], seed: int, max_input: int | None = No
     return [rekey_hashes(salt, row.hash_ids[: -(-prompt_tokens(row, max_input) // BLOCK_TOKENS)]) for row in rows]
 
 
+def heads_of_rows(rows: Sequence[TraceRow], seed: int) -> list[tuple[int, ...]]:
+    """Return the keys of each row's first blocks where it names smaller ones, salted likewise."""
+    salt = key_seed(simulation_secret(seed), "simulated")
+    return [rekey_hashes(salt, row.head_ids) for row in rows]
+
+
 def prompt_tokens(row: TraceRow, max_input: int | None) -> int:
     """Return the row's prompt length after the cap."""
     return row.input_length if max_input is None else min(row.input_length, max_input)
@@ -104,8 +110,9 @@ def arrivals_of(
     qps: float | None,
     ttft_slo_s: float,
     max_input: int | None = None,
+    heads: Sequence[tuple[int, ...]] = (),
 ) -> list[Arrival]:
-    """Return the rows as arrivals at a mean rate of `qps`; `keys` as `keys_of_rows` gives them."""
+    """Return the rows as arrivals at a mean rate of `qps`; `keys` and `heads` as the functions above give them."""
     return [
         Arrival(
             InferenceRequest(
@@ -119,6 +126,7 @@ def arrivals_of(
                 row.tenant,
                 "" if row.session_id is None else str(row.session_id),
                 row.priority,
+                head=heads[number] if heads else (),
             ),
             max(row.output_length, 1),
         )

@@ -1,8 +1,8 @@
 """Reads and writes request traces in Mooncake's JSONL form, gzipped or not.
 
 A row is one request: {timestamp (ms), input_length, output_length (tokens), hash_ids} with optional
-session_id, tenant, priority and cache_hint. A hash id names the whole prefix up to and including its
-block of 512 tokens. Unknown fields are ignored.
+session_id, tenant, priority and cache_hint, and Switchyard's own head_ids. A hash id names the whole
+prefix up to and including its block of 512 tokens. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class TraceRow(msgspec.Struct, frozen=True, omit_defaults=True):
     tenant: str = ""
     priority: int = 0
     cache_hint: str | int | float | bool | None = None
+    head_ids: tuple[int, ...] = ()
+    """Names of the first, smaller blocks by which the pool that was recorded tells beginnings apart; none: hash_ids."""
 
 
 _decoder = msgspec.json.Decoder(TraceRow)
@@ -106,6 +108,7 @@ def _row(line: bytes, place: str) -> TraceRow:
         row = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(f"{place}: {error}") from error
-    if row.hash_ids and not -(2**63) <= min(row.hash_ids) <= max(row.hash_ids) < 2**64:
-        raise TraceError(f"{place}: a hash id has more than 64 bits - at `$.hash_ids`")
+    for name, ids in (("hash_ids", row.hash_ids), ("head_ids", row.head_ids)):
+        if ids and not -(2**63) <= min(ids) <= max(ids) < 2**64:
+            raise TraceError(f"{place}: a hash id has more than 64 bits - at `$.{name}`")
     return row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from simulator.arrivals import Arrival, arrivals_of, keys_of_rows, prompt_tokens
+from simulator.arrivals import Arrival, arrivals_of, heads_of_rows, keys_of_rows, prompt_tokens
 from simulator.bounds import infinite_cache_hits
 from simulator.trace import TraceRow, read_trace
 
@@ -20,6 +20,7 @@ class Workload:
         self.rows = rows
         self.max_input = max_input
         self.keys = keys_of_rows(rows, seed, max_input)
+        self._heads = heads_of_rows(rows, seed) if any(row.head_ids for row in rows) else []
         self.prompt_tokens = [prompt_tokens(row, max_input) for row in rows]
 
     @classmethod
@@ -42,4 +43,6 @@ class Workload:
 
     def arrivals(self, qps: float | None, ttft_slo_s: float) -> list[Arrival]:
         """Return the requests at a mean rate (None: as recorded)."""
-        return arrivals_of(self.rows, self.keys, qps=qps, ttft_slo_s=ttft_slo_s, max_input=self.max_input)
+        return arrivals_of(
+            self.rows, self.keys, qps=qps, ttft_slo_s=ttft_slo_s, max_input=self.max_input, heads=self._heads
+        )

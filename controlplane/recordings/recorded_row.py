@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.traffic_row import BLOCK_TOKENS, TrafficRow
+from gateway.traffic_row import BLOCK_TOKENS, HEAD_BLOCKS, TrafficRow
 from simulator.trace import TraceError, TraceRow, iterate_lines
 
 _ID_BITS = 53
@@ -55,6 +55,7 @@ class Resalting:
             cached_tokens=row.cached_tokens,
             engines=row.engines,
             policy_version=row.policy_version,
+            head_ids=self._blocks(row.head),
         )
 
     def uploaded(self, row: RecordedRow) -> RecordedRow:
@@ -63,6 +64,7 @@ class Resalting:
         return msgspec.structs.replace(
             row,
             hash_ids=self._blocks(row.hash_ids[: -(-row.input_length // BLOCK_TOKENS)]),
+            head_ids=self._blocks(row.head_ids[:HEAD_BLOCKS]),
             session_id=self._name("session", session) or None,
             tenant=self._name("tenant", row.tenant),
             cache_hint=None,

@@ -9,9 +9,11 @@ from controlplane.recordings.recorded_row import RecordedRow
 from controlplane.whatif.conditions import Conditions
 from controlplane.whatif.stand_in import StandIn
 from routing.policy_document import RoutingPolicy
+from routing.registry import build_placement
 from simulator.arrival_pattern import ArrivalPattern
 from simulator.run_task import RunTask
 from simulator.simulation_run import RunSpec
+from simulator.trace import BLOCK_TOKENS
 
 BASE, DRAFT = "base", "draft"
 _JITTER_GAPS = 1.0
@@ -32,6 +34,8 @@ class WhatIfPlan:
     engines: int
     stand_ins: tuple[StandIn, ...]
     """Engines to simulate; of several that which comes closest to what happened is taken."""
+    block_tokens: int = BLOCK_TOKENS
+    """The pool's."""
 
     @property
     def engine(self) -> StandIn:
@@ -41,6 +45,14 @@ class WhatIfPlan:
     def with_engine(self, number: int) -> WhatIfPlan:
         """Return the plan with one of its stand-ins alone."""
         return replace(self, stand_ins=(self.stand_ins[number],))
+
+    @property
+    def coarse_starts(self) -> bool:
+        """Whether a policy goes by prompts' first blocks and the rows do not name those of the pool's size."""
+        by_start = any(hasattr(build_placement(each.placement), "key_blocks") for each in (self.base, self.draft))
+        if not by_start or self.block_tokens == BLOCK_TOKENS:
+            return False
+        return self.block_tokens > BLOCK_TOKENS or not any(row.head_ids for row in self.rows)
 
     @property
     def warmup(self) -> int:

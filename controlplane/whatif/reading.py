@@ -42,6 +42,7 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
         base_version=whatif.base.number,
         engines=_engines(conditions, rows, engines),
         stand_ins=stand_ins(base, learned, kv_tokens),
+        block_tokens=whatif.pool.block_tokens,
     )
 
 

@@ -130,6 +130,7 @@ def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
         bands=bands_of(base, draft, actual_bands),
         actual=actual,
         model_error=model_error(base_side, own_ttft_s(plan.counted, plan.base_version)),
+        coarse_starts=plan.coarse_starts,
     )
 
 

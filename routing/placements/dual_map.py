@@ -106,7 +106,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return one of the request's candidates."""
-        length = self._hotness.blocks(request.keys) if self.adaptive_key else self.key_blocks
+        length = self._hotness.blocks(request.head or request.keys) if self.adaptive_key else self.key_blocks
         targets, among = view.derived(self._derived_as, self._make)[affinity_key(request, length)]
         groups = view.match_among(request, among).groups
         ids, ready_at, alike = view.engine_ids, view.ready_at, view.alike
@@ -136,7 +136,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
     def learn(self, lesson: Lesson) -> None:
         """Count a bound request for the hotness of its prefix."""
         if type(lesson) is Bound:
-            self._hotness.observe(lesson.request.keys, self._engines)
+            self._hotness.observe(lesson.request.head or lesson.request.keys, self._engines)
 
     def _best(
         self, request: InferenceRequest, view: FleetView, targets: Sequence[int], scores: list[Candidate]
@@ -194,7 +194,8 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
     def prefix_of(self, request: InferenceRequest) -> int:
         """Return the key that gives a request its candidates by now."""
-        return affinity_key(request, self._hotness.blocks(request.keys) if self.adaptive_key else self.key_blocks)
+        blocks = self._hotness.blocks(request.head or request.keys) if self.adaptive_key else self.key_blocks
+        return affinity_key(request, blocks)
 
 
 def _least_loaded(request: InferenceRequest, view: FleetView, targets: Sequence[int], among: Sequence[int]) -> int:

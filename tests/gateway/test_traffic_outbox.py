@@ -10,6 +10,7 @@ import pytest
 from gateway.settings import GatewaySettings
 from gateway.stored_decision import UNANSWERED
 from gateway.traffic_row import (
+    HEAD_BLOCKS,
     MAX_BATCH,
     TOPIC,
     TrafficBatch,
@@ -18,6 +19,7 @@ from gateway.traffic_row import (
     decode_batch,
     encode_batch,
     trace_blocks,
+    trace_head,
 )
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
@@ -132,6 +134,12 @@ def test_keys_fold_into_blocks_of_512(
     keys: range, prompt_tokens: int, block_tokens: int, expected: tuple[int, ...]
 ) -> None:
     assert trace_blocks(list(keys), prompt_tokens, block_tokens) == expected
+
+
+def test_small_blocks_are_named_at_the_beginning() -> None:
+    assert trace_head(range(1, 100), 16) == tuple(range(1, HEAD_BLOCKS + 1))
+    assert trace_head((1, 2), 16) == (1, 2)
+    assert trace_head((1, 2), 512) == ()
 
 
 def test_batches_are_bounded() -> None:

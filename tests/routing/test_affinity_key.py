@@ -1,3 +1,5 @@
+import msgspec
+
 from routing.affinity_key import affinity_key
 from tests.routing.pools import request
 
@@ -6,6 +8,11 @@ def test_it_is_the_key_of_the_last_block_that_counts() -> None:
     asked = request(1, [7, 8, 9])
     assert affinity_key(asked, 2) == asked.keys[1]
     assert affinity_key(asked, 5) == asked.keys[2]
+
+
+def test_finer_first_blocks_go_before_the_larger_ones() -> None:
+    asked = msgspec.structs.replace(request(1, [7, 8, 9]), head=(21, 22, 23, 24))
+    assert [affinity_key(asked, blocks) for blocks in (1, 3, 9)] == [21, 23, 24]
 
 
 def test_a_prompt_without_blocks_is_known_by_its_id() -> None:

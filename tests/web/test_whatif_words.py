@@ -17,7 +17,7 @@ from controlplane.whatif.result import (
     WhatIfResult,
 )
 from web.pages.whatif_pictures import band_picture, distribution
-from web.pages.whatif_words import figure_rows, finding, model_words, tokens_words
+from web.pages.whatif_words import coarse_words, figure_rows, finding, model_words, tokens_words
 
 CURVE = [0.1 + number / 50 for number in range(101)]
 
@@ -82,6 +82,11 @@ def test_a_model_far_from_what_happened_says_what_to_read() -> None:
     assert model_words(result(actual=side, model_error=0.02))[1] is False
     assert "Another version" in model_words(result(actual=side))[0]
     assert "does not say" in model_words(result())[0]
+
+
+def test_a_coarse_recording_says_so() -> None:
+    assert coarse_words(result()) == ""
+    assert "Record anew" in coarse_words(result(coarse_starts=True))
 
 
 def test_rows_carry_value_spread_and_change() -> None:

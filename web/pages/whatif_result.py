@@ -19,7 +19,7 @@ from web.live.wording import count
 from web.moments import moment
 from web.pages.access import console_actor
 from web.pages.whatif_pictures import band_picture, distribution
-from web.pages.whatif_words import figure_rows, finding, model_words
+from web.pages.whatif_words import coarse_words, figure_rows, finding, model_words
 from web.shell import shell_context
 
 COSTS = {
@@ -97,6 +97,7 @@ def _answer(standing: WhatIfStanding) -> dict[str, Any]:
         "finding": finding(result, whatif.draft.number, whatif.base.number),
         "model": model,
         "model_is_far": is_far,
+        "coarse": coarse_words(result),
         "rows": figure_rows(result),
         "picture": distribution(result),
         "bands": band_picture(result),

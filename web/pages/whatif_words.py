@@ -105,6 +105,16 @@ def model_words(result: WhatIfResult) -> tuple[str, bool]:
     return f"Model error on this window: mean TTFT {error}.", False
 
 
+def coarse_words(result: WhatIfResult) -> str:
+    """Say where the recording is too coarse for a policy; empty where it is not."""
+    if not result.coarse_starts:
+        return ""
+    return (
+        "A policy here keeps equal beginnings together. This recording tells beginnings apart in blocks of 512 tokens, "
+        "the pool in blocks of its own size, so where prompts go may differ. Record anew for a closer answer."
+    )
+
+
 def figure_rows(result: WhatIfResult) -> list[FigureRow]:
     """Return the table of both policies and what happened."""
     labels = {

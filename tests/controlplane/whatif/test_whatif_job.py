@@ -86,6 +86,21 @@ def test_the_model_error_is_told_only_where_the_base_decided(pool: Pool) -> None
         assert (result.model_error is not None) == is_told
 
 
+def test_beginnings_recorded_too_coarsely_are_told(pool: Pool, recording: Recording) -> None:
+    live, _ = live_and_draft(pool)
+    pool.refresh_from_db()
+    ringed = draft(pool.policy, {"placement": {"name": "dual_map"}}, actor=ACTOR, message="third")
+    fine = keep(
+        pool, [msgspec.structs.replace(row, head_ids=row.hash_ids[:2]) for row in recorded()], "with beginnings"
+    )
+    told = {}
+    for size in (512, 16):
+        Pool.objects.filter(pk=pool.pk).update(block_tokens=size)
+        for kept in (recording, fine):
+            told[size, kept.name] = answer(start_whatif(kept, ringed, live, QUICK, actor=ACTOR)).coarse_starts
+    assert [each for each, coarse in told.items() if coarse] == [(16, recording.name)]
+
+
 def test_a_policy_against_itself_differs_in_nothing(pool: Pool, recording: Recording) -> None:
     live, _ = live_and_draft(pool)
     result = answer(start_whatif(recording, live, live, QUICK, actor=ACTOR))
