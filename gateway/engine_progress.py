@@ -5,20 +5,13 @@ Engine health judges by it (planning.engine_health): an engine can answer /healt
 
 from __future__ import annotations
 
-import statistics
-from collections import deque
-
 import msgspec
 
 from gateway.fleet_sample import EngineCounts
+from planning.engine_speed import EngineSpeed
 
-WINDOW_S = 60.0
-MAX_SAMPLES = 256
-"""Timings kept; of more within the window the newest count."""
 MAX_STANDING = 4096
 """Requests followed at one time; of more the oldest are no longer followed."""
-TELLING = 3
-"""From so many late requests on, older first tokens no longer speak for the engine."""
 FORGOTTEN_S = 1800.0
 """A request that nobody ended within this time is no longer followed."""
 
@@ -58,17 +51,14 @@ class EngineProgress:
         self.first_tokens = 0
         self.chunks = 0
         self.failures_in_row = 0
-        self._ready_s = 0.0
         self._standing: dict[str, _Standing] = {}
-        self._slowness: deque[tuple[float, float]] = deque(maxlen=MAX_SAMPLES)
-        self._tbt: deque[tuple[float, float]] = deque(maxlen=MAX_SAMPLES)
+        self._speed = EngineSpeed()
 
     def granted(self, request_id: str, prefill_s: float, now: float) -> None:
         """Note a request that is given to the engine and should prefill for `prefill_s`."""
         if len(self._standing) >= MAX_STANDING:
             del self._standing[next(iter(self._standing))]
-        ready_s = self._ready_s = (self._ready_s if self._ready_s > now else now) + prefill_s
-        self._standing[request_id] = _Standing(now, ready_s - now, prefill_s)
+        self._standing[request_id] = _Standing(now, self._speed.expects(prefill_s, now), prefill_s)
 
     def follows(self, request_id: str) -> bool:
         """Return whether the request is the engine's to get on with."""
@@ -82,8 +72,7 @@ class EngineProgress:
         if standing is None or standing.first_token_s is not None:
             return
         standing.first_token_s = now
-        if standing.expected_s > 0:
-            self._slowness.append((now, (now - standing.granted_s) / standing.expected_s))
+        self._speed.first_token(now - standing.granted_s, standing.expected_s, now)
 
     def streams(self, request_id: str) -> None:
         """Note that a request's answer comes piece by piece, so that a pause of it means something."""
@@ -100,9 +89,9 @@ class EngineProgress:
     def watched(self) -> Watched:
         """Return what tells whether the engine stands still."""
         streams = [each for each in self._standing.values() if each.streams]
-        usual = statistics.median(ratio for _, ratio in self._slowness) if self._slowness else 1.0
         longest_s = max((each.prefill_s for each in self._standing.values() if each.first_token_s is None), default=0.0)
-        return Watched(len(self._standing), len(streams), self.first_tokens + self.chunks, longest_s * max(1.0, usual))
+        usual = max(1.0, self._speed.usual())
+        return Watched(len(self._standing), len(streams), self.first_tokens + self.chunks, longest_s * usual)
 
     def completed(self, request_id: str, output_tokens: int | None, now: float) -> None:
         """Note the end of an answer."""
@@ -111,7 +100,7 @@ class EngineProgress:
         standing = self._standing.pop(request_id, None)
         if standing is None or standing.first_token_s is None or output_tokens is None or output_tokens < 2:
             return
-        self._tbt.append((now, (now - standing.first_token_s) / (output_tokens - 1)))
+        self._speed.answered((now - standing.first_token_s) / (output_tokens - 1), now)
 
     def dropped(self, request_id: str, *, failed: bool = False) -> None:
         """Note the end of a request without an answer; `failed`: by the engine's fault."""
@@ -123,13 +112,10 @@ class EngineProgress:
         self._forget_old(now)
         standing = list(self._standing.values())
         prefilling = [each for each in standing if each.first_token_s is None]
-        # A prefill that takes longer than expected says so before its first token comes, if it ever does.
-        late = [each for each in prefilling if not each.whole and 0 < each.expected_s < now - each.granted_s]
-        # So many late ones tell of a change: first tokens from before the first of them was due say nothing of it.
-        since = min((each.granted_s + each.expected_s for each in late), default=0.0) if len(late) >= TELLING else 0.0
-        slowness = [ratio for moment, ratio in self._slowness if moment >= since]
-        slowness += [(now - each.granted_s) / each.expected_s for each in late]
-        tbt = [seconds for _, seconds in self._tbt]
+        # Nobody sees the first token of an answer that comes in whole, so it is never late.
+        waited = [(each.granted_s, each.expected_s) for each in prefilling if not each.whole]
+        slowness, slowness_samples = self._speed.slowness(waited, now)
+        tbt_s, tbt_samples = self._speed.tbt(now)
         return EngineCounts(
             granted=len(standing),
             prefilling=len(prefilling),
@@ -138,17 +124,14 @@ class EngineProgress:
             chunks_total=self.chunks,
             longest_prefill_s=max((each.prefill_s for each in prefilling), default=0.0),
             failures_in_row=self.failures_in_row,
-            slowness=statistics.median(slowness) if slowness else None,
-            slowness_samples=len(slowness),
-            tbt_s=statistics.median(tbt) if tbt else None,
-            tbt_samples=len(tbt),
+            slowness=slowness,
+            slowness_samples=slowness_samples,
+            tbt_s=tbt_s,
+            tbt_samples=tbt_samples,
             event_gaps_total=event_gaps,
         )
 
     def _forget_old(self, now: float) -> None:
-        for samples in (self._slowness, self._tbt):
-            while samples and samples[0][0] < now - WINDOW_S:
-                samples.popleft()
         # In the order of their grants: the first young one ends the look.
         for request_id, standing in list(self._standing.items()):
             if standing.granted_s >= now - FORGOTTEN_S:

@@ -9,6 +9,8 @@ from planning.health_verdict import HEALTHY, HealthState
 
 MAX_FLAPS = 16
 """Losses and restarts of one engine that are remembered."""
+UNDER_WAY_S = 2.0
+"""What comes so soon after the counters moved may be what they have counted already."""
 
 
 class EngineMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,14 +36,23 @@ class EngineMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """First tokens and later pieces that the gateway had seen."""
     served_s: float = 0.0
     """When they last grew, or when the engine last had nothing to do."""
+    given_s: float = 0.0
+    """When the gateway last had no request there: what others sent before says nothing of what came to it since."""
     first_token_s: float = 0.0
     """When the first of them last grew, or when nothing last stood in prefill."""
     counters: tuple[float | None, float | None] = (None, None)
     """Prompt and generated tokens that its metrics said."""
     counted_s: float = 0.0
     """When they last grew, or when its metrics last said that it has nothing to do."""
+    counters_moved_s: float = 0.0
+    """When the counters last changed; an engine without work does not move them."""
     served_since_counted: int = 0
-    """First tokens and pieces that the gateway has seen since the metrics stand."""
+    """First tokens and pieces that the gateway saw since the counters stand, up to the round before; those that were
+    only on their way when they last moved do not count."""
+    served_lately: int = 0
+    """The same, of the last round alone: the newest reading may be older than they are."""
+    answered_s: float | None = None
+    """When the first of them came."""
     backwards_s: float | None = None
     """When a counter last ran backwards in one incarnation."""
     forgiven: int = 0
@@ -66,9 +77,11 @@ def first_memory(facts: EngineFacts, now_s: float) -> EngineMemory:
         reachable=facts.reachable,
         served=(facts.first_tokens_total, facts.chunks_total),
         served_s=now_s,
+        given_s=now_s,
         first_token_s=now_s,
         counters=counters_of(facts),
         counted_s=now_s,
+        counters_moved_s=now_s,
         gaps_total=facts.event_gaps_total,
     )
 
@@ -81,16 +94,18 @@ def remembered(memory: EngineMemory, facts: EngineFacts, now_s: float) -> Engine
         memory = msgspec.structs.replace(memory, flaps=(*memory.flaps, now_s)[-MAX_FLAPS:])
     served = (facts.first_tokens_total, facts.chunks_total)
     grown = sum(max(new - old, 0) for new, old in zip(served, memory.served, strict=True))
-    counted, backwards = _counters_grew(memory, facts)
+    grew, backwards = _counters_grew(memory, facts)
+    counted = grew or (facts.running == 0 and facts.waiting == 0 and not facts.granted)
+    memory = _unanswered(memory, grown, now_s, moved=grew or backwards)
     return msgspec.structs.replace(
         memory,
         reachable=facts.reachable,
         served=served,
         served_s=now_s if grown or not _has_work(facts) else memory.served_s,
+        given_s=now_s if not facts.granted else memory.given_s,
         first_token_s=now_s if served[0] > memory.served[0] or not facts.prefilling else memory.first_token_s,
         counters=counters_of(facts) if facts.readable else memory.counters,
         counted_s=now_s if counted else memory.counted_s,
-        served_since_counted=0 if counted else memory.served_since_counted + grown,
         backwards_s=now_s if backwards else memory.backwards_s,
         forgiven=memory.forgiven if facts.failures_in_row >= memory.forgiven else 0,
         gaps_total=facts.event_gaps_total,
@@ -117,16 +132,30 @@ def _restarted(memory: EngineMemory, facts: EngineFacts, now_s: float) -> Engine
     )
 
 
+def _unanswered(memory: EngineMemory, grown: int, now_s: float, *, moved: bool) -> EngineMemory:
+    """Return the memory with what came from the engine in this round while its counters stood."""
+    if moved:
+        return msgspec.structs.replace(
+            memory, counters_moved_s=now_s, served_since_counted=0, served_lately=0, answered_s=None
+        )
+    lately = grown if now_s - memory.counters_moved_s >= UNDER_WAY_S else 0
+    return msgspec.structs.replace(
+        memory,
+        served_since_counted=memory.served_since_counted + memory.served_lately,
+        served_lately=lately,
+        answered_s=now_s if memory.answered_s is None and lately else memory.answered_s,
+    )
+
+
 def _has_work(facts: EngineFacts) -> bool:
     return facts.granted > 0 or (facts.running or 0) > 0 or (facts.waiting or 0) > 0
 
 
 def _counters_grew(memory: EngineMemory, facts: EngineFacts) -> tuple[bool, bool]:
-    """Return whether the metrics show progress or an idle engine, and whether one of them ran backwards."""
+    """Return whether one of the metrics' counters grew, and whether one ran backwards."""
     grew = backwards = False
     for new, old in zip(counters_of(facts), memory.counters, strict=True):
         if new is not None and old is not None:
             grew = grew or new > old
             backwards = backwards or new < old
-    idle = facts.running == 0 and facts.waiting == 0 and not facts.granted
-    return grew or idle, backwards
+    return grew, backwards

@@ -41,8 +41,10 @@ FULL = 0.85
 _INSTANT_S = 1e-6
 ANSWERS = 5
 """So many pieces of answers prove that counters which stand are wrong."""
+FROZEN_S = 3.0
+"""Counters that stand are wrong once a reading is so much younger than the first of those pieces."""
 UNKNOWN_PREFILL = 3.0
-"""So many times the limit an engine may stand whose longest prompt is not known: others sent it."""
+"""So many times the limit an engine may stand of whose work nothing is known: others sent it, or its metrics stand."""
 
 
 class Sign(msgspec.Struct, frozen=True):
@@ -75,6 +77,14 @@ def is_fresh(facts: EngineFacts, settings: HealthDocument, now_s: float) -> bool
     return facts.report_s is not None and now_s - facts.report_s <= settings.stale_s
 
 
+def are_frozen(facts: EngineFacts, memory: EngineMemory) -> bool:
+    """Return whether the engine's metrics stand although answers came from it, so that they prove nothing."""
+    counts = any(each is not None for each in memory.counters)
+    if not counts or memory.answered_s is None or facts.report_s is None:
+        return False
+    return memory.served_since_counted >= ANSWERS and facts.report_s - memory.answered_s >= FROZEN_S
+
+
 def _silence(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
     """Yield what probes say of an engine that takes nothing; the gateway's own sight contradicts them."""
     if not facts.reachable:
@@ -95,8 +105,10 @@ def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
     if not facts.granted:
         limit_s = max(limit_s, UNKNOWN_PREFILL * settings.stall_s)
     judged = facts.reachable and facts.readable and is_fresh(facts, settings, now_s)
-    claims = judged and any(each is not None for each in memory.counters)
-    counted_for_s, served_for_s = now_s - memory.counted_s, now_s - memory.served_s
+    frozen = are_frozen(facts, memory)
+    claims = judged and not frozen and any(each is not None for each in memory.counters)
+    counted_for_s = now_s - memory.counted_s
+    served_for_s = now_s - (max(memory.served_s, memory.given_s) if facts.granted else memory.served_s)
     standing = facts.granted > 0 or (judged and ((facts.running or 0) > 0 or (facts.waiting or 0) > 0))
     if not standing or served_for_s < limit_s:
         return
@@ -113,6 +125,9 @@ def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
         yield (
             Sign(LYING, FAULT, f"{text}, though its metrics show progress") if lies else Sign(NO_PROGRESS, FAULT, text)
         )
+    elif frozen and facts.granted > 0 and served_for_s >= UNKNOWN_PREFILL * limit_s:
+        text = f"{facts.granted} requests have brought nothing for {served_for_s:.0f} s, and its metrics stand"
+        yield Sign(NO_PROGRESS, FAULT, text)
 
 
 def _failing(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
@@ -169,8 +184,8 @@ def _doubts(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, 
         yield Sign(GARBAGE_METRICS, DOUBT, "it answers, but its metrics cannot be read")
     elif wrong := _impossible(facts, memory, settings, now_s):
         yield Sign(GARBAGE_METRICS, DOUBT, wrong)
-    elif memory.served_since_counted >= ANSWERS and now_s - memory.counted_s >= settings.stall_s:
-        text = f"its counters have stood for {now_s - memory.counted_s:.0f} s while answers came from it"
+    elif are_frozen(facts, memory):
+        text = f"its counters have stood for {now_s - memory.counters_moved_s:.0f} s while answers came from it"
         yield Sign(FROZEN_METRICS, DOUBT, text)
     if memory.gap_s is not None and now_s - memory.gap_s <= settings.flap_window_s:
         yield Sign(EVENT_GAPS, DOUBT, "its KV events had a gap; the prefix index of it is not exact")

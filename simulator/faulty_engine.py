@@ -1,4 +1,4 @@
-"""An engine that can hang, crawl, lie, stop, pause or serve garbage as metrics, around a simulated engine that is well.
+"""An engine that can hang, crawl, lie, stop, pause, or serve wrong metrics, around a simulated engine that is well.
 
 A fault changes how fast the engine's own time goes (not at all, or slowly), or what its metrics say. The
 counters on either side are kept here: what it says itself, and what really came from it.
@@ -13,7 +13,8 @@ import msgspec
 from simulator.engine_events import EngineEvent, Finished, FirstToken, Token
 from simulator.engine_model import EngineModel, PromptSequence
 
-FaultKind = Literal["none", "hang", "crawl", "lie", "stop", "pause", "never_starts", "garbage"]
+FaultKind = Literal["none", "hang", "crawl", "lie", "stop", "pause", "never_starts", "garbage", "frozen", "frozen_hang"]
+"""frozen: it serves, and its metrics say what they said when it began; frozen_hang: it hangs besides."""
 
 CRAWL_FACTOR = 6.0
 """So many times as long takes everything on an engine that crawls."""
@@ -52,12 +53,17 @@ class FaultyEngine:
         self._prompt_tokens = 0
         self._lengths: dict[str, int] = {}
         self._held: list[PromptSequence] = []
+        self._frozen: EngineMetrics | None = None
 
     def set_fault(self, fault: FaultKind, now: float) -> None:
         """Let the engine have this fault from now on; "none" heals it."""
         self._own_s, self._since_s = self._own(now), now
+        # An engine whose metrics stand already goes on saying the same.
+        self._frozen = (self._frozen or self._metrics(now)) if fault in ("frozen", "frozen_hang") else None
         self._fault = fault
-        self._rate = {"hang": 0.0, "lie": 0.0, "stop": 0.0, "crawl": 1.0 / CRAWL_FACTOR}.get(fault, 1.0)
+        self._rate = {"hang": 0.0, "lie": 0.0, "stop": 0.0, "frozen_hang": 0.0, "crawl": 1.0 / CRAWL_FACTOR}.get(
+            fault, 1.0
+        )
         if not self._holds_back:
             held, self._held = self._held, []
             for sequence in held:
@@ -65,6 +71,9 @@ class FaultyEngine:
 
     def metrics(self, now: float) -> EngineMetrics:
         """Return what a probe finds at this moment."""
+        return self._frozen or self._metrics(now)
+
+    def _metrics(self, now: float) -> EngineMetrics:
         if self._fault == "stop":
             return EngineMetrics(reachable=False)
         if self._fault == "garbage":

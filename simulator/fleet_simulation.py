@@ -258,7 +258,7 @@ class FleetSimulation:
         if record.engine_id not in ("", engine_id):
             record.migrations += 1
         record.engine_id = engine_id
-        record.granted_s = self.now
+        record.granted_s, record.compute_s = self.now, decision.compute_s
         self._learning.granted(decision, self.now)
         self._note("granted", record.request.request_id, engine_id)
         station = self._stations.of(engine_id)

@@ -21,7 +21,7 @@ class PoolWatch:
 
     def __init__(self, profile: EngineProfile) -> None:
         self.windows = WindowWatch(profile)
-        self._speeds = SpeedWatch(profile)
+        self._speeds = SpeedWatch()
         self._profile = profile
         self._since: dict[tuple[str, int], float] = {}
         self._silent_since: dict[str, float] = {}

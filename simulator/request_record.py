@@ -11,7 +11,7 @@ class RequestRecord:
     """One request's story; times in virtual seconds, None where that never happened. Mutable."""
 
     __slots__ = (
-        "engine_id", "finished_s", "first_bound", "first_token_s", "granted_s", "hit_tokens", "migrations",
+        "compute_s", "engine_id", "finished_s", "first_bound", "first_token_s", "granted_s", "hit_tokens", "migrations",
         "output_tokens", "request", "status", "transferred_tokens",
     )  # fmt: skip
 
@@ -22,6 +22,8 @@ class RequestRecord:
         self.engine_id = ""
         """The engine it is bound or granted to."""
         self.granted_s: float | None = None
+        self.compute_s = 0.0
+        """Seconds that its prefill was estimated to take when it was granted."""
         self.first_token_s: float | None = None
         self.finished_s: float | None = None
         self.hit_tokens: int | None = None

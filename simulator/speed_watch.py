@@ -1,83 +1,83 @@
-"""How fast each simulated engine has been lately: first tokens beside their estimates, and times between tokens."""
+"""How fast each simulated engine has been lately, by the rule for live engines (planning.engine_speed)."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from statistics import median
+import msgspec
 
-from simulator.engine_profile import EngineProfile
+from planning.engine_speed import EngineSpeed, Speed
 from simulator.fleet_simulation import FleetSimulation
 from simulator.request_record import FINISHED, UNFINISHED, RequestRecord
 from simulator.stations import Station
 
-SPEED_WINDOW_S = 30.0
-"""Over which the speeds of engines are judged."""
 _SLACK_S = 0.1
 """What a first token may take beside its prefill: a decode step that runs, a probe's interval."""
 
-_Samples = dict[str, deque[tuple[float, float]]]
+
+class _Followed(msgspec.Struct, gc=False):
+    """One request that has not ended. Mutable: where it was last seen granted, and what was expected there."""
+
+    record: RequestRecord
+    engine_id: str = ""
+    granted_s: float | None = None
+    expected_s: float = 0.0
+    started: bool = False
 
 
 class SpeedWatch:
-    """Mutable: requests whose first token, or whose end, is still to come, and the samples of each engine."""
+    """Mutable: requests that have not ended, and the speed of each engine's present incarnation."""
 
-    def __init__(self, profile: EngineProfile) -> None:
-        self._profile = profile
+    def __init__(self) -> None:
         self._seen = 0
-        self._prefilling: list[RequestRecord] = []
-        self._decoding: list[RequestRecord] = []
-        self._slowness: _Samples = {}
-        self._tbt: _Samples = {}
+        self._followed: dict[str, _Followed] = {}
+        self._speeds: dict[str, tuple[int, EngineSpeed]] = {}
 
     def look(self, simulation: FleetSimulation, now: float) -> None:
         """Take in what happened since the last look."""
-        self._prefilling += simulation.history[self._seen :]
+        for station in simulation.stations:
+            if self._speeds.get(station.engine_id, (0, None))[0] != station.incarnation:
+                self._speeds[station.engine_id] = (station.incarnation, EngineSpeed())
+        for record in simulation.history[self._seen :]:
+            self._followed[record.request.request_id] = _Followed(record)
         self._seen = len(simulation.history)
-        started = [each for each in self._prefilling if each.first_token_s is not None]
-        self._prefilling = [
-            each for each in self._prefilling if each.first_token_s is None and each.status == UNFINISHED
-        ]
-        for record in started:
-            if record.granted_s is not None and record.first_token_s is not None:
-                took_s = record.first_token_s - record.granted_s
-                _keep(self._slowness, record.engine_id, now, took_s / self._estimate_s(record))
-        ended = [each for each in (*self._decoding, *started) if each.status == FINISHED and each.tbt_s is not None]
-        self._decoding = [each for each in (*self._decoding, *started) if each.status == UNFINISHED]
-        for record in ended:
-            _keep(self._tbt, record.engine_id, now, record.tbt_s or 0.0)
+        for each in sorted(filter(_is_new, self._followed.values()), key=lambda each: each.record.granted_s or 0.0):
+            self._expect(each)
+        for each in self._followed.values():
+            self._hear(each, now)
+        self._followed = {name: each for name, each in self._followed.items() if each.record.status == UNFINISHED}
 
-    def slowness(self, station: Station, now: float) -> tuple[float | None, int]:
-        """Return the median of first-token time over estimate and the number of samples, standing requests included."""
+    def slowness(self, station: Station, now: float) -> Speed:
+        """Return the median of seconds to first token over expected seconds, late requests included."""
         standing = [
-            (now, ratio)
-            for each in station.live.values()
-            if each.first_token_s is None
-            and each.granted_s is not None
-            and (ratio := (now - each.granted_s) / self._estimate_s(each)) > 1.0
+            (found.granted_s, found.expected_s)
+            for name, record in station.live.items()
+            if record.first_token_s is None
+            and (found := self._followed.get(name)) is not None
+            and found.granted_s is not None
         ]
-        return _median((*_recent(self._slowness, station.engine_id, now), *standing))
+        return self._of(station.engine_id).slowness(standing, now)
 
-    def tbt(self, station: Station, now: float) -> tuple[float | None, int]:
+    def tbt(self, station: Station, now: float) -> Speed:
         """Return the median of the mean times between tokens in seconds, and the number of samples."""
-        return _median(_recent(self._tbt, station.engine_id, now))
+        return self._of(station.engine_id).tbt(now)
 
-    def _estimate_s(self, record: RequestRecord) -> float:
-        return self._profile.prefill_s(record.request.prompt_tokens, record.hit_tokens or 0) + _SLACK_S
+    def _expect(self, each: _Followed) -> None:
+        record = each.record
+        each.engine_id, each.granted_s = record.engine_id, record.granted_s
+        each.expected_s = self._of(each.engine_id).expects(record.compute_s, record.granted_s or 0.0) + _SLACK_S
+
+    def _hear(self, each: _Followed, now: float) -> None:
+        record = each.record
+        speed = self._of(each.engine_id)
+        if record.first_token_s is not None and each.granted_s is not None and not each.started:
+            each.started = True
+            speed.first_token(record.first_token_s - each.granted_s, each.expected_s, now)
+        if record.status == FINISHED and record.tbt_s is not None:
+            speed.answered(record.tbt_s, now)
+
+    def _of(self, engine_id: str) -> EngineSpeed:
+        return self._speeds.setdefault(engine_id, (0, EngineSpeed()))[1]
 
 
-def _keep(samples: _Samples, engine_id: str, now: float, value: float) -> None:
-    samples.setdefault(engine_id, deque()).append((now, value))
-
-
-def _recent(samples: _Samples, engine_id: str, now: float) -> Iterable[tuple[float, float]]:
-    """Return the samples of the last seconds; older ones are dropped."""
-    kept = samples.get(engine_id, deque())
-    while kept and kept[0][0] < now - SPEED_WINDOW_S:
-        kept.popleft()
-    return kept
-
-
-def _median(samples: Sequence[tuple[float, float]] | Iterable[tuple[float, float]]) -> tuple[float | None, int]:
-    values = [value for _, value in samples]
-    return (median(values), len(values)) if values else (None, 0)
+def _is_new(each: _Followed) -> bool:
+    """Return whether the request was granted since it was last seen."""
+    return each.record.granted_s is not None and each.record.granted_s != each.granted_s

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.engine_progress import FORGOTTEN_S, MAX_STANDING, WINDOW_S, EngineProgress
+from gateway.engine_progress import FORGOTTEN_S, MAX_STANDING, EngineProgress
 from gateway.pool_progress import PoolProgress
+from planning.engine_speed import WINDOW_S
 from routing.decision import Candidate, Decision
 from routing.engine_pair import EnginePair
 

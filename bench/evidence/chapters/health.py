@@ -25,7 +25,11 @@ WORDS = {
     "pause": "is paused and says so",
     "never_starts": "starts nothing new and does not say so",
     "garbage": "serves, with nonsense as metrics",
+    "frozen": "serves, and its metrics stand",
+    "frozen_hang": "hangs after its metrics have stood for a while",
 }
+SERVING = ("garbage", "frozen")
+"""Faults of the metrics only: the engine serves, so it becomes a suspect and keeps its work."""
 FOUND_WITHIN_S = 60.0
 
 
@@ -59,20 +63,28 @@ In {len(hours)} hours of the same traffic without a fault, in the worst of which
 quarantined; {suspects} times one was a suspect for a while, which costs it no work.
 
 Even without health the router sends a hung engine little: its own ledger shows work there that does not end, and the work waits at the gateway. What it
-had is lost for as long as it hangs. An engine whose metrics are nonsense still serves, so it stays; its word counts for nothing.
+had is lost for as long as it hangs. An engine whose metrics are nonsense, or stand, still serves, so it stays, as a suspect; its word counts for nothing. That
+metrics stand is told from answers that came meanwhile, so an idle engine's are not doubted; and once it hangs, only the gateway's own requests prove it.
 """
 
 
 def _line(kind: str) -> str:
     found = row(kind)
     bare = f"{row(kind, health=False)['worst_ttft_s']:.0f} s" if kind in UNGUARDED else ""
-    after = "not quarantined" if found["quarantined_after_s"] is None else f"{found['quarantined_after_s']:g} s"
+    after = _after(found)
     again = "" if found["well_again_after_s"] is None else f"{found['well_again_after_s']:g} s"
     code = found["code"] or found["first_sign"]
     return (
         f"| {WORDS[kind]} | {after} | `{code}` | {found['lost_without_first_token']} | {found['broken_off']} "
         f"| {found['worst_ttft_s']:.0f} s | {bare} | {again} |"
     )
+
+
+def _after(found: Row) -> str:
+    if found["quarantined_after_s"] is not None:
+        return f"{found['quarantined_after_s']:g} s"
+    doubted_s = found["first_sign_after_s"]
+    return "not noticed" if doubted_s is None else f"a suspect after {doubted_s:g} s"
 
 
 def _list(value: Value) -> list[object]:
@@ -83,7 +95,7 @@ def _list(value: Value) -> list[object]:
 
 def claims() -> list[Claim]:
     """Return the rows of the table of verdicts."""
-    sick = [kind for kind in KINDS if kind != "garbage"]
+    sick = [kind for kind in KINDS if kind not in SERVING]
     times = {kind: row(kind)["quarantined_after_s"] for kind in sick}
     lost = sum(int(str(row(kind)["lost_without_first_token"])) for kind in KINDS)
     wrongly = sum(len(_list(each["wrongly"])) for each in healthy())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import msgspec
 
 from bench.evidence.cells import run_all
@@ -37,10 +35,12 @@ PERIOD_S, BURST_S = 120.0, 20.0
 FAULT_S, HEALED_S, END_S = 200.0, 380.0, 600.0
 HEALTHY_S = 3600.0
 FLAP_EVERY_S = 20.0
+STOOD_S = 40.0
 SLO_TTFT_S = 5.0
 
-KINDS = ("hang", "crawl", "lie", "stop", "flap", "pause", "never_starts", "garbage")
-"""Faults; flap: a restart every FLAP_EVERY_S."""
+KINDS = ("hang", "crawl", "lie", "stop", "flap", "pause", "never_starts", "garbage", "frozen", "frozen_hang")
+"""Faults; flap: a restart every FLAP_EVERY_S; frozen_hang: its metrics stand STOOD_S before it
+hangs."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,13 +132,15 @@ def _automation(health: bool) -> AutomationPolicy:
 
 
 def _schedule(simulation: FleetSimulation, kind: str) -> None:
-    faults: dict[str, FaultKind] = {each: each for each in islice(KINDS, 8) if each != "flap"}  # type: ignore[misc]
+    faults: dict[str, FaultKind] = {each: each for each in KINDS if each != "flap"}  # type: ignore[misc]
     if kind == "flap":
         for at in range(int((HEALED_S - FAULT_S) / FLAP_EVERY_S)):
             restart_at(simulation, FAULT_S + at * FLAP_EVERY_S, SICK)
     elif kind in faults:
+        if kind == "frozen_hang":
+            fault_at(simulation, FAULT_S - STOOD_S, SICK, "frozen")
         fault_at(simulation, FAULT_S, SICK, faults[kind])
-        if kind in ("hang", "lie"):
+        if kind in ("hang", "lie", "frozen_hang"):
             restart_at(simulation, HEALED_S, SICK)
         else:
             fault_at(simulation, HEALED_S, SICK, "none")

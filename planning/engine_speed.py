@@ -1,0 +1,101 @@
+"""How fast one engine has been lately, beside what was expected of it: one rule for live and simulated engines."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+WINDOW_S = 60.0
+"""Over which an engine's speed is judged."""
+MAX_SAMPLES = 256
+"""Timings kept; of more within the window the newest count."""
+TELLING = 3
+"""From so many late requests on, older first tokens no longer speak for the engine."""
+SLOW_RUN = 2.0
+"""A first token that took so many times as long as expected prolongs a run of slow ones."""
+SLOW_RUN_S = 10.0
+"""A run of slow ones tells of a change once it lasts so long; a pause of the machine is over by then."""
+
+Speed = tuple[float | None, int]
+"""A median, None of nothing, and the number of samples behind it."""
+
+
+class _Told(NamedTuple):
+    """One request that says how slow the engine is: when it was due, when that was known, and the ratio of both."""
+
+    due_s: float
+    at_s: float
+    slowness: float
+
+
+class EngineSpeed:
+    """One engine's timings. Mutable: the samples, and when the prefills given to it should be over.
+
+    Moments are seconds of one clock. It begins anew with each incarnation of the engine.
+    """
+
+    def __init__(self) -> None:
+        self._ready_s = 0.0
+        self._first_tokens: deque[_Told] = deque(maxlen=MAX_SAMPLES)
+        self._tbt: deque[tuple[float, float]] = deque(maxlen=MAX_SAMPLES)
+
+    def expects(self, prefill_s: float, now: float) -> float:
+        """Note a prefill that is given to the engine; return the seconds to its first token, what is ahead included."""
+        # No max(): each grant comes this way.
+        self._ready_s = (self._ready_s if self._ready_s > now else now) + prefill_s
+        return self._ready_s - now
+
+    def first_token(self, took_s: float, expected_s: float, now: float) -> None:
+        """Note how long a first token took, and was expected to take; where nothing was expected it says nothing."""
+        if expected_s > 0:
+            self._first_tokens.append(_Told(now - took_s + expected_s, now, took_s / expected_s))
+
+    def answered(self, tbt_s: float, now: float) -> None:
+        """Note the mean seconds between the tokens of one answer."""
+        self._tbt.append((now, tbt_s))
+
+    def usual(self) -> float:
+        """Return how many times its estimate a first token has usually taken; 1 where nothing is known."""
+        return statistics.median(each.slowness for each in self._first_tokens) if self._first_tokens else 1.0
+
+    def slowness(self, standing: Iterable[tuple[float, float]], now: float) -> Speed:
+        """Return the median of seconds to first token over expected seconds.
+
+        `standing`: (moment of the grant, expected seconds) of requests without a first token. One that is late says
+        so before its first token comes, if it ever does. Several late ones, or a run of slow ones up to the newest,
+        tell of a change: what came before the first of them was due says nothing of it.
+        """
+        while self._first_tokens and self._first_tokens[0].at_s < now - WINDOW_S:
+            self._first_tokens.popleft()
+        late = [
+            _Told(granted_s + expected_s, now, (now - granted_s) / expected_s)
+            for granted_s, expected_s in standing
+            if 0 < expected_s < now - granted_s
+        ]
+        since = min(each.due_s for each in late) if len(late) >= TELLING else 0.0
+        told = [*self._first_tokens, *late]
+        since = max(since, _change_s(told))
+        return _median([each.slowness for each in told if each.at_s >= since])
+
+    def tbt(self, now: float) -> Speed:
+        """Return the median of the mean seconds between an answer's tokens."""
+        while self._tbt and self._tbt[0][0] < now - WINDOW_S:
+            self._tbt.popleft()
+        return _median([seconds for _, seconds in self._tbt])
+
+
+def _change_s(told: Sequence[_Told]) -> float:
+    """Return when the first of a run of slow ones was due which reaches the newest; 0 where there is no such run."""
+    run: list[_Told] = []
+    for each in sorted(told, reverse=True):
+        if each.slowness < SLOW_RUN:
+            break
+        run.append(each)
+    lasts_s = max(each.at_s for each in run) - run[-1].due_s if run else 0.0
+    return run[-1].due_s if len(run) >= TELLING and lasts_s >= SLOW_RUN_S else 0.0
+
+
+def _median(values: list[float]) -> Speed:
+    return (statistics.median(values), len(values)) if values else (None, 0)
