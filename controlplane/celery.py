@@ -37,8 +37,9 @@ app.conf.beat_schedule = {
     "engine health": {"task": "controlplane.engine_health", "schedule": 1.0, "options": {"expires": 1.0}},
     "engine orders": {"task": "controlplane.engine_orders", "schedule": 0.5, "options": {"expires": 0.5}},
     "rebalance": {"task": "controlplane.rebalance", "schedule": 1.0, "options": {"expires": 1.0}},
-    "scaling": {"task": "controlplane.scaling", "schedule": 2.5, "options": {"expires": 2.5}},
-    "prefill/decode": {"task": "controlplane.prefill_decode", "schedule": 2.5, "options": {"expires": 2.5}},
+    # Their rounds are further apart, but what a person wishes brings the next one forward.
+    "scaling": {"task": "controlplane.scaling", "schedule": 1.0, "options": {"expires": 1.0}},
+    "prefill/decode": {"task": "controlplane.prefill_decode", "schedule": 1.0, "options": {"expires": 1.0}},
     "key usage": {"task": "controlplane.store_key_usage", "schedule": 5.0, "options": {"expires": 5.0}},
     "learned costs": {"task": "controlplane.store_learned_costs", "schedule": 15.0, "options": {"expires": 15.0}},
     "roll-ups": {"task": "controlplane.rollup", "schedule": 5.0, "options": {"expires": 5.0}},

@@ -81,6 +81,12 @@ def run_rounds(
     return stored
 
 
+def bring_forward(pool: Pool, jobs: Iterable[str]) -> None:
+    """Let the pool's next rounds be due now; one that is under way already ends as it began."""
+    resting = JobRun.objects.filter(job__in=tuple(jobs), shard=pool.pk, state=JobState.ACTIVE, lease_owner="")
+    resting.filter(lease_until__gt=timezone.now()).update(lease_until=timezone.now())
+
+
 def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clock: Clock) -> bool:
     at = clock()
     memory = JobRun.objects.values_list("memory", flat=True).get(pk=lease.run_id)

@@ -20,6 +20,8 @@ from controlplane.models.engine import DesiredState
 from controlplane.models.engine_order import OrderKind, OrderState
 from controlplane.models.job_run import JobState
 from controlplane.services.engine_orders import open_orders
+from controlplane.services.plan_advice import advice_key
+from planning.automation_mode import ADVISE
 
 DOCUMENTS = {"engine_health": "health", "rebalance": "rebalance", "scaling": "scaling", "prefill_decode": "ratio"}
 """Job → its part of the automation document."""
@@ -37,6 +39,8 @@ class AutomationStanding:
     plan: dict[str, Any]
     memory: dict[str, Any]
     """What the automation remembers from round to round."""
+    advice: str = ""
+    """What it advises, as one short text by which a person follows it; empty where it advises nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +123,9 @@ def automation_standings(pool: Pool, now: datetime) -> list[AutomationStanding]:
         plan = run.plan if run is not None else {}
         memory = run.memory if run is not None else {}
         at = _moment(plan.get("at_s"))
-        found.append(AutomationStanding(job, mode, in_force, at, str(outcome.get("reason", "")), plan, memory))
+        advice = advice_key(job, plan) if outcome.get("mode") == ADVISE else ""
+        reason = str(outcome.get("reason", ""))
+        found.append(AutomationStanding(job, mode, in_force, at, reason, plan, memory, advice))
     return found
 
 

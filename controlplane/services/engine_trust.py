@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from django.db import transaction
+
 from controlplane.models import Engine, EngineHealth, Role
 from controlplane.models.engine_health import HealthState
+from controlplane.services import audit
 from controlplane.services.actor import Actor
 from controlplane.services.engine_verdicts import put_verdict
 from controlplane.services.roles import require
@@ -39,6 +42,28 @@ def trust_again(engine: Engine, *, actor: Actor, at: datetime, why: str = "") ->
     reason = f"trusted by {actor.name}" + (f": {why}" if why else "")
     until = at + TRUSTED_FOR
     return put_verdict(engine, HealthState.HEALTHY, actor=actor, since=at, code=TRUSTED, reason=reason, until=until)
+
+
+def end_verdict(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:
+    """End a person's verdict before its time, so that engine health judges the engine again; False where none holds.
+
+    Raises NotAllowedError.
+    """
+    require(actor, Role.OPERATOR, engine.pool)
+    with transaction.atomic():
+        stored = EngineHealth.objects.filter(engine=engine).first()
+        if stored is None or not held_by_hand(stored, at):
+            return False
+        reason = f"given back by {actor.name}" + (f": {why}" if why else "")
+        put_verdict(engine, HealthState.HEALTHY, actor=actor, since=at, reason=reason)
+        if stored.code == TRUSTED:
+            # It changes nothing for gateways, so put_verdict is silent about it; who did it is told all the same.
+            before, name = {"health": stored.state, "code": stored.code, "reason": stored.reason}, engine.engine_id
+            after = {"health": HealthState.HEALTHY, "code": "", "reason": reason}
+            audit.record(
+                actor, "engine.end_trust", "engine", name, before=before, after=after, why=why, pool=engine.pool.slug
+            )
+    return True
 
 
 def held_by_hand(stored: EngineHealth | None, at: datetime) -> bool:

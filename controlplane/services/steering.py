@@ -1,4 +1,7 @@
-"""Freezes a pool's automations and takes the wheel for a while; both act at once and are told to the audit."""
+"""Freezes a pool's automations and takes the wheel for a while; both act at once and are told to the audit.
+
+What a person wishes does not wait for the next regular round: the rounds that carry it out are due from then on.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.automation.rounds import bring_forward
 from controlplane.models import Pool, Role, Steering
 from controlplane.services import audit
 from controlplane.services.actor import Actor
@@ -18,6 +22,8 @@ from controlplane.services.roles import require
 
 LONGEST_OVERRIDE = timedelta(days=7)
 MAX_ENGINES = 10_000
+CARRIED_OUT_BY = ("scaling", "prefill_decode")
+"""Jobs that do what an override asks for."""
 
 
 def steering(pool: Pool) -> Steering:
@@ -98,6 +104,7 @@ def _change(pool: Pool, changes: dict[str, Any], verb: str, actor: Actor, expect
         named = {name: getattr(stored, name) for name in (*changes, "changed_at", "changed_by", "why")}
         bump(stored, named)
         audit.record(actor, verb, "pool", pool.slug, before=before, after=after, why=why, pool=pool.slug)
+        bring_forward(pool, CARRIED_OUT_BY)
     return stored
 
 

@@ -33,24 +33,14 @@ Verb = Callable[[Pool, Actor, datetime], str]
 @never_cache
 def freeze(request: HttpRequest, slug: str) -> HttpResponse:
     """Let no automation of the pool do anything."""
-
-    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
-        steering.freeze(pool, actor=actor, expected=_revision(request), why=why(request))
-        return "frozen"
-
-    return _done(request, slug, "freeze", verb)
+    return _switch(request, slug, "freeze", steering.freeze, "frozen")
 
 
 @require_POST
 @never_cache
 def unfreeze(request: HttpRequest, slug: str) -> HttpResponse:
     """Let the automations go on."""
-
-    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
-        steering.unfreeze(pool, actor=actor, expected=_revision(request), why=why(request))
-        return "unfrozen"
-
-    return _done(request, slug, "unfreeze", verb)
+    return _switch(request, slug, "unfreeze", steering.unfreeze, "unfrozen")
 
 
 @require_POST
@@ -87,12 +77,7 @@ def override(request: HttpRequest, slug: str) -> HttpResponse:
 @never_cache
 def end_override(request: HttpRequest, slug: str) -> HttpResponse:
     """Let the automations steer again."""
-
-    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
-        steering.give_back(pool, actor=actor, expected=_revision(request), why=why(request))
-        return "given-back"
-
-    return _done(request, slug, "end-override", verb)
+    return _switch(request, slug, "end-override", steering.give_back, "given-back")
 
 
 @require_POST
@@ -112,48 +97,61 @@ def follow(request: HttpRequest, slug: str) -> HttpResponse:
 @never_cache
 def confirm_order(request: HttpRequest, slug: str, key: str) -> HttpResponse:
     """Note that a person did what an order asks for."""
-
-    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
-        engine_orders.confirm(_order(pool, key), actor=actor, why=why(request))
-        return "confirmed"
-
-    return _done(request, slug, "confirm", verb, order=key)
+    return _answer(request, slug, key, "confirm", engine_orders.confirm, "confirmed")
 
 
 @require_POST
 @never_cache
 def withdraw_order(request: HttpRequest, slug: str, key: str) -> HttpResponse:
     """Take an order back."""
-
-    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
-        engine_orders.withdraw(_order(pool, key), actor=actor, why=why(request))
-        return "withdrawn"
-
-    return _done(request, slug, "withdraw", verb, order=key)
+    return _answer(request, slug, key, "withdraw", engine_orders.withdraw, "withdrawn")
 
 
 @require_POST
 @never_cache
 def quarantine(request: HttpRequest, slug: str, engine_id: str) -> HttpResponse:
     """Let an engine get no new work."""
-
-    def verb(pool: Pool, actor: Actor, now: datetime) -> str:
-        changed = engine_trust.quarantine(_engine(pool, engine_id), actor=actor, at=now, why=why(request))
-        return "quarantined" if changed else "nothing"
-
-    return _done(request, slug, "quarantine", verb, engine=engine_id)
+    return _judge(request, slug, engine_id, "quarantine", engine_trust.quarantine, "quarantined")
 
 
 @require_POST
 @never_cache
 def trust(request: HttpRequest, slug: str, engine_id: str) -> HttpResponse:
     """Give a quarantined engine its work back."""
+    return _judge(request, slug, engine_id, "trust", engine_trust.trust_again, "trusted")
+
+
+def _switch(request: HttpRequest, slug: str, do: str, turn: Callable[..., object], said: str) -> HttpResponse:
+    """Turn one of the pool's switches, which needs nothing but a reason."""
+
+    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
+        turn(pool, actor=actor, expected=_revision(request), why=why(request))
+        return said
+
+    return _done(request, slug, do, verb)
+
+
+def _answer(
+    request: HttpRequest, slug: str, key: str, do: str, answer: Callable[..., object], said: str
+) -> HttpResponse:
+    """Answer one order of the pool."""
+
+    def verb(pool: Pool, actor: Actor, _now: datetime) -> str:
+        answer(_order(pool, key), actor=actor, why=why(request))
+        return said
+
+    return _done(request, slug, do, verb, order=key)
+
+
+def _judge(
+    request: HttpRequest, slug: str, engine_id: str, do: str, judge: Callable[..., bool], said: str
+) -> HttpResponse:
+    """Put a person's verdict on one engine of the pool into force."""
 
     def verb(pool: Pool, actor: Actor, now: datetime) -> str:
-        changed = engine_trust.trust_again(_engine(pool, engine_id), actor=actor, at=now, why=why(request))
-        return "trusted" if changed else "nothing"
+        return said if judge(_engine(pool, engine_id), actor=actor, at=now, why=why(request)) else "nothing"
 
-    return _done(request, slug, "trust", verb, engine=engine_id)
+    return _done(request, slug, do, verb, engine=engine_id)
 
 
 def _done(request: HttpRequest, slug: str, do: str, verb: Verb, **about: str) -> HttpResponse:

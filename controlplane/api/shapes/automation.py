@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from controlplane.api.strict_fields import Change, WholeNumber
+from controlplane.api.strict_fields import Change, Text, WholeNumber
 from controlplane.models import EngineHealth, EngineOrder, PlanRecord
+from controlplane.services.plan_advice import ADVISING
 from controlplane.services.steering import MAX_ENGINES
 
 
@@ -80,6 +81,9 @@ class AutomationState(serializers.Serializer):
     at = serializers.DateTimeField(allow_null=True, help_text="When its last round was.")
     reason = serializers.CharField(help_text="Why it does what it does, or nothing.")
     plan = serializers.DictField()
+    advice = serializers.CharField(
+        help_text="What it advises, to be sent back to follow_advice; empty where it advises nothing."
+    )
 
 
 class PoolAutomation(serializers.Serializer):
@@ -111,3 +115,10 @@ class Override(Change):
         default=None,
         help_text="Engines of the prefill role.",
     )
+
+
+class Following(Change):
+    """Which advice is to be carried out."""
+
+    job = serializers.ChoiceField(choices=ADVISING, help_text="The automation that advises.")
+    advice = Text(max_length=4000, help_text="Its advice, as the pool's automation shows it.")

@@ -1,4 +1,4 @@
-"""`/api/v1/pools/…/automation` and what belongs to it: switches, plans, orders, and engines' health."""
+"""`/api/v1/pools/…/automation` and what belongs to it: switches, advice, plans and orders."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from controlplane.api.base import ApiView, by_method, taken_why
 from controlplane.api.filters import exact, moment, one_of, truth
 from controlplane.api.listing import Listing
 from controlplane.api.problem import ProblemError
-from controlplane.api.shapes.automation import EngineHealthShape, OrderShape, Override, PlanShape, PoolAutomation
+from controlplane.api.shapes.automation import Following, OrderShape, Override, PlanShape, PoolAutomation
 from controlplane.api.strict_fields import Change
 from controlplane.automation.observation import fleet_observation
-from controlplane.models import EngineHealth, EngineOrder, PlanRecord, Pool
-from controlplane.models.engine_health import HealthState
+from controlplane.models import EngineOrder, PlanRecord, Pool
 from controlplane.models.engine_order import OrderKind, OrderState
 from controlplane.services import engine_orders, steering
 from controlplane.services.automation_reading import DOCUMENTS, pool_standing
+from controlplane.services.plan_advice import AdviceError, follow_advice
 from controlplane.services.roles import visible_pools
-from controlplane.services.visibility import visible_engines
 
 
 class _OfPool(ApiView):
@@ -88,6 +87,25 @@ class PoolOverrideEnd(_Switch):
     def post(self, request: Request, *, slug: str) -> Response:
         """End an override before its time."""
         return self.once(lambda: self.turn(slug, steering.give_back))
+
+
+class PoolAdvice(_Switch):
+    """A person's word for what an automation only advises."""
+
+    bodies = by_method(POST=Following)
+
+    def post(self, request: Request, *, slug: str) -> Response:
+        """Order what the automation's last plan advises, once; 409 where it advises something else by now."""
+        return self.once(lambda: self._follow(slug))
+
+    def _follow(self, slug: str) -> Response:
+        pool, body = self.pool(slug), self.body()
+        why = taken_why(body)
+        try:
+            follow_advice(pool, body["job"], body["advice"], actor=self.actor, at=timezone.now(), why=why)
+        except AdviceError as error:
+            raise ProblemError(409, str(error)) from error
+        return self.show(pool_standing(self.pool(slug), fleet_observation(), timezone.now()))
 
 
 class PoolPlans(_OfPool):
@@ -158,17 +176,3 @@ class OrderWithdrawal(_OrderAnswer):
     def post(self, request: Request, *, key: str) -> Response:
         """Take it back; an engine that drains for it takes work again."""
         return self.once(lambda: self.answer(key, engine_orders.withdraw))
-
-
-class OneEngineHealth(ApiView):
-    """The health of one engine, as the automation holds it."""
-
-    noun = "engines"
-    shape = EngineHealthShape
-
-    def get(self, request: Request, *, engine_id: str) -> Response:
-        """Return state, reason and since when; an engine that was never judged is healthy since it was registered."""
-        engine = visible_engines(self.actor).select_related("pool", "health").get(engine_id=engine_id)
-        stored = getattr(engine, "health", None)
-        unjudged = EngineHealth(engine=engine, state=HealthState.HEALTHY, since=engine.registered_at)
-        return self.show(stored or unjudged)

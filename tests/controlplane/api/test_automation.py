@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.models import AuditEvent, EngineOrder, PlanRecord
+from controlplane.models import AuditEvent, EngineOrder, JobRun, PlanRecord, Pool
+from controlplane.models.job_run import JobState
 from controlplane.services.actor import program
 from controlplane.services.engine_verdicts import put_verdict
 from tests.controlplane.api.world import Api, World
@@ -80,6 +81,49 @@ def test_the_health_of_an_engine_names_its_reason(api: Api, world: World) -> Non
         "stalled",
         "It stands still.",
     )
+
+
+def test_a_person_judges_an_engine_and_gives_the_judgement_back(api: Api) -> None:
+    told = api.post("engines/e-a/quarantine", {"why": "smells of smoke"}).json()
+    assert (told["state"], told["code"], told["reason"]) == ("quarantined", "by_hand", "by admin: smells of smoke")
+    assert api.post("engines/e-a/quarantine", {}).json() == told
+    trusted = api.post("engines/e-a/trust", {"why": "only dust"}).json()
+    assert (trusted["state"], trusted["code"]) == ("healthy", "trusted")
+    assert trusted["until"] is not None
+    ended = api.post("engines/e-a/end_verdict", {}).json()
+    assert (ended["state"], ended["code"], ended["reason"]) == ("healthy", "", "given back by admin")
+    assert "No person's verdict" in api.post("engines/e-a/end_verdict", {}).json()["detail"]
+    verbs = AuditEvent.objects.filter(object_id="e-a").order_by("pk").values_list("verb", "actor_name", "via")
+    assert list(verbs)[-3:] == [
+        ("engine.quarantine", "admin", "api"),
+        ("engine.readmit", "admin", "api"),
+        ("engine.end_trust", "admin", "api"),
+    ]
+
+
+def test_advice_is_shown_with_its_key_and_followed_once(api: Api, world: World) -> None:
+    now = timezone.now()
+    plan = {"at_s": now.timestamp() - 1, "add": ["mixed"], "drain": [], "reasons": [{"code": "x", "text": "too late"}]}
+    JobRun.objects.create(
+        job="scaling",
+        shard=Pool.objects.get(slug="pool-a").pk,
+        state=JobState.ACTIVE,
+        started_at=now,
+        plan=plan,
+        outcome={"mode": "advise"},
+    )
+    EngineOrder.objects.filter(pool__slug="pool-a").delete()
+    told = api.get("pools/pool-a/automation").json()["automations"]
+    assert {each["job"]: each["advice"] for each in told if each["advice"]} == {"scaling": "+mixed"}
+    stale = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed,+mixed"})
+    assert (stale.status_code, EngineOrder.objects.filter(pool__slug="pool-a").count()) == (409, 0)
+    followed = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed", "why": "agreed"}).json()
+    assert [(each["kind"], each["by"]) for each in followed["orders"]] == [("start", "admin")]
+    assert AuditEvent.objects.get(verb="pool.follow_advice").why == "agreed"
+    again = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed"})
+    assert "ordered since" in again.json()["detail"]
+    wrong = api.post("pools/pool-a/follow_advice", {"job": "rebalance", "advice": "+mixed"})
+    assert (wrong.status_code, wrong.json()["errors"][0]["path"]) == (400, "job")
 
 
 def test_plans_are_listed_the_newest_first_and_narrowed(api: Api) -> None:

@@ -79,6 +79,25 @@ def test_an_override_acts_in_any_mode_until_its_end(world: World) -> None:
     assert JobRun.objects.get(job="scaling").outcome["mode"] == "off"
 
 
+def test_a_person_s_wish_does_not_wait_for_the_next_regular_round(world: World) -> None:
+    world.policy(scaling={**ACTS, "mode": "off"})
+    live(world, 20)
+    run = JobRun.objects.get(job="scaling")
+    JobRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() + timedelta(seconds=4), lease_owner="")
+    steering.take_over(world.pool, engines=6, until=timezone.now() + timedelta(minutes=5), actor=ACTOR)
+    due = JobRun.objects.get(pk=run.pk).lease_until
+    assert due is not None
+    assert due <= timezone.now()
+
+
+def test_a_round_that_is_under_way_keeps_its_lease(world: World) -> None:
+    live(world, 5)
+    until = timezone.now() + timedelta(seconds=4)
+    JobRun.objects.filter(job="scaling").update(lease_until=until, lease_owner="a worker")
+    steering.freeze(world.pool, actor=ACTOR)
+    assert JobRun.objects.get(job="scaling").lease_until == until
+
+
 def test_an_override_below_drains(world: World) -> None:
     world.policy(scaling=ACTS)
     Steering.objects.create(pool=world.pool, override_engines=3, override_until=world.now + timedelta(hours=1))

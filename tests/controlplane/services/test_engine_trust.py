@@ -9,7 +9,7 @@ import pytest
 from controlplane.jobs import engine_health
 from controlplane.models import AuditEvent, Engine, EngineHealth
 from controlplane.services.actor import program
-from controlplane.services.engine_trust import TRUSTED_FOR, held_by_hand, quarantine, trust_again
+from controlplane.services.engine_trust import TRUSTED_FOR, end_verdict, held_by_hand, quarantine, trust_again
 from controlplane.services.engine_verdicts import put_verdict
 from tests.controlplane.automation.conftest import world
 from tests.controlplane.automation.world import World
@@ -62,6 +62,23 @@ def test_a_trusted_engine_is_not_judged_for_a_while_and_then_is(world: World) ->
     world.now += TRUSTED_FOR
     rounds(world, 5)
     assert state() == "quarantined"
+
+
+def test_a_person_s_verdict_ends_before_its_time_and_health_judges_again(world: World) -> None:
+    assert not end_verdict(engine(), actor=ACTOR, at=world.now)
+    quarantine(engine(), actor=ACTOR, at=world.now)
+    assert end_verdict(engine(), actor=ACTOR, at=world.now, why="it was another one")
+    assert state() == "healthy"
+    world.say("e-01", reachable=False)
+    rounds(world, 6)
+    assert trust_again(engine(), actor=ACTOR, at=world.now)
+    rounds(world, 2)
+    assert state() == "healthy"
+    assert end_verdict(engine(), actor=ACTOR, at=world.now, why="it is not well after all")
+    rounds(world, 2)
+    assert state() == "quarantined"
+    event = AuditEvent.objects.get(verb="engine.end_trust")
+    assert (event.object_id, event.why, event.before["code"]) == ("e-01", "it is not well after all", "trusted")
 
 
 def test_only_who_is_out_can_be_trusted_again(world: World) -> None:
