@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
-import msgspec
-
-from planning.automation_document import AutomationPolicy, contradictions
+from planning.automation_document import AutomationPolicy
 from planning.reason import Reason
 from simulator.fleet_automation import FleetAutomation
 from simulator.fleet_simulation import FleetSimulation, Watch
@@ -15,40 +12,18 @@ from simulator.plan_row import PlanRow
 from simulator.simulation_run import RunSpec, simulation_of
 from simulator.workload import Workload
 
-MAX_DOCUMENT_BYTES = 1 << 20
-
-
-class UnreadableAutomationError(ValueError):
-    """The file is no automation document; the message says what is wrong and where."""
-
-
-def read_automation(path: Path) -> AutomationPolicy:
-    """Read a JSON automation document; raises UnreadableAutomationError."""
-    try:
-        content = path.read_bytes()
-        if len(content) > MAX_DOCUMENT_BYTES:
-            raise UnreadableAutomationError(f"{path} is over {MAX_DOCUMENT_BYTES} bytes")
-        policy = msgspec.json.decode(content, type=AutomationPolicy)
-    except OSError as error:
-        raise UnreadableAutomationError(f"cannot read {path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableAutomationError(f"{path} is no automation document: {error}") from error
-    if wrong := contradictions(policy):
-        raise UnreadableAutomationError(f"{path}: {'; '.join(wrong)}")
-    return policy
-
 
 def run_automated(
     spec: RunSpec, workload: Workload, policy: AutomationPolicy, watch: Watch | None = None
-) -> tuple[FleetSimulation, list[PlanRow]]:
-    """Run to the end under these automations and return the simulation and their plans, in order of time."""
+) -> tuple[FleetSimulation, FleetAutomation]:
+    """Run to the end under these automations and return the simulation and what steered it."""
     simulation = simulation_of(spec, workload)
     placement = spec.policy.placement
     rings = int(placement.params.get("d", 2)) if placement.name == "dual_map" else 0
     automation = FleetAutomation(policy, spec.profile, rings=rings)
     automation.attach(simulation)
     simulation.run(watch)
-    return simulation, plan_rows(automation)
+    return simulation, automation
 
 
 def plan_rows(automation: FleetAutomation) -> list[PlanRow]:

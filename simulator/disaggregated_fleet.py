@@ -6,7 +6,7 @@ has ended it is the decode engine's, which starts on it once the KV has come ove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from typing_extensions import override
 
@@ -14,11 +14,14 @@ from planning.fleet_facts import Role
 from routing.decision import Decision
 from routing.router import Router
 from simulator.arrivals import ArrivalSource
+from simulator.block_transfer import BlockTransfers
 from simulator.engine_events import EngineEvent
 from simulator.engine_models.pd import DecodeRole, Handover, PrefillRole
 from simulator.engine_profile import EngineProfile
-from simulator.fleet_change import EngineJoins
+from simulator.event_log import EventLog
+from simulator.fleet_change import EngineJoins, FleetChange
 from simulator.fleet_simulation import FleetSimulation
+from simulator.load_samples import LoadSamples
 from simulator.request_record import RequestRecord
 from simulator.simulated_engine import SimulatedEngine
 from simulator.stations import Station
@@ -37,10 +40,32 @@ class DisaggregatedFleet(FleetSimulation):
     """Mutable beside the fleet's own: which decode engine each request that prefills was paired with."""
 
     def __init__(
-        self, router: Router, source: ArrivalSource, profile: EngineProfile, roles: Mapping[str, Role]
+        self,
+        router: Router,
+        source: ArrivalSource,
+        profile: EngineProfile,
+        roles: Mapping[str, Role],
+        *,
+        changes: Iterable[FleetChange] = (),
+        transfers: BlockTransfers | None = None,
+        samples: LoadSamples | None = None,
+        uncounted: int = 0,
+        report_age_s: float = 0.0,
+        log: EventLog | None = None,
     ) -> None:
         build = role_builder(profile)
-        super().__init__(router, source, lambda: build("prefill"), ())
+        super().__init__(
+            router,
+            source,
+            lambda: build("prefill"),
+            (),
+            changes=changes,
+            transfers=transfers,
+            samples=samples,
+            uncounted=uncounted,
+            report_age_s=report_age_s,
+            log=log,
+        )
         self._pairs: dict[str, str] = {}
         self.stations.build_role = build
         for engine_id, role in roles.items():

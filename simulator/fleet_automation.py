@@ -20,6 +20,7 @@ from planning.prefill_decode import plan_ratio
 from planning.ratio_plan import RatioMemory, RatioPlan
 from planning.scaling import plan_scaling
 from planning.scaling_plan import ScalingMemory, ScalingPlan
+from simulator.engine_change import EngineChange
 from simulator.engine_profile import EngineProfile
 from simulator.fleet_change import EngineDies, EngineDrains, EngineJoins, EngineWeighs
 from simulator.fleet_simulation import FleetSimulation
@@ -50,6 +51,8 @@ class FleetAutomation:
         """Plans in which some verdict changed."""
         self.ratio: list[RatioPlan] = []
         """All plans of the ratio."""
+        self.changes: list[EngineChange] = []
+        """What was done to the fleet, and when it was done."""
         self.sizes: list[tuple[float, int]] = []
         """(moment, engines that take work), one per tick."""
         self._policy = policy
@@ -89,8 +92,10 @@ class FleetAutomation:
             if not station.accepts and not station.live:
                 simulation.change(EngineDies(simulation.now, station.engine_id))
                 role = self._flipping.pop(station.engine_id, None)
-                if role is not None:
-                    self._order(simulation, station.engine_id, self._restart_s, role)
+                if role is None:
+                    self.changes.append(EngineChange(simulation.now, station.engine_id, "removed", station.role))
+                else:
+                    self._order(simulation, station.engine_id, self._restart_s, role, turned=True)
 
     def _steer_health(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
         plan, self._health_memory = plan_health(
@@ -121,8 +126,8 @@ class FleetAutomation:
             return
         for engine_id in plan.drain:
             simulation.change(EngineDrains(simulation.now, engine_id))
-        for _ in plan.add:
-            self._order(simulation, f"a-{next(self._names):03}", settings.warm_up_s)
+        for role in plan.add:
+            self._order(simulation, f"a-{next(self._names):03}", settings.warm_up_s, role)
 
     def _steer_ratio(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
         settings = self._policy.ratio
@@ -136,13 +141,16 @@ class FleetAutomation:
             self._flipping[flip.engine_id] = flip.after
             simulation.change(EngineDrains(simulation.now, flip.engine_id))
 
-    def _order(self, simulation: FleetSimulation, name: str, warm_up_s: float, role: Role = "mixed") -> None:
+    def _order(
+        self, simulation: FleetSimulation, name: str, warm_up_s: float, role: Role, *, turned: bool = False
+    ) -> None:
         """Let an engine come up after its warm-up."""
         self._starting[name] = simulation.now
 
         def comes_up(running: FleetSimulation) -> None:
             del self._starting[name]
             running.change(EngineJoins(running.now, name, role=role))
+            self.changes.append(EngineChange(running.now, name, "turned" if turned else "added", role))
 
         simulation.call_at(simulation.now + warm_up_s, comes_up)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from simulator.engine_change import EngineChange
 from simulator.fleet_simulation import FleetSimulation
 from simulator.plan_row import PlanRow
 from simulator.replay_summary import percentile
@@ -42,6 +43,10 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     """Percentiles 0 to 100 of the times to first token of answered requests, where asked for."""
     plans: list[PlanRow] = []
     """What automations planned, where there were any."""
+    prefill: int = 0
+    """Engines of the prefill role at the beginning; 0: every engine did both."""
+    engine_changes: list[EngineChange] = []
+    """Engines that automations added, removed or turned to the other role, in order of time."""
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -134,7 +139,8 @@ def _detail(
 ) -> RunDetail:
     return RunDetail(
         counted=len(records),
-        engine_model=spec.engine_model,
+        engine_model="pd" if spec.prefill else spec.engine_model,
+        prefill=spec.prefill,
         seed=spec.seed,
         unfinished=sum(each.status == "unfinished" for each in records),
         failed=sum(each.status == "failed" for each in records),

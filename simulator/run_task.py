@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from planning.automation_document import AutomationPolicy
-from simulator.automated_run import run_automated
+from simulator.automated_run import plan_rows, run_automated
 from simulator.fleet_simulation import FleetSimulation
 from simulator.goodput import find_goodput
 from simulator.run_report import RunReport, report_of
@@ -58,13 +58,14 @@ def do_task(task: RunTask, on_step: Callable[[int, str], None] | None = None) ->
 
     started = time.perf_counter()
     if task.automation is None:
-        simulation, plans = run(task.spec, workload, watch), None
+        simulation, automation = run(task.spec, workload, watch), None
     else:
-        simulation, plans = run_automated(task.spec, workload, task.automation, watch)
+        simulation, automation = run_automated(task.spec, workload, task.automation, watch)
     watch(simulation)
     report = report_of(task.spec, workload, simulation, time.perf_counter() - started)
-    if plans is not None and report.detail is not msgspec.UNSET:
-        detail = msgspec.structs.replace(report.detail, plans=plans)
+    if automation is not None and report.detail is not msgspec.UNSET:
+        plans = plan_rows(automation)
+        detail = msgspec.structs.replace(report.detail, plans=plans, engine_changes=automation.changes)
         report = msgspec.structs.replace(report, detail=detail)
     if not task.goodput:
         return report

@@ -17,7 +17,7 @@ from simulator.mean_report import mean_of
 from simulator.run_report import RunReport
 from simulator.run_task import NothingCountedError, RunTask, do_encoded, do_task
 from simulator.simulate_options import SimulateOptionsError, SimulatePlan, add_arguments, plan_from
-from simulator.simulate_table import render
+from simulator.simulate_table import render, render_changes
 from simulator.trace import TraceError
 from simulator.workloads.registry import WrongWorkloadError
 
@@ -39,6 +39,8 @@ def main(argv: Sequence[str], prog: str = "simulate") -> int:
     if plan.json is not None:
         _write(plan.json, reports if plan.as_list else reports[0])
     sys.stdout.write(render(reports) + "\n")
+    if changes := render_changes(reports):
+        sys.stdout.write(changes + "\n")
     return 0
 
 

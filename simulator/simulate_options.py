@@ -15,15 +15,17 @@ from kvstore.evictions import EVICTIONS
 from planning.automation_document import AutomationPolicy
 from routing.policy_document import Parameter, RoutingPolicy, Stage
 from routing.registry import PLACEMENTS, QUEUE_ORDERS, pair_problem, stage_problems
-from simulator.automated_run import UnreadableAutomationError, read_automation
 from simulator.engine_models.registry import ENGINE_MODELS
 from simulator.engine_profile import EngineProfile, UnreadableProfileError, profile_named, read_profile
 from simulator.option_values import OptionValues
+from simulator.policy_file import UnreadablePolicyError, read_automation, read_policy
 from simulator.run_task import RunTask
 from simulator.simulate_requests import add_request_arguments, pattern_of, settings_of
 from simulator.simulation_run import RunSpec, evaluation_policy
 from simulator.stage_parameters import set_parameters
 from simulator.workloads.registry import WORKLOADS
+
+MOST_ENGINES = 10_000
 
 
 class SimulateOptionsError(ValueError):
@@ -57,7 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_request_arguments(parser)
     add("--placement", help=f"one of {', '.join(PLACEMENTS)} (default: the policy file's, else least_cost)")
     add("--order", help=f"one of {', '.join(QUEUE_ORDERS)} (default: the policy file's, else fifo)")
-    add("--engines", default="8", help="engines in the fleet")
+    add("--engines", help="engines in the fleet (default: 8, or the sum of --prefill and --decode)")
+    add(
+        "--prefill",
+        metavar="N",
+        help="so many engines prefill, --decode or the rest decode (default: all do both)",
+    )
+    add("--decode", metavar="N", help="so many engines decode")
     add("--qps", help="mean arrivals per second, by scaling all timestamps (default: as recorded)")
     add("--requests", help="first rows only")
     add("--warmup", default="0", help="first rows that no metric counts")
@@ -71,12 +79,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--slo-ttft", help="time to first token that is on time, seconds (default: the policy file's, else 5)")
     add("--slo-tbt", help="mean time between tokens that is on time, seconds (default: any)")
     add("--param", action="append", default=[], metavar="KEY=VALUE", help="setting of the placement, order or policy")
-    add("--policy-file", type=Path, help="routing policy document, JSON; without it no limits and exact estimates")
+    add(
+        "--policy-file",
+        type=Path,
+        help="policy document, JSON, as the API gives it out; its automations, if it has any, steer the fleet; without "
+        "a file no limits and exact estimates",
+    )
     add(
         "--automation",
         type=Path,
         metavar="FILE",
-        help="automation document, JSON: planners steer the fleet, and the report tells their plans",
+        help="automation document, JSON, in place of the policy file's: planners steer the fleet, and the report tells "
+        "their plans and what they changed",
     )
     add("--goodput", action="store_true", help="search the largest rate with 90 %% on time")
     add("--all", action="store_true", help="every placement with every order (or those named)")
@@ -96,16 +110,14 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
     if requests is not None and warmup >= requests:
         values.problem(f"--warmup: {warmup} leaves nothing of --requests {requests}")
     model = arguments.engine_model
-    if model not in ENGINE_MODELS:
-        values.problem(f"--engine-model: {model!r} is unknown; known are {', '.join(ENGINE_MODELS)}")
-    policies = _policies(arguments, values, profile)
+    file_policy, automation = _documents(arguments, values)
+    policies = _policies(arguments, values, profile, file_policy)
     seed, seeds = values.whole("seed", 0) or 0, values.whole("seeds", 1) or 1
     spec_fields = {
-        "engines": values.whole("engines", 1, 10_000) or 1,
+        **_fleet(arguments, values),
         "qps": values.above_zero("qps"),
         "slo_tbt_s": values.above_zero("slo_tbt"),
     }
-    automation = _automation(arguments, values)
     jobs = values.whole("jobs", 1) or os.cpu_count() or 1
     max_input = values.whole("max_input", 1)
     if values.problems:
@@ -135,14 +147,44 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
     return SimulatePlan(tasks=tasks, as_list=arguments.all, seeds=seeds, jobs=jobs, json=arguments.json)
 
 
-def _automation(arguments: argparse.Namespace, values: OptionValues) -> AutomationPolicy | None:
-    if arguments.automation is None:
-        return None
+def _documents(
+    arguments: argparse.Namespace, values: OptionValues
+) -> tuple[RoutingPolicy | None, AutomationPolicy | None]:
+    """Return the policy of the file and the automations, each None where nothing is said of them."""
+    policy, automation = None, None
     try:
-        return read_automation(arguments.automation)
-    except UnreadableAutomationError as error:
+        if arguments.policy_file is not None:
+            policy, automation = read_policy(arguments.policy_file)
+    except UnreadablePolicyError as error:
+        values.problem(f"--policy-file: {error}")
+    try:
+        if arguments.automation is not None:
+            automation = read_automation(arguments.automation)
+    except UnreadablePolicyError as error:
         values.problem(f"--automation: {error}")
-        return None
+    return policy, automation
+
+
+def _fleet(arguments: argparse.Namespace, values: OptionValues) -> dict[str, int]:
+    """Return the numbers of engines, and of those that prefill; notes what does not go together."""
+    engines, prefill = values.whole("engines", 1, MOST_ENGINES), values.whole("prefill", 1, MOST_ENGINES)
+    decode, model = values.whole("decode", 1, MOST_ENGINES), arguments.engine_model
+    if model not in ENGINE_MODELS:
+        values.problem(f"--engine-model: {model!r} is unknown; known are {', '.join(ENGINE_MODELS)}")
+    if arguments.prefill is None and arguments.decode is None:
+        return {"engines": engines or 8}
+    if model not in ("reference", "pd"):
+        values.problem(f"--engine-model: engines of one role have a model of their own; leave out {model}")
+    if engines is not None and prefill is None and decode is not None:
+        prefill = engines - decode
+    elif engines is not None and decode is None and prefill is not None:
+        decode = engines - prefill
+    if prefill is None or decode is None:
+        values.problem("--prefill, --decode: a fleet with roles needs both, or one of them and --engines")
+        return {}
+    if prefill < 1 or decode < 1 or engines not in (None, prefill + decode):
+        values.problem(f"--engines: {engines} are not {prefill} that prefill and {decode} that decode, each 1 or more")
+    return {"engines": prefill + decode, "prefill": prefill}
 
 
 def _profile(arguments: argparse.Namespace, values: OptionValues) -> EngineProfile:
@@ -160,10 +202,11 @@ def _profile(arguments: argparse.Namespace, values: OptionValues) -> EngineProfi
     return msgspec.structs.replace(profile, eviction=eviction)
 
 
-def _policies(arguments: argparse.Namespace, values: OptionValues, profile: EngineProfile) -> list[RoutingPolicy]:
+def _policies(
+    arguments: argparse.Namespace, values: OptionValues, profile: EngineProfile, file_policy: RoutingPolicy | None
+) -> list[RoutingPolicy]:
     """Return the policies to run, one per placement and order."""
     slo_s = values.above_zero("slo_ttft")
-    file_policy = _policy_file(arguments.policy_file, values)
     policies = []
     for placement, order in _stages(arguments, file_policy):
         if file_policy is None:
@@ -196,18 +239,6 @@ def _stages(arguments: argparse.Namespace, base: RoutingPolicy | None) -> list[t
 
 def _named(name: str | None, base: Stage) -> Stage:
     return base if name is None or name == base.name else Stage(name=name)
-
-
-def _policy_file(path: Path | None, values: OptionValues) -> RoutingPolicy | None:
-    if path is None:
-        return None
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=RoutingPolicy)
-    except OSError as error:
-        values.problem(f"--policy-file: {path} cannot be read: {error.strerror}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        values.problem(f"--policy-file: {path} is no routing policy: {error}")
-    return None
 
 
 def _parameters(pairs: list[str], values: OptionValues) -> dict[str, Parameter]:

@@ -20,6 +20,38 @@ _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 )
 
 
+_MOST_CHANGES = 40
+"""Lines shown of one run's changes; the report has them all."""
+
+
+def render_changes(reports: Sequence[dict[str, Any]]) -> str:
+    """Return what automations did to the fleets, a line each; empty where they did nothing, or were none."""
+    lines: list[str] = []
+    for report in reports:
+        for run in report.get("seeds", [report]):
+            detail = run.get("detail", {})
+            changes = [_change(each) for each in detail.get("engine_changes", [])]
+            if not changes:
+                continue
+            seed = f", seed {detail['seed']}" if "seeds" in report else ""
+            lines += ["", f"{run['placement']} + {run['order']}{seed}: {len(changes)} changes of the fleet"]
+            lines += changes[:_MOST_CHANGES]
+            if len(changes) > _MOST_CHANGES:
+                lines.append(f"  and {len(changes) - _MOST_CHANGES} more; --json OUT has them all")
+    return "\n".join(lines)
+
+
+def _change(change: dict[str, Any]) -> str:
+    engine, role, at = change["engine_id"], change["role"], f"{change['at_s']:.0f} s"
+    a_role = "" if role == "mixed" else f" as a {role} engine"
+    said = {
+        "added": f"{engine} added{a_role}",
+        "removed": f"{engine} removed",
+        "turned": f"{engine} turned into a {role} engine",
+    }[change["what"]]
+    return f"  {at:>8}  {said}"
+
+
 def render(reports: Sequence[dict[str, Any]]) -> str:
     """Return one line per report under a head; a figure that no report has gets no column."""
     columns = [column for column in _COLUMNS if any(report.get(column[1]) is not None for report in reports)]

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
+from planning.fleet_facts import Role
 from routing.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.push_document import PushDocument
 from routing.router import Router
 from simulator.arrival_pattern import ArrivalPattern
 from simulator.arrivals import ArrivalSource
 from simulator.block_transfer import BlockTransfers
+from simulator.disaggregated_fleet import DisaggregatedFleet
 from simulator.engine_models.registry import build_engine
 from simulator.engine_profile import EngineProfile
 from simulator.event_log import EventLog
@@ -28,6 +30,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     policy: RoutingPolicy
     engines: int = 8
+    prefill: int = 0
+    """Engines of the prefill role; the others then decode. 0: every engine does both."""
     qps: float | None = None
     """Mean arrivals per second; None: as recorded, or as a closed loop's clients make them."""
     arrivals: ArrivalPattern = ArrivalPattern()
@@ -84,6 +88,13 @@ def engine_names(count: int) -> list[str]:
     return [f"e-{number:03}" for number in range(1, count + 1)]
 
 
+def roles_of(spec: RunSpec) -> dict[str, Role]:
+    """Return the role of each engine of a fleet with roles, by its id."""
+    return {
+        name: "prefill" if number < spec.prefill else "decode" for number, name in enumerate(engine_names(spec.engines))
+    }
+
+
 def engine_profiles(profile: EngineProfile, seed: int) -> Iterator[EngineProfile]:
     """Yield one profile per engine without end; they differ in what their caches leave to chance, if anything."""
     rng = random.Random(f"{seed}:{profile.eviction_seed}:eviction")
@@ -98,9 +109,24 @@ def simulation_of(
     arrivals = workload.arrivals(spec.qps, spec.policy.ttft_slo_s)
     profile = spec.profile
     profiles = engine_profiles(profile, spec.seed)
+    router = Router("simulation", spec.policy, 1, seed=spec.seed)
+    incoming = source if source is not None else spec.arrivals.source(arrivals, spec.qps, spec.seed)
+    if spec.prefill:
+        return DisaggregatedFleet(
+            router,
+            incoming,
+            profile,
+            roles_of(spec),
+            changes=spec.changes,
+            transfers=BlockTransfers(profile.kv_bytes_per_token, profile.link_bytes_per_s),
+            samples=LoadSamples(spec.sample_every_s, keep=spec.keep_series),
+            uncounted=spec.warmup,
+            report_age_s=spec.report_age_s,
+            log=log,
+        )
     return FleetSimulation(
-        Router("simulation", spec.policy, 1, seed=spec.seed),
-        source if source is not None else spec.arrivals.source(arrivals, spec.qps, spec.seed),
+        router,
+        incoming,
         lambda: build_engine(spec.engine_model, next(profiles)),
         engine_names(spec.engines),
         changes=spec.changes,

@@ -107,7 +107,7 @@ def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
     command = [sys.executable, "manage.py", "up", "--demo", "--port", str(port), *options]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
-        wait_for(f"http://127.0.0.1:{port}/ready", 60.0)
+        wait_for(f"http://127.0.0.1:{port}/ready", 150.0)
         yield Program(f"http://127.0.0.1:{port}", state_dir, process)
     finally:
         process.send_signal(signal.SIGINT)

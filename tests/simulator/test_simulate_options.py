@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from routing.policy_document import RoutingPolicy
 from simulator.simulate_options import SimulateOptionsError, SimulatePlan, add_arguments, plan_from
 from simulator.trace import TraceRow, write_trace
 
@@ -92,5 +93,47 @@ def test_faults_name_their_option(trace: Path, options: list[str], words: list[s
 
 
 def test_a_policy_file_that_is_none_is_named_with_its_path(trace: Path, tmp_path: Path) -> None:
-    with pytest.raises(SimulateOptionsError, match=r"no routing policy.*max_tickets"):
+    with pytest.raises(SimulateOptionsError, match=r"is no policy.*max_tickets"):
         plan(trace, "--policy-file", policy_file(tmp_path, max_tickets="many"))
+
+
+@pytest.mark.parametrize(
+    ("options", "engines", "prefill"),
+    [
+        ([], 8, 0),
+        (["--engines", "3"], 3, 0),
+        (["--prefill", "2", "--decode", "3"], 5, 2),
+        (["--prefill", "2", "--engines", "6"], 6, 2),
+        (["--decode", "2", "--engines", "6", "--engine-model", "pd"], 6, 4),
+    ],
+)
+def test_a_fleet_may_have_roles(trace: Path, options: list[str], engines: int, prefill: int) -> None:
+    (task,) = plan(trace, *options).tasks
+    assert (task.spec.engines, task.spec.prefill) == (engines, prefill)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--prefill", "2"], "needs both"),
+        (["--prefill", "0", "--decode", "2"], "--prefill: '0' is not a whole number from 1"),
+        (["--prefill", "2", "--decode", "2", "--engines", "5"], "5 are not 2 that prefill and 2 that decode"),
+        (["--decode", "5", "--engines", "5"], "5 are not 0 that prefill"),
+        (["--prefill", "1", "--decode", "1", "--engine-model", "chunked"], "leave out chunked"),
+    ],
+)
+def test_roles_that_do_not_add_up_are_refused(trace: Path, options: list[str], words: str) -> None:
+    with pytest.raises(SimulateOptionsError, match=words):
+        plan(trace, *options)
+
+
+def test_a_policy_files_automations_steer_unless_others_are_given(trace: Path, tmp_path: Path) -> None:
+    name = policy_file(tmp_path, automation={"scaling": {"mode": "act"}})
+    (task,) = plan(trace, "--policy-file", name).tasks
+    assert task.automation is not None
+    assert (task.automation.scaling.mode, type(task.spec.policy)) == ("act", RoutingPolicy)
+    other = tmp_path / "automation.json"
+    other.write_text('{"scaling": {"mode": "off"}}')
+    (task,) = plan(trace, "--policy-file", name, "--automation", str(other)).tasks
+    assert task.automation is not None
+    assert task.automation.scaling.mode == "off"

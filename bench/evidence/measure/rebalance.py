@@ -14,7 +14,7 @@ from planning.health_document import HealthDocument
 from planning.rebalance_document import RebalanceDocument
 from planning.scaling_document import ScalingDocument
 from routing.policy_document import Stage
-from simulator.automated_run import run_automated
+from simulator.automated_run import plan_rows, run_automated
 from simulator.poisson_arrivals import poisson_times
 from simulator.run_report import on_time
 from simulator.simulation_run import RunSpec, evaluation_policy
@@ -89,7 +89,8 @@ def run_one(asked: Run) -> Row:
     spec = RunSpec(
         policy=evaluation_policy(stage, Stage(name="fifo"), ttft_slo_s=SLO_TTFT_S), engines=ENGINES, seed=asked.seed
     )
-    simulation, plans = run_automated(spec, Workload(hot_prefix(asked.seed), seed=asked.seed), policy)
+    simulation, automation = run_automated(spec, Workload(hot_prefix(asked.seed), seed=asked.seed), policy)
+    plans = plan_rows(automation)
     hot = [each for each in simulation.history if HOT_FROM_S <= each.request.arrived_s < HOT_TO_S]
     ttfts = sorted(each.ttft_s or 0.0 for each in hot)
     tokens = sum(each.request.prompt_tokens for each in hot)
