@@ -77,7 +77,7 @@ def _by_hand(counts: dict[Role, int], prefill: int, settings: RatioDocument) -> 
     total = counts[PREFILL] + counts[DECODE]
     wanted = max(min(prefill, total - settings.min_decode), min(settings.min_prefill, total))
     step = counts[PREFILL] - wanted
-    text = f"an operator asks for {prefill} prefill engines of {total}"
+    text = f"an operator asks for {prefill} of {total} engines to prefill"
     return step, [Reason("override", text if wanted == prefill else f"{text}; the bounds make it {wanted}")]
 
 

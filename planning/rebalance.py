@@ -210,9 +210,14 @@ def _told(look: _Look, moves: Sequence[MoveTickets], settings: RebalanceDocument
     """Return what the round moves, or why it found nothing to do."""
     if moves:
         count = sum(each.at_most for each in moves)
-        return [Reason("hot_engine", f"{', '.join(look.hot)} stay hot: up to {count} tickets may move")]
+        tickets = "1 ticket" if count == 1 else f"{count} tickets"
+        return [Reason("hot_engine", f"{', '.join(look.hot)} {_stay(look.hot)} hot: up to {tickets} may move")]
     if look.hot:
-        return [Reason("no_tickets", f"{', '.join(look.hot)} stay hot, but no ticket waits there")]
+        return [Reason("no_tickets", f"{', '.join(look.hot)} {_stay(look.hot)} hot, but no ticket waits there")]
     if len(look.work_s) < 2:
         return [Reason("no_choice", "there are fewer than two engines to balance")]
     return [Reason("no_hotspot", f"no engine stays hot; CV {look.cv:.2f}, uneven from {settings.cv_high:.2f}")]
+
+
+def _stay(engines: Sequence[str]) -> str:
+    return "stays" if len(engines) == 1 else "stay"

@@ -39,6 +39,8 @@ class AutomationStanding:
     plan: dict[str, Any]
     memory: dict[str, Any]
     """What the automation remembers from round to round."""
+    mode_of_plan: str = ""
+    """Under which mode the plan was made: another one than is in force until the next round."""
     advice: str = ""
     """What it advises, as one short text by which a person follows it; empty where it advises nothing."""
 
@@ -84,19 +86,23 @@ def engine_counts(pool: Pool, orders: list[EngineOrder], observed: FleetObservat
     """Return how many engines are desired, running and failed, and how many orders are open.
 
     Desired are those that are to serve, with what is ordered more and less; failed are those that are to serve and
-    do not answer, and starts that were given up in the last hour.
+    do not answer, unless they are on their way to another role, and starts that were given up in the last hour.
     """
     engines = Engine.objects.filter(pool=pool, desired_state=DesiredState.READY).values_list("engine_id", flat=True)
-    reports = [observed.report(engine_id) for engine_id in engines]
-    answering = sum(report is not None and report.reachable for report in reports)
-    silent = sum(report is not None and not report.reachable for report in reports)
+    reports = {engine_id: observed.report(engine_id) for engine_id in engines}
+    answering = sum(report is not None and report.reachable for report in reports.values())
     coming = sum(order.kind == OrderKind.START and order.engine_id is None for order in orders)
     leaving = sum(order.kind == OrderKind.STOP and order.state == OrderState.WANTED for order in orders)
+    restarting = {order.engine.engine_id for order in orders if order.kind == OrderKind.FLIP and order.engine}
     turning = sum(
         order.kind == OrderKind.FLIP
         and order.engine is not None
         and order.engine.desired_state == DesiredState.DRAINING
         for order in orders
+    )
+    silent = sum(
+        report is not None and not report.reachable and engine_id not in restarting
+        for engine_id, report in reports.items()
     )
     given_up = EngineOrder.objects.filter(
         pool=pool, kind=OrderKind.START, state=OrderState.FAILED, finished_at__gte=now.replace(minute=0, second=0)
@@ -125,7 +131,8 @@ def automation_standings(pool: Pool, now: datetime) -> list[AutomationStanding]:
         at = _moment(plan.get("at_s"))
         advice = advice_key(job, plan) if outcome.get("mode") == ADVISE else ""
         reason = str(outcome.get("reason", ""))
-        found.append(AutomationStanding(job, mode, in_force, at, reason, plan, memory, advice))
+        made = str(outcome.get("mode", ""))
+        found.append(AutomationStanding(job, mode, in_force, at, reason, plan, memory, made, advice))
     return found
 
 

@@ -26,6 +26,8 @@ BY_HAND_WITHIN = timedelta(days=1)
 MAX_OPEN = 1000
 """Open orders of one pool; more are not placed."""
 KEPT = timedelta(days=30)
+MAX_NAMES = 500
+"""Names of engines that were started by order, the newest."""
 
 
 class EngineOrderError(RuntimeError):
@@ -47,6 +49,12 @@ def order_stop(engine: Engine, *, actor: Actor, why: str, at: datetime) -> Engin
 def order_flip(engine: Engine, role: str, *, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
     """Place an order to drain the engine and bring it back in another role; None where another order is open."""
     return _order_for(engine, OrderKind.FLIP, role, actor, why, at)
+
+
+def ordered_names(pool: Pool) -> dict[str, str]:
+    """Return by id the names of engines that were started by order lately; plans speak of them after they are gone."""
+    started = EngineOrder.objects.filter(pool=pool, kind=OrderKind.START).exclude(engine_name="")
+    return dict(started.order_by("-ordered_at").values_list("key", "engine_name")[:MAX_NAMES])
 
 
 def confirm(order: EngineOrder, *, actor: Actor, why: str = "") -> EngineOrder:

@@ -276,6 +276,22 @@ def test_the_fragment_is_the_changing_parts_alone(operator: Client, pool: Pool) 
     assert "?range=5m&amp;do=freeze" in text
 
 
+def test_a_plan_from_before_an_override_is_not_taken_for_the_operator_s_wish(operator: Client, pool: Pool) -> None:
+    run = round_of(pool, "scaling", ADVICE)
+    Steering.objects.create(pool=pool, override_engines=2, override_until=timezone.now() + timedelta(minutes=5))
+    text = card(show(operator), "scaling")
+    assert "its first round comes within seconds" in text
+    assert "By an operator" not in text
+    JobRun.objects.filter(pk=run.pk).update(outcome={"mode": "override"})
+    assert "By an operator: add 2 engines." in card(show(operator), "scaling")
+
+
+def test_a_plan_names_engines_that_are_gone(operator: Client, pool: Pool) -> None:
+    order_of(pool, "done", key="eng-123", engine_name="e-05", finished_at=timezone.now())
+    round_of(pool, "scaling", {**ADVICE, "add": [], "drain": ["eng-123"]})
+    assert "Advises to drain e-05." in card(show(operator), "scaling")
+
+
 def test_many_engines_cost_as_many_queries_as_few(
     operator: Client, pool: Pool, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
@@ -284,9 +300,9 @@ def test_many_engines_cost_as_many_queries_as_few(
         put_verdict(engine, "quarantined", actor=program("t"), since=timezone.now(), code="x", reason="silent")
     order_of(pool)
     operator.get("/steering/chat")
-    with django_assert_num_queries(17):
+    with django_assert_num_queries(18):
         operator.get("/steering/chat")
-    with django_assert_num_queries(16):
+    with django_assert_num_queries(17):
         operator.get("/steering/chat?fragment=1")
     with django_assert_num_queries(8):
         operator.get("/steering")

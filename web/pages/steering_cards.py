@@ -125,9 +125,16 @@ def _state(standing: AutomationStanding, wants: str) -> str:
         return f"Frozen. It would {wants}." if wants else "Frozen. It would do nothing either."
     if standing.in_force == "advise":
         return f"Advises to {wants}." if wants else "Has nothing to advise."
+    return _acts(standing, wants)
+
+
+def _acts(standing: AutomationStanding, wants: str) -> str:
+    by_hand = standing.in_force == "override"
+    if by_hand and standing.mode_of_plan != "override":
+        return "An operator's wish is in force; its first round comes within seconds."
     if not wants:
         return "Does nothing at this moment."
-    return sentence(f"{'By an operator: ' if standing.in_force == 'override' else 'Now: '}{wants}")
+    return sentence(f"{'By an operator: ' if by_hand else 'Now: '}{wants}")
 
 
 def _last(record: PlanRecord, names: Mapping[str, str], now: datetime) -> LastChange:

@@ -11,6 +11,7 @@ from controlplane.models import Engine, EngineOrder, PlanRecord, Pool, Role
 from controlplane.models.pool import ActuatorKind
 from controlplane.services.actor import Actor
 from controlplane.services.automation_reading import PoolStanding, pool_standing
+from controlplane.services.engine_orders import ordered_names
 from controlplane.services.roles import may
 from gateway.fleet_sample import EngineSample, PoolSample
 from web.live.engine_health import watched
@@ -34,11 +35,12 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
     policy = pool_policy(pool)
     engines = list(Engine.objects.filter(pool=pool).only("pk", "engine_id", "name", "role", "desired_state"))
     names = {engine.engine_id: engine.name for engine in engines}
+    told = {**ordered_names(pool), **names}
     seen, heard = _seen(pool, now)
     watch = drain_watch()
     drains = {each: progress for each in names if (progress := watch.progress(each)) is not None}
     ended = EngineOrder.objects.filter(pool=pool).exclude(finished_at=None).select_related("pool", "engine")
-    cards = automation_cards(standing.automations, policy.automation, last_changes(pool), names, now)
+    cards = automation_cards(standing.automations, policy.automation, last_changes(pool), told, now)
     roles = sorted({engine.role for engine in engines} - {"mixed"})
     return {
         "pool": pool,
