@@ -1,7 +1,5 @@
 import math
-from collections.abc import Callable, Iterator
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,90 +7,9 @@ from msgspec.structs import replace
 
 from planning.engine_health import plan_health
 from planning.fleet_facts import EngineFacts
-from planning.health_document import HealthDocument
 from planning.health_memory import HealthMemory
-from planning.health_verdict import HealthPlan, Verdict
 from tests.planning.pools import engine, pool
-
-DOCUMENT = HealthDocument()
-TICK_S = 1.0
-
-Story = Callable[[float], EngineFacts]
-"""From the moment to what is known of one engine then."""
-
-
-def well(name: str) -> Story:
-    """An engine that prefills and decodes all the time."""
-
-    def at(now_s: float) -> EngineFacts:
-        return engine(
-            name,
-            now_s,
-            running=4,
-            granted=4,
-            prefilling=1,
-            streaming=3,
-            longest_prefill_s=1.0,
-            first_tokens_total=int(now_s),
-            chunks_total=int(50 * now_s),
-            prompt_tokens_total=1000 * now_s,
-            generated_tokens_total=50 * now_s,
-            slowness=1.1,
-            slowness_samples=20,
-            tbt_s=0.03,
-            tbt_samples=20,
-        )
-
-    return at
-
-
-def after(start_s: float, name: str, **changes: object) -> Story:
-    """An engine that is well until `start_s`, and then differs by `changes`; callables get the moment."""
-
-    def at(now_s: float) -> EngineFacts:
-        facts = well(name)(now_s)
-        if now_s < start_s:
-            return facts
-        made = {key: value(now_s) if callable(value) else value for key, value in changes.items()}
-        return replace(facts, **made)
-
-    return at
-
-
-def stands(start_s: float, name: str, **changes: object) -> Story:
-    """An engine from which nothing comes after `start_s`; its counters stand too."""
-    frozen = well(name)(start_s)
-    counters = ("first_tokens_total", "chunks_total", "prompt_tokens_total", "generated_tokens_total")
-    still = {counter: getattr(frozen, counter) for counter in counters}
-    return after(start_s, name, **(still | changes))
-
-
-def rounds(
-    stories: list[Story], seconds: float, document: HealthDocument = DOCUMENT, start_s: float = 0.0
-) -> Iterator[HealthPlan]:
-    """Judge once per tick, the memory going over the wire each time as between jobs."""
-    memory = HealthMemory()
-    for tick in range(int(seconds / TICK_S)):
-        now_s = start_s + tick * TICK_S
-        plan, after_round = plan_health(pool(now_s, tuple(story(now_s) for story in stories)), memory, document)
-        memory = msgspec.json.decode(msgspec.json.encode(after_round), type=HealthMemory)
-        assert memory == after_round
-        yield plan
-
-
-def first(stories: list[Story], state: str, name: str = "sick", seconds: float = 60.0) -> tuple[float, Verdict]:
-    for plan in rounds(stories, seconds):
-        for verdict in plan.verdicts:
-            if verdict.engine_id == name and verdict.state == state:
-                return plan.at_s, verdict
-    raise AssertionError(f"{name} never became {state}")
-
-
-def others(count: int) -> list[Story]:
-    return [well(f"e-{number}") for number in range(count)]
-
-
-BEGIN = 20.0
+from tests.planning.stories import BEGIN, DOCUMENT, after, first, others, rounds, stands, well
 
 FAULTS = {
     "hangs": (stands(BEGIN, "sick"), "no_progress", 15.0),
@@ -156,103 +73,6 @@ def test_the_slower_a_crawl_the_sooner_it_counts_and_never_within_a_third_of_the
     assert found == sorted(found, reverse=True)
     assert found[0] > BEGIN + DOCUMENT.slow_s / 2
     assert found[-1] >= BEGIN + DOCUMENT.slow_s / 3
-
-
-FROZEN = {"running": 4, "prompt_tokens_total": 1000 * BEGIN, "generated_tokens_total": 50 * BEGIN}
-"""What an engine says whose metrics stand since BEGIN."""
-
-
-def states_of(story: Story, seconds: float = 100.0) -> list[tuple[float, str, str]]:
-    """Return (moment, state, code) of an engine beside three that are well."""
-    plans = rounds([*others(3), story], seconds)
-    return [(plan.at_s, plan.verdicts[-1].state, plan.verdicts[-1].code) for plan in plans]
-
-
-def test_frozen_counters_are_a_doubt_as_soon_as_enough_answers_came() -> None:
-    at_s, verdict = first([*others(3), after(BEGIN, "sick", **FROZEN)], "suspect")
-    assert (verdict.code, at_s) == ("frozen_metrics", BEGIN + 5.0)
-
-
-def test_counters_that_froze_in_a_moment_without_work_are_found_too() -> None:
-    story = after(BEGIN, "sick", **FROZEN | {"running": 0, "granted": lambda now: int(now) % 2, "prefilling": 0})
-    assert first([*others(3), story], "suspect")[1].code == "frozen_metrics"
-
-
-def test_an_engine_that_hangs_with_frozen_metrics_is_quarantined_as_one_that_only_hangs() -> None:
-    for begin_s in (BEGIN, BEGIN + 30.0):
-        hung = stands(begin_s, "sick")
-
-        def story(now_s: float, hung: Story = hung) -> EngineFacts:
-            return replace(hung(now_s), **FROZEN) if now_s >= BEGIN else hung(now_s)
-
-        at_s, verdict = first([*others(3), story], "quarantined", seconds=90.0)
-        assert (verdict.code, at_s) == ("no_progress", begin_s + DOCUMENT.stall_s + 2.0)
-
-
-def test_frozen_metrics_do_not_prove_that_a_whole_answer_stands() -> None:
-    def story(now_s: float) -> EngineFacts:
-        facts = after(BEGIN, "sick", **FROZEN)(now_s)
-        if now_s < 40.0:
-            return facts
-        still = {"first_tokens_total": 40, "chunks_total": 2000, "longest_prefill_s": 0.0}
-        return replace(facts, streaming=0, prefilling=0, granted=1, **still)
-
-    found = states_of(story)
-    assert {state for at_s, state, _ in found if at_s < 69.0} == {"healthy", "suspect"}
-    assert found[71][1:] == ("quarantined", "no_progress")
-
-
-def test_a_frozen_engine_without_requests_for_a_while_is_not_held_to_stand() -> None:
-    def story(now_s: float) -> EngineFacts:
-        facts = after(BEGIN, "sick", **FROZEN)(now_s)
-        if now_s < 40.0 or now_s > 72.0:
-            return facts
-        asked = 1 if now_s > 70.0 else 0
-        still = {"first_tokens_total": 40, "chunks_total": 2000}
-        return replace(facts, granted=asked, streaming=asked, prefilling=asked, **still)
-
-    assert {state for _, state, _ in states_of(story)} == {"healthy", "suspect"}
-
-
-def test_what_others_sent_says_nothing_of_a_request_that_has_just_come() -> None:
-    def story(now_s: float) -> EngineFacts:
-        asked = 1 if now_s % 40.0 > 38.0 else 0
-        still = {"first_tokens_total": int(now_s // 40), "chunks_total": 0, "longest_prefill_s": 0.0}
-        return replace(well("sick")(now_s), granted=asked, streaming=asked, prefilling=asked, **still)
-
-    assert {state for _, state, _ in states_of(story, 200.0)} == {"healthy"}
-
-
-@pytest.mark.parametrize("late_s", [0.0, 1.0])
-def test_bursts_that_the_metrics_count_before_the_gateway_does_are_no_doubt(late_s: float) -> None:
-    def burst(now_s: float) -> int:
-        return 6 * int(now_s // 20)
-
-    def story(now_s: float) -> EngineFacts:
-        return engine(
-            "sick",
-            now_s,
-            prompt_tokens_total=1000.0 * burst(now_s + late_s),
-            generated_tokens_total=50.0 * burst(now_s + late_s),
-            first_tokens_total=burst(now_s),
-            chunks_total=burst(now_s),
-        )
-
-    assert {state for _, state, _ in states_of(story)} == {"healthy"}
-
-
-def test_a_long_prefill_under_frozen_metrics_has_its_time() -> None:
-    slow = stands(30.0, "sick", longest_prefill_s=12.0)
-
-    def story(now_s: float) -> EngineFacts:
-        return replace(slow(now_s), **FROZEN) if now_s >= BEGIN else slow(now_s)
-
-    assert first([*others(3), story], "quarantined", seconds=90.0)[0] >= 30.0 + DOCUMENT.stall_s + 24.0
-
-
-def test_an_engine_without_counters_has_none_that_could_freeze() -> None:
-    story = after(0.0, "sick", prompt_tokens_total=None, generated_tokens_total=None)
-    assert {state for _, state, _ in states_of(story)} == {"healthy"}
 
 
 def test_a_long_prefill_is_no_standstill() -> None:

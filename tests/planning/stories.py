@@ -1,0 +1,93 @@
+"""Engines whose facts are a function of the moment, and what engine health makes of them round after round."""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from planning.engine_health import plan_health
+from planning.fleet_facts import EngineFacts
+from planning.health_document import HealthDocument
+from planning.health_memory import HealthMemory
+from planning.health_verdict import HealthPlan, Verdict
+from tests.planning.pools import engine, pool
+
+DOCUMENT = HealthDocument()
+TICK_S = 1.0
+
+Story = Callable[[float], EngineFacts]
+"""From the moment to what is known of one engine then."""
+
+
+def well(name: str) -> Story:
+    """An engine that prefills and decodes all the time."""
+
+    def at(now_s: float) -> EngineFacts:
+        return engine(
+            name,
+            now_s,
+            running=4,
+            granted=4,
+            prefilling=1,
+            streaming=3,
+            longest_prefill_s=1.0,
+            first_tokens_total=int(now_s),
+            chunks_total=int(50 * now_s),
+            prompt_tokens_total=1000 * now_s,
+            generated_tokens_total=50 * now_s,
+            slowness=1.1,
+            slowness_samples=20,
+            tbt_s=0.03,
+            tbt_samples=20,
+        )
+
+    return at
+
+
+def after(start_s: float, name: str, **changes: object) -> Story:
+    """An engine that is well until `start_s`, and then differs by `changes`; callables get the moment."""
+
+    def at(now_s: float) -> EngineFacts:
+        facts = well(name)(now_s)
+        if now_s < start_s:
+            return facts
+        made = {key: value(now_s) if callable(value) else value for key, value in changes.items()}
+        return replace(facts, **made)
+
+    return at
+
+
+def stands(start_s: float, name: str, **changes: object) -> Story:
+    """An engine from which nothing comes after `start_s`; its counters stand too."""
+    frozen = well(name)(start_s)
+    counters = ("first_tokens_total", "chunks_total", "prompt_tokens_total", "generated_tokens_total")
+    still = {counter: getattr(frozen, counter) for counter in counters}
+    return after(start_s, name, **(still | changes))
+
+
+def rounds(
+    stories: list[Story], seconds: float, document: HealthDocument = DOCUMENT, start_s: float = 0.0
+) -> Iterator[HealthPlan]:
+    """Judge once per tick, the memory going over the wire each time as between jobs."""
+    memory = HealthMemory()
+    for tick in range(int(seconds / TICK_S)):
+        now_s = start_s + tick * TICK_S
+        plan, after_round = plan_health(pool(now_s, tuple(story(now_s) for story in stories)), memory, document)
+        memory = msgspec.json.decode(msgspec.json.encode(after_round), type=HealthMemory)
+        assert memory == after_round
+        yield plan
+
+
+def first(stories: list[Story], state: str, name: str = "sick", seconds: float = 60.0) -> tuple[float, Verdict]:
+    for plan in rounds(stories, seconds):
+        for verdict in plan.verdicts:
+            if verdict.engine_id == name and verdict.state == state:
+                return plan.at_s, verdict
+    raise AssertionError(f"{name} never became {state}")
+
+
+def others(count: int) -> list[Story]:
+    return [well(f"e-{number}") for number in range(count)]
+
+
+BEGIN = 20.0

@@ -1,0 +1,106 @@
+"""Metrics that stand: told from answers that came meanwhile, no proof of anything from then on, and no false alarms."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from planning.fleet_facts import EngineFacts
+from tests.planning.pools import engine
+from tests.planning.stories import BEGIN, DOCUMENT, Story, after, first, others, rounds, stands, well
+
+FROZEN = {"running": 4, "prompt_tokens_total": 1000 * BEGIN, "generated_tokens_total": 50 * BEGIN}
+"""What an engine says whose metrics stand since BEGIN."""
+
+
+def states_of(story: Story, seconds: float = 100.0) -> list[tuple[float, str, str]]:
+    """Return (moment, state, code) of an engine beside three that are well."""
+    plans = rounds([*others(3), story], seconds)
+    return [(plan.at_s, plan.verdicts[-1].state, plan.verdicts[-1].code) for plan in plans]
+
+
+def test_frozen_counters_are_a_doubt_as_soon_as_enough_answers_came() -> None:
+    at_s, verdict = first([*others(3), after(BEGIN, "sick", **FROZEN)], "suspect")
+    assert (verdict.code, at_s) == ("frozen_metrics", BEGIN + 5.0)
+
+
+def test_counters_that_froze_in_a_moment_without_work_are_found_too() -> None:
+    story = after(BEGIN, "sick", **FROZEN | {"running": 0, "granted": lambda now: int(now) % 2, "prefilling": 0})
+    assert first([*others(3), story], "suspect")[1].code == "frozen_metrics"
+
+
+def test_an_engine_that_hangs_with_frozen_metrics_is_quarantined_as_one_that_only_hangs() -> None:
+    for begin_s in (BEGIN, BEGIN + 30.0):
+        hung = stands(begin_s, "sick")
+
+        def story(now_s: float, hung: Story = hung) -> EngineFacts:
+            return replace(hung(now_s), **FROZEN) if now_s >= BEGIN else hung(now_s)
+
+        at_s, verdict = first([*others(3), story], "quarantined", seconds=90.0)
+        assert (verdict.code, at_s) == ("no_progress", begin_s + DOCUMENT.stall_s + 2.0)
+
+
+def test_frozen_metrics_do_not_prove_that_a_whole_answer_stands() -> None:
+    def story(now_s: float) -> EngineFacts:
+        facts = after(BEGIN, "sick", **FROZEN)(now_s)
+        if now_s < 40.0:
+            return facts
+        still = {"first_tokens_total": 40, "chunks_total": 2000, "longest_prefill_s": 0.0}
+        return replace(facts, streaming=0, prefilling=0, granted=1, **still)
+
+    found = states_of(story)
+    assert {state for at_s, state, _ in found if at_s < 69.0} == {"healthy", "suspect"}
+    assert found[71][1:] == ("quarantined", "no_progress")
+
+
+def test_a_frozen_engine_without_requests_for_a_while_is_not_held_to_stand() -> None:
+    def story(now_s: float) -> EngineFacts:
+        facts = after(BEGIN, "sick", **FROZEN)(now_s)
+        if now_s < 40.0 or now_s > 72.0:
+            return facts
+        asked = 1 if now_s > 70.0 else 0
+        still = {"first_tokens_total": 40, "chunks_total": 2000}
+        return replace(facts, granted=asked, streaming=asked, prefilling=asked, **still)
+
+    assert {state for _, state, _ in states_of(story)} == {"healthy", "suspect"}
+
+
+def test_what_others_sent_says_nothing_of_a_request_that_has_just_come() -> None:
+    def story(now_s: float) -> EngineFacts:
+        asked = 1 if now_s % 40.0 > 38.0 else 0
+        still = {"first_tokens_total": int(now_s // 40), "chunks_total": 0, "longest_prefill_s": 0.0}
+        return replace(well("sick")(now_s), granted=asked, streaming=asked, prefilling=asked, **still)
+
+    assert {state for _, state, _ in states_of(story, 200.0)} == {"healthy"}
+
+
+@pytest.mark.parametrize("late_s", [0.0, 1.0])
+def test_bursts_that_the_metrics_count_before_the_gateway_does_are_no_doubt(late_s: float) -> None:
+    def burst(now_s: float) -> int:
+        return 6 * int(now_s // 20)
+
+    def story(now_s: float) -> EngineFacts:
+        return engine(
+            "sick",
+            now_s,
+            prompt_tokens_total=1000.0 * burst(now_s + late_s),
+            generated_tokens_total=50.0 * burst(now_s + late_s),
+            first_tokens_total=burst(now_s),
+            chunks_total=burst(now_s),
+        )
+
+    assert {state for _, state, _ in states_of(story)} == {"healthy"}
+
+
+def test_a_long_prefill_under_frozen_metrics_has_its_time() -> None:
+    slow = stands(30.0, "sick", longest_prefill_s=12.0)
+
+    def story(now_s: float) -> EngineFacts:
+        return replace(slow(now_s), **FROZEN) if now_s >= BEGIN else slow(now_s)
+
+    assert first([*others(3), story], "quarantined", seconds=90.0)[0] >= 30.0 + DOCUMENT.stall_s + 24.0
+
+
+def test_an_engine_without_counters_has_none_that_could_freeze() -> None:
+    story = after(0.0, "sick", prompt_tokens_total=None, generated_tokens_total=None)
+    assert {state for _, state, _ in states_of(story)} == {"healthy"}
