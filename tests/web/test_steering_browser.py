@@ -66,6 +66,9 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
     assert roles_program.ask("select count(*) from controlplane_engine where role = 'prefill'") == [(prefill,)]
 
     hold(page, 4)
+    # An engine empties meanwhile.
+    _charts(page)
+    assert serious_violations_in_both_themes(page) == []
     expect(order(page, "Drain and stop")).to_contain_text("Its process ends", timeout=PATIENCE_MS)
     expect(tile(page, "Running")).to_have_text("4", timeout=PATIENCE_MS)
 
@@ -75,8 +78,6 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
     expect(page.get_by_role("heading", level=1)).to_contain_text("Frozen by admin")
     assert roles_program.ask("select count(*) from controlplane_auditevent where verb = 'pool.override'") == [(3,)]
 
-    _charts(page)
-    assert serious_violations_in_both_themes(page) == []
     page.get_by_role("link", name="Unfreeze pool").click()
     expect(page.get_by_role("heading", level=2, name="Unfreeze Demo?")).to_be_visible()
     assert serious_violations_in_both_themes(page) == []
