@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+
 import pytest
+from django.db import transaction
+from pytest_django import DjangoDbBlocker
 
 from gateway.bus import Bus
 from tests.controlplane.api.world import Api, World, make_world
 
 
+@pytest.fixture(scope="module")
+def shared_world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
+    """Store a world once for all tests of a module, each of which takes back what it changes of it."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield make_world()
+        transaction.set_rollback(True)
+
+
 @pytest.fixture
-def world(db: None, bus: Bus) -> World:
+def world(shared_world: World, db: None, bus: Bus) -> World:
     """Return two pools, people of every role, and keys."""
-    return make_world()
+    return copy.deepcopy(shared_world)
 
 
 @pytest.fixture

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import threading
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from controlplane.models import Engine, Region
 from tests.controlplane.api.request_examples import CHANGES
@@ -110,25 +108,6 @@ def test_a_thousand_interleavings_of_two_editors_lose_no_update(world: World) ->
         chance.choice(editors).step()
     assert Region.objects.get().name == str(sum(editor.written for editor in editors))
     assert all(editor.written > 100 and editor.refused > 100 for editor in editors)
-
-
-@pytest.mark.django_db(transaction=True)
-def test_editors_at_the_same_time_lose_no_update(world: World) -> None:
-    Region.objects.update(name="0")
-    editors = [Editor(world), Editor(world)]
-
-    def edit(editor: Editor) -> None:
-        for _ in range(60):
-            editor.step()
-        connection.close()
-
-    threads = [threading.Thread(target=edit, args=(editor,)) for editor in editors]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(editor.written + editor.refused for editor in editors) == 60
-    assert Region.objects.get().name == str(sum(editor.written for editor in editors))
 
 
 def test_an_engine_of_an_old_version_is_not_deleted(api: Api) -> None:
