@@ -123,6 +123,8 @@ class DecisionOutbox:
         recorder = self._recorder
         for record in begun:
             recorder.hindsight.granted(record)
+        for record in ended:
+            record.pool.affinity.ended(record)
         chosen = kept(ended, self._room)
         snapshot = self._snapshot()
         version = snapshot.version if snapshot is not None else 0

@@ -12,6 +12,7 @@ import aiohttp
 import zmq.asyncio
 
 from gateway import background
+from gateway.affinity_sampler import AffinitySampler
 from gateway.bus import Bus
 from gateway.cost_reports import CostReports
 from gateway.decision_outbox import DecisionOutbox
@@ -85,6 +86,7 @@ class Gateway:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping_pools: set[asyncio.Task[None]] = set()
         self._saved = asyncio.Event()
+        self._affinity = AffinitySampler(bus, self.pools.values, settings.affinity_interval_s)
         self._sampler = FleetSampler(bus, self.pools.values, lambda: self.snapshot_version, self.metrics, settings)
 
     @property
@@ -109,6 +111,7 @@ class Gateway:
         ]
         self._tasks = [
             background.start("fleet samples", self._sampler.run),
+            background.start("affinity", self._affinity.run),
             background.start("last-known-good", self._keep_confirmed),
             background.start("key usage", self.key_usage.run),
             background.start("learned costs", self.cost_reports.run),

@@ -52,6 +52,10 @@ class HitWatch:
         self._samples.append(sample)
         self._fresh = True
 
+    def recent(self) -> list[HitSample]:
+        """Return the samples that count, the oldest first; any thread may ask."""
+        return list(self._samples)
+
     def judge(self, keys: PoolKeys, now: float) -> bool:
         """Judge anew; returns whether grade or cause changed."""
         samples = self._samples

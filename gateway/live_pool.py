@@ -15,6 +15,7 @@ import msgspec
 import zmq.asyncio
 
 from gateway import background
+from gateway.affinity_book import AffinityBook
 from gateway.breaker import HALF_OPEN, OPEN
 from gateway.dispatched_keys import Dispatch, DispatchedKeys
 from gateway.engine_report import EngineReport
@@ -81,6 +82,7 @@ class LivePool:
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
         self.queue = QueueWindow(settings.window_s)
         self.progress = PoolProgress()
+        self.affinity = AffinityBook()
         self.prefix_keeper = keeper_of(self.router)
         """The placement, where it keeps prefixes to a few engines."""
         self._fleet_secret = fleet_secret

@@ -130,6 +130,7 @@ class PlacementDesk:
         )
         keeper = pool.prefix_keeper
         pool.progress.granted(decision, granted_s, keeper.prefix_of(request) if keeper is not None else None)
+        pool.affinity.prompts.note(request.keys, decision.engine_id, granted_s)
         if earlier is not None:
             earlier.decision = decision
             earlier.attempts += _engines(decision)

@@ -82,6 +82,8 @@ class GatewaySettings:
     key_usage_interval_s: float = 5.0
     cost_report_interval_s: float = 15.0
     """Last uses of API keys are told to the control plane this often."""
+    affinity_interval_s: float = 2.0
+    """Which prompts go where is told this often."""
     decision_interval_s: float = 0.5
     """Ended decisions go to the decision store this often."""
     decisions_kept_per_s: float = 50.0

@@ -12,6 +12,9 @@ from itertools import chain, islice
 
 from xxhash import xxh3_64_intdigest
 
+RING = 1 << 64
+"""Length of a ring."""
+
 
 class HashRing:
     """Positions of `virtual_nodes` points per engine on a 64-bit ring; `seed` makes rings independent."""
@@ -47,15 +50,28 @@ class HashRing:
                 seen.add(owner)
                 yield owner
 
+    def arcs(self) -> list[tuple[int, int, int]]:
+        """Return (begin, length, owner) of all arcs, clockwise; lengths are exact and sum to RING.
+
+        The first one begins before 0, where the ring closes.
+        """
+        found = []
+        previous = self._points[-1] - RING if self._points else 0
+        for point, owner in zip(self._points, self._owners, strict=True):
+            found.append((previous, point - previous, owner))
+            previous = point
+        return found
+
+    def lengths(self) -> list[int]:
+        """Return each engine's part of the ring, in RINGths."""
+        lengths = [0] * self.size
+        for _, length, owner in self.arcs():
+            lengths[owner] += length
+        return lengths
+
     def shares(self) -> list[float]:
         """Return each engine's share of the ring, 0..1."""
-        total = 1 << 64
-        shares = [0.0] * self.size
-        previous = self._points[-1] - total if self._points else 0
-        for point, owner in zip(self._points, self._owners, strict=True):
-            shares[owner] += (point - previous) / total
-            previous = point
-        return shares
+        return [length / RING for length in self.lengths()]
 
     def check(self) -> None:
         """Raise AssertionError unless the points are sorted and the shares fill the ring."""
@@ -74,6 +90,11 @@ class CandidateRings:
             HashRing(engine_ids, virtual_nodes=virtual_nodes, seed=number + 1)
             for number in range(min(rings, max(self.size, 1)))
         ]
+
+    @property
+    def rings(self) -> tuple[HashRing, ...]:
+        """The rings, the one of the first candidates first."""
+        return tuple(self._rings)
 
     def candidates(self, key: int) -> list[int]:
         """Return the positions of the key's candidates, at most one per engine.

@@ -65,6 +65,13 @@ class PrefixHotness:
         self._looked = keys, node, depth
         return depth
 
+    def peek(self, keys: Sequence[int]) -> int:
+        """Return the same for somebody who only looks."""
+        looked = self._looked
+        blocks = self.blocks(keys)
+        self._looked = looked
+        return blocks
+
     def observe(self, keys: Sequence[int], engines: int) -> int:
         """Count one request of a fleet of `engines`, and return the length of its key."""
         looked, leaf, blocks = self._looked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from random import Random
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from routing.decision import Choice
 from routing.fleet import FleetView
 from routing.hash_ring import HashRing
 from routing.inference_request import InferenceRequest
+from routing.ring_plan import RingPlan
 from routing.scoring import candidate
 
 
@@ -68,6 +70,14 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise AssertionError("some engine always has fewer requests than the mean with one more")
         blocks = view.match(request).blocks(target)
         return Choice(target, reason, (candidate(request, view, target, blocks, now),))
+
+    def ring_plan(self) -> RingPlan:
+        """Return how its ring is made."""
+        return RingPlan(1, self.virtual_nodes, False, self.key_blocks)
+
+    def key_length(self, keys: Sequence[int]) -> int:
+        """Return how many blocks of a prompt choose its place on the ring."""
+        return min(self.key_blocks, len(keys))
 
     def _build(self, view: FleetView) -> HashRing:
         return HashRing([view.engine_ids[each] for each in view.accepting], virtual_nodes=self.virtual_nodes)

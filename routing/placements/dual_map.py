@@ -18,6 +18,7 @@ from routing.hash_ring import CandidateRings
 from routing.inference_request import InferenceRequest
 from routing.lesson import Bound, Lesson
 from routing.prefix_hotness import PrefixHotness
+from routing.ring_plan import RingPlan
 from routing.scoring import KEPT
 
 _MAX_KEY_BLOCKS = 64
@@ -196,6 +197,14 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         """Return the key that gives a request its candidates by now."""
         blocks = self._hotness.blocks(request.head or request.keys) if self.adaptive_key else self.key_blocks
         return affinity_key(request, blocks)
+
+    def ring_plan(self) -> RingPlan:
+        """Return how its rings are made."""
+        return RingPlan(self.d, self.virtual_nodes, True, self.key_blocks, self.adaptive_key)
+
+    def key_length(self, keys: Sequence[int]) -> int:
+        """Return how many blocks of a prompt choose its candidates by now."""
+        return self._hotness.peek(keys) if self.adaptive_key else min(self.key_blocks, len(keys))
 
 
 def _least_loaded(request: InferenceRequest, view: FleetView, targets: Sequence[int], among: Sequence[int]) -> int:

@@ -1,0 +1,80 @@
+"""The prefixes that prompts share, as a tree for a picture: depth in blocks, width by requests.
+
+A block's key stands for the whole prefix that ends with it, so prompts that agree in one key agree before it, too.
+A node is a run of blocks along which its prompts stay together; it ends where they part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+MAX_BLOCKS = 64
+"""Prompts are looked at that deep."""
+
+
+class IciclePrefix(msgspec.Struct, frozen=True):
+    """One shared prefix. Blocks are counted from the start of the prompt."""
+
+    key: int
+    """Of its last block."""
+    parent: int
+    """Its place in the list; -1: none."""
+    level: int
+    """Nodes above it."""
+    first_block: int
+    """The block after its parent's last, counted from 1."""
+    last_block: int
+    requests: int
+    prompt: Sequence[int]
+    """Keys of one of its prompts, from the start."""
+
+
+def icicle(
+    prompts: Sequence[tuple[Sequence[int], int]], *, least: int = 2, most: int = 48, max_level: int = 12
+) -> list[IciclePrefix]:
+    """Return the prefixes that at least `least` requests share, the `most` widest, parents before their children.
+
+    Prompts come as (keys, requests that they stand for). Siblings are in descending order of requests.
+    """
+    found: list[IciclePrefix] = []
+    # By requests, the widest first: what does not find room is narrower than all that does.
+    pending = _parted(prompts, 0, -1, 0, least)
+    while pending and len(found) < most:
+        pending.sort(key=lambda each: (-each[0], each[1]))
+        requests, _, members, parent, level, first = pending.pop(0)
+        last = _together(members, first)
+        keys = members[0][0]
+        found.append(IciclePrefix(keys[last - 1], parent, level, first + 1, last, requests, keys))
+        if level + 1 < max_level:
+            pending += _parted(members, last, len(found) - 1, level + 1, least)
+    return found
+
+
+_Group = tuple[int, int, list[tuple[Sequence[int], int]], int, int, int]
+
+
+def _parted(
+    members: Sequence[tuple[Sequence[int], int]], depth: int, parent: int, level: int, least: int
+) -> list[_Group]:
+    """Return the groups into which these prompts part at their block number `depth`."""
+    groups: dict[int, list[tuple[Sequence[int], int]]] = {}
+    for member in members:
+        if depth < min(len(member[0]), MAX_BLOCKS):
+            groups.setdefault(member[0][depth], []).append(member)
+    counted = ((sum(weight for _, weight in group), key, group) for key, group in groups.items())
+    return [(requests, key, group, parent, level, depth) for requests, key, group in counted if requests >= least]
+
+
+def _together(members: Sequence[tuple[Sequence[int], int]], depth: int) -> int:
+    """Return how many blocks all of these prompts share, of which they are known to share more than `depth`."""
+    keys = members[0][0]
+    low, high = depth + 1, min(MAX_BLOCKS, *(len(each) for each, _ in members), len(keys))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if all(each[middle - 1] == keys[middle - 1] for each, _ in members):
+            low = middle
+        else:
+            high = middle - 1
+    return low
