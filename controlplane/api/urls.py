@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path, re_path, register_converter
 
 from controlplane.api.views import (
+    affinity,
     api_keys,
     automation,
     decisions,
@@ -61,6 +62,8 @@ urlpatterns = [
     path("v1/pools", pools.Pools.as_view()),
     path("v1/pools/<slug:slug>", pools.OnePool.as_view()),
     path("v1/pools/<slug:slug>/automation", automation.OnePoolAutomation.as_view()),
+    path("v1/pools/<slug:slug>/rings", affinity.PoolRings.as_view()),
+    path("v1/pools/<slug:slug>/affinity", affinity.PoolAffinity.as_view()),
     path("v1/pools/<slug:slug>/freeze", automation.PoolFreeze.as_view()),
     path("v1/pools/<slug:slug>/unfreeze", automation.PoolUnfreeze.as_view()),
     path("v1/pools/<slug:slug>/override", automation.PoolOverride.as_view()),
@@ -77,6 +80,7 @@ urlpatterns = [
     path("v1/engines/<plain_id:engine_id>/quarantine", engine_health.EngineQuarantine.as_view()),
     path("v1/engines/<plain_id:engine_id>/trust", engine_health.EngineTrust.as_view()),
     path("v1/engines/<plain_id:engine_id>/end_verdict", engine_health.EngineVerdictEnd.as_view()),
+    path("v1/engines/<plain_id:engine_id>/hits", affinity.OneEngineHits.as_view()),
     path("v1/engines/<plain_id:engine_id>/state", engines.EngineState.as_view()),
     path("v1/tenants", tenants.Tenants.as_view()),
     path("v1/tenants/<slug:slug>", tenants.OneTenant.as_view()),

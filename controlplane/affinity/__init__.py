@@ -1,0 +1,1 @@
+"""What gateways tell of which prompts go where, for pages and the API."""
