@@ -31,6 +31,7 @@ NAVIGATION = (
     (
         NavigationItem("Fleet", "/", "fleet"),
         NavigationItem("Decisions", "/decisions", "decisions"),
+        NavigationItem("Affinity", "/affinity", "affinity"),
         NavigationItem("Policies", "/policies", "policies"),
         NavigationItem("Experiments", "/experiments", "experiments"),
         NavigationItem("Steering", "/steering", "steering"),

@@ -17,6 +17,7 @@ from web.pages import (
     topology_changes,
     whatif_result,
 )
+from web.pages.affinity import affinity, affinity_pool
 from web.pages.audit import audit, audit_download
 from web.pages.decision import decision as decision_page
 from web.pages.decision import decision_json
@@ -49,6 +50,8 @@ urlpatterns = [
     path("decisions/tap", decisions_tap, name="decisions-tap"),
     path("decisions/<str:decision_id>.json", decision_json, name="decision-json"),
     path("decisions/<str:decision_id>", decision_page, name="decision"),
+    path("affinity", affinity, name="affinity"),
+    path("affinity/<slug:slug>", affinity_pool, name="affinity-pool"),
     path("policies", policies, name="policies"),
     path("policies/<slug:slug>", policy, name="policy"),
     path("policies/<slug:slug>/check", policy_check, name="policy-check"),
