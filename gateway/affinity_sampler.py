@@ -26,7 +26,7 @@ from routing.ring_plan import OnRings
 MAX_KEYS = 256
 MAX_POINTS = 512
 """Compared requests that cross the bus per pool."""
-LEAST_SHARE = 0.004
+LEAST_SHARE = 0.003
 """A prefix below this share of the requests is no picture's matter."""
 
 _Trust = tuple[str, str, float | None]

@@ -26,7 +26,7 @@ from web.pages.affinity_ttft import WINDOWS, ttft_picture
 from web.pages.steering import seen_pool, seen_pools
 from web.shell import shell_context
 
-DEFAULT_WINDOW = "5"
+DEFAULTS = {"window": "5"}
 
 
 @require_safe
@@ -46,10 +46,10 @@ def affinity_pool(request: HttpRequest, slug: str) -> HttpResponse:
     pool, now = seen_pool(actor, slug), time.time()
     asked_for = {name: asked(request, name, 64) for name in ("without", "prefix", "window")}
     if asked_for["window"] not in WINDOWS:
-        asked_for["window"] = DEFAULT_WINDOW
+        asked_for["window"] = DEFAULTS["window"]
     word = affinity_hearing().of(pool.slug, now)
     here = reverse("affinity-pool", args=[pool.slug])
-    links = Links(here, {name: value for name, value in asked_for.items() if value})
+    links = Links(here, {name: value for name, value in asked_for.items() if value != DEFAULTS.get(name)})
     context = shell_context(
         request,
         page="Affinity",
@@ -75,7 +75,7 @@ def pool_pictures(word: PoolWord, asked_for: dict[str, str], links: Links, now: 
     return {
         "finding": _finding(rings.finding, prefixes.finding, hits.finding),
         "seen": f"{count(told.requests, 'request')} of the last {span(told.span_s)}"
-        + (f", every {round(told.requests / told.sampled)}th looked at" if told.requests > 1.5 * told.sampled else ""),
+        + (f", one in {round(told.requests / told.sampled)} looked at" if told.requests > 1.5 * told.sampled else ""),
         "rings": rings,
         "prefixes": prefixes,
         "ttft": ttft_picture(told, asked_for["window"], links),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -14,6 +15,7 @@ from web.pages.topology_words import short
 MAX_TWIN = 60
 _LEFT, _RIGHT, _TOP, _BOTTOM = 9.0, 98.0, 4.0, 88.0
 """The plot within its picture, percent."""
+_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _TRUSTS = {"exact": "Exact", "degraded": "Degraded", "blind": "Blind"}
 
 
@@ -73,13 +75,13 @@ def hits_picture(told: PoolAffinity, now: float) -> HitsPicture:
         pool=_pool_row(told),
         rows=tuple(_row(told, engine, now) for engine in told.engines if engine.compared or engine.accepts),
         dots=tuple(
-            Dot(_x(point.believed_tokens / top), _y(point.reported_tokens / top), point.differs)
+            Dot(_x(_root(point.believed_tokens, top)), _y(_root(point.reported_tokens, top)), point.differs)
             for _, point in sorted(points, key=lambda each: each[1].differs)
         ),
         begin=(_x(0), _y(0)),
         end=(_x(1), _y(1)),
-        x_ticks=tuple((_x(each), short(round(each * top))) for each in (0, 0.5, 1)),
-        y_ticks=tuple((_y(each), short(round(each * top))) for each in (0, 0.5, 1)),
+        x_ticks=tuple((_x(each), short(round(each * each * top))) for each in _TICKS),
+        y_ticks=tuple((_y(each), short(round(each * each * top))) for each in _TICKS),
         twin=tuple(_twin(engine, point) for engine, point in points[:MAX_TWIN]),
         summary=f"{len(points)} requests, predicted against reported cached tokens; {differing} of them differ",
         finding=_finding(told),
@@ -168,6 +170,11 @@ def _finding(told: PoolAffinity) -> str:
 
 def _bar(reported: int, believed: int) -> str:
     return f"{100 * min(1.0, reported / believed if believed else 0.0):.1f}%"
+
+
+def _root(tokens: int, top: int) -> float:
+    """Return the place on a square-root scale, on which short hits are seen beside long ones."""
+    return math.sqrt(max(0, tokens) / top)
 
 
 def _x(share: float) -> str:

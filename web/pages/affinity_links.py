@@ -14,5 +14,5 @@ class Links:
 
     def to(self, **changes: str) -> str:
         """Return the address with these parts changed; an empty one is left out."""
-        query = {name: value for name, value in {**self._query, **changes}.items() if value}
+        query = {name: value for name, value in sorted({**self._query, **changes}.items()) if value}
         return f"{self._here}?{urlencode(query)}" if query else self._here

@@ -12,8 +12,8 @@ ROW_PX = 26
 HASH_DIGITS = 6
 HOT = 0.25
 """Share of the requests from which the title names a prefix."""
-_STEPS = (0, 1, 2, 3, 5, 6, 7, 8)
-"""Steps of the heat scale; on the one left out neither dark nor light words can be read in both themes."""
+_STEPS = (1, 2, 3, 5, 6, 7, 8)
+"""Steps of the heat scale. The lowest would vanish on the panel; on the fourth words cannot be read in both themes."""
 _WORDED, _HASHED = 10.0, 5.0
 """Percent of the width from which a cell has words, and from which its hash."""
 
@@ -151,6 +151,7 @@ def _finding(told: PoolAffinity, cells: tuple[Cell, ...]) -> str:
         return ""
     blocks, at = max(hot)
     prefix = told.prefixes[at]
-    share, many = percent(prefix.requests / told.requests), count(len(prefix.holders), "engine")
-    tokens = f"{blocks * told.block_tokens:,} tokens"
-    return f"{share} of the requests share their first {tokens}, which {many} of {len(told.accepting)} hold."
+    share = "All" if prefix.requests == told.requests else f"{percent(prefix.requests / told.requests)} of the"
+    holders, engines = len(prefix.holders), len(told.accepting)
+    held = f"all {count(engines, 'engine')}" if holders == engines > 1 else f"{holders} of {count(engines, 'engine')}"
+    return f"{share} requests share their first {blocks * told.block_tokens:,} tokens, which {held} hold."

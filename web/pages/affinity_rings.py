@@ -88,7 +88,7 @@ def rings_picture(word: PoolWord, without: str, links: Links) -> RingsPicture:
     shares, lines = reading.shares, reading.lines
     chosen = next((line.name for line in lines if line.engine_id == without), "")
     ideal = shares.ideal if shares is not None else 1 / max(1, len(told.accepting))
-    scale = 1.08 * max([ideal, *(max(_reach(line), line.granted or 0.0) for line in lines)])
+    scale = 1.08 * max([ideal, *(_reach(line) if shares is not None else line.granted or 0.0 for line in lines)])
     return RingsPicture(
         placement=told.placement,
         rings=shares.rings if shares is not None else 0,
@@ -197,11 +197,12 @@ def _moves(shares: RingShares, name: str) -> str:
     if shares.moved is None:
         return f"{name} is the only engine; without it nothing can be placed."
     words = (
-        f"Without {name}, {percent(shares.moved)} of the places move to other engines; the least possible is what it "
-        f"has, and the ideal {percent(shares.ideal)}. All other prompts stay where their blocks are."
+        f"Without {name}, {percent(shares.moved)} of the places of keys move to other engines, ideally "
+        f"{percent(shares.ideal)}; {percent(shares.keys_changed or 0.0)} of the keys get another candidate, all others "
+        "stay where their blocks are."
     )
     if shares.traffic_moved is not None:
-        words += f" Of the requests seen lately it is {percent(shares.traffic_moved)}."
+        words += f" By the hot keys seen lately {percent(shares.traffic_moved)} of the places move."
     return words
 
 

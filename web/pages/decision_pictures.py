@@ -12,6 +12,7 @@ from controlplane.decision_story.firmness import Firmness, beta_of, name_of
 from gateway.stored_decision import StoredDecision
 from routing import reasons
 from routing.decision import Candidate
+from web.live.engine_card import DECODE_REASONS
 
 MAX_CELLS = 48
 _TICKS = 5
@@ -249,7 +250,9 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
     if decision.queue_reason:
         found.append(("Granted because", reasons.words(decision.queue_reason)))
     if decision.pair is not None:
-        found.append(("Decodes on", stored.decode_engine_name or decision.pair.engine_id))
+        why = DECODE_REASONS.get(decision.pair.reason, "")
+        on = stored.decode_engine_name or decision.pair.engine_id
+        found.append(("Decodes on", f"{on}, {why}" if why else on))
     if len(stored.attempts) > 1:
         found.append(("Attempts", f"{len(stored.attempts)}, on {', '.join(stored.attempts)}"))
     if stored.finished_after_s is not None:

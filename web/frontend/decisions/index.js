@@ -52,6 +52,7 @@ const ACTIONS = {
   t: () => document.getElementById('strip-table')?.click(),
   ' ': () => tap?.hold(),
   c: () => one && copyJson(),
+  x: () => one?.querySelector('[data-whatif]')?.click(),
 };
 
 document.addEventListener('keydown', (event) => {

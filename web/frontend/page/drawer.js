@@ -109,6 +109,7 @@ export class Drawer {
     byId('drawer-trust-reason').hidden = !engine.trust_reason;
     setText(byId('drawer-trust-reason'), engine.trust_reason ? `Index trust: ${engine.trust_reason}.` : '');
     this.#measures(byId('drawer-against'), [...poolMeasures(state, row), ...routing(pool)]);
+    byId('drawer-affinity').href = `/affinity/${encodeURIComponent(pool.id)}?without=${encodeURIComponent(engine.name)}#affinity-hits`;
     setText(byId('drawer-pool'), `${pool.name}, policy v${pool.policy_version}`);
     this.#events(engine);
     this.decisions.names = this.#names(state);
