@@ -16,7 +16,7 @@ from gateway.pool_hits import judge_hits
 from gateway.settings import GatewaySettings
 from gateway.stored_decision import TOPIC, StoredDecision, decode_batch
 from kvstore.block_keys import token_block_keys
-from routing.hit_sample import LATE_EVENT, SALT, TEMPLATE, TOKENIZER
+from routing.hit_sample import EVICTION, LATE_EVENT, SALT, TEMPLATE, TOKENIZER
 from routing.regret import LOAD, STALE_VIEW
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
@@ -173,3 +173,17 @@ async def test_trust_returns_when_the_evidence_is_old(gateway: ServedGateway, mo
     judge_hits(pool, time.monotonic() + 1000)
     assert engine.hits.verdict.grade == "exact"
     assert pool.router.view.trusts[0] == 1.0
+
+
+async def test_blocks_that_the_engine_removed_meanwhile_are_named_as_evicted(gateway: ServedGateway) -> None:
+    (engine,) = gateway.gateway.pools["pool"].engines.values()
+    for removed, tokens in enumerate(prompts(), start=1):
+        known(gateway, tokens)
+        _, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "token_ids": tokens, "wait": False})
+        engine.hits.note_events({"BlockRemoved": removed}, time.monotonic())
+        name = answer["decision_id"]
+        await gateway.post(f"/api/v1/requests/{name}/first_token", {})
+        report = {"cached_tokens": BLOCK * (1 + removed % 3), "prompt_tokens": len(tokens)}
+        await gateway.post(f"/api/v1/requests/{name}/complete", report)
+    assert {each.mismatch for each in await sent(gateway)} == {EVICTION}
+    assert engine.hits.verdict.cause == EVICTION
