@@ -107,7 +107,7 @@ def _cell(
         width=f"{wide:.3f}%",
         y=ROW_PX * prefix.level,
         step=_step(len(holders), len(told.accepting)),
-        words=f"{short} · {length} blk" if wide >= _WORDED else short if wide >= _HASHED else "",
+        words=f"{short}, {length} blk" if wide >= _WORDED else short if wide >= _HASHED else "",
         key_here=bool(prefix.key_blocks),
         label=_label(told, prefix, short, holders),
         row=(
@@ -125,9 +125,10 @@ def _cell(
 
 def _label(told: PoolAffinity, prefix: SharedPrefix, short: str, holders: list[str]) -> str:
     share = percent(prefix.requests / told.requests) if told.requests else "—"
+    length = prefix.last_block - prefix.first_block + 1
     held = f"held by {', '.join(holders[:6])}" + (f" and {len(holders) - 6} more" if len(holders) > 6 else "")
     words = (
-        f"{short}: blocks {prefix.first_block} to {prefix.last_block}, "
+        f"{short}, {length} blk: blocks {prefix.first_block} to {prefix.last_block}, "
         f"{prefix.last_block * told.block_tokens:,} tokens from the start; "
         f"{count(prefix.requests, 'request')}, {share}; {held if holders else 'held by no engine'}"
     )
