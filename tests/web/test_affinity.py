@@ -61,7 +61,7 @@ def panel(page: str, name: str) -> str:
 def test_the_title_names_what_stands_out(viewer: Client, tell: Tell) -> None:
     tell()
     page = show(viewer)
-    assert "45.0\u202f% of the requests share their first 144 tokens, which 0 of 4 engines hold." in page
+    assert "45.0\u202f% of the requests share their first 144 tokens, which no engine holds." in page
     assert "The index of e-0001 is blind, 10.0\u202f% of what was predicted: tokenizer." in page
     assert "Over 100 requests of the last 1\u202fmin 2\u202fs, one in 2 looked at" in page
 

@@ -69,6 +69,9 @@ def test_a_late_one_is_found_read_and_left_by_keys(page: Page, trouble: list[str
     before = page.url
     page.keyboard.press("j")
     page.wait_for_url(lambda url: url != before)
+    page.keyboard.press("x")
+    page.wait_for_url("**/experiments?new&pool=pool-a")
+    page.go_back()
     page.keyboard.press("g")
     page.keyboard.press("d")
     page.wait_for_url("**/decisions")

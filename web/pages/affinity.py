@@ -73,7 +73,7 @@ def pool_pictures(word: PoolWord, asked_for: dict[str, str], links: Links, now: 
     prefixes = prefix_picture(told, asked_for["prefix"], links)
     hits = hits_picture(told, now)
     return {
-        "finding": _finding(rings.finding, prefixes.finding, hits.finding),
+        "finding": _finding(hits.finding, prefixes.finding, rings.finding),
         "seen": f"{count(told.requests, 'request')} of the last {span(told.span_s)}"
         + (f", one in {round(told.requests / told.sampled)} looked at" if told.requests > 1.5 * told.sampled else ""),
         "rings": rings,

@@ -155,4 +155,5 @@ def _finding(told: PoolAffinity, cells: tuple[Cell, ...]) -> str:
     share = "All" if prefix.requests == told.requests else f"{percent(prefix.requests / told.requests)} of the"
     holders, engines = len(prefix.holders), len(told.accepting)
     held = f"all {count(engines, 'engine')}" if holders == engines > 1 else f"{holders} of {count(engines, 'engine')}"
-    return f"{share} requests share their first {blocks * told.block_tokens:,} tokens, which {held} hold."
+    said = f"which {held} hold" if holders else "which no engine holds"
+    return f"{share} requests share their first {blocks * told.block_tokens:,} tokens, {said}."
