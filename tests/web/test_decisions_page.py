@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from django.test import Client, override_settings
 from pytest_django import DjangoAssertNumQueries
@@ -13,8 +14,11 @@ from pytest_django import DjangoAssertNumQueries
 from controlplane.decision_store.keeper import DecisionKeeper
 from controlplane.decision_store.storage import decision_shelf
 from controlplane.models import DecisionIndex
+from routing import reasons
+from routing.engine_pair import EnginePair
 from tests.controlplane.decision_store.records import START, on_time, stored
 from tests.web.role_clients import client_of, make_person, make_pool
+from web.pages import decision_pictures as pictures
 from web.pages.decisions import PAGE_ROWS
 
 pytestmark = pytest.mark.django_db
@@ -164,3 +168,11 @@ def test_a_record_that_is_gone_says_so(viewer: Client, keeper: DecisionKeeper) -
 
 def test_an_empty_store_says_what_must_happen_first(db: None) -> None:
     assert "No decision is recorded yet" in show(client_of(make_person("viewer")), "/decisions")
+
+
+def test_a_pair_says_why_its_second_engine_decodes() -> None:
+    record = stored("d-pair", 1.0)
+    pair = EnginePair("1", "decode-7", 1, reasons.LEAST_TBT, 0.02, 640)
+    decision = msgspec.structs.replace(record.decision, pair=pair)
+    told = dict(pictures.facts(msgspec.structs.replace(record, decision=decision, decode_engine_name="d-7")))
+    assert told["Decodes on"] == "d-7, fastest tokens"
