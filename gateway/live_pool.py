@@ -26,6 +26,7 @@ from gateway.kv_event_intake import KvEventIntake
 from gateway.live_engine import READY, LiveEngine
 from gateway.metrics import GatewayMetrics
 from gateway.pool_progress import PoolProgress
+from gateway.pool_shadow import PoolShadow
 from gateway.queue_window import QueueWindow
 from gateway.rebalancing import Rebalancing
 from gateway.retry_budget import RetryBudget
@@ -81,6 +82,7 @@ class LivePool:
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
         self.queue = QueueWindow(settings.window_s)
         self.progress = PoolProgress()
+        self.shadow = PoolShadow(self.router, metrics)
         self.prefix_keeper = keeper_of(self.router)
         """The placement, where it keeps prefixes to a few engines."""
         self._fleet_secret = fleet_secret
@@ -176,6 +178,7 @@ class LivePool:
             self._rekey()
         kinds = {name: (each.entry.kind, each.entry.speed) for name, each in self.engines.items()}
         self.costs.set_engines(kinds, entry.costs)
+        self.shadow.follow(entry, time.time())
         self.refresh()
 
     def refresh(self) -> None:

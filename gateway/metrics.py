@@ -81,6 +81,12 @@ class GatewayMetrics:
             "Ended decisions: kept for the store, left_out by sampling, dropped because too many ended at once.",
             ("result",),
         )
+        self.shadow_decisions = CounterFamily(
+            registry,
+            "switchyard_shadow_decisions_total",
+            "Requests for which a shadow policy chose too, by whether it chose the same engine: yes or no.",
+            ("pool", "agreed"),
+        )
         self.traffic_rows = CounterFamily(
             registry,
             "switchyard_traffic_rows_total",

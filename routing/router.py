@@ -58,7 +58,7 @@ class Router:
         self.view, self.fleet = dispatcher.view, dispatcher.fleet
         self.reservations, self.waiting = dispatcher.reservations, dispatcher.waiting
         self.migration = Migration(dispatcher)
-        self._counts = dispatcher.counts
+        self._counts, self.accompany = dispatcher.counts, dispatcher.accompany
         self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)
         self._bottlenecks = Bottlenecks(self.reservations)
         self.pairs: EnginePairs | None = None
