@@ -40,6 +40,7 @@ from controlplane.services.actor import program
 from controlplane.services.api_keys import create_api_key
 from controlplane.services.engine_registration import register_engine
 from controlplane.services.policies import create_policy, draft, publish_version
+from controlplane.services.shadows import start_shadow
 from controlplane.services.topology import create_pool, create_region, create_tenant
 from controlplane.services.whatifs import start_whatif
 from controlplane.whatif.conditions import Conditions
@@ -78,6 +79,7 @@ def make_world() -> World:
         engines[name] = register_engine(pools[name], f"e-{name}", url, actor=ACTOR, engine_id=f"e-{name}")
     world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
     _add_recording(world)
+    _add_shadow(world)
     _add_people(world)
     _add_keys(world)
     now = timezone.now()
@@ -101,6 +103,12 @@ def _add_recording(world: World) -> None:
     pool.policy.refresh_from_db()
     draft = world.policies["a"].versions.get(number=2)
     start_whatif(recordings[0], draft, None, Conditions(seeds=1), actor=ACTOR)
+
+
+def _add_shadow(world: World) -> None:
+    """Let a draft of another placement decide beside pool a's live policy."""
+    pool = world.pools["a"]
+    start_shadow(pool, draft(pool.policy, {"placement": {"name": "min_ttft"}}, actor=ACTOR), actor=ACTOR)
 
 
 @functools.cache
