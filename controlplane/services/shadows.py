@@ -49,6 +49,8 @@ def start_shadow(
     Raises NotAllowedError (operators of the pool), InvalidFieldsError, and ShadowRunsError while another runs.
     """
     require(actor, Role.OPERATOR, pool)
+    if Shadow.objects.filter(pool=pool, state=ShadowState.RUNNING).exists():
+        raise _runs(pool)
     base = pool.policy.live_version
     if base is None:
         raise problem("draft", "No version is live yet to compare with; publish one first.")
@@ -60,9 +62,6 @@ def start_shadow(
         key=uuid4().hex, pool=pool, draft=draft, base=base, max_per_s=max_per_s, author=actor.user,
         created_at=now, until=now + timedelta(minutes=minutes),
     )  # fmt: skip
-    running = Shadow.objects.filter(pool=pool, state=ShadowState.RUNNING)
-    if running.exists():
-        raise _runs(pool)
     check_fields(shadow)
     try:
         with transaction.atomic():

@@ -110,7 +110,7 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("Recordings", "POST"): Example("POST", "recordings", _WINDOW, 201),
     ("RecordingUpload", "POST"): Example("POST", _UPLOAD, _TRACE, 201, media_type="application/x-ndjson"),
     ("OneRecording", "DELETE"): Example("DELETE", "recordings/{recording}", None, 204, guarded=True),
-    ("Shadows", "POST"): Example("POST", "shadows", {"pool": "pool-a", "draft": 3}, 409),
+    ("Shadows", "POST"): Example("POST", "shadows", {"pool": "pool-a", "draft": 2}, 409),
     ("ShadowStop", "POST"): Example("POST", "shadows/{shadow}/stop", {}),
     ("WhatIfs", "POST"): Example("POST", "whatif", {"recording": RECORDING, "draft": 2}, 201),
 }

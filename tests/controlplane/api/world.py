@@ -28,6 +28,7 @@ from controlplane.models import (
     Region,
     Role,
     RoleGrant,
+    Shadow,
     Tenant,
 )
 from controlplane.models.job_run import JobState
@@ -40,7 +41,6 @@ from controlplane.services.actor import program
 from controlplane.services.api_keys import create_api_key
 from controlplane.services.engine_registration import register_engine
 from controlplane.services.policies import create_policy, draft, publish_version
-from controlplane.services.shadows import start_shadow
 from controlplane.services.topology import create_pool, create_region, create_tenant
 from controlplane.services.whatifs import start_whatif
 from controlplane.whatif.conditions import Conditions
@@ -106,9 +106,12 @@ def _add_recording(world: World) -> None:
 
 
 def _add_shadow(world: World) -> None:
-    """Let a draft of another placement decide beside pool a's live policy."""
-    pool = world.pools["a"]
-    start_shadow(pool, draft(pool.policy, {"placement": {"name": "min_ttft"}}, actor=ACTOR), actor=ACTOR)
+    """Let a draft decide beside pool a's live policy."""
+    now = timezone.now()
+    Shadow.objects.create(
+        key="of-this-world", pool=world.pools["a"], draft=world.policies["a"].versions.get(number=2),
+        base=world.versions["a"], created_at=now, until=now + timedelta(hours=1),
+    )  # fmt: skip
 
 
 @functools.cache
