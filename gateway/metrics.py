@@ -87,6 +87,13 @@ class GatewayMetrics:
             "Requests for which a shadow policy chose too, by whether it chose the same engine: yes or no.",
             ("pool", "agreed"),
         )
+        self.observed = CounterFamily(
+            registry,
+            "switchyard_observed_requests_total",
+            "Requests that others routed: accepted, late (played back out of their time), unknown_engine, "
+            "out_of_service or too_many.",
+            ("pool", "result"),
+        )
         self.traffic_rows = CounterFamily(
             registry,
             "switchyard_traffic_rows_total",

@@ -15,19 +15,22 @@ from gateway.snapshot import PoolEntry, ShadowEntry
 from routing.decision import Choice
 from routing.fleet import FleetView
 from routing.inference_request import InferenceRequest
-from routing.lesson import Lesson
+from routing.lesson import Answered, Lesson, Released
 from routing.router import Router
 from routing.shadow import ShadowPolicy
 
 _BURST_S = 1.0
 """The rate holds over this time; within it requests may come at once."""
 _MAX_UNTOLD = 64
+_MAX_EXPECTED = 4096
+"""Compared requests whose first token is waited for."""
 
 
 class RunningShadow:
     """One run of a shadow at this gateway; the router's bystander.
 
-    Mutable state: the policy (None once it has ended), the tally, and how many choices it may make by now.
+    Mutable state: the policy (None once it has ended), the tally, how many choices it may make by now, and the
+    predicted TTFT of compared requests until their first token.
     """
 
     def __init__(self, pool_id: str, entry: ShadowEntry, view: FleetView, metrics: GatewayMetrics) -> None:
@@ -40,6 +43,7 @@ class RunningShadow:
         self._counter = metrics.shadow_decisions
         self._rng = Random(self._part)
         self._allowed, self._allowed_at = entry.max_per_s * _BURST_S, 0.0
+        self._expected: dict[str, float] = {}
         self._policy: ShadowPolicy | None = None
         try:
             self._policy = ShadowPolicy(entry.policy, view)
@@ -65,12 +69,22 @@ class RunningShadow:
             self.tally.unbound += 1
             return
         self.tally.note(compared, time.time(), self._rng)
+        if len(self._expected) >= _MAX_EXPECTED:
+            # Those that never answered leave with the others; the tally only counts who did.
+            self._expected.clear()
+        self._expected[compared.request_id] = compared.live.cost
         self._counter.inc(self._pool_id, "yes" if compared.agreed else "no")
 
     def learn(self, lesson: Lesson) -> None:
-        """Teach the policy, if it learns."""
+        """Teach the policy, if it learns; a first token also tells how well it was predicted."""
         if self._policy is None:
             return
+        if type(lesson) is Answered:
+            expected_s = self._expected.pop(lesson.request.request_id, None)
+            if expected_s is not None:
+                self.tally.note_answer(expected_s, lesson.at_s - lesson.request.arrived_s)
+        elif type(lesson) is Released:
+            self._expected.pop(lesson.request.request_id, None)
         began_ns = time.thread_time_ns()
         try:
             self._policy.learn(lesson)

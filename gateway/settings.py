@@ -82,6 +82,8 @@ class GatewaySettings:
     key_usage_interval_s: float = 5.0
     """Last uses of API keys are told to the control plane this often."""
     cost_report_interval_s: float = 15.0
+    observe_delay_s: float = 60.0
+    """Observed requests are played back this long after they began, so that those told later fall into their place."""
     shadow_report_interval_s: float = 2.0
     """What shadow policies chose is told this often."""
     decision_interval_s: float = 0.5

@@ -55,13 +55,13 @@ def report_problem(report: ShadowReport) -> str:
         return "pool_id, run_id or part is empty or too long"
     if len(tally.gains) != GAIN_RANGES or len(tally.engines) > MAX_ENGINES or len(tally.sample) > KEPT_SAMPLES:
         return "tally has more ranges, engines or samples than there can be"
-    figures = [report.at, tally.gain_s, tally.cpu_s, tally.cpu_max_s]
+    figures = [report.at, tally.gain_s, tally.expected_s, tally.measured_s, tally.cpu_s, tally.cpu_max_s]
     for each in tally.sample:
         for scored in (each.live, each.shadow):
             figures += (scored.wait_s, scored.compute_s, scored.cost)
     if not all(map(math.isfinite, figures)):
         return "a figure is not finite"
-    counts = [tally.compared, tally.agreed, tally.unbound, tally.left_out, *tally.gains]
+    counts = [tally.compared, tally.agreed, tally.unbound, tally.left_out, tally.answered, *tally.gains]
     if min(counts) < 0 or tally.agreed + sum(tally.gains) != tally.compared:
         return "counts are negative or do not add up"
     return ""

@@ -56,6 +56,12 @@ class ShadowTally(msgspec.Struct):
     gain_hit_tokens: int = 0
     gains: list[int] = msgspec.field(default_factory=lambda: [0] * GAIN_RANGES)
     """Disagreements by their gain: the ranges between GAIN_EDGES_S, from the worst."""
+    answered: int = 0
+    """Compared requests whose first token came; these two sums are theirs."""
+    expected_s: float = 0.0
+    """TTFT as predicted where they really went."""
+    measured_s: float = 0.0
+    """TTFT as it was."""
     cpu_s: float = 0.0
     """CPU time of the shadow's choices and lessons."""
     cpu_max_s: float = 0.0
@@ -75,6 +81,12 @@ class ShadowTally(msgspec.Struct):
         self.gain_hit_tokens += compared.gain_hit_tokens
         self.gains[bisect_right(GAIN_EDGES_S, gain_s)] += 1
         self._keep(compared, unix, rng)
+
+    def note_answer(self, expected_s: float, measured_s: float) -> None:
+        """Count the first token of a compared request."""
+        self.answered += 1
+        self.expected_s += expected_s
+        self.measured_s += measured_s
 
     def note_cpu(self, seconds: float) -> None:
         """Count the time of one choice."""
@@ -124,6 +136,9 @@ def added_up(tallies: Iterable[ShadowTally]) -> ShadowTally:
         total.gain_s += one.gain_s
         total.gain_hit_tokens += one.gain_hit_tokens
         total.gains = [mine + its for mine, its in zip(total.gains, one.gains, strict=True)]
+        total.answered += one.answered
+        total.expected_s += one.expected_s
+        total.measured_s += one.measured_s
         total.cpu_s += one.cpu_s
         total.cpu_max_s = max(total.cpu_max_s, one.cpu_max_s)
         for engine_id, share in one.engines.items():

@@ -79,6 +79,8 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     costs: dict[str, FittedCost] = {}
     """What was learned about the pool's engines, by their kind."""
     shadow: ShadowEntry | None = None
+    mode: str = "route"
+    """route, or observe: nothing is routed, and what others routed is accounted for."""
 
 
 class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -110,11 +110,16 @@ def uncompared_parts(live: RoutingPolicy, other: RoutingPolicy) -> tuple[str, ..
     return tuple(name for name in different if name not in shown)
 
 
-def shadow_problem(live: RoutingPolicy, other: RoutingPolicy) -> str:
-    """Return why the two cannot be compared choice by choice, in one sentence; "" where they can."""
+def shadow_problem(live: RoutingPolicy | None, other: RoutingPolicy) -> str:
+    """Return why the two cannot be compared choice by choice, in one sentence; "" where they can.
+
+    `live` is None where others choose, and the comparison is with what they did.
+    """
     for name, policy in (("live policy", live), ("draft", other)):
-        if policy.placement.name == CENTRAL_PLACEMENT:
+        if policy is not None and policy.placement.name == CENTRAL_PLACEMENT:
             return f"The {name} lets engines pull requests instead of choosing one for each; ask a what-if."
+    if live is None:
+        return ""
     if live.placement == other.placement and live.prefill_cost == other.prefill_cost:
         different = ", ".join(uncompared_parts(live, other)) or "nothing"
         return (

@@ -67,6 +67,7 @@ urlpatterns = [
     path("experiments/shadows", shadows.shadows, name="shadows"),
     path("experiments/shadows/start", shadows.start, name="shadow-start"),
     path("experiments/shadows/<int:shadow_id>", shadow.shadow, name="shadow"),
+    path("experiments/shadows/<int:shadow_id>/route", shadow.route, name="shadow-route"),
     path("experiments/shadows/<int:shadow_id>/stop", shadow.stop, name="shadow-stop"),
     path("experiments/recordings", recordings.recordings, name="recordings"),
     path("experiments/recordings/<int:recording_id>/delete", recordings.delete, name="recording-delete"),

@@ -1,4 +1,4 @@
-"""Stores what gateways counted of their shadows, and ends those that are due."""
+"""Stores what gateways counted of their shadows, ends those that are due, and has observing pools compared."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from controlplane.bus import get_bus
 from controlplane.services.shadow_reports import ShadowIntake
-from controlplane.services.shadows import end_due
+from controlplane.services.shadows import end_due, observe_pools
 
 
 @shared_task(name="controlplane.shadows", ignore_result=True)
@@ -17,6 +17,7 @@ def shadows() -> None:
     """Run every few seconds: the first run begins to listen, each later one writes what has come."""
     intake().store()
     end_due(timezone.now())
+    observe_pools()
 
 
 @functools.cache

@@ -27,6 +27,8 @@ class Shadow(models.Model):
     pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="shadows")
     draft = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
     base = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
+    observed = models.BooleanField(default=False)
+    """The pool only observes: what is compared with is where others sent the requests."""
     state = models.CharField(max_length=16, choices=ShadowState.choices, default=ShadowState.RUNNING)
     max_per_s = models.PositiveIntegerField(default=50, validators=[MinValueValidator(1), MaxValueValidator(1000)])
     """Requests compared per second at each gateway."""

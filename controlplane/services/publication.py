@@ -99,6 +99,7 @@ def _pool_entry(pool: Pool) -> PoolEntry:
         policy=msgspec.convert(live.routing_document, RoutingPolicy) if live else RoutingPolicy(),
         costs={cost.kind: msgspec.convert(cost.fitted, FittedCost) for cost in pool.learned_costs.all()},
         shadow=_shadow_entry(pool),
+        mode=pool.mode,
     )
 
 

@@ -50,6 +50,16 @@ class ShadowFigures:
         chosen = self.tally.compared + self.tally.unbound
         return self.tally.cpu_s / chosen if chosen else None
 
+    @property
+    def expected_s(self) -> float | None:
+        """Mean TTFT as predicted where the compared requests really went; None: no first token came yet."""
+        return self.tally.expected_s / self.tally.answered if self.tally.answered else None
+
+    @property
+    def measured_s(self) -> float | None:
+        """Mean TTFT of the same requests as it was."""
+        return self.tally.measured_s / self.tally.answered if self.tally.answered else None
+
     def gain_quantile_s(self, share: float) -> float | None:
         """Return the gain that this share of the disagreements stays below; None: there are none."""
         return range_quantile(self.tally.gains, share)
@@ -67,6 +77,8 @@ class ShadowFigures:
 
 def figures_of(shadow: Shadow) -> ShadowFigures:
     """Return what is known of the shadow by now."""
+    if shadow.observed:
+        return ShadowFigures(total_of(shadow), ())
     try:
         uncompared = uncompared_parts(routing_of(shadow.base), routing_of(shadow.draft))
     except msgspec.ValidationError:

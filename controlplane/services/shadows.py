@@ -10,10 +10,11 @@ from django.db import IntegrityError, models, transaction
 from django.utils import timezone
 
 from controlplane.models import PolicyVersion, Pool, Role, Shadow
+from controlplane.models.pool import PoolMode
 from controlplane.models.shadow import ShadowState
 from controlplane.services import audit
 from controlplane.services.actor import Actor, program
-from controlplane.services.field_problems import check_fields, problem
+from controlplane.services.field_problems import InvalidFieldsError, check_fields, problem
 from controlplane.services.plain_fields import plain_fields
 from controlplane.services.publication import record_change
 from controlplane.services.roles import may, require, visible_pools
@@ -46,25 +47,30 @@ def start_shadow(
 ) -> Shadow:
     """Let the draft choose beside the pool's live version for so many minutes, on so many requests per second.
 
-    Raises NotAllowedError (operators of the pool), InvalidFieldsError, and ShadowRunsError while another runs.
+    In a pool that only observes it takes the place of the one that runs. Raises NotAllowedError (operators of the
+    pool), InvalidFieldsError, and ShadowRunsError while another runs.
     """
     require(actor, Role.OPERATOR, pool)
-    if Shadow.objects.filter(pool=pool, state=ShadowState.RUNNING).exists():
+    running = Shadow.objects.filter(pool=pool, state=ShadowState.RUNNING).first()
+    observed = pool.mode == PoolMode.OBSERVE
+    if running is not None and not observed:
         raise _runs(pool)
     base = pool.policy.live_version
     if base is None:
         raise problem("draft", "No version is live yet to compare with; publish one first.")
-    _check(pool, draft, base)
+    _check(pool, draft, None if observed else base)
     if not 1 <= minutes <= MOST_MINUTES:
         raise problem("minutes", f"Must be from 1 to {MOST_MINUTES} (a week).")
     now = timezone.now()
     shadow = Shadow(
-        key=uuid4().hex, pool=pool, draft=draft, base=base, max_per_s=max_per_s, author=actor.user,
+        key=uuid4().hex, pool=pool, draft=draft, base=base, observed=observed, max_per_s=max_per_s, author=actor.user,
         created_at=now, until=now + timedelta(minutes=minutes),
     )  # fmt: skip
-    check_fields(shadow)
     try:
         with transaction.atomic():
+            if running is not None:
+                _end(running, ShadowState.ENDED, f"v{draft.number} took its place.", actor=actor)
+            check_fields(shadow)
             shadow.save(force_insert=True)
             audit.record(
                 actor, "shadow.start", "shadow", str(shadow.pk), after=plain_fields(shadow), why=why, pool=pool.slug
@@ -90,12 +96,32 @@ def end_due(now: datetime) -> int:
     ended = 0
     for shadow in Shadow.objects.filter(state=ShadowState.RUNNING).select_related("pool__policy__live_version"):
         live = shadow.pool.policy.live_version
-        if live is None or live.pk != shadow.base_id:
+        if shadow.observed != (shadow.pool.mode == PoolMode.OBSERVE):
+            does = "only observes" if shadow.pool.mode == PoolMode.OBSERVE else "routes by itself"
+            ended += _end(shadow, ShadowState.ENDED, f"The pool {does} now.", actor=ACTOR)
+        elif live is None or live.pk != shadow.base_id:
             went = f"v{live.number} went live" if live is not None else "No version is live any more"
             ended += _end(shadow, ShadowState.ENDED, f"{went}, so what it was compared with is gone.", actor=ACTOR)
         elif now >= shadow.until:
             ended += _end(shadow, ShadowState.ENDED, "Its time was over.", actor=ACTOR)
     return ended
+
+
+def observe_pools() -> int:
+    """Let the live policy of each pool that only observes choose beside what others do; returns how many began."""
+    idle = Pool.objects.filter(mode=PoolMode.OBSERVE, policy__live_version__isnull=False)
+    idle = idle.exclude(shadows__state=ShadowState.RUNNING).select_related("policy__live_version")
+    begun = 0
+    for pool in idle:
+        live = pool.policy.live_version
+        try:
+            if live is not None:
+                start_shadow(pool, live, minutes=MOST_MINUTES, actor=ACTOR, why="the pool only observes")
+                begun += 1
+        except (InvalidFieldsError, ShadowRunsError):
+            # A policy that lets engines pull cannot be compared choice by choice; its page says so.
+            continue
+    return begun
 
 
 def fail_shadow(shadow: Shadow, reason: str) -> bool:
@@ -117,13 +143,14 @@ def routing_of(version: PolicyVersion) -> RoutingPolicy:
     return msgspec.convert(version.routing_document, RoutingPolicy)
 
 
-def _check(pool: Pool, draft: PolicyVersion, base: PolicyVersion) -> None:
+def _check(pool: Pool, draft: PolicyVersion, base: PolicyVersion | None) -> None:
+    """Raise InvalidFieldsError where the draft cannot be compared with the base (None: with what others do)."""
     if draft.policy_id != pool.policy_id:
         raise problem("draft", f"Is no version of {pool.policy.slug}, which pool {pool.slug} follows.")
-    if draft.pk == base.pk:
+    if base is not None and draft.pk == base.pk:
         raise problem("draft", f"v{base.number} is the live version; choose another one.")
     try:
-        policy, live = routing_of(draft), routing_of(base)
+        policy, live = routing_of(draft), None if base is None else routing_of(base)
     except msgspec.ValidationError as error:
         raise problem("draft", f"Does not fit this program any more: {error}") from error
     for found in (*stage_problems(policy), shadow_problem(live, policy)):

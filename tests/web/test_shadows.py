@@ -9,12 +9,13 @@ import pytest
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from controlplane.models import Pool, Shadow
+from controlplane.models import AuditEvent, Pool, Shadow
 from controlplane.models.shadow import ShadowState
 from controlplane.services.policies import draft
 from controlplane.services.shadow_reading import ShadowFigures
 from controlplane.services.shadow_reports import store_reports
-from controlplane.services.shadows import fail_shadow, start_shadow, stop_shadow
+from controlplane.services.shadows import fail_shadow, observe_pools, start_shadow, stop_shadow
+from controlplane.services.topology import change_pool
 from gateway.shadow_tally import ShadowTally
 from tests.controlplane.services.test_shadows import report, tally
 from tests.controlplane.whatif.installation import ACTOR, live_and_draft
@@ -132,6 +133,27 @@ def test_viewers_look_and_do_not_touch(shadow: Shadow) -> None:
     assert viewer.post("/experiments/shadows/start", {"pool": "chat", "draft": "2"}).status_code == 403
     stranger = client_of(make_person("pool_operator", make_pool("other")))
     assert stranger.get(address).status_code == 404
+
+
+def test_an_observing_pool_is_compared_with_others_and_begins_to_route_by_one_confirmed_click(pool: Pool) -> None:
+    change_pool(pool, {"mode": "observe"}, actor=ACTOR)
+    observe_pools()
+    observed = Shadow.objects.get()
+    address = f"/experiments/shadows/{observed.pk}"
+    operator, admin = client_of(make_person("operator")), client_of(make_person("admin"))
+    assert "Waiting for observations" in show(operator, address)
+    store_reports([report(observed, tally=tally(agreed=150, better=40, worse=10))])
+    page = show(admin, address)
+    assert "Others sent it to" in page
+    assert "Observe-only:" in page
+    assert "Let chat route its requests?" in show(admin, f"{address}?ask")
+    assert "Let the pool route" not in show(operator, f"{address}?ask")
+    assert operator.post(f"{address}/route").status_code == 403
+    assert admin.post(f"{address}/route", {"why": "it gains"}).status_code == 302
+    pool.refresh_from_db()
+    assert pool.mode == "route"
+    assert AuditEvent.objects.filter(verb="pool.change", why="it gains").exists()
+    assert "Let the pool route" not in show(admin, address)
 
 
 def words(shadow: Shadow, counted: ShadowTally) -> tuple[str, str]:

@@ -14,10 +14,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.models import DecisionIndex, Engine, Role, Shadow
+from controlplane.models.pool import PoolMode
 from controlplane.models.shadow import ShadowState
 from controlplane.services.roles import NotAllowedError, may
 from controlplane.services.shadow_reading import ShadowFigures, figures_of
 from controlplane.services.shadows import ShadowEndedError, stop_shadow, visible_shadows
+from controlplane.services.topology import change_pool
 from gateway.shadow_tally import Disagreement
 from routing.decision import Candidate
 from web.live.engine_card import reason_title
@@ -25,7 +27,7 @@ from web.live.wording import duration, span
 from web.moments import Moment, moment, moment_of
 from web.pages.access import console_actor, sent
 from web.pages.shadow_pictures import engine_shifts, gain_picture, gain_words
-from web.pages.shadow_words import finding, tiles, uncompared_words
+from web.pages.shadow_words import fidelity_words, finding, tiles, uncompared_words
 from web.pages.whatif_words import tokens_words
 from web.shell import shell_context
 
@@ -76,6 +78,19 @@ def stop(request: HttpRequest, shadow_id: int) -> HttpResponse:
     return redirect("shadow", shadow_id=shadow_id)
 
 
+@never_cache
+@require_POST
+def route(request: HttpRequest, shadow_id: int) -> HttpResponse:
+    """Let the pool, which only observed, route its requests from now on."""
+    actor = console_actor(request)
+    found = get_object_or_404(visible_shadows(actor), pk=shadow_id)
+    try:
+        change_pool(found.pool, {"mode": PoolMode.ROUTE}, actor=actor, why=sent(request, "why"))
+    except NotAllowedError as error:
+        return _page(request, shadow_id, problem=str(error), status=403)
+    return redirect("shadow", shadow_id=shadow_id)
+
+
 def _page(request: HttpRequest, shadow_id: int, *, problem: str = "", status: int = 200) -> HttpResponse:
     now, actor = timezone.now(), console_actor(request)
     found = get_object_or_404(visible_shadows(actor), pk=shadow_id)
@@ -95,6 +110,10 @@ def _page(request: HttpRequest, shadow_id: int, *, problem: str = "", status: in
         problem=problem,
         finding=finding(found, figures),
         uncompared=uncompared_words(figures),
+        fidelity=fidelity_words(figures),
+        beside="Actual" if found.observed else f"v{found.base.number}",
+        may_route=found.observed and found.pool.mode == PoolMode.OBSERVE and may(actor, Role.ADMIN),
+        asking="ask" in request.GET,
         **_answer(found, figures, names, now),
     )
     part = "web/shadow_live.html" if "fragment" in request.GET else "web/shadow.html"

@@ -60,7 +60,8 @@ def finding(shadow: Shadow, figures: ShadowFigures) -> Finding:
         return Finding("", "Too few requests yet", words)
     share, gain_s = figures.disagreed / tally.compared, figures.mean_gain_s or 0.0
     if share < _LEAST_SHARE:
-        words = f"v{draft} chose the engine of v{base} for {count(tally.agreed, 'request')} of {tally.compared:,}."
+        other = "that others chose" if shadow.observed else f"of v{base}"
+        words = f"v{draft} chose the engine {other} for {count(tally.agreed, 'request')} of {tally.compared:,}."
         return Finding(EVEN, "Both choose alike on this traffic", words)
     where = f"v{draft} would have sent {percent(share)} of requests elsewhere; there its TTFT is predicted "
     each_s = tally.gain_s / figures.disagreed
@@ -102,6 +103,18 @@ def uncompared_words(figures: ShadowFigures) -> str:
     return f"Also different: {named}. A shadow compares single choices and says nothing about these; ask a what-if."
 
 
+def fidelity_words(figures: ShadowFigures) -> str:
+    """Say how far predictions were from what was measured where the requests really went; empty: not known yet."""
+    expected_s, measured_s = figures.expected_s, figures.measured_s
+    if expected_s is None or measured_s is None:
+        return ""
+    answered = count(figures.tally.answered, "compared request")
+    return (
+        f"Where they really went, {answered} had a mean TTFT of {seconds(measured_s)}; predicted were "
+        f"{seconds(expected_s)}."
+    )
+
+
 def signed(value_s: float | None) -> str:
     """Return a gain in time with its sign; a dash where it is unknown."""
     if value_s is None:
@@ -121,6 +134,9 @@ def _nothing(shadow: Shadow, figures: ShadowFigures) -> tuple[str, str]:
         words = f"{count(figures.tally.unbound, 'request')} waited unbound, so there was no choice to compare with."
         return "Nothing to compare", words
     if shadow.state == ShadowState.RUNNING:
+        if shadow.observed:
+            words = "POST /api/v1/observe tells what others routed; it is compared about a minute later."
+            return "Waiting for observations", words
         return "Waiting for requests", f"v{shadow.draft.number} chooses beside v{shadow.base.number} from now on."
     return "No requests came", "It ended before anything could be compared."
 

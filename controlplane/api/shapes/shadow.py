@@ -21,6 +21,7 @@ class ShadowShape(serializers.Serializer):
     pool = serializers.CharField()
     draft = serializers.IntegerField(help_text="Number of the version.")
     base = serializers.IntegerField(help_text="Number of the version it is compared with: the live one.")
+    observed = serializers.BooleanField(help_text="Compared with where others sent the requests.")
     state = serializers.CharField(help_text="running, ended or failed.")
     reason = serializers.CharField(help_text="Why it ended.")
     max_per_s = serializers.IntegerField(help_text="Requests compared per second at each gateway.")
@@ -33,7 +34,8 @@ class ShadowShape(serializers.Serializer):
     )
     result = serializers.DictField(
         help_text="compared, agreed, unbound, left_out; gain_s and gain_hit_tokens (means over all compared); "
-        "gain_quantiles_s (of the disagreements); cpu_s and cpu_max_s per choice; engines; disagreements."
+        "gain_quantiles_s (of the disagreements); answered, expected_ttft_s and measured_ttft_s (means where they "
+        "really went); cpu_s and cpu_max_s per choice; engines; disagreements."
     )
 
     def to_representation(self, instance: Any) -> dict[str, Any]:
@@ -44,6 +46,7 @@ class ShadowShape(serializers.Serializer):
             "pool": instance.pool.slug,
             "draft": instance.draft.number,
             "base": instance.base.number,
+            "observed": instance.observed,
             "state": instance.state,
             "reason": instance.reason,
             "max_per_s": instance.max_per_s,
@@ -79,6 +82,9 @@ def _result(figures: ShadowFigures) -> dict[str, Any]:
         "gain_s": figures.mean_gain_s,
         "gain_hit_tokens": figures.mean_gain_hit_tokens,
         "gain_quantiles_s": {name: figures.gain_quantile_s(share) for name, share in _QUANTILES.items()},
+        "answered": tally.answered,
+        "expected_ttft_s": figures.expected_s,
+        "measured_ttft_s": figures.measured_s,
         "cpu_s": figures.cpu_s,
         "cpu_max_s": tally.cpu_max_s,
         "engines": {name: msgspec.to_builtins(share) for name, share in figures.engines},

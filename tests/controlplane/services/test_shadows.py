@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from controlplane.automation.pool_policy import FROZEN, mode_in_force
 from controlplane.models import AuditEvent, Pool, Shadow, ShadowPart
 from controlplane.models.shadow import ShadowState
 from controlplane.services.actor import person
@@ -23,9 +24,11 @@ from controlplane.services.shadows import (
     ShadowRunsError,
     end_due,
     forget_shadows,
+    observe_pools,
     start_shadow,
     stop_shadow,
 )
+from controlplane.services.topology import change_pool
 from gateway.bus import InProcessBus
 from gateway.shadow_report import TOPIC, ShadowReport, encode_shadow_report
 from gateway.shadow_tally import GAIN_EDGES_S, GAIN_RANGES, ShadowTally
@@ -141,6 +144,47 @@ def test_it_ends_when_another_version_goes_live(pool: Pool, shadow: Shadow) -> N
     assert end_due(timezone.now()) == 1
     shadow.refresh_from_db()
     assert shadow.reason == "v2 went live, so what it was compared with is gone."
+
+
+def test_a_pool_that_only_observes_is_always_compared(pool: Pool) -> None:
+    assert observe_pools() == 0
+    change_pool(pool, {"mode": "observe"}, actor=ACTOR)
+    entry = build_snapshot(0.0).pools[0]
+    assert (entry.mode, entry.shadow) == ("observe", None)
+    assert observe_pools() == 1
+    assert observe_pools() == 0
+    first = Shadow.objects.get()
+    assert (first.observed, first.draft.number, first.base.number) == (True, 1, 1)
+    second = start_shadow(pool, pool.policy.versions.get(number=2), actor=ACTOR)
+    first.refresh_from_db()
+    assert (first.state, first.reason) == (ShadowState.ENDED, "v2 took its place.")
+    assert end_due(timezone.now()) == 0
+    change_pool(pool, {"mode": "route"}, actor=ACTOR)
+    assert end_due(timezone.now()) == 1
+    second.refresh_from_db()
+    assert second.reason == "The pool routes by itself now."
+    assert observe_pools() == 0
+
+
+def test_a_shadow_ends_when_its_pool_begins_to_observe(pool: Pool, shadow: Shadow) -> None:
+    change_pool(pool, {"mode": "observe"}, actor=ACTOR)
+    assert end_due(timezone.now()) == 1
+    assert observe_pools() == 1
+
+
+def test_automations_rest_while_a_pool_only_observes(pool: Pool) -> None:
+    assert mode_in_force(pool, "act") == "act"
+    change_pool(pool, {"mode": "observe"}, actor=ACTOR)
+    assert mode_in_force(pool, "act") == FROZEN
+
+
+def test_a_policy_that_lets_engines_pull_is_not_compared_with_others(pool: Pool) -> None:
+    document = {"placement": {"name": "central"}, "order": {"name": "late_binding"}}
+    publish_version(draft(pool.policy, document, actor=ACTOR), instead_of=1, actor=ACTOR)
+    pool.refresh_from_db()
+    change_pool(pool, {"mode": "observe"}, actor=ACTOR)
+    assert observe_pools() == 0
+    assert not Shadow.objects.exists()
 
 
 def test_reports_of_several_gateways_add_up_and_late_ones_change_nothing(shadow: Shadow) -> None:
