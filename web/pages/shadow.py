@@ -104,7 +104,9 @@ def _page(request: HttpRequest, shadow_id: int, *, problem: str = "", status: in
         left=span((found.until - now).total_seconds()),
         at=moment(found.created_at, now),
         ended=moment(found.ended_at, now),
-        author=found.author.get_username() if found.author else "the API",
+        author=found.author.get_username() if found.author else _program(found),
+        has_end=not (found.observed and found.draft_id == found.base_id),
+        side=_side_name(found),
         policy=found.pool.policy.slug,
         may_control=may(actor, Role.OPERATOR, found.pool),
         problem=problem,
@@ -118,6 +120,15 @@ def _page(request: HttpRequest, shadow_id: int, *, problem: str = "", status: in
     )
     part = "web/shadow_live.html" if "fragment" in request.GET else "web/shadow.html"
     return render(request, part, context, status=status)
+
+
+def _program(found: Shadow) -> str:
+    return "the pool's mode" if found.observed and found.draft_id == found.base_id else "the API"
+
+
+def _side_name(found: Shadow) -> str:
+    """Return whose colour the shadow's bars have: the live policy's own where it is compared with others."""
+    return "base" if found.observed and found.draft_id == found.base_id else "draft"
 
 
 def _answer(found: Shadow, figures: ShadowFigures, names: Mapping[str, str], now: datetime) -> dict[str, Any]:
