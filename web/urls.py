@@ -65,6 +65,7 @@ urlpatterns = [
     path("experiments/whatif/<int:whatif_id>/cancel", whatif_result.cancel, name="whatif-cancel"),
     path("experiments/whatif/<int:whatif_id>/again", whatif_result.again, name="whatif-again"),
     path("experiments/shadows", shadows.shadows, name="shadows"),
+    path("experiments/shadows/observe", shadows.observe, name="shadow-observe"),
     path("experiments/shadows/start", shadows.start, name="shadow-start"),
     path("experiments/shadows/<int:shadow_id>", shadow.shadow, name="shadow"),
     path("experiments/shadows/<int:shadow_id>/route", shadow.route, name="shadow-route"),

@@ -156,6 +156,21 @@ def test_an_observing_pool_is_compared_with_others_and_begins_to_route_by_one_co
     assert "Let the pool route" not in show(admin, address)
 
 
+def test_an_admin_lets_a_pool_observe_by_typing_its_name(pool: Pool) -> None:
+    operator, admin = client_of(make_person("operator")), client_of(make_person("admin"))
+    assert "to stop routing it" not in show(operator, "/experiments/shadows?new")
+    assert "Type chat to stop routing it" in show(admin, "/experiments/shadows?new")
+    where = "/experiments/shadows/observe"
+    answer = admin.post(where, {"pool": "chat", "typed": "chta"})
+    assert answer.status_code == 422
+    assert "Type chat to confirm that it stops routing." in answer.content.decode()
+    assert operator.post(where, {"pool": "chat", "typed": "chat"}).status_code == 403
+    assert admin.post(where, {"pool": "chat", "typed": "chat"}).status_code == 302
+    pool.refresh_from_db()
+    assert pool.mode == "observe"
+    assert AuditEvent.objects.filter(verb="pool.change").exists()
+
+
 def words(shadow: Shadow, counted: ShadowTally) -> tuple[str, str]:
     found = finding(shadow, ShadowFigures(counted, ()))
     return found.kind, found.title

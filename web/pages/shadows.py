@@ -14,12 +14,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.models import Pool, Role, Shadow
+from controlplane.models.pool import PoolMode
 from controlplane.models.shadow import ShadowState
 from controlplane.services.actor import Actor
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.services.roles import NotAllowedError, may, visible_pools
 from controlplane.services.shadow_reading import figures_of
 from controlplane.services.shadows import ShadowRunsError, start_shadow, visible_shadows
+from controlplane.services.topology import change_pool
 from web.form_field import NUMBER, SELECT, FormField, Option, filled, general_problem, whole_number
 from web.live.wording import percent
 from web.moments import Moment, moment
@@ -70,6 +72,24 @@ def start(request: HttpRequest) -> HttpResponse:
     return redirect("shadow", shadow_id=made.pk)
 
 
+@never_cache
+@require_POST
+def observe(request: HttpRequest) -> HttpResponse:
+    """Let a pool route nothing any more and only observe; its name is typed to confirm."""
+    actor = console_actor(request)
+    pool = chosen_pool(actor, sent(request, "pool"))
+    if pool is None:
+        return _page(request, problems=(FieldProblem("", "There is no such pool."),), status=422)
+    if sent(request, "typed") != pool.slug:
+        wrong = FieldProblem("typed", f"Type {pool.slug} to confirm that it stops routing.")
+        return _page(request, problems=(wrong,), status=422)
+    try:
+        change_pool(pool, {"mode": PoolMode.OBSERVE}, actor=actor, why=sent(request, "why"))
+    except NotAllowedError as error:
+        return _page(request, problems=(FieldProblem("", str(error)),), status=403)
+    return redirect("shadows")
+
+
 def _started(request: HttpRequest, pool: Pool, actor: Actor) -> Shadow:
     problems: list[FieldProblem] = []
     draft = whole_number("draft", sent(request, "draft"), problems)
@@ -112,7 +132,9 @@ def _form(request: HttpRequest, actor: Actor, problems: Sequence[FieldProblem]) 
         "pool": pool,
         "pools": list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:20]),
         "fields": filled(fields, typed, problems),
-        "problem": general_problem(fields, problems),
+        "problem": general_problem(fields, [each for each in problems if each.path != "typed"]),
+        "may_observe": pool is not None and pool.mode == PoolMode.ROUTE and may(actor, Role.ADMIN),
+        "observe_problem": next((each.message for each in problems if each.path == "typed"), ""),
         "may_start": pool is not None and may(actor, Role.OPERATOR, pool),
     }
 
@@ -125,6 +147,8 @@ def _fields(pool: Pool, draft: str) -> list[FormField]:
     beside = (
         f"What chooses beside v{live.number}, the live version." if live else "Nothing is live yet to compare with."
     )
+    if not drafts:
+        beside = "There is no draft yet; save one under Policies first."
     return [
         FormField("draft", "Draft", SELECT, help=beside, options=version_options(drafts, pool), chosen=(first,)),
         FormField(
