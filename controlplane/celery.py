@@ -21,6 +21,7 @@ app.conf.imports = [
     "controlplane.jobs.decisions",
     "controlplane.jobs.recordings",
     "controlplane.jobs.whatif",
+    "controlplane.jobs.shadows",
     "controlplane.jobs.engine_health",
     "controlplane.jobs.scaling",
     "controlplane.jobs.prefill_decode",
@@ -45,6 +46,7 @@ app.conf.beat_schedule = {
     "roll-ups": {"task": "controlplane.rollup", "schedule": 5.0, "options": {"expires": 5.0}},
     "decisions": {"task": "controlplane.store_decisions", "schedule": 1.0, "options": {"expires": 1.0}},
     "recordings": {"task": "controlplane.record_traffic", "schedule": 2.0, "options": {"expires": 2.0}},
+    "shadows": {"task": "controlplane.shadows", "schedule": 2.0, "options": {"expires": 2.0}},
     "what-if": {"task": "controlplane.whatif", "schedule": 1.0, "options": {"expires": 1.0}},
     "housekeeping": {"task": "controlplane.housekeeping", "schedule": 60.0, "options": {"expires": 60.0}},
 }

@@ -27,6 +27,7 @@ from gateway.guarded_receive import RefusedAtEdgeError
 from gateway.http_exchange import JSON, ClientGoneError, Exchange
 from gateway.json_body import BadBodyError
 from gateway.metrics import CONTENT_TYPE
+from gateway.observe_api import ObserveApi
 from gateway.openai_error import ApiError, error_body
 from gateway.placement_desk import PlacementDesk
 from gateway.prompt_keys import PromptKeys
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 ROUTE = "/api/v1/route"
 BATCH = "/api/v1/route/batch"
+OBSERVE = "/api/v1/observe"
 
 _DECISION_HEAD = header_lines((JSON, (b"x-switchyard-decision", b"%s"), (b"x-request-id", b"%s")))
 
@@ -87,6 +89,7 @@ class GatewayApp:
         self._exact: dict[str, tuple[str, Handler]] = {
             ROUTE: ("POST", self._metered(ROUTE_SCOPE, route_api.route)),
             BATCH: ("POST", _scoped(ROUTE_SCOPE, route_api.batch)),
+            OBSERVE: ("POST", _scoped(ROUTE_SCOPE, ObserveApi(gateway, desk, prompt_keys).serve)),
             proxy.CHAT: ("POST", self._metered(INFER, proxied.serve)),
             proxy.COMPLETIONS: ("POST", self._metered(INFER, proxied.serve)),
             proxy.MODELS: ("GET", models),

@@ -28,6 +28,7 @@ from gateway.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
 from gateway.rebalance_order import UnreadableOrderError, decode_order
 from gateway.report_fence import ReportFence
 from gateway.settings import GatewaySettings
+from gateway.shadow_reports import ShadowReports
 from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, UnreadableSnapshotError, decode_snapshot
 from gateway.snapshot_store import SnapshotStore
 from gateway.traffic_outbox import TrafficOutbox
@@ -55,6 +56,7 @@ class Gateway:
         self.cost_reports = CostReports(
             bus, self.pools.values, self.metrics.cost_samples, settings.cost_report_interval_s
         )
+        self.shadow_reports = ShadowReports(bus, self.pools.values, settings.shadow_report_interval_s)
         self.decisions = DecisionOutbox(
             bus,
             self.pools.values,
@@ -115,6 +117,7 @@ class Gateway:
             background.start("last-known-good", self._keep_confirmed),
             background.start("key usage", self.key_usage.run),
             background.start("learned costs", self.cost_reports.run),
+            background.start("shadow policies", self.shadow_reports.run),
             background.start("decision records", self.decisions.run),
             background.start("recordings", self.traffic.run),
         ]
@@ -130,6 +133,7 @@ class Gateway:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._stopping_pools, return_exceptions=True)
         self._tasks = []
+        self.shadow_reports.tell()
         await asyncio.gather(*(pool.stop() for pool in self.pools.values()))
         await self.decisions.flush()
         await self.traffic.flush(last=True)

@@ -26,7 +26,10 @@ from gateway.index_feed import IndexFeed
 from gateway.kv_event_intake import KvEventIntake
 from gateway.live_engine import READY, LiveEngine
 from gateway.metrics import GatewayMetrics
+from gateway.observing import OBSERVE
+from gateway.outlier_excuse import excused_engines
 from gateway.pool_progress import PoolProgress
+from gateway.pool_shadow import PoolShadow
 from gateway.queue_window import QueueWindow
 from gateway.rebalancing import Rebalancing
 from gateway.retry_budget import RetryBudget
@@ -48,11 +51,9 @@ from routing.router import Router
 from routing.steering import keeper_of
 
 EXACT_KEYS = "exact"
-_OUTLIER_SHARE = 0.1
-"""At most this share of a pool, and at least one engine, is kept out for wrong answers alone."""
 _MAX_SEEDS = 4096
 _POLICY_FIELDS = ("policy", "policy_version")
-_KEY_FIELDS = ("served_model", "key_source", "block_tokens", "block_bytes", "isolated")
+_KEY_FIELDS = ("served_model", "key_source", "block_tokens", "block_bytes", "isolated", "mode")
 
 
 class LivePool:
@@ -83,6 +84,7 @@ class LivePool:
         self.queue = QueueWindow(settings.window_s)
         self.progress = PoolProgress()
         self.affinity = AffinityBook()
+        self.shadow = PoolShadow(self.router, metrics)
         self.prefix_keeper = keeper_of(self.router)
         """The placement, where it keeps prefixes to a few engines."""
         self._fleet_secret = fleet_secret
@@ -124,6 +126,13 @@ class LivePool:
         self._remember(outcome, request)
         return outcome
 
+    def take_observed(self, request: InferenceRequest, engine_id: str) -> Granted | None:
+        """Account for a request that others have sent to the engine; None where it takes no work."""
+        granted = self._driver.take_observed(request, engine_id)
+        if granted is not None:
+            self._remember(granted, request)
+        return granted
+
     def observe(self, observation: Observation) -> None:
         """Tell the router what happened to a request, and grant what follows; unknown ids are ignored."""
         if self.by_dispatches:
@@ -144,8 +153,13 @@ class LivePool:
 
     @property
     def by_dispatches(self) -> bool:
-        """Whether the index is fed by our own dispatches: engine events do not name the isolation domain."""
-        return self.entry.key_source != EXACT_KEYS or self.entry.isolated
+        """Whether the index is fed by dispatches: events do not name the isolation domain, and precede observations."""
+        return self.entry.key_source != EXACT_KEYS or self.entry.isolated or self.observes
+
+    @property
+    def observes(self) -> bool:
+        """Whether others route the pool's requests, and tell of them afterwards."""
+        return self.entry.mode == OBSERVE
 
     def accepts(self, engine_id: str) -> bool:
         """Return whether the engine takes new work at this moment."""
@@ -178,11 +192,12 @@ class LivePool:
             self._rekey()
         kinds = {name: (each.entry.kind, each.entry.speed) for name, each in self.engines.items()}
         self.costs.set_engines(kinds, entry.costs)
+        self.shadow.follow(entry, time.time())
         self.refresh()
 
     def refresh(self) -> None:
         """Compute the facts of all engines anew and give them to the router if they changed."""
-        excused = self._excused()
+        excused = excused_engines(self.engines.values())
         well = {
             engine_id
             for engine_id, engine in self.engines.items()
@@ -363,17 +378,6 @@ class LivePool:
         if resync and engine.intake is not None:
             engine.intake.resync(self.seed(""), self.entry.block_tokens)
 
-    def _excused(self) -> frozenset[str]:
-        """Return the engines that stay in rotation although their answers are errors.
-
-        Where many engines look wrong, the fault is rarely theirs; so only the first few ejections count.
-        """
-        ejected = sorted(
-            (engine.breaker.since, engine_id) for engine_id, engine in self.engines.items() if engine.breaker.outlier
-        )
-        allowed = max(1, int(len(self.engines) * _OUTLIER_SHARE))
-        return frozenset(engine_id for _, engine_id in ejected[allowed:])
-
     # -- an index fed by our own dispatches
 
     def _remember(self, outcome: Granted | Refused, request: InferenceRequest) -> None:
@@ -382,8 +386,7 @@ class LivePool:
         decision = outcome.decision
         self.queue.granted(decision.queued_s)
         if self.by_dispatches:
-            dispatch = Dispatch(decision.engine_id, decision.incarnation, request.keys)
-            self._dispatched.add(request.request_id, dispatch)
+            self._dispatched.add(request.request_id, Dispatch(decision.engine_id, decision.incarnation, request.keys))
 
     def _store_dispatch(self, dispatch: Dispatch) -> None:
         engine = self.engines.get(dispatch.engine_id)

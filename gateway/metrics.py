@@ -81,6 +81,19 @@ class GatewayMetrics:
             "Ended decisions: kept for the store, left_out by sampling, dropped because too many ended at once.",
             ("result",),
         )
+        self.shadow_decisions = CounterFamily(
+            registry,
+            "switchyard_shadow_decisions_total",
+            "Requests for which a shadow policy chose too, by whether it chose the same engine: yes or no.",
+            ("pool", "agreed"),
+        )
+        self.observed = CounterFamily(
+            registry,
+            "switchyard_observed_requests_total",
+            "Requests that others routed: accepted, late (played back out of their time), unknown_engine, "
+            "out_of_service or too_many.",
+            ("pool", "result"),
+        )
         self.traffic_rows = CounterFamily(
             registry,
             "switchyard_traffic_rows_total",

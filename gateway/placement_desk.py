@@ -110,6 +110,15 @@ class PlacementDesk:
         asked_s = perf_counter()
         return self._taken(pool, request, keyed, pool.place_at_once(request), asked_s, None)
 
+    def observed(self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt, engine_id: str) -> DecisionRecord | None:
+        """Return the record of a request that others have sent to the engine; None where it takes no work.
+
+        Raises ApiError 400 for a prompt over the pool's limit or an unknown SLO class.
+        """
+        request = _request(pool, wanted, keyed)
+        granted = pool.take_observed(request, engine_id)
+        return None if granted is None else self._taken(pool, request, keyed, granted, perf_counter(), None)
+
     def _taken(
         self,
         pool: LivePool,

@@ -18,6 +18,7 @@ from gateway.handoff import Handoff
 from gateway.http_exchange import ClientGoneError, Exchange
 from gateway.json_body import BadBodyError, decode_object
 from gateway.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
+from gateway.observing import refuse_if_observing
 from gateway.openai_error import ApiError
 from gateway.placement_desk import PlacementDesk, Wanted
 from gateway.prompt import Prompt, chat_prompt, completion_prompt
@@ -108,6 +109,7 @@ class Proxy:
         pool = self._gateway.pool_for_model(model)
         if pool is None:
             raise unknown_model()
+        refuse_if_observing(pool)
         return pool
 
     async def _serve_while_connected(

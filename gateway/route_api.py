@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.client_presence import while_connected
 from gateway.http_exchange import Exchange
+from gateway.observing import refuse_if_observing
 from gateway.openai_error import ApiError
 from gateway.placement_desk import PlacementDesk, Wanted
 from gateway.prompt_keys import KeyedPrompt, PromptKeys, cache_salt
@@ -83,7 +84,7 @@ class RouteApi:
         if asked is None or asked.wait:
             return None
         pool = self._gateway.pool_for_model(asked.model)
-        if pool is None:
+        if pool is None or pool.observes:
             return None
         keyed = self._prompt_keys.at_once(pool, caller.tenant_id, prompt_of(asked))
         if keyed is None:
@@ -129,6 +130,7 @@ class RouteApi:
         pool = self._gateway.pool_for_model(asked.model)
         if pool is None:
             raise unknown_model()
+        refuse_if_observing(pool)
         keyed = await self._prompt_keys.keys(pool, caller.tenant_id, prompt_of(asked))
         return await self._placed(pool, caller, asked, keyed, decision_id, arrived_s)
 

@@ -57,6 +57,13 @@ class RouterDriver:
         self._arm(now)
         return outcome
 
+    def take_observed(self, request: InferenceRequest, engine_id: str) -> Granted | None:
+        """Account for a request that others have sent to the engine; None where it takes no work."""
+        now = time.monotonic()
+        granted = self.router.observed.take(request, engine_id, now)
+        self._arm(now)
+        return granted
+
     def observe(self, observation: Observation) -> None:
         """Tell the router what happened to a request, and deliver what follows."""
         now = time.monotonic()

@@ -80,10 +80,14 @@ class GatewaySettings:
     snapshot_max_age_s: float = 7 * 86_400.0
     """A last-known-good snapshot on disk that was confirmed longer ago than this is not served."""
     key_usage_interval_s: float = 5.0
-    cost_report_interval_s: float = 15.0
     """Last uses of API keys are told to the control plane this often."""
     affinity_interval_s: float = 2.0
     """Which prompts go where is told this often."""
+    cost_report_interval_s: float = 15.0
+    observe_delay_s: float = 60.0
+    """Observed requests are played back this long after they began, so that those told later fall into their place."""
+    shadow_report_interval_s: float = 2.0
+    """What shadow policies chose is told this often."""
     decision_interval_s: float = 0.5
     """Ended decisions go to the decision store this often."""
     decisions_kept_per_s: float = 50.0

@@ -46,6 +46,19 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """…and the seconds over which it grows to all of it."""
 
 
+class ShadowEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy that decides beside the pool's live one, and of which nothing is carried out."""
+
+    run_id: str
+    policy: RoutingPolicy
+    base_version: int
+    """The live version it is compared with; under another one the shadow rests."""
+    until: float
+    """Unix seconds at which it ends by itself."""
+    max_per_s: float = 50.0
+    """Requests compared per second at each gateway; beyond it they are left out."""
+
+
 class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Engines of one served model and role in one region, with the policy that is live for them."""
 
@@ -65,6 +78,9 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     policy: RoutingPolicy = msgspec.field(default_factory=RoutingPolicy)
     costs: dict[str, FittedCost] = {}
     """What was learned about the pool's engines, by their kind."""
+    shadow: ShadowEntry | None = None
+    mode: str = "route"
+    """route, or observe: nothing is routed, and what others routed is accounted for."""
 
 
 class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):

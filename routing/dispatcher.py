@@ -12,6 +12,7 @@ import msgspec
 
 from kvstore.prefix_index import PrefixIndex
 from routing import reasons
+from routing.bystander import Bystander
 from routing.cost_model import PrefillCost
 from routing.decision import CENTRAL, Choice, Decision, Fetch, Granted, Outcome, Queued, Refused
 from routing.fleet import NEVER, FleetView
@@ -58,6 +59,7 @@ class Dispatcher:
         self.prefetch = PrefetchOrders()
         self.next_expiry_s = NEVER
         self.counts = RouterCounts()
+        self.bystander: Bystander | None = None
         self.policy, self._placement = policy, build_placement(policy.placement)
         self.adopt(policy, policy_version)
 
@@ -71,7 +73,8 @@ class Dispatcher:
             raise PolicyStageError(problem)
         self.policy, self.policy_version = policy, version
         self._ttl_s = policy.reservation_ttl_s
-        self._placement, self._learn = placement, learning_method(placement)
+        self._placement = placement
+        self._learn = self._pupils()
         self._names = policy.placement.name, policy.order.name
         self.rebalances: bool = getattr(placement, "rebalance", False)
         self.waiting.reorder(order, LineRules(policy.fairness, policy.max_passed_over_s or NEVER))
@@ -82,6 +85,23 @@ class Dispatcher:
     def placement(self) -> Placement:
         """The placement in force."""
         return self._placement
+
+    def accompany(self, bystander: Bystander | None) -> None:
+        """Let a bystander see each choice and hear each lesson from now on; None: nobody."""
+        self.bystander = bystander
+        self._learn = self._pupils()
+
+    def _pupils(self) -> Callable[[Lesson], None] | None:
+        """Return how to tell a lesson to all who want it, None where nobody does."""
+        own, bystander = learning_method(self._placement), self.bystander
+        if own is None or bystander is None:
+            return own if bystander is None else bystander.learn
+
+        def both(lesson: Lesson) -> None:
+            own(lesson)
+            bystander.learn(lesson)
+
+        return both
 
     def teach(self, lesson: Lesson) -> None:
         """Tell a learning placement what happened."""
@@ -106,6 +126,9 @@ class Dispatcher:
         choice = self._placement.choose(request, view, now, self.rng)
         if judge is not None and (refused := judge(request, choice, now)) is not None:
             return msgspec.structs.replace(refused, candidates=choice.candidates)
+        # A request that failed elsewhere is placed among fewer engines; its first choice was seen.
+        if self.bystander is not None and not excluded:
+            self.bystander.placed(request, choice, view, now)
         if choice.target == CENTRAL and hold:
             queued = self._park(request, choice, now, hold=True, excluded=excluded)
             return (self.pulling.grant(request.request_id, now) if self.waiting.pulls else None) or queued

@@ -158,6 +158,20 @@ class FleetView:
         """Estimate by another cost model from now on; the router calls it when the policy changes."""
         self._prefill_cost = prefill_cost
 
+    def twin(self, prefill_cost: PrefillCost) -> FleetView:
+        """Return a view of the same engines that derives its own and estimates by this cost; `follow` refreshes it."""
+        other = FleetView(self._match, self._resident_match, prefill_cost)
+        other.follow(self)
+        return other
+
+    def follow(self, other: FleetView) -> None:
+        """Take over what `other` shows by now; its lists are borrowed, so they stay as up to date as they are."""
+        if self.version != other.version or self.widened is not other.widened:
+            self.forget_derived()
+        for name in _SHARED:
+            setattr(self, name, getattr(other, name))
+        self.accepting, self.accepting_mask = other.accepting, other.accepting_mask
+
     def without(self, excluded: frozenset[str]) -> FleetView:
         """Return a view in which these engines take no work; the same view where that would leave none."""
         accepting = tuple(target for target in self.accepting if self.engine_ids[target] not in excluded)

@@ -35,6 +35,8 @@ LEAST_TBT = "least_tbt"
 ONLY_DECODER = "only_decoder"
 MOST_ROOM = "most_room"
 
+OBSERVED = "observed"
+
 ARRIVED_FIRST = "arrived_first"
 EARLIEST_DEADLINE = "earliest_deadline"
 HIGHEST_PRIORITY = "highest_priority"
@@ -89,6 +91,7 @@ _WORDS = {
     LEAST_TBT: "its expected time between tokens was least, with memory left for the request",
     ONLY_DECODER: "it was the only decode engine that takes work",
     MOST_ROOM: "no decode engine had memory left for the request; it had the most",
+    OBSERVED: "somebody else sent it there; the pool only observes",
     ARRIVED_FIRST: "it had waited longest",
     EARLIEST_DEADLINE: "its deadline came first",
     HIGHEST_PRIORITY: "nobody of a higher priority waited",

@@ -22,6 +22,7 @@ from routing.last_chances import LastChances
 from routing.lesson import Answered
 from routing.migration import Migration
 from routing.observation import Completed, FirstToken, HandedOver, Observation
+from routing.observed import ObservedRequests
 from routing.parked import Parked
 from routing.policy_document import RoutingPolicy
 from routing.prefetch_order import PrefetchNews
@@ -58,7 +59,8 @@ class Router:
         self.view, self.fleet = dispatcher.view, dispatcher.fleet
         self.reservations, self.waiting = dispatcher.reservations, dispatcher.waiting
         self.migration = Migration(dispatcher)
-        self._counts = dispatcher.counts
+        self.observed = ObservedRequests(dispatcher)
+        self._counts, self.accompany = dispatcher.counts, dispatcher.accompany
         self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)
         self._bottlenecks = Bottlenecks(self.reservations)
         self.pairs: EnginePairs | None = None

@@ -7,16 +7,17 @@ from typing import Any
 import msgspec
 
 from gateway import explain_api, feedback_api, proxy
-from gateway.app import BATCH, ROUTE
+from gateway.app import BATCH, OBSERVE, ROUTE
 from gateway.explain_api import Explanation
 from gateway.feedback_api import Completion
+from gateway.observe_request import Observation, ObserveAnswer
 from gateway.route_api import RouteAnswer
 from gateway.route_request import MAX_BATCH, RouteRequest
 
 Operation = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
-_STRUCTS = (RouteRequest, RouteAnswer, Completion, Explanation)
+_STRUCTS = (RouteRequest, RouteAnswer, Completion, Explanation, Observation, ObserveAnswer)
 _KEY = [{"apiKey": []}]
 
 
@@ -33,6 +34,14 @@ def _paths() -> dict[str, dict[str, Operation]]:
     paths = {
         ROUTE: {"post": _operation("route", "Ask for an engine for one request.", route, answer)},
         BATCH: {"post": _operation("routeBatch", "Ask for engines for several requests.", _BATCH, _DECISIONS)},
+        OBSERVE: {
+            "post": _operation(
+                "observe",
+                "Tell a pool that only observes of requests that others routed: one observation, or one per line.",
+                _ref("Observation"),
+                _ref("ObserveAnswer"),
+            )
+        },
         feedback + "handed_over": {
             "post": _operation(
                 "handedOver", "The prefill leg of a pair is done.", _ref("Completion"), told, body_needed=False

@@ -17,6 +17,7 @@ from controlplane.api.views import (
     pools,
     recordings,
     regions,
+    shadows,
     tenants,
     whatifs,
 )
@@ -107,6 +108,9 @@ urlpatterns = [
     path("v1/recordings/<row_id:recording>/trace", recordings.RecordingTrace.as_view()),
     path("v1/whatif", whatifs.WhatIfs.as_view()),
     path("v1/whatif/<row_id:whatif>", whatifs.OneWhatIf.as_view()),
+    path("v1/shadows", shadows.Shadows.as_view()),
+    path("v1/shadows/<row_id:shadow>", shadows.OneShadow.as_view()),
+    path("v1/shadows/<row_id:shadow>/stop", shadows.ShadowStop.as_view()),
     path("v1/audit", AuditEvents.as_view()),
     path("v1/audit/<row_id:event>", OneAuditEvent.as_view()),
     path("schema/", OpenApiDocument.as_view()),

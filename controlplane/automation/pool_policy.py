@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from controlplane.models import Pool, Steering
+from controlplane.models.pool import PoolMode
 from planning.automation_document import AutomationPolicy
 from routing.policy_document import RoutingPolicy
 from routing.registry import STAGES
@@ -48,8 +49,8 @@ def steering_of(pool: Pool) -> Steering:
 
 
 def mode_in_force(pool: Pool, mode: str) -> str:
-    """Return the document's mode, or FROZEN while an operator has frozen the pool."""
-    return FROZEN if steering_of(pool).frozen else mode
+    """Return the document's mode, or FROZEN while an operator has frozen the pool or the pool only observes."""
+    return FROZEN if steering_of(pool).frozen or pool.mode == PoolMode.OBSERVE else mode
 
 
 def override_engines(pool: Pool, now: datetime) -> int | None:

@@ -13,6 +13,7 @@ from controlplane.models import JobRun
 from controlplane.models.job_run import JobState
 from controlplane.services.engine_orders import forget_orders
 from controlplane.services.sessions import forget_sessions
+from controlplane.services.shadows import forget_shadows
 
 ABANDONED_AFTER = timedelta(hours=1)
 KEPT = timedelta(days=30)
@@ -27,6 +28,7 @@ def housekeeping() -> None:
     forget_sessions(now)
     forget_plans(now)
     forget_orders(now)
+    forget_shadows()
 
 
 def abandon_runs(now: datetime) -> int:

@@ -19,6 +19,7 @@ from controlplane.models.region import Region
 from controlplane.models.role_grant import Role, RoleGrant
 from controlplane.models.rollup import Rollup
 from controlplane.models.rollup_roster import RollupRoster
+from controlplane.models.shadow import Shadow, ShadowPart
 from controlplane.models.snapshot_version import SnapshotVersion
 from controlplane.models.steering import Steering
 from controlplane.models.tenant import Tenant
@@ -45,6 +46,8 @@ __all__ = [
     "RoleGrant",
     "Rollup",
     "RollupRoster",
+    "Shadow",
+    "ShadowPart",
     "SnapshotVersion",
     "Steering",
     "Tenant",

@@ -17,6 +17,13 @@ class KeySource(models.TextChoices):
     APPROXIMATE = "approximate", "Byte blocks, index fed by our own dispatches"
 
 
+class PoolMode(models.TextChoices):
+    """Who decides where a pool's requests go."""
+
+    ROUTE = "route", "We route them"
+    OBSERVE = "observe", "Others do, and tell us; we say what we would have done"
+
+
 class ActuatorKind(models.TextChoices):
     """Who starts and stops a pool's engines."""
 
@@ -46,6 +53,7 @@ class Pool(models.Model):
         default=131_072, validators=[MinValueValidator(1), MaxValueValidator(100_000_000)]
     )
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="pools")
+    mode = models.CharField(max_length=16, choices=PoolMode.choices, default=PoolMode.ROUTE)
     actuator = models.CharField(max_length=16, choices=ActuatorKind.choices, default=ActuatorKind.MANUAL)
     """Who starts and stops engines for the automations."""
     actuator_settings = models.JSONField(default=dict, blank=True)
@@ -63,6 +71,7 @@ class Pool(models.Model):
             ),
             models.CheckConstraint(condition=models.Q(max_prompt_tokens__gte=1), name="pool_prompt_limit_positive"),
             models.CheckConstraint(condition=~models.Q(served_model=""), name="pool_serves_a_model"),
+            models.CheckConstraint(condition=models.Q(mode__in=PoolMode.values), name="pool_mode_known"),
             models.CheckConstraint(condition=models.Q(actuator__in=ActuatorKind.values), name="pool_actuator_known"),
         )
 

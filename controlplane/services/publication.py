@@ -16,9 +16,18 @@ import msgspec
 from django.db import models, transaction
 
 from controlplane.bus import get_bus
-from controlplane.models import ApiKey, Engine, Pool, SnapshotVersion
+from controlplane.models import ApiKey, Engine, Pool, Shadow, SnapshotVersion
 from controlplane.models.engine_health import HealthState
-from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, decode_snapshot, encode_snapshot
+from controlplane.models.shadow import ShadowState
+from gateway.snapshot import (
+    ApiKeyEntry,
+    EngineEntry,
+    PoolEntry,
+    ShadowEntry,
+    Snapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
 from routing.cost_fit import FittedCost
 from routing.policy_document import RoutingPolicy
 
@@ -61,7 +70,8 @@ def build_snapshot(at: float) -> Snapshot:
     with transaction.atomic():
         counter = SnapshotVersion.objects.select_for_update().filter(pk=SnapshotVersion.ONLY).first()
         pools = Pool.objects.select_related("region", "policy__live_version").order_by("slug")
-        pools = pools.prefetch_related("learned_costs")
+        running = Shadow.objects.filter(state=ShadowState.RUNNING).select_related("draft", "base")
+        pools = pools.prefetch_related("learned_costs", models.Prefetch("shadows", running, to_attr="running_shadows"))
         engines = Engine.objects.select_related("pool", "health").order_by("pool__slug", "name")
         keys = ApiKey.objects.select_related("tenant").filter(revoked_at=None).order_by("key_id")
         return Snapshot(
@@ -88,6 +98,27 @@ def _pool_entry(pool: Pool) -> PoolEntry:
         policy_version=live.number if live else 0,
         policy=msgspec.convert(live.routing_document, RoutingPolicy) if live else RoutingPolicy(),
         costs={cost.kind: msgspec.convert(cost.fitted, FittedCost) for cost in pool.learned_costs.all()},
+        shadow=_shadow_entry(pool),
+        mode=pool.mode,
+    )
+
+
+def _shadow_entry(pool: Pool) -> ShadowEntry | None:
+    running: list[Shadow] = pool.running_shadows  # type: ignore[attr-defined]  # prefetched to this name
+    if not running:
+        return None
+    shadow = running[0]
+    try:
+        policy = msgspec.convert(shadow.draft.routing_document, RoutingPolicy)
+    except msgspec.ValidationError:
+        # A draft that this program no longer reads holds up nobody's snapshot.
+        return None
+    return ShadowEntry(
+        run_id=shadow.key,
+        policy=policy,
+        base_version=shadow.base.number,
+        until=shadow.until.timestamp(),
+        max_per_s=float(shadow.max_per_s),
     )
 
 

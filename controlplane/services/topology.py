@@ -26,6 +26,7 @@ POOL_FIELDS = frozenset(
         "isolated",
         "max_prompt_tokens",
         "policy",
+        "mode",
         "actuator",
         "actuator_settings",
     }

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver
 
-from controlplane.models import JobRun, Recording, WhatIf
+from controlplane.models import JobRun, Recording, Shadow, WhatIf
 from gateway.bus import Bus
 from tests.controlplane.api.test_role_matrix import dump
 from tests.controlplane.api.world import World, make_world
@@ -75,6 +75,7 @@ def address(pattern: URLPattern, world: World) -> str:
         "person_id": world.people["admin"].pk,
         "run_id": JobRun.objects.latest("pk").pk,
         "whatif_id": WhatIf.objects.latest("pk").pk,
+        "shadow_id": Shadow.objects.latest("pk").pk,
         "recording_id": Recording.objects.latest("pk").pk,
         "decision_id": "none",
         "session_id": "none",

@@ -15,6 +15,7 @@ from routing import reasons
 from web.live.engine_health import HealthLine, engine_health
 
 REASONS = {
+    "observed": "Sent by others",
     "round_robin": "Its turn",
     "least_loaded": "Least loaded",
     "least_cost": "Least cost",

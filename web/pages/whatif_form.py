@@ -43,10 +43,11 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
             chosen=(recording or "last-15",),
         ),
         FormField(
-            "draft", "Draft", SELECT, help="What would have decided.", options=_options(drafts, pool), chosen=(first,)
+            "draft", "Draft", SELECT, help="What would have decided.", options=version_options(drafts, pool),
+            chosen=(first,),
         ),
         FormField(
-            "base", "Against", SELECT, help="Usually the live version.", options=_options(versions, pool),
+            "base", "Against", SELECT, help="Usually the live version.", options=version_options(versions, pool),
             chosen=(str(live.number) if live else "",),
         ),
         FormField(
@@ -107,7 +108,8 @@ def _version(pool: Pool, name: str, text: str) -> PolicyVersion:
     return found
 
 
-def _options(versions: list[PolicyVersion], pool: Pool) -> tuple[Option, ...]:
+def version_options(versions: list[PolicyVersion], pool: Pool) -> tuple[Option, ...]:
+    """Return the versions as choices that say what each is."""
     live = pool.policy.live_version
     return tuple(Option(str(each.number), f"v{each.number}{_kind(each, live)}{_about(each)}") for each in versions)
 

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from controlplane.api.shapes.learned_cost import LearnedCostShape
 from controlplane.api.strict_fields import Change, Document, Text, Truth, WholeNumber
 from controlplane.models import Policy, Pool, Region
-from controlplane.models.pool import ActuatorKind, KeySource
+from controlplane.models.pool import ActuatorKind, KeySource, PoolMode
 
 
 class PoolShape(serializers.ModelSerializer):
@@ -31,6 +31,7 @@ class PoolShape(serializers.ModelSerializer):
             "isolated",
             "max_prompt_tokens",
             "policy",
+            "mode",
             "actuator",
             "actuator_settings",
             "learned_costs",
@@ -61,6 +62,9 @@ class PoolChange(Change):
     isolated = Truth(default=False, help_text="Separate the caches of tenants by a salt that Switchyard derives.")
     max_prompt_tokens = WholeNumber(min_value=1, max_value=100_000_000, default=131_072)
     policy = Named(slug_field="slug", queryset=Policy.objects.all(), help_text="Slug of its policy.")
+    mode = serializers.ChoiceField(
+        choices=PoolMode.choices, default=PoolMode.ROUTE, help_text="observe: nothing is routed here."
+    )
     actuator = serializers.ChoiceField(
         choices=ActuatorKind.choices, default=ActuatorKind.MANUAL, help_text="Who starts and stops engines."
     )

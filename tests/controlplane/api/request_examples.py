@@ -64,6 +64,8 @@ SAFE: dict[str, list[str]] = {
     "RecordingTrace": ["recordings/{recording}/trace"],
     "WhatIfs": ["whatif"],
     "OneWhatIf": ["whatif/{whatif}"],
+    "Shadows": ["shadows"],
+    "OneShadow": ["shadows/{shadow}"],
     "AuditEvents": ["audit"],
     "OneAuditEvent": ["audit/{event}"],
     "OpenApiDocument": ["/api/schema/"],
@@ -115,5 +117,7 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("Recordings", "POST"): Example("POST", "recordings", _WINDOW, 201),
     ("RecordingUpload", "POST"): Example("POST", _UPLOAD, _TRACE, 201, media_type="application/x-ndjson"),
     ("OneRecording", "DELETE"): Example("DELETE", "recordings/{recording}", None, 204, guarded=True),
+    ("Shadows", "POST"): Example("POST", "shadows", {"pool": "pool-a", "draft": 2}, 409),
+    ("ShadowStop", "POST"): Example("POST", "shadows/{shadow}/stop", {}),
     ("WhatIfs", "POST"): Example("POST", "whatif", {"recording": RECORDING, "draft": 2}, 201),
 }

@@ -28,6 +28,7 @@ from controlplane.models import (
     Region,
     Role,
     RoleGrant,
+    Shadow,
     Tenant,
 )
 from controlplane.models.job_run import JobState
@@ -78,6 +79,7 @@ def make_world() -> World:
         engines[name] = register_engine(pools[name], f"e-{name}", url, actor=ACTOR, engine_id=f"e-{name}")
     world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
     _add_recording(world)
+    _add_shadow(world)
     _add_people(world)
     _add_keys(world)
     now = timezone.now()
@@ -101,6 +103,15 @@ def _add_recording(world: World) -> None:
     pool.policy.refresh_from_db()
     draft = world.policies["a"].versions.get(number=2)
     start_whatif(recordings[0], draft, None, Conditions(seeds=1), actor=ACTOR)
+
+
+def _add_shadow(world: World) -> None:
+    """Let a draft decide beside pool a's live policy."""
+    now = timezone.now()
+    Shadow.objects.create(
+        key="of-this-world", pool=world.pools["a"], draft=world.policies["a"].versions.get(number=2),
+        base=world.versions["a"], created_at=now, until=now + timedelta(hours=1),
+    )  # fmt: skip
 
 
 @functools.cache

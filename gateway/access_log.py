@@ -1,0 +1,80 @@
+"""Turns lines of a proxy's access log into observations. The log holds no prompt, and needs none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+FORMATS = ("nginx-json",)
+_BYTES_PER_TOKEN = 4
+_OVERHEAD_BYTES = 400
+"""Request line, headers and JSON around the prompt, about."""
+_SERVED = ("/v1/chat/completions", "/v1/completions")
+
+
+class SkippedLineError(ValueError):
+    """The line tells of nothing to observe; the message says why."""
+
+
+def observation_of(line: bytes, model: str) -> dict[str, Any]:
+    """Return the observation that a line of nginx's log in JSON (docs/observe.md) tells of; `model` is served there.
+
+    Raises SkippedLineError for lines of other paths and for those that lack something.
+    """
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SkippedLineError("it is not JSON") from error
+    if str(fields.get("uri", "")).partition("?")[0] not in _SERVED:
+        raise SkippedLineError("it is of another path")
+    # After a retry nginx names every upstream it tried, the last one answered.
+    engine = str(fields.get("upstream", "")).split(",")[-1].strip()
+    if engine in ("", "-"):
+        raise SkippedLineError("it names no upstream")
+    ended_at, total_s = _number(fields, "time"), _number(fields, "request_time")
+    if ended_at is None or total_s is None:
+        raise SkippedLineError("it lacks time or request_time")
+    request: dict[str, Any] = {"model": str(fields.get("model") or model), "prompt_tokens": _prompt_tokens(fields)}
+    if fields.get("session"):
+        request["session_id"] = str(fields["session"])[:256]
+    observed: dict[str, Any] = {
+        "request": request,
+        "engine": engine,
+        "started_at": ended_at - total_s,
+        "total_s": total_s,
+        "outcome": _outcome(fields),
+    }
+    for name, wanted in (("ttft", "ttft_s"), ("cached_tokens", "cached_tokens"), ("output_tokens", "output_tokens")):
+        value = _number(fields, name)
+        if value is not None:
+            observed[wanted] = value if wanted == "ttft_s" else int(value)
+    return observed
+
+
+def _prompt_tokens(fields: Mapping[str, Any]) -> int:
+    """Return the prompt's tokens where the log has them, else an estimate from the request's bytes."""
+    told = _number(fields, "prompt_tokens")
+    if told is not None:
+        return max(1, int(told))
+    length = _number(fields, "request_length") or 0.0
+    return max(1, int((length - _OVERHEAD_BYTES) / _BYTES_PER_TOKEN))
+
+
+def _outcome(fields: Mapping[str, Any]) -> str:
+    status = int(_number(fields, "status") or 0)
+    if status == 499:
+        return "cancelled"
+    if 400 <= status < 500:
+        return "client_error"
+    return "completed" if 200 <= status < 300 else "failed"
+
+
+def _number(fields: Mapping[str, Any], name: str) -> float | None:
+    """Return a number that stands there as such or as text; None where there is none, "-" included."""
+    try:
+        value = float(fields.get(name, ""))
+    except (TypeError, ValueError):
+        return None
+    return value if 0 <= value < 1e12 else None
