@@ -5,7 +5,6 @@ Everything in here runs on the event loop's thread; the router is synchronous an
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -14,11 +13,11 @@ import aiohttp
 import msgspec
 import zmq.asyncio
 
-from gateway import background
 from gateway.affinity_book import AffinityBook
 from gateway.breaker import HALF_OPEN, OPEN
 from gateway.dispatched_keys import Dispatch, DispatchedKeys
 from gateway.engine_report import EngineReport
+from gateway.engine_tasks import EngineTasks
 from gateway.engine_verdict import PROBATION, sated, shares_of
 from gateway.event_ledger import EventLedger
 from gateway.event_log import log_event
@@ -100,8 +99,7 @@ class LivePool:
         self._stalls = StallWatch(settings.breaker.stall_s)
         self._sated: frozenset[str] = frozenset()
         """Engines in probation that have their share for now."""
-        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._tasks = EngineTasks()
         self._incarnations: dict[str, int] = {}
         self._lost_at: dict[str, float] = {}
         self._seeds: dict[str, int] = {}
@@ -264,7 +262,7 @@ class LivePool:
         self._driver.stop()
         for engine_id in list(self.engines):
             self._drop(engine_id)
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        await self._tasks.ended()
 
     # -- engines coming and going
 
@@ -296,7 +294,7 @@ class LivePool:
         )
         engine.breaker.on_change = lambda: self._breaker_changed(engine)
         self.engines[engine_id] = engine
-        self._tasks[engine_id] = [background.start(f"health of {engine_id}", engine.watch)]
+        self._tasks.start(engine_id, f"health of {engine_id}", engine.watch)
         self._start_intake(engine)
 
     def _drop(self, engine_id: str) -> None:
@@ -304,8 +302,7 @@ class LivePool:
         engine.breaker.on_change = None
         self._lost_at.pop(engine_id, None)
         self.progress.forget(engine_id)
-        for task in self._tasks.pop(engine_id, []):
-            self._end(task)
+        self._tasks.end(engine_id)
 
     def _start_intake(self, engine: LiveEngine) -> None:
         entry = engine.entry
@@ -325,13 +322,11 @@ class LivePool:
         except ValueError as error:
             log_event("kv_events_refused", level=logging.ERROR, engine=entry.engine_id, error=str(error))
             return
-        self._tasks[entry.engine_id].append(background.start(f"events of {entry.engine_id}", engine.intake.run))
+        self._tasks.start(entry.engine_id, f"events of {entry.engine_id}", engine.intake.run)
 
     def _drop_intake(self, engine: LiveEngine) -> None:
         engine.intake = None
-        tasks = self._tasks[engine.entry.engine_id]
-        while len(tasks) > 1:
-            self._end(tasks.pop())
+        self._tasks.end_readers(engine.entry.engine_id)
 
     def _rekey(self) -> None:
         """Start all indices anew, because keys mean something else."""
@@ -342,11 +337,6 @@ class LivePool:
             engine.hits.forget()
             self.router.blocks_cleared(engine_id)
             self._start_intake(engine)
-
-    def _end(self, task: asyncio.Task[None]) -> None:
-        task.cancel()
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
 
     # -- changes of health
 
