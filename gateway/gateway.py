@@ -12,6 +12,7 @@ import aiohttp
 import zmq.asyncio
 
 from gateway import background
+from gateway.arm_results import ArmResults
 from gateway.bus import Bus
 from gateway.cost_reports import CostReports
 from gateway.decision_outbox import DecisionOutbox
@@ -54,6 +55,7 @@ class Gateway:
         self.cost_reports = CostReports(
             bus, self.pools.values, self.metrics.cost_samples, settings.cost_report_interval_s
         )
+        self.arm_results = ArmResults(bus, self.metrics, settings.arm_report_interval_s)
         self.decisions = DecisionOutbox(
             bus,
             self.pools.values,
@@ -112,6 +114,7 @@ class Gateway:
             background.start("last-known-good", self._keep_confirmed),
             background.start("key usage", self.key_usage.run),
             background.start("learned costs", self.cost_reports.run),
+            background.start("results of arms", self.arm_results.run),
             background.start("decision records", self.decisions.run),
             background.start("recordings", self.traffic.run),
         ]

@@ -80,6 +80,8 @@ class GatewaySettings:
     snapshot_max_age_s: float = 7 * 86_400.0
     """A last-known-good snapshot on disk that was confirmed longer ago than this is not served."""
     key_usage_interval_s: float = 5.0
+    arm_report_interval_s: float = 1.0
+    """Results of arms are told to the control plane this often, while policies are compared."""
     cost_report_interval_s: float = 15.0
     """Last uses of API keys are told to the control plane this often."""
     decision_interval_s: float = 0.5

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from routing.arms import ArmEntry
 from routing.cost_fit import FittedCost
 from routing.policy_document import RoutingPolicy
 
@@ -65,6 +66,8 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     policy: RoutingPolicy = msgspec.field(default_factory=RoutingPolicy)
     costs: dict[str, FittedCost] = {}
     """What was learned about the pool's engines, by their kind."""
+    arms: tuple[ArmEntry, ...] = ()
+    """Placements that choose for a share of the sessions, in the order in which they are asked."""
 
 
 class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
