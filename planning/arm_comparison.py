@@ -17,6 +17,8 @@ from planning.guard_document import GuardDocument
 
 DOUBT = 4.0
 """Standard errors by which a line must be crossed."""
+SUSPICION = 1.0
+"""Standard errors beyond the line from which it is not gone on, although it may still be chance."""
 LEAST_SLICES = 8
 """Fewer slices say nothing about how a difference varies between them."""
 TAIL_SHARE = 0.1
@@ -48,7 +50,7 @@ class GuardReading(msgspec.Struct, frozen=True, gc=False):
     upper: float | None
     limit: float
     verdict: str
-    """fine; suspect: beyond the line, but not beyond doubt; worse: beyond both; too_few."""
+    """fine; suspect: probably beyond the line, but not beyond doubt; worse: beyond both; too_few."""
 
 
 class Comparison(msgspec.Struct, frozen=True, gc=False):
@@ -115,10 +117,10 @@ def _ttft(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards:
         - (each.base.ttft_log_sum - mean * each.base.answered) / n
         for each in slices
     ]
-    doubt = DOUBT * math.sqrt(max(alike, _clustered(residuals)))
+    error = math.sqrt(max(alike, _clustered(residuals)))
     ratio = other - mean
-    lower, upper = math.exp(ratio - doubt), math.exp(ratio + doubt)
-    verdict = _verdict(math.exp(ratio), lower, guards.ttft_ratio)
+    lower, upper = math.exp(ratio - DOUBT * error), math.exp(ratio + DOUBT * error)
+    verdict = _verdict(ratio, error, math.log(guards.ttft_ratio))
     return GuardReading(
         TTFT, math.exp(mean), math.exp(other), math.exp(ratio), lower, upper, guards.ttft_ratio, verdict
     )
@@ -142,13 +144,13 @@ def _tail(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards:
 
 def _reading(guard: str, base: float, tried: float, difference: float, error: float, limit: float) -> GuardReading:
     lower, upper = difference - DOUBT * error, difference + DOUBT * error
-    return GuardReading(guard, base, tried, difference, lower, upper, limit, _verdict(difference, lower, limit))
+    return GuardReading(guard, base, tried, difference, lower, upper, limit, _verdict(difference, error, limit))
 
 
-def _verdict(difference: float, lower: float, limit: float) -> str:
-    if difference <= limit:
-        return FINE
-    return WORSE if lower > limit else SUSPECT
+def _verdict(difference: float, error: float, limit: float) -> str:
+    if difference - DOUBT * error > limit:
+        return WORSE
+    return SUSPECT if difference - SUSPICION * error > limit else FINE
 
 
 def _over(window: ArmWindow, line_s: float) -> int:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gateway.arm_results import TOPIC, ArmReport, ArmRow, UnreadableArmReportError, decode_arm_report
-from planning.arm_window import ArmWindow
+from planning.arm_window import ArmWindow, together
 from routing.arms import CANARY, ArmEntry
 from routing.policy_document import Stage
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -27,16 +27,19 @@ async def test_each_arm_is_counted_apart_and_reported_once(tmp_path: Path) -> No
             body = {"model": MODEL, "block_hashes": [1, 2], "session_id": f"s{number}"}
             _, answer, _ = await gateway.post(ROUTE, body)
             name = answer["decision_id"]
-            _, told = await gateway.get(f"/api/v1/explain/{name}")
-            arms.add((told["decision"]["arm"], told["decision"]["placement"], told["decision"]["policy_version"]))
+            _, explained = await gateway.get(f"/api/v1/explain/{name}")
+            arms.add(tuple(explained["decision"][name] for name in ("arm", "placement", "policy_version")))
             await gateway.post(f"/api/v1/requests/{name}/first_token")
             await gateway.post(f"/api/v1/requests/{name}/complete", {"cached_tokens": 2, "output_tokens": 3})
         assert arms == {("live", "least_cost", 0), (CANARY, "round_robin", 9)}
         gateway.gateway.arm_results.tell(1.0)
         gateway.gateway.arm_results.tell(2.0)
-        (report,) = [decode_arm_report(each) for each in heard]
-        rows = {(row.arm, row.policy_version): row.window for row in report.rows}
-        assert set(rows) == {("live", 0), (CANARY, 9)}
+        told = [row for each in heard for row in decode_arm_report(each).rows]
+        keys = {(row.arm, row.policy_version) for row in told}
+        assert keys == {("live", 0), (CANARY, 9)}
+        rows = {
+            key: together([row.window for row in told if (row.arm, row.policy_version) == key]) for key in sorted(keys)
+        }
         assert sum(window.judged for window in rows.values()) == 20
         assert all(window.answered == window.on_time == window.ended > 0 for window in rows.values())
         assert 'switchyard_arm_requests_total{arm="canary",outcome="completed",pool="pool"}' in await gateway.metrics()

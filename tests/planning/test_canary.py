@@ -73,7 +73,7 @@ def test_a_frozen_pool_does_not_keep_a_bad_canary() -> None:
 
 
 def test_what_looks_bad_but_may_be_chance_goes_no_further() -> None:
-    made = slices(3, 30, 40, 8, slower=1.45, bursts=False)
+    made = slices(3, 15, 40, 8, slower=1.7, bursts=False)
     plan = plan_canary(
         facts(made, guards=msgspec.structs.replace(GUARDS, ttft_ratio=1.42, tail_ratio=9.0, late_more=1))
     )
