@@ -25,6 +25,7 @@ _IDS: dict[str, dict[str, Any]] = {
     "run": _COUNTED,
     "recording": _COUNTED,
     "whatif": _COUNTED,
+    "canary": _PLAIN,
     "event": _COUNTED,
 }
 _GUARDED = ("PUT", "PATCH", "DELETE")

@@ -61,6 +61,8 @@ SAFE: dict[str, list[str]] = {
     "RecordingTrace": ["recordings/{recording}/trace"],
     "WhatIfs": ["whatif"],
     "OneWhatIf": ["whatif/{whatif}"],
+    "Canaries": ["canaries"],
+    "OneCanary": ["canaries/{canary}"],
     "AuditEvents": ["audit"],
     "OneAuditEvent": ["audit/{event}"],
     "OpenApiDocument": ["/api/schema/"],
@@ -109,4 +111,9 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("RecordingUpload", "POST"): Example("POST", _UPLOAD, _TRACE, 201, media_type="application/x-ndjson"),
     ("OneRecording", "DELETE"): Example("DELETE", "recordings/{recording}", None, 204, guarded=True),
     ("WhatIfs", "POST"): Example("POST", "whatif", {"recording": RECORDING, "draft": 2}, 201),
+    # One runs in the world already.
+    ("Canaries", "POST"): Example("POST", "canaries", {"policy": "policy-a", "version": 3}, 409),
+    ("CanaryStep", "POST"): Example("POST", "canaries/{canary}/step", {}),
+    ("CanaryPromotion", "POST"): Example("POST", "canaries/{canary}/promote", {}),
+    ("CanaryAbort", "POST"): Example("POST", "canaries/{canary}/abort", {"why": "late"}),
 }
