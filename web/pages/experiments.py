@@ -28,7 +28,11 @@ from web.shell import shell_context
 
 ADDRESS = "/experiments"
 PAGE_ROWS = 40
-TABS = (("whatifs", "What-ifs", ADDRESS), ("recordings", "Recordings", f"{ADDRESS}/recordings"))
+TABS = (
+    ("whatifs", "What-ifs", ADDRESS),
+    ("canaries", "Canaries", f"{ADDRESS}/canaries"),
+    ("recordings", "Recordings", f"{ADDRESS}/recordings"),
+)
 
 
 @dataclass(frozen=True, slots=True)
