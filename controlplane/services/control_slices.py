@@ -15,6 +15,7 @@ from controlplane.services import audit
 from controlplane.services.actor import Actor
 from controlplane.services.canary_end import end_running
 from controlplane.services.publication import record_change
+from controlplane.services.roles import visible_pools
 from planning.control_slice import SliceMemory, SlicePlan
 
 _VERBS = {
@@ -29,6 +30,12 @@ def control_slice(pool: Pool, at: datetime) -> ControlSlice:
     """Return the pool's slice as stored; a new one, not stored yet, where there is none."""
     found = ControlSlice.objects.filter(pool=pool).first()
     return found or ControlSlice(pool=pool, since=at, trial_id=secrets.token_hex(8))
+
+
+def visible_slices(actor: Actor) -> list[ControlSlice]:
+    """Return the slices of the pools that the actor may see, without those that are off."""
+    found = ControlSlice.objects.exclude(state=SliceState.OFF).filter(pool__in=visible_pools(actor))
+    return list(found.select_related("pool__policy__live_version").order_by("pool__slug"))
 
 
 def memory_of(stored: ControlSlice) -> SliceMemory:

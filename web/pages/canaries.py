@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -17,19 +18,23 @@ from controlplane.models import Canary, Policy
 from controlplane.models.canary import CanaryState
 from controlplane.services import canaries as service
 from controlplane.services.canary_end import CanaryOverError
+from controlplane.services.control_slices import visible_slices
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
 from controlplane.services.policies import StalePolicyError
 from controlplane.services.policy_problems import InvalidPolicyError
-from controlplane.services.policy_reading import PolicyStanding, policies_of, policy_of
+from controlplane.services.policy_reading import PolicyStanding, policies_of, policy_of, ready_engines
 from controlplane.services.revisions import StaleRevisionError
 from controlplane.services.roles import NotAllowedError
+from planning.guard_document import GuardDocument
 from web.form_field import filled, general_problem
+from web.live.wording import sentence
 from web.moments import moment
 from web.pages.access import asked, console_actor, sent, why
 from web.pages.canary_form import asked_from, canary_fields
 from web.pages.canary_pictures import distribution, late_course
-from web.pages.canary_words import STATES, figure_lines, guard_lines, percent_words, step_marks, title
+from web.pages.canary_words import STATES, figure_lines, guard_lines, percent_words, slice_row, step_marks, title
 from web.pages.experiments import TABS
+from web.pages.policy_questions import word_to_type
 from web.shell import shell_context
 
 PAGE_ROWS = 40
@@ -85,6 +90,10 @@ def turn(request: HttpRequest, key: str, verb: str) -> HttpResponse:
         raise Http404("No such verb.")
     actor = console_actor(request)
     found = get_object_or_404(service.visible_canaries(actor), key=key)
+    standing = policy_of(actor, found.policy.slug)
+    word = word_to_type(standing, ready_engines(standing.pools)) if verb == "promote" else ""
+    if standing.may_publish and word and sent(request, "confirm") != word:
+        return _page(request, key, problem=f"Type {word} to promote it; nothing was changed.", status=422)
     seen = sent(request, "revision", 10)
     try:
         expected = int(seen) if seen.isdecimal() and seen.isascii() else 0
@@ -108,7 +117,7 @@ def _page(request: HttpRequest, key: str, *, problem: str = "", status: int = 20
         canary=found,
         title=title(found),
         shape=shape,
-        word=word,
+        state_word=word,
         steps=step_marks(found),
         next_share=percent_words(found.steps[found.step + 1]) if found.step + 1 < len(found.steps) else "",
         pools=[pool.slug for pool in standing.visible],
@@ -118,12 +127,14 @@ def _page(request: HttpRequest, key: str, *, problem: str = "", status: int = 20
         may_control=standing.may_publish,
         untried=service.untried(found.version, found.against),
         look=look,
+        reason=sentence(found.reason),
+        word=word_to_type(standing, ready_engines(standing.pools)),
         problem=problem,
         **(
             {
-                "reasons": [each.text for each in look.reasons],
+                "reasons": [sentence(each.text) for each in look.reasons],
                 "figures": figure_lines(look),
-                "guards": guard_lines(look),
+                "guards": guard_lines(look, msgspec.convert(found.guards, GuardDocument)),
                 "picture": distribution(look),
                 "course": late_course(look),
             }
@@ -160,6 +171,7 @@ def _list(
             }
             for each in page.object_list
         ],
+        slices=[slice_row(each, now) for each in visible_slices(actor)],
         running=sum(each.running for each in page.object_list),
         paging=page,
         keep="",

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
-from controlplane.canaries.look import CanaryLook
-from controlplane.models import Canary
+from controlplane.canaries.look import CanaryLook, read_look
+from controlplane.canaries.pool_arms import slice_document
+from controlplane.models import Canary, ControlSlice
 from controlplane.models.canary import CanaryState
+from controlplane.models.control_slice import SliceState
 from planning.arm_comparison import FAILED, LATE, SUSPECT, TAIL, TOO_FEW, TTFT, WORSE, GuardReading
-from web.live.wording import NARROW_SPACE, duration
+from planning.guard_document import GuardDocument
+from web.live.wording import NARROW_SPACE, duration, sentence
+from web.moments import Moment, moment
 from web.pages.canary_pictures import share_words
 
 STATES = {
-    CanaryState.RUNNING: ("hot", "running"),
+    CanaryState.RUNNING: ("serving", "running"),
     CanaryState.PROMOTED: ("serving", "promoted"),
     CanaryState.ABORTED: ("lost", "aborted"),
     CanaryState.ENDED: ("maintenance", "ended"),
 }
 """Shape and word of each state."""
-_GUARD_TITLES = {LATE: "Late requests", FAILED: "Failed requests", TTFT: "Mean TTFT", TAIL: "Slowest tenth"}
+_GUARD_TITLES = {LATE: "Late requests", FAILED: "Failed requests", TTFT: "Mean TTFT"}
 _VERDICTS = {
     WORSE: ("lost", "crossed"),
     SUSPECT: ("hot", "may be crossed"),
@@ -81,6 +86,38 @@ def step_marks(canary: Canary) -> list[StepMark]:
     return [*marks, StepMark("Promoted", "done" if promoted else "ahead")]
 
 
+@dataclass(frozen=True, slots=True)
+class SliceRow:
+    """One control slice in the list."""
+
+    pool: str
+    shape: str
+    state: str
+    rule: str
+    share: str
+    since: Moment | None
+    reason: str
+    late: str
+    p90: str
+
+
+def slice_row(stored: ControlSlice, now: datetime) -> SliceRow:
+    """Return how one control slice reads; figures are those of the rule, then of the policy."""
+    look = read_look(stored.look)
+    shape = {SliceState.FALLBACK: "lost", SliceState.PROBING: "hot"}.get(SliceState(stored.state), "serving")
+    return SliceRow(
+        pool=stored.pool.slug,
+        shape=shape,
+        state=stored.get_state_display(),
+        rule=slice_document(stored.pool.policy.live_version).placement,
+        share=percent_words(stored.share),
+        since=moment(stored.since, now),
+        reason=sentence(stored.reason),
+        late=f"{share_words(look.base.late_share)} / {share_words(look.tried.late_share)}" if look else "—",
+        p90=f"{_seconds(look.base.p90_s)} / {_seconds(look.tried.p90_s)}" if look else "—",
+    )
+
+
 def figure_lines(look: CanaryLook) -> list[FigureLine]:
     """Return the figures of both arms."""
     base, tried = look.base, look.tried
@@ -95,9 +132,10 @@ def figure_lines(look: CanaryLook) -> list[FigureLine]:
     ]
 
 
-def guard_lines(look: CanaryLook) -> list[GuardLine]:
+def guard_lines(look: CanaryLook, guards: GuardDocument) -> list[GuardLine]:
     """Return the guards with their lines."""
-    return [_guard(each) for each in look.readings]
+    tail = f"Over {guards.tail_ratio:g} × live p90"
+    return [_guard(each, _GUARD_TITLES.get(each.guard, tail)) for each in look.readings]
 
 
 def percent_words(share: float) -> str:
@@ -105,7 +143,7 @@ def percent_words(share: float) -> str:
     return f"{share * 100:.3g}{NARROW_SPACE}%"
 
 
-def _guard(reading: GuardReading) -> GuardLine:
+def _guard(reading: GuardReading, label: str) -> GuardLine:
     shape, verdict = _VERDICTS.get(reading.verdict, ("serving", "kept"))
     if reading.guard == TTFT:
         base, tried = _seconds(reading.base), _seconds(reading.tried)
@@ -115,7 +153,7 @@ def _guard(reading: GuardReading) -> GuardLine:
         points = f"{reading.limit * 100:.3g}"
         limit = f"at most {points}{NARROW_SPACE}%" if reading.guard == TAIL else f"at most +{points} points"
     return GuardLine(
-        _GUARD_TITLES[reading.guard], base, tried, _difference(reading, reading.difference),
+        label, base, tried, _difference(reading, reading.difference),
         f"{_difference(reading, reading.lower)} to {_difference(reading, reading.upper)}"
         if reading.lower is not None else "",
         limit, shape, verdict,
