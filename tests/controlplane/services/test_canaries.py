@@ -10,6 +10,7 @@ from controlplane.services.actor import Actor
 from controlplane.services.canaries import abort, promote, start_canary, take_step, untried, visible_canaries
 from controlplane.services.canary_end import CanaryOverError
 from controlplane.services.field_problems import InvalidFieldsError
+from controlplane.services.policy_problems import problems_of
 from controlplane.services.publication import build_snapshot
 from controlplane.services.revisions import StaleRevisionError
 from controlplane.services.roles import NotAllowedError
@@ -89,6 +90,13 @@ def test_what_a_canary_could_not_show_is_refused(pool: Pool, policy: Policy, bus
         start_canary(version(policy, "central", order={"name": "late_binding"}), actor=ACTOR)
     other = version(policy, "round_robin", ttft_slo_s=9.0)
     assert untried(other, live) == ["ttft_slo_s"]
+
+
+def test_a_control_slice_does_not_go_with_an_order_that_pulls() -> None:
+    pulls = {"placement": {"name": "central"}, "order": {"name": "late_binding"}}
+    (problem,) = problems_of({**pulls, "automation": {"control_slice": {"share": 0.05}}})
+    assert problem.path == "automation.control_slice.share"
+    assert problems_of({**pulls, "automation": {"control_slice": {"share": 0}}}) == ()
 
 
 @pytest.mark.parametrize(
