@@ -87,7 +87,7 @@ def _slice_problems(policy: WholePolicy) -> Iterator[FieldProblem]:
     """Tell where the control slice's rule does not go with the queue order that it would share."""
     control = policy.automation.control_slice
     if control.share and pair_problem(control.placement, policy.order.name):
-        message = f"queue order {policy.order.name!r} lets engines pull unbound requests; a control slice cannot place them"
+        message = f"queue order {policy.order.name!r} lets engines pull unbound requests, which nobody places"
         yield FieldProblem(f"{AUTOMATION}.control_slice.share", message)
 
 
