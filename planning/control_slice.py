@@ -82,7 +82,7 @@ def _next(
     if not settings.share:
         return (memory, None) if memory.state == "off" else (SliceMemory("off", now_s), _OFF)
     if memory.state == "off" or (not settings.fall_back and memory.state != "slice"):
-        return SliceMemory("slice", now_s), Reason("slice", "The simple rule keeps its share to compare with")
+        return SliceMemory("slice", now_s), Reason("slice", "The policy asks for it")
     if facts.frozen:
         return memory, Reason("frozen", "The pool is frozen; who serves stays as it is")
     if memory.state == "fallback":

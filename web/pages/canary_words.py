@@ -26,8 +26,8 @@ STATES = {
 _GUARD_TITLES = {LATE: "Late requests", FAILED: "Failed requests", TTFT: "Mean TTFT"}
 _VERDICTS = {
     WORSE: ("lost", "crossed"),
-    SUSPECT: ("hot", "may be crossed"),
-    TOO_FEW: ("maintenance", "too few requests"),
+    SUSPECT: ("hot", "unclear"),
+    TOO_FEW: ("maintenance", "too few"),
 }
 
 
