@@ -84,6 +84,8 @@ class Arms:
         """
         if len(entries) > MAX_ARMS:
             raise PolicyStageError(f"arms: {len(entries)} are more than {MAX_ARMS}")
+        if len({entry.arm for entry in entries}) < len(entries):
+            raise PolicyStageError("arms.arm: two arms have one name")
         arms = []
         for entry in entries:
             if not 0 <= entry.share <= 1:
@@ -138,6 +140,17 @@ class Arms:
             if arm.entry.arm == decision.arm:
                 return arm.rebalances
         return self.live_rebalances
+
+    def check(self) -> None:
+        """Raise AssertionError unless arms have names of their own and every placement that learns is taught."""
+        arms = self.tried or ()
+        if self.tried is not None and not arms:
+            raise AssertionError("no arm is tried, and yet decisions look for one")
+        if len({arm.entry.arm for arm in arms} | {LIVE}) < len(arms) + 1:
+            raise AssertionError("two arms have one name")
+        learning = any(learning_method(each) is not None for each in (self.live, *(arm.placement for arm in arms)))
+        if learning != (self.learn is not None):
+            raise AssertionError("a placement that learns is not taught, or there is none to teach")
 
     def _known(self, entry: ArmEntry) -> Placement | None:
         for arm in self.tried or ():

@@ -374,6 +374,7 @@ class Router:
             if part is not None:
                 part.check()
         self._counts.check(len(self.waiting))
+        self.arms.check()
         if sum(self.reservations.waiting(target) for target in self._targets()) != len(self.waiting) - len(
             self.waiting.of(CENTRAL)
         ):

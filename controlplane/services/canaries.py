@@ -46,6 +46,11 @@ def visible_canaries(actor: Actor) -> models.QuerySet[Canary]:
     return found.filter(policy__pools__in=visible_pools(actor)).distinct()
 
 
+def running_canary(policy: Policy) -> Canary | None:
+    """Return the policy's canary, where one takes sessions."""
+    return Canary.objects.filter(policy=policy, state=CanaryState.RUNNING).select_related("version").first()
+
+
 def start_canary(
     version: PolicyVersion,
     *,

@@ -79,9 +79,9 @@ def test_an_arm_that_cannot_run_is_refused_and_changes_nothing() -> None:
     router = pool()
     attempt(router, entry(0.5))
     before = router.arms.tried
-    for wrong in (entry(0.5, "central"), entry(0.5, "nobody"), entry(1.5)):
+    for wrong in ((entry(0.5, "central"),), (entry(0.5, "nobody"),), (entry(1.5),), (entry(0.1), entry(0.2))):
         with pytest.raises(PolicyStageError):
-            router.arms.built((wrong,), "fifo")
+            router.arms.built(wrong, "fifo")
     assert router.arms.tried is before
 
 

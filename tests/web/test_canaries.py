@@ -75,6 +75,9 @@ def test_a_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
     assert answer["Location"] == f"/experiments/canaries/{made.key}"
     assert (made.steps, made.min_dwell_s, made.advance, made.why) == ([0.02, 0.2], 60.0, "steps", "try")
     assert (made.guards["late_more"], made.guards["ttft_ratio"]) == (0.05, 1.5)
+    policy_page = show(operator, f"/policies/{slug}?draft={number}")
+    assert f"v{number} is on trial" in policy_page
+    assert link not in policy_page
     refused = operator.post("/experiments/canaries/start", {**form, "steps": "50, x", "version": "1"})
     assert refused.status_code == 422
     assert "Give a number, not &#x27;x&#x27;." in refused.content.decode()
