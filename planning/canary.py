@@ -102,7 +102,7 @@ def guard_words(reading: GuardReading, tried: str = "the canary", base: str = "t
         times = f"{reading.tried:.3g} s in {tried}, {reading.base:.3g} s in {base}"
         return f"Mean time to first token is {times}: {reading.difference or 0:.2f} times, at most {reading.limit:.2f}"
     if reading.guard == TAIL:
-        over = f"{_percent(reading.tried)} of {tried} is slower than the line by {base}'s 90th percentile"
+        over = f"{_percent(reading.tried)} of {tried} is slower than {base}'s 90th percentile allows"
         return f"{over}: at most {_percent(reading.limit)}"
     what = {LATE: "late", FAILED: "failed"}[reading.guard]
     shares = f"{_percent(reading.tried)} of {tried} is {what}, {_percent(reading.base)} of {base}"

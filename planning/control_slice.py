@@ -124,7 +124,7 @@ def _in_fallback(now_s: float, memory: SliceMemory, settings: SliceDocument) -> 
     if left_s > 0:
         return memory, Reason("fallback", f"The policy lost; it is tried again in {left_s:.0f} s")
     tried = msgspec.structs.replace(memory, state="probing", since_s=now_s, losing_since_s=None)
-    return tried, Reason("try_again", f"The policy is tried on {settings.probe_share:.0%} of the sessions")
+    return tried, Reason("try_again", f"The policy is tried on {settings.probe_share * 100:.3g} % of the sessions")
 
 
 def _in_probe(

@@ -118,7 +118,7 @@ def promote(canary: Canary, *, actor: Actor, expected: int | None = None, why: s
         live = Policy.objects.select_related("live_version").get(pk=stored.policy_id).live_version
         if live is None or live.pk != stored.against_id:
             raise StalePolicyError(stored.policy, live)
-        reason = why or f"Promoted at {stored.share:.0%} of the sessions"
+        reason = why or f"Promoted at {stored.share * 100:.3g} % of the sessions"
         end(stored, CanaryState.PROMOTED, "canary.promote", actor=actor, reason=reason, pool=only_pool(stored.policy))
         publish_version(stored.version, instead_of=live.number, actor=actor, why=reason[:200])
     return stored

@@ -165,7 +165,7 @@ def _difference(reading: GuardReading, value: float | None) -> str:
         return "—"
     if reading.guard == TTFT:
         return f"{value:.2f} ×"
-    return f"{max(0.0, value) * 100:.1f}{NARROW_SPACE}%" if reading.guard == TAIL else f"{value * 100:+.1f}"
+    return f"{min(1.0, max(0.0, value)) * 100:.1f}{NARROW_SPACE}%" if reading.guard == TAIL else f"{value * 100:+.1f}"
 
 
 def _seconds(value: float | None) -> str:
