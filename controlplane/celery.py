@@ -27,6 +27,8 @@ app.conf.imports = [
     "controlplane.jobs.prefill_decode",
     "controlplane.jobs.rebalance",
     "controlplane.jobs.engine_orders",
+    "controlplane.jobs.canary",
+    "controlplane.jobs.control_slice",
 ]
 app.conf.task_default_queue = "jobs"
 app.conf.task_routes = {"controlplane.probe": {"queue": "probe"}}
@@ -38,6 +40,8 @@ app.conf.beat_schedule = {
     "engine health": {"task": "controlplane.engine_health", "schedule": 1.0, "options": {"expires": 1.0}},
     "engine orders": {"task": "controlplane.engine_orders", "schedule": 0.5, "options": {"expires": 0.5}},
     "rebalance": {"task": "controlplane.rebalance", "schedule": 1.0, "options": {"expires": 1.0}},
+    "canary": {"task": "controlplane.canary", "schedule": 2.0, "options": {"expires": 2.0}},
+    "control slice": {"task": "controlplane.control_slice", "schedule": 2.0, "options": {"expires": 2.0}},
     # Their rounds are further apart, but what a person wishes brings the next one forward.
     "scaling": {"task": "controlplane.scaling", "schedule": 1.0, "options": {"expires": 1.0}},
     "prefill/decode": {"task": "controlplane.prefill_decode", "schedule": 1.0, "options": {"expires": 1.0}},

@@ -72,7 +72,12 @@ class GatewayApp:
         self.recent = RecentDecisions(settings.recent_decisions)
         self._note_use = gateway.key_usage.note
         desk = PlacementDesk(
-            gateway.metrics, self.recent, gateway.key_quotas.release, gateway.decisions, gateway.traffic
+            gateway.metrics,
+            self.recent,
+            gateway.key_quotas.release,
+            gateway.decisions,
+            gateway.traffic,
+            gateway.arm_results,
         )
         prompt_keys = PromptKeys()
         route_api = self._route_api = RouteApi(gateway, desk, prompt_keys, gateway.fleet_secret)

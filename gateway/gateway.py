@@ -13,6 +13,7 @@ import zmq.asyncio
 
 from gateway import background
 from gateway.affinity_sampler import AffinitySampler
+from gateway.arm_results import ArmResults
 from gateway.bus import Bus
 from gateway.cost_reports import CostReports
 from gateway.decision_outbox import DecisionOutbox
@@ -57,6 +58,7 @@ class Gateway:
             bus, self.pools.values, self.metrics.cost_samples, settings.cost_report_interval_s
         )
         self.shadow_reports = ShadowReports(bus, self.pools.values, settings.shadow_report_interval_s)
+        self.arm_results = ArmResults(bus, self.metrics, settings.arm_report_interval_s)
         self.decisions = DecisionOutbox(
             bus,
             self.pools.values,
@@ -118,6 +120,7 @@ class Gateway:
             background.start("key usage", self.key_usage.run),
             background.start("learned costs", self.cost_reports.run),
             background.start("shadow policies", self.shadow_reports.run),
+            background.start("results of arms", self.arm_results.run),
             background.start("decision records", self.decisions.run),
             background.start("recordings", self.traffic.run),
         ]

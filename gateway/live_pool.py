@@ -171,12 +171,14 @@ class LivePool:
         Raises the router's error, and changes nothing, where the policy cannot run.
         """
         now = time.monotonic()
+        arms = self.router.arms.built(entry.arms, entry.policy.order.name)
         if _differ(entry, self.entry, _POLICY_FIELDS):
             self._driver.set_policy(entry.policy, entry.policy_version)
             self.prefix_keeper = keeper_of(self.router)
             self.retry_budget.limit(entry.policy.retry_share, entry.policy.retry_least)
             if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):
                 self.costs = _observer(entry.policy)
+        self.router.arms.attempt(arms)
         rekeyed = _differ(entry, self.entry, _KEY_FIELDS)
         other_model = _differ(entry, self.entry, ("served_model",))
         self.entry = entry

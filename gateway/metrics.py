@@ -67,12 +67,28 @@ class GatewayMetrics:
         self.key_sources = CounterFamily(
             registry, "switchyard_key_sources_total", "How block keys of a request were made.", ("pool", "source")
         )
+        self._add_arms(registry)
         self._add_records(registry)
         self._add_refused_at_the_door(registry)
         self._add_handoffs(registry)
         self._add_engine_counters(registry)
         self._add_histograms(registry)
         self._add_gauges(registry)
+
+    def _add_arms(self, registry: CollectorRegistry) -> None:
+        self.arm_requests = CounterFamily(
+            registry,
+            "switchyard_arm_requests_total",
+            "Requests by how they ended, while policies are compared: live, canary, control.",
+            ("pool", "arm", "outcome"),
+        )
+        self.arm_ttft = HistogramFamily(
+            registry,
+            "switchyard_arm_ttft_seconds",
+            "Time to first token by arm, while policies are compared.",
+            ("pool", "arm"),
+            TTFT_BUCKETS_S,
+        )
 
     def _add_records(self, registry: CollectorRegistry) -> None:
         self.decision_records = CounterFamily(

@@ -24,6 +24,7 @@ from routing.inference_request import InferenceRequest
 from routing.observation import Completed, Failed, FirstToken, HandedOver
 
 if TYPE_CHECKING:
+    from gateway.arm_results import ArmResults
     from gateway.decision_outbox import DecisionOutbox
     from gateway.live_pool import LivePool
     from gateway.metrics import GatewayMetrics
@@ -72,6 +73,7 @@ class PlacementDesk:
         ended: Callable[[str], None] | None = None,
         outbox: DecisionOutbox | None = None,
         traffic: TrafficOutbox | None = None,
+        arms: ArmResults | None = None,
     ) -> None:
         self.metrics = metrics
         self.recent = recent
@@ -79,6 +81,7 @@ class PlacementDesk:
         """Called with the decision's id at each request's end."""
         self._outbox = outbox
         self._traffic = traffic
+        self._arms = arms
 
     async def place(
         self,
@@ -173,6 +176,8 @@ class PlacementDesk:
             record.pool.progress.first_token(record.decision, now)
             record.pool.observe(FirstToken(record.decision.decision_id))
             self.metrics.ttft.observe(record.decision.pool_id, value=now - record.arrived_s)
+            if self._arms is not None and record.decision.arm:
+                self._arms.first_token(record, now - record.arrived_s)
 
     def handed_over(self, record: DecisionRecord, now: float, cached_tokens: int | None) -> None:
         """Note that the prefill engine is done and its decode engine goes on; a second call changes nothing.
@@ -257,6 +262,8 @@ class PlacementDesk:
         if self._outbox is not None and not record.recorded:
             self._outbox.ended(record)
         self.metrics.requests.inc(decision.pool_id, outcome)
+        if self._arms is not None and decision.arm:
+            self._arms.ended(record, on_time=on_time)
         counted = CANCELLED if outcome == CLIENT_ERROR else outcome
         result = RequestResult(
             now, record.ttft_s, decision.prompt_tokens, record.cached_tokens, on_time, counted, decision.hit_tokens
@@ -324,7 +331,7 @@ def _engines(decision: Decision) -> tuple[str, ...]:
 
 def _no_decision(pool: LivePool, request: InferenceRequest, refused: Refused) -> Decision:
     policy = pool.entry.policy
-    return Decision(
+    decision = Decision(
         request.request_id,
         pool.entry.pool_id,
         "",
@@ -341,6 +348,8 @@ def _no_decision(pool: LivePool, request: InferenceRequest, refused: Refused) ->
         monotonic(),
         candidates=refused.candidates,
     )
+    arms = pool.router.arms
+    return decision if arms.tried is None else arms.signed(decision, request)
 
 
 def _request(pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> InferenceRequest:

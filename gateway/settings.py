@@ -88,6 +88,8 @@ class GatewaySettings:
     """Observed requests are played back this long after they began, so that those told later fall into their place."""
     shadow_report_interval_s: float = 2.0
     """What shadow policies chose is told this often."""
+    arm_report_interval_s: float = 1.0
+    """Results of arms are told to the control plane this often, while policies are compared."""
     decision_interval_s: float = 0.5
     """Ended decisions go to the decision store this often."""
     decisions_kept_per_s: float = 50.0

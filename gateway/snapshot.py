@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from routing.arms import ArmEntry
 from routing.cost_fit import FittedCost
 from routing.policy_document import RoutingPolicy
 
@@ -81,6 +82,8 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     shadow: ShadowEntry | None = None
     mode: str = "route"
     """route, or observe: nothing is routed, and what others routed is accounted for."""
+    arms: tuple[ArmEntry, ...] = ()
+    """Placements that choose for a share of the sessions, in the order in which they are asked."""
 
 
 class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from planning.health_document import HealthDocument
 from planning.ratio_document import RatioDocument
 from planning.rebalance_document import RebalanceDocument
 from planning.scaling_document import ScalingDocument
+from planning.slice_document import SliceDocument
 
 SCHEMA_VERSION = 1
 
@@ -41,6 +42,14 @@ class AutomationPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         RatioDocument,
         Meta(title="Prefill/decode ratio", description="Lets engines change roles as the load shifts between them."),
     ] = RatioDocument()
+    control_slice: Annotated[
+        SliceDocument,
+        Meta(
+            title="Control slice",
+            description="Keeps a simple rule on a small share of the sessions and falls back to it while the policy "
+            "loses.",
+        ),
+    ] = SliceDocument()
 
 
 def contradictions(policy: AutomationPolicy) -> list[str]:

@@ -81,6 +81,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     """Who decodes, where `engine_id` only prefills; known from the grant on."""
     migrated_s: float = 0.0
     """When the waiting ticket was moved to this engine, as `decided_s`; 0: it was not."""
+    arm: str = ""
+    """live, canary or control: who chose, while policies are compared; empty: nothing is tried."""
 
     @classmethod
     def of(

@@ -12,6 +12,7 @@ import msgspec
 
 from kvstore.prefix_index import PrefixIndex
 from routing import reasons
+from routing.arms import Arms
 from routing.bystander import Bystander
 from routing.cost_model import PrefillCost
 from routing.decision import CENTRAL, Choice, Decision, Fetch, Granted, Outcome, Queued, Refused
@@ -20,7 +21,7 @@ from routing.fleet_table import FleetTable
 from routing.in_flight import InFlightBlocks, coming_keys
 from routing.inference_request import InferenceRequest
 from routing.lesson import Bound, Lesson, Released
-from routing.placement import Placement, learning_method
+from routing.placement import Placement
 from routing.policy_document import RoutingPolicy
 from routing.prefetch_order import PrefetchNews, PrefetchOrders
 from routing.pulling import Pulling
@@ -40,7 +41,7 @@ class Dispatcher:
     """The stages of one pool's router.
 
     Mutable state: prefix index, blocks in flight, fleet table with its view, reservations, waiting
-    room, the policy with its placement, and `next_expiry_s`, before which no reservation expires.
+    room, the policy with its placement and arms, and `next_expiry_s`, before which no reservation expires.
     """
 
     def __init__(
@@ -60,23 +61,21 @@ class Dispatcher:
         self.next_expiry_s = NEVER
         self.counts = RouterCounts()
         self.bystander: Bystander | None = None
-        self.policy, self._placement = policy, build_placement(policy.placement)
+        self.policy, self.arms = policy, Arms(build_placement(policy.placement))
         self.adopt(policy, policy_version)
 
     def adopt(self, policy: RoutingPolicy, version: int) -> None:
         """Follow this policy from now on; raises PolicyStageError, and changes nothing, if it cannot run."""
         # The same placement goes on with what it has learned.
         same = policy.placement == self.policy.placement
-        placement = self._placement if same else build_placement(policy.placement)
+        placement = self.arms.live if same else build_placement(policy.placement)
         order = build_queue_order(policy.order)
         if problem := pair_problem(policy.placement.name, policy.order.name):
             raise PolicyStageError(problem)
         self.policy, self.policy_version = policy, version
         self._ttl_s = policy.reservation_ttl_s
-        self._placement = placement
-        self._learn = self._pupils()
+        self.arms.follow(placement)
         self._names = policy.placement.name, policy.order.name
-        self.rebalances: bool = getattr(placement, "rebalance", False)
         self.waiting.reorder(order, LineRules(policy.fairness, policy.max_passed_over_s or NEVER))
         self.push_gate.adopt(policy.push, policy.grant_tokens, policy.grant_lookahead_s)
         self.view.set_prefill_cost(PrefillCost.of(policy.prefill_cost))
@@ -84,29 +83,17 @@ class Dispatcher:
     @property
     def placement(self) -> Placement:
         """The placement in force."""
-        return self._placement
+        return self.arms.live
 
     def accompany(self, bystander: Bystander | None) -> None:
         """Let a bystander see each choice and hear each lesson from now on; None: nobody."""
         self.bystander = bystander
-        self._learn = self._pupils()
-
-    def _pupils(self) -> Callable[[Lesson], None] | None:
-        """Return how to tell a lesson to all who want it, None where nobody does."""
-        own, bystander = learning_method(self._placement), self.bystander
-        if own is None or bystander is None:
-            return own if bystander is None else bystander.learn
-
-        def both(lesson: Lesson) -> None:
-            own(lesson)
-            bystander.learn(lesson)
-
-        return both
+        self.arms.listen(None if bystander is None else bystander.learn)
 
     def teach(self, lesson: Lesson) -> None:
         """Tell a learning placement what happened."""
-        if self._learn is not None:
-            self._learn(lesson)
+        if self.arms.learn is not None:
+            self.arms.learn(lesson)
 
     def place(
         self,
@@ -123,11 +110,14 @@ class Dispatcher:
         view = self.view.without(excluded) if excluded else self.view
         if not view.accepting:
             return self._park(request, Choice(CENTRAL, reasons.NO_ENGINE), now, hold=hold, excluded=excluded)
-        choice = self._placement.choose(request, view, now, self.rng)
+        arms = self.arms
+        placement = arms.live if arms.tried is None else arms.placement_of(request)
+        choice = placement.choose(request, view, now, self.rng)
         if judge is not None and (refused := judge(request, choice, now)) is not None:
             return msgspec.structs.replace(refused, candidates=choice.candidates)
-        # A request that failed elsewhere is placed among fewer engines; its first choice was seen.
-        if self.bystander is not None and not excluded:
+        # A request that failed elsewhere is placed among fewer engines; its first choice was seen. What an arm chose
+        # is not the live policy's choice.
+        if self.bystander is not None and not excluded and placement is arms.live:
             self.bystander.placed(request, choice, view, now)
         if choice.target == CENTRAL and hold:
             queued = self._park(request, choice, now, hold=True, excluded=excluded)
@@ -164,12 +154,15 @@ class Dispatcher:
             candidates,
             choice.fetch,
         )
+        if self.arms.tried is not None:
+            decision = self.arms.signed(decision, request)
         coming = coming_keys(request.keys, chosen.blocks)
         uncached = prompt_tokens - hit_tokens
         waits = hold and not self._may_go(target, uncached, prompt_tokens, now)
         self.in_flight.add(target, coming)
-        if self._learn is not None:
-            self._learn(Bound(request, engine_id, hit_tokens, now))
+        learn = self.arms.learn
+        if learn is not None:
+            learn(Bound(request, engine_id, hit_tokens, now))
         if waits:
             self.reservations.hold(Reservation(request, target, compute_s, uncached, NEVER, coming), now)
             self.waiting.add(target, request, chosen.compute_s, decision)
@@ -196,6 +189,8 @@ class Dispatcher:
         if not hold:
             return Refused(request.request_id, "no_engine", 1.0)
         decision = Decision.of(request, choice, now, self._pool_id, 0, self.policy, self.policy_version)
+        if self.arms.tried is not None:
+            decision = self.arms.signed(decision, request)
         compute_s = min((each.compute_s for each in choice.candidates), default=self.view.unheld_s(request))
         self.waiting.add(CENTRAL, request, compute_s, decision, excluded)
         return Queued(decision)
@@ -230,7 +225,7 @@ class Dispatcher:
             return self.pulling.grant_all(now) if self.view.accepting else outcomes
         for ticket in self.waiting.of(CENTRAL) if self.view.accepting else ():
             request = ticket.request
-            choice = self._placement.choose(request, self.view, now, self.rng)
+            choice = self.arms.placement_of(request).choose(request, self.view, now, self.rng)
             if choice.target == CENTRAL:
                 break
             self.waiting.remove(request.request_id)
@@ -358,9 +353,9 @@ class Dispatcher:
 
     def _forget(self, reservation: Reservation, now: float, *, finished: bool = False) -> None:
         self.in_flight.remove(reservation.target, reservation.coming)
-        if self._learn is not None:
+        if self.arms.learn is not None:
             engine_id = self.view.engine_ids[reservation.target]
-            self._learn(Released(reservation.request, engine_id, now, finished))
+            self.arms.learn(Released(reservation.request, engine_id, now, finished))
 
     def withdraw(self, request_id: str, now: float) -> Reservation:
         """Take a waiting ticket out and return it with its request."""

@@ -36,7 +36,9 @@ class Migration:
     def note(self, decision: Decision, slo_s: float, now: float) -> None:
         """Look at a request that has to wait: is every candidate overloaded?"""
         candidates = decision.candidates
-        if len(candidates) < 2 or any(each.wait_s + each.compute_s <= slo_s for each in candidates):
+        if len(candidates) < 2 or not self._dispatcher.arms.moves(decision):
+            return
+        if any(each.wait_s + each.compute_s <= slo_s for each in candidates):
             return
         for each in candidates:
             if now - self._relieved_s.get(each.engine_id, -PAUSE_S) >= PAUSE_S:
@@ -116,7 +118,10 @@ class Migration:
         for position, ticket in enumerate(tickets):
             end_s += ticket.compute_s
             here_s = now - ticket.request.arrived_s + end_s
-            for candidate in dispatcher.waiting.decision(ticket.request.request_id).candidates:
+            decision = dispatcher.waiting.decision(ticket.request.request_id)
+            if dispatcher.arms.tried is not None and not dispatcher.arms.moves(decision):
+                continue
+            for candidate in decision.candidates:
                 other = dispatcher.fleet.target_of(candidate.engine_id)
                 if other is None or other == target or not dispatcher.view.accepting_mask >> other & 1:
                     continue

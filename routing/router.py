@@ -55,7 +55,7 @@ class Router:
         dispatcher = self._dispatcher = Dispatcher(
             pool_id, policy, policy_version, seed=seed, index_max_bytes=index_max_bytes
         )
-        self.index, self.in_flight = dispatcher.index, dispatcher.in_flight
+        self.index, self.in_flight, self.arms = dispatcher.index, dispatcher.in_flight, dispatcher.arms
         self.view, self.fleet = dispatcher.view, dispatcher.fleet
         self.reservations, self.waiting = dispatcher.reservations, dispatcher.waiting
         self.migration = Migration(dispatcher)
@@ -188,7 +188,7 @@ class Router:
         if type(outcome) is Granted:
             return outcome
         if isinstance(outcome, Queued):
-            if self._dispatcher.rebalances:
+            if self.arms.live_rebalances or (self.arms.tried is not None and self.arms.rebalances):
                 self.migration.note(outcome.decision, request.ttft_slo_s, now)
             self._watch(request, now)
         elif isinstance(outcome, Refused) and hold:
@@ -376,6 +376,7 @@ class Router:
             if part is not None:
                 part.check()
         self._counts.check(len(self.waiting))
+        self.arms.check()
         if sum(self.reservations.waiting(target) for target in self._targets()) != len(self.waiting) - len(
             self.waiting.of(CENTRAL)
         ):

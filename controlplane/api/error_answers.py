@@ -18,6 +18,7 @@ from controlplane.api.etags import etag_of
 from controlplane.api.problem import ProblemError
 from controlplane.api.rendering import PROBLEM
 from controlplane.request_actor import request_id_of
+from controlplane.services.canary_end import CanaryOverError
 from controlplane.services.engine_lifecycle import EngineNotEmptyError
 from controlplane.services.engine_url import RefusedUrlError
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
@@ -114,7 +115,7 @@ _MAKERS: tuple[tuple[tuple[type[Exception], ...], Callable[[Any, Any], ProblemEr
     ),
     ((StaleRevisionError,), _stale),
     ((StalePolicyError,), _stale_policy),
-    ((InUseError, EngineNotEmptyError), lambda error, _: ProblemError(409, str(error))),
+    ((InUseError, EngineNotEmptyError, CanaryOverError), lambda error, _: ProblemError(409, str(error))),
     ((ObjectDoesNotExist, Http404), lambda _error, _: ProblemError(404, "There is nothing at this address.")),
     ((BadBodyError,), _body),
     (

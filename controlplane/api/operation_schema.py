@@ -26,6 +26,7 @@ _IDS: dict[str, dict[str, Any]] = {
     "recording": _COUNTED,
     "whatif": _COUNTED,
     "shadow": _COUNTED,
+    "canary": _PLAIN,
     "event": _COUNTED,
 }
 _GUARDED = ("PUT", "PATCH", "DELETE")

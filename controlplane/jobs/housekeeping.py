@@ -11,6 +11,7 @@ from django.utils import timezone
 from controlplane.automation.plan_history import forget_plans
 from controlplane.models import JobRun
 from controlplane.models.job_run import JobState
+from controlplane.services.canaries import forget_canaries
 from controlplane.services.engine_orders import forget_orders
 from controlplane.services.sessions import forget_sessions
 from controlplane.services.shadows import forget_shadows
@@ -29,6 +30,7 @@ def housekeeping() -> None:
     forget_plans(now)
     forget_orders(now)
     forget_shadows()
+    forget_canaries()
 
 
 def abandon_runs(now: datetime) -> int:

@@ -2,7 +2,9 @@
 
 from controlplane.models.api_key import ApiKey
 from controlplane.models.audit_event import AuditEvent
+from controlplane.models.canary import Canary
 from controlplane.models.console_session import ConsoleSession
+from controlplane.models.control_slice import ControlSlice
 from controlplane.models.decision_index import DecisionIndex
 from controlplane.models.engine import Engine
 from controlplane.models.engine_health import EngineHealth
@@ -28,7 +30,9 @@ from controlplane.models.whatif import WhatIf
 __all__ = [
     "ApiKey",
     "AuditEvent",
+    "Canary",
     "ConsoleSession",
+    "ControlSlice",
     "DecisionIndex",
     "Engine",
     "EngineHealth",

@@ -17,7 +17,7 @@ PREFLIGHT = "preflight"
 """A job whose shard is the row of the engine that it looks at."""
 WHATIF = "whatif"
 """A job whose shard is the row of the what-if that it answers."""
-OF_POOLS = frozenset({"engine_health", "rebalance", "scaling", "prefill_decode", "engine_orders"})
+OF_POOLS = frozenset({"engine_health", "rebalance", "scaling", "prefill_decode", "engine_orders", "control_slice"})
 """Jobs whose shard is the row of the pool that they look after."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import models
 
-from controlplane.models import ApiKey, Engine, EngineOrder, JobRun, Policy, PolicyVersion, Pool, Region, Tenant
+from controlplane.models import ApiKey, Canary, Engine, EngineOrder, JobRun, Policy, PolicyVersion, Pool, Region, Tenant
 
 _ID_FIELDS: dict[type[models.Model], str] = {
     Region: "slug",
@@ -19,6 +19,7 @@ _ID_FIELDS: dict[type[models.Model], str] = {
     PolicyVersion: "number",
     JobRun: "pk",
     EngineOrder: "key",
+    Canary: "key",
 }
 _NEVER_TOLD = frozenset({"id", "sha256", "password"})
 

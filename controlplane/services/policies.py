@@ -15,6 +15,7 @@ from django.utils import timezone
 from controlplane.models import Policy, PolicyVersion, Role
 from controlplane.services import audit, recorded_change
 from controlplane.services.actor import Actor
+from controlplane.services.canary_end import end_running
 from controlplane.services.field_problems import check_fields, check_names
 from controlplane.services.plain_fields import plain_fields
 from controlplane.services.policy_problems import validated
@@ -153,6 +154,7 @@ def _make_live(version: PolicyVersion, instead_of: int | None, verb: str, actor:
         why=why,
         pool=_only_pool(policy),
     )
+    end_running(policy, f"Version {version.number} went live", actor=actor, pool=_only_pool(policy))
     record_change()
 
 

@@ -29,7 +29,7 @@ from controlplane.services.policy_schema import (
 )
 from controlplane.services.whole_policy import AUTOMATION, WholePolicy
 from planning.automation_document import AutomationPolicy, contradictions
-from routing.registry import STAGES, stage_problems
+from routing.registry import STAGES, pair_problem, stage_problems
 
 _LONGEST_SHOWN = 60
 """Characters of a wrong value or name that an error repeats."""
@@ -63,7 +63,7 @@ def validated(document: object) -> WholePolicy:
         sentence, _, where = str(error).partition(" - at `")
         raise InvalidPolicyError([FieldProblem(where.rstrip("`").removeprefix("$."), sentence.lower())]) from error
     together = [FieldProblem(*text.split(": ", 1)) for text in stage_problems(policy)]
-    if together := [*together, *_contradictions(policy.automation)]:
+    if together := [*together, *_contradictions(policy.automation), *_slice_problems(policy)]:
         raise InvalidPolicyError(together)
     return _with_parameters(policy)
 
@@ -81,6 +81,14 @@ def _contradictions(automation: AutomationPolicy) -> Iterator[FieldProblem]:
     for text in contradictions(automation):
         sentence, _, where = text.partition(" - at `")
         yield FieldProblem(f"{AUTOMATION}.{where.rstrip('`').removeprefix('$.')}", sentence)
+
+
+def _slice_problems(policy: WholePolicy) -> Iterator[FieldProblem]:
+    """Tell where the control slice's rule does not go with the queue order that it would share."""
+    control = policy.automation.control_slice
+    if control.share and pair_problem(control.placement, policy.order.name):
+        message = f"queue order {policy.order.name!r} lets engines pull unbound requests, which nobody places"
+        yield FieldProblem(f"{AUTOMATION}.control_slice.share", message)
 
 
 def _with_parameters(policy: WholePolicy) -> WholePolicy:

@@ -14,9 +14,12 @@ from typing import Any
 
 import msgspec
 from django.db import models, transaction
+from django.db.models import Prefetch
 
 from controlplane.bus import get_bus
-from controlplane.models import ApiKey, Engine, Pool, Shadow, SnapshotVersion
+from controlplane.canaries.pool_arms import arms_of
+from controlplane.models import ApiKey, Canary, Engine, Pool, Shadow, SnapshotVersion
+from controlplane.models.canary import CanaryState
 from controlplane.models.engine_health import HealthState
 from controlplane.models.shadow import ShadowState
 from gateway.snapshot import (
@@ -69,9 +72,14 @@ def build_snapshot(at: float) -> Snapshot:
     """Read the whole committed state as one Snapshot; `at` is unix seconds."""
     with transaction.atomic():
         counter = SnapshotVersion.objects.select_for_update().filter(pk=SnapshotVersion.ONLY).first()
-        pools = Pool.objects.select_related("region", "policy__live_version").order_by("slug")
-        running = Shadow.objects.filter(state=ShadowState.RUNNING).select_related("draft", "base")
-        pools = pools.prefetch_related("learned_costs", models.Prefetch("shadows", running, to_attr="running_shadows"))
+        pools = Pool.objects.select_related("region", "policy__live_version", "control_slice").order_by("slug")
+        shadows = Shadow.objects.filter(state=ShadowState.RUNNING).select_related("draft", "base")
+        canaries = Canary.objects.filter(state=CanaryState.RUNNING).select_related("version").order_by("pk")
+        pools = pools.prefetch_related(
+            "learned_costs",
+            Prefetch("shadows", shadows, to_attr="running_shadows"),
+            Prefetch("policy__canaries", canaries, to_attr="running_canaries"),
+        )
         engines = Engine.objects.select_related("pool", "health").order_by("pool__slug", "name")
         keys = ApiKey.objects.select_related("tenant").filter(revoked_at=None).order_by("key_id")
         return Snapshot(
@@ -98,6 +106,7 @@ def _pool_entry(pool: Pool) -> PoolEntry:
         policy_version=live.number if live else 0,
         policy=msgspec.convert(live.routing_document, RoutingPolicy) if live else RoutingPolicy(),
         costs={cost.kind: msgspec.convert(cost.fitted, FittedCost) for cost in pool.learned_costs.all()},
+        arms=arms_of(live, pool.policy.running_canaries, getattr(pool, "control_slice", None)),
         shadow=_shadow_entry(pool),
         mode=pool.mode,
     )

@@ -16,7 +16,7 @@ import aiohttp
 import uvicorn
 
 from gateway.app import AppSettings, GatewayApp
-from gateway.bus import InProcessBus
+from gateway.bus import Bus, InProcessBus
 from gateway.edge import Edge, EdgeSettings
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.http_protocol import GuardedHttpProtocol
@@ -99,10 +99,11 @@ async def served(
     settings: AppSettings | None = None,
     edge: EdgeSettings | None = None,
     gateway_settings: GatewaySettings | None = None,
+    bus: Bus | None = None,
     **pool: Any,
 ) -> AsyncIterator[ServedGateway]:
-    """Serve a gateway over these engines until the block ends."""
-    bus = InProcessBus()
+    """Serve a gateway over these engines until the block ends; a `bus` of its own may bring other snapshots."""
+    bus = bus or InProcessBus()
     if engine_urls:
         bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot(engine_urls, **pool)))
     gateway = Gateway(

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver
 
-from controlplane.models import JobRun, Recording, Shadow, WhatIf
+from controlplane.models import Canary, JobRun, Recording, Shadow, WhatIf
 from gateway.bus import Bus
 from tests.controlplane.api.test_role_matrix import dump
 from tests.controlplane.api.world import World, make_world
@@ -70,7 +70,8 @@ def address(pattern: URLPattern, world: World) -> str:
     values: dict[str, Any] = {
         "engine_id": "e-a",
         "slug": _slug(str(pattern.name)),
-        "key": "order-a",
+        "key": Canary.objects.latest("pk").key if str(pattern.name).startswith("canary") else "order-a",
+        "verb": "abort",
         "key_id": world.keys["viewer_key"].key_id,
         "person_id": world.people["admin"].pk,
         "run_id": JobRun.objects.latest("pk").pk,

@@ -245,6 +245,8 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
         ("Keys from", stored.key_source),
         ("Migrated", "yes" if decision.migrated_s else "no"),
     ]
+    if decision.arm:
+        found.append(("Arm", f"{decision.arm}, v{decision.policy_version}"))
     if stored.slo_class or stored.priority:
         found.append(("Class, priority", f"{stored.slo_class or 'none'}, {stored.priority}"))
     if decision.queue_reason:

@@ -31,6 +31,7 @@ PAGE_ROWS = 40
 TABS = (
     ("whatifs", "What-ifs", ADDRESS),
     ("shadows", "Shadows", f"{ADDRESS}/shadows"),
+    ("canaries", "Canaries", f"{ADDRESS}/canaries"),
     ("recordings", "Recordings", f"{ADDRESS}/recordings"),
 )
 

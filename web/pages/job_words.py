@@ -19,6 +19,8 @@ _TITLES = {
     "decisions": "Store decisions",
     "recordings": "Record traffic",
     "whatif": "What-if",
+    "canary": "Look at canaries",
+    "control_slice": "Compare with the control slice",
 }
 _SHAPES = {
     JobState.DONE: "serving",

@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from controlplane.models import PolicyVersion
+from controlplane.services.canaries import running_canary
 from controlplane.services.policy_reading import PolicyStanding, ready_engines, versions_of
 from routing.policy_document import SCHEMA_VERSION
 from web.pages.policy_access import version_number
@@ -45,6 +46,7 @@ def render_editor(
         draft=_version_words(form.draft, now),
         next_number=_next_number(form, versions),
         traffic=traffic_words(standing, ready_engines(standing.pools)),
+        canary=running_canary(standing.policy),
         question=question,
         said=said,
         reach=reach_of(standing, published) if published is not None else None,

@@ -66,6 +66,8 @@ SAFE: dict[str, list[str]] = {
     "OneWhatIf": ["whatif/{whatif}"],
     "Shadows": ["shadows"],
     "OneShadow": ["shadows/{shadow}"],
+    "Canaries": ["canaries"],
+    "OneCanary": ["canaries/{canary}"],
     "AuditEvents": ["audit"],
     "OneAuditEvent": ["audit/{event}"],
     "OpenApiDocument": ["/api/schema/"],
@@ -120,4 +122,9 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("Shadows", "POST"): Example("POST", "shadows", {"pool": "pool-a", "draft": 2}, 409),
     ("ShadowStop", "POST"): Example("POST", "shadows/{shadow}/stop", {}),
     ("WhatIfs", "POST"): Example("POST", "whatif", {"recording": RECORDING, "draft": 2}, 201),
+    # One runs in the world already.
+    ("Canaries", "POST"): Example("POST", "canaries", {"policy": "policy-a", "version": 3}, 409),
+    ("CanaryStep", "POST"): Example("POST", "canaries/{canary}/step", {}),
+    ("CanaryPromotion", "POST"): Example("POST", "canaries/{canary}/promote", {}),
+    ("CanaryAbort", "POST"): Example("POST", "canaries/{canary}/abort", {"why": "late"}),
 }

@@ -13,7 +13,7 @@ from django.core import serializers
 from django.http import HttpResponse
 
 from controlplane.api.urls import urlpatterns
-from controlplane.models import AuditEvent, JobRun, Recording, Role, Shadow, WhatIf
+from controlplane.models import AuditEvent, Canary, JobRun, Recording, Role, Shadow, WhatIf
 from tests.controlplane.api.request_examples import CHANGES, RECORDING, SAFE, Example
 from tests.controlplane.api.world import Api, World
 
@@ -31,9 +31,10 @@ def real(world: World, path: str) -> str:
     """Return the path with the ids of this world."""
     run, event = JobRun.objects.filter(job="probe").latest("pk").pk, AuditEvent.objects.latest("pk").pk
     recording, whatif = Recording.objects.latest("pk").pk, WhatIf.objects.latest("pk").pk
-    key = world.keys["traffic_key"].key_id
+    key, canary = world.keys["traffic_key"].key_id, Canary.objects.latest("pk").key
     shadow = Shadow.objects.latest("pk").pk
-    return path.format(key=key, run=run, event=event, recording=recording, whatif=whatif, shadow=shadow)
+    ids = {"key": key, "run": run, "event": event, "recording": recording, "whatif": whatif}
+    return path.format(**ids, shadow=shadow, canary=canary)
 
 
 def said(body: Any) -> Any:
@@ -88,7 +89,8 @@ def test_whoever_only_looks_changes_nothing(world: World, key: tuple[str, str]) 
 
 def of_operators(key: tuple[str, str]) -> bool:
     """Return whether the change belongs to the operators of one pool."""
-    return CHANGES[key].path.startswith(("engines", "policies", "orders", "recordings", "whatif", "shadows")) or (
+    ours = ("engines", "policies", "orders", "recordings", "whatif", "shadows", "canaries")
+    return CHANGES[key].path.startswith(ours) or (
         CHANGES[key].path.startswith("pools/") and VIEWS[key[0]].changes_need == Role.OPERATOR
     )
 
@@ -116,7 +118,7 @@ def test_operators_stay_in_their_pools(world: World, key: tuple[str, str]) -> No
         status = send(world, caller, foreign).status_code
         if key[0] in ASK_ONLY:
             assert status == 200
-        elif key[0] in ("Engines", "EngineBulk", "Recordings", "RecordingUpload", "WhatIfs", "Shadows"):
+        elif key[0] in ("Engines", "EngineBulk", "Recordings", "RecordingUpload", "WhatIfs", "Shadows", "Canaries"):
             assert status in (400, 403)
         elif key == ("Policies", "POST"):
             assert status == 403
@@ -166,7 +168,7 @@ def _expected_look(name: str, path: str, caller: str | None) -> int:
     if limited and path.startswith(WHOLE_FLEET):
         return 403
     of_pool_a = path.startswith(
-        ("pools/", "engines/", "policies/policy-a", "decisions/", "recordings/", "whatif/", "shadows/")
+        ("pools/", "engines/", "policies/policy-a", "decisions/", "recordings/", "whatif/", "shadows/", "canaries/")
     )
     if (limited and name == "OneJobRun") or (caller == "operator_b" and of_pool_a):
         return 404

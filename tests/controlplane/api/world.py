@@ -39,6 +39,7 @@ from controlplane.recordings.statistics import plain
 from controlplane.recordings.storage import recording_shelf, traffic_ring
 from controlplane.services.actor import program
 from controlplane.services.api_keys import create_api_key
+from controlplane.services.canaries import start_canary
 from controlplane.services.engine_registration import register_engine
 from controlplane.services.policies import create_policy, draft, publish_version
 from controlplane.services.topology import create_pool, create_region, create_tenant
@@ -80,6 +81,8 @@ def make_world() -> World:
     world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
     _add_recording(world)
     _add_shadow(world)
+    other = draft(policies["a"], {"placement": {"name": "round_robin"}}, actor=ACTOR, message="third")
+    start_canary(other, actor=ACTOR)
     _add_people(world)
     _add_keys(world)
     now = timezone.now()

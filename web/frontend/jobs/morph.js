@@ -31,7 +31,9 @@ function change(current, wanted) {
     if (current.data !== wanted.data) current.data = wanted.data;
     return;
   }
-  for (const { name } of [...current.attributes]) if (!wanted.hasAttribute(name)) current.removeAttribute(name);
+  // What somebody unfolded stays so.
+  const kept = current.nodeName === 'DETAILS' ? 'open' : '';
+  for (const { name } of [...current.attributes]) if (!wanted.hasAttribute(name) && name !== kept) current.removeAttribute(name);
   for (const { name, value } of wanted.attributes) if (current.getAttribute(name) !== value) current.setAttribute(name, value);
   morph(current, wanted);
 }

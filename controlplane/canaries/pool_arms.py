@@ -1,0 +1,58 @@
+"""Which arms a pool has beside its live version, as its snapshot says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from controlplane.models import Canary, ControlSlice, PolicyVersion
+from controlplane.models.control_slice import SliceState
+from planning.slice_document import SliceDocument
+from routing.arms import CANARY, CONTROL, ArmEntry
+from routing.policy_document import Stage
+from routing.registry import pair_problem
+
+ALONE = (SliceState.FALLBACK, SliceState.PROBING)
+"""In these states no canary takes sessions: the policy itself is in doubt."""
+
+
+def arms_of(
+    live: PolicyVersion | None, canaries: Sequence[Canary], control: ControlSlice | None
+) -> tuple[ArmEntry, ...]:
+    """Return the arms in the order in which they are asked; `canaries` are the running ones."""
+    if live is None:
+        return ()
+    arms = []
+    if control is None or control.state not in ALONE:
+        arms += [canary_arm(each) for each in canaries if each.against_id == live.pk]
+    if control is not None and control.share > 0:
+        placement = slice_document(live).placement
+        if not pair_problem(placement, live.routing_document["order"]["name"]):
+            arms.append(
+                ArmEntry(
+                    arm=CONTROL,
+                    trial_id=control.trial_id,
+                    share=control.share,
+                    policy_version=live.number,
+                    placement=Stage(name=placement),
+                )
+            )
+    return tuple(arms)
+
+
+def canary_arm(canary: Canary) -> ArmEntry:
+    """Return the canary's arm at its step."""
+    return ArmEntry(
+        arm=CANARY,
+        trial_id=canary.key,
+        share=canary.share,
+        policy_version=canary.version.number,
+        placement=msgspec.convert(canary.version.routing_document["placement"], Stage),
+    )
+
+
+def slice_document(live: PolicyVersion | None) -> SliceDocument:
+    """Return the control slice's settings by the live version."""
+    document = live.automation_document.get("control_slice", {}) if live is not None else {}
+    return msgspec.convert(document, SliceDocument)

@@ -1,0 +1,205 @@
+"""Starts canaries, lets them take steps, promotes and aborts them. The job controlplane.jobs.canary looks after them.
+
+A canary touches all pools of its policy, as a publish does, so that all its verbs need the role in each.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from django.db import IntegrityError, models, transaction
+from django.utils import timezone
+
+from controlplane.canaries.pool_arms import ALONE
+from controlplane.models import Canary, ControlSlice, Policy, PolicyVersion, Role
+from controlplane.models.canary import CanaryState
+from controlplane.services import audit
+from controlplane.services.actor import Actor
+from controlplane.services.canary_end import CanaryOverError, changed, end, locked_running, told
+from controlplane.services.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.services.policies import StalePolicyError, publish_version
+from controlplane.services.policy_problems import validated
+from controlplane.services.policy_text import completed
+from controlplane.services.publication import record_change
+from controlplane.services.roles import may, require, visible_pools
+from planning.guard_document import GuardDocument
+from routing.registry import pair_problem
+
+DEFAULT_STEPS = (0.05, 0.25, 0.5)
+DEFAULT_DWELL_S = 300.0
+ADVANCES = ("by_hand", "steps", "promote")
+MAX_STEPS = 10
+LONGEST_DWELL_S = 7 * 86_400.0
+KEPT = 1000
+"""Ended canaries that are kept; the oldest leave."""
+
+
+def visible_canaries(actor: Actor) -> models.QuerySet[Canary]:
+    """Return the canaries of policies whose pools the actor may see."""
+    found = Canary.objects.select_related("policy", "version", "against", "author")
+    if may(actor, Role.VIEWER):
+        return found
+    return found.filter(policy__pools__in=visible_pools(actor)).distinct()
+
+
+def running_canary(policy: Policy) -> Canary | None:
+    """Return the policy's canary, where one takes sessions."""
+    return Canary.objects.filter(policy=policy, state=CanaryState.RUNNING).select_related("version").first()
+
+
+def start_canary(
+    version: PolicyVersion,
+    *,
+    actor: Actor,
+    steps: Sequence[float] = DEFAULT_STEPS,
+    min_dwell_s: float = DEFAULT_DWELL_S,
+    advance: str = "by_hand",
+    guards: Any = None,
+    why: str = "",
+) -> Canary:
+    """Let the version place a share of the sessions of its policy's pools beside the live version, from now on.
+
+    Raises NotAllowedError, InvalidFieldsError, InvalidPolicyError, and CanaryOverError where one runs already.
+    """
+    policy = Policy.objects.select_related("live_version").get(pk=version.policy_id)
+    _require(actor, policy)
+    live = policy.live_version
+    if live is None:
+        raise problem("version", "No version is live yet to compare with; publish this one instead.")
+    _check_version(version, live)
+    _check_course(steps, min_dwell_s, advance)
+    limits = _guards(guards)
+    if ControlSlice.objects.filter(pool__policy=policy, state__in=ALONE).exists():
+        raise CanaryOverError(
+            "A pool of this policy has fallen back to its simple rule; wait until the policy is back."
+        )
+    now = timezone.now()
+    canary = Canary(
+        key=secrets.token_hex(8), policy=policy, version=version, against=live, steps=[float(each) for each in steps],
+        step_at=now, started_at=now, min_dwell_s=min_dwell_s, advance=advance, guards=msgspec.to_builtins(limits),
+        why=why[:200], author=actor.user, author_name=actor.name,
+    )  # fmt: skip
+    try:
+        with transaction.atomic():
+            canary.save(force_insert=True)
+            audit.record(
+                actor, "canary.start", "canary", canary.key, after=told(canary), why=why, pool=only_pool(policy)
+            )
+            record_change()
+    except IntegrityError as error:
+        raise CanaryOverError("A canary of this policy runs already; promote or abort it first.") from error
+    return canary
+
+
+def take_step(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
+    """Give the canary its next share; raises NotAllowedError, StaleRevisionError, CanaryOverError."""
+    _require(actor, canary.policy)
+    with transaction.atomic():
+        stored = locked_running(canary, expected)
+        if stored.step + 1 >= len(stored.steps):
+            raise CanaryOverError("It is at its last step; promote or abort it.")
+        going = {"step": stored.step + 1, "step_at": timezone.now()}
+        changed(stored, going, "canary.step", actor=actor, why=why, pool=only_pool(stored.policy))
+    return stored
+
+
+def promote(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
+    """Publish the canary's version, so that all sessions follow it.
+
+    Raises NotAllowedError, StaleRevisionError, CanaryOverError, StalePolicyError, InvalidPolicyError.
+    """
+    _require(actor, canary.policy)
+    with transaction.atomic():
+        stored = locked_running(canary, expected)
+        live = Policy.objects.select_related("live_version").get(pk=stored.policy_id).live_version
+        if live is None or live.pk != stored.against_id:
+            raise StalePolicyError(stored.policy, live)
+        reason = why or f"Promoted at {stored.share * 100:.3g} % of the sessions"
+        end(stored, CanaryState.PROMOTED, "canary.promote", actor=actor, reason=reason, pool=only_pool(stored.policy))
+        publish_version(stored.version, instead_of=live.number, actor=actor, why=reason[:200])
+    return stored
+
+
+def abort(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
+    """Give all sessions back to the live version; raises NotAllowedError, StaleRevisionError, CanaryOverError."""
+    _require(actor, canary.policy)
+    with transaction.atomic():
+        stored = locked_running(canary, expected)
+        reason = why or "Aborted by hand"
+        return end(
+            stored, CanaryState.ABORTED, "canary.abort", actor=actor, reason=reason, pool=only_pool(stored.policy)
+        )
+
+
+def untried(canary_version: PolicyVersion, live: PolicyVersion) -> list[str]:
+    """Return the parts of the version that differ from the live one and come into force only when it is promoted."""
+    ours, others = completed(canary_version.document), completed(live.document)
+    return sorted(
+        name for name in ours.keys() | others.keys() if ours.get(name) != others.get(name) and name != "placement"
+    )
+
+
+def forget_canaries(at_most: int = KEPT) -> int:
+    """Delete the oldest ended canaries beyond `at_most`; returns how many."""
+    kept = list(Canary.objects.order_by("-pk").values_list("pk", flat=True)[:at_most])
+    if len(kept) < at_most:
+        return 0
+    deleted, _ = Canary.objects.filter(pk__lt=kept[-1]).exclude(state=CanaryState.RUNNING).delete()
+    return deleted
+
+
+def only_pool(policy: Policy) -> str:
+    """Return the pool that an event about the policy concerns; empty for several."""
+    slugs = list(policy.pools.values_list("slug", flat=True)[:2])
+    return slugs[0] if len(slugs) == 1 else ""
+
+
+def _require(actor: Actor, policy: Policy) -> None:
+    pools = list(policy.pools.all())
+    for pool in pools:
+        require(actor, Role.OPERATOR, pool)
+    if not pools:
+        require(actor, Role.OPERATOR)
+
+
+def _check_version(version: PolicyVersion, live: PolicyVersion) -> None:
+    policy = validated(version.document)
+    if version.pk == live.pk:
+        raise problem("version", "Is live already.")
+    if version.routing_document["placement"] == live.routing_document["placement"]:
+        differs = ", ".join(untried(version, live)) or "nothing"
+        raise problem(
+            "version",
+            f"Places requests as the live version does (it differs in: {differs}), so a canary could not tell them "
+            "apart. Ask a what-if instead, or publish it.",
+        )
+    if wrong := pair_problem(policy.placement.name, live.routing_document["order"]["name"]):
+        raise problem("version", f"Its placement does not go with the queue order that is live: {wrong}")
+
+
+def _check_course(steps: Sequence[float], min_dwell_s: float, advance: str) -> None:
+    wrong = []
+    rising = all(one < other for one, other in pairwise(steps))
+    if not 1 <= len(steps) <= MAX_STEPS or not rising or any(not 0 < each < 1 for each in steps):
+        wrong.append(
+            FieldProblem(
+                "steps", f"Give 1 to {MAX_STEPS} rising shares, each above 0 and below 1; promoting comes after."
+            )
+        )
+    if not 0 <= min_dwell_s <= LONGEST_DWELL_S:
+        wrong.append(FieldProblem("min_dwell_s", f"Must be between 0 and {LONGEST_DWELL_S:.0f} seconds."))
+    if advance not in ADVANCES:
+        wrong.append(FieldProblem("advance", f"Must be one of {', '.join(ADVANCES)}."))
+    if wrong:
+        raise InvalidFieldsError(wrong)
+
+
+def _guards(given: Any) -> GuardDocument:
+    try:
+        return msgspec.convert(given or {}, GuardDocument)
+    except msgspec.ValidationError as error:
+        raise problem("guards", f"{error}.") from error

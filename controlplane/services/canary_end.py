@@ -1,0 +1,58 @@
+"""Ends a canary; every way to its end goes through here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+
+from controlplane.models import Canary, Policy
+from controlplane.models.canary import CanaryState
+from controlplane.services import audit
+from controlplane.services.actor import Actor
+from controlplane.services.plain_fields import plain_fields
+from controlplane.services.publication import record_change
+from controlplane.services.revisions import bump, locked
+
+
+class CanaryOverError(RuntimeError):
+    """The canary has ended, or cannot go where it was told to; the message says what to do."""
+
+
+def locked_running(canary: Canary, expected: int | None) -> Canary:
+    """Return the running canary as stored, locked; raises StaleRevisionError, CanaryOverError."""
+    stored = locked(canary, expected)
+    if stored.state != CanaryState.RUNNING:
+        raise CanaryOverError(f"The canary has ended already: {stored.get_state_display().lower()}. Start another one.")
+    return stored
+
+
+def end(
+    stored: Canary, state: CanaryState, verb: str, *, actor: Actor, reason: str, why: str = "", pool: str = ""
+) -> Canary:
+    """End a locked, running canary inside the caller's transaction, tell the audit, and take its arm away."""
+    ending = {"state": state, "reason": reason[:400], "ended_by": actor.name, "ended_at": timezone.now()}
+    changed(stored, ending, verb, actor=actor, why=why or reason, pool=pool)
+    return stored
+
+
+def changed(stored: Canary, changes: dict[str, Any], verb: str, *, actor: Actor, why: str, pool: str) -> None:
+    """Write the changes with the next revision, tell the audit, and publish; raises StaleRevisionError."""
+    before = told(stored)
+    for name, value in changes.items():
+        setattr(stored, name, value)
+    bump(stored, changes)
+    audit.record(actor, verb, "canary", stored.key, before=before, after=told(stored), why=why, pool=pool)
+    record_change()
+
+
+def end_running(policy: Policy, reason: str, *, actor: Actor, pool: str = "") -> None:
+    """End the policy's running canary, if there is one, because the policy itself changed."""
+    running = Canary.objects.select_for_update().filter(policy=policy, state=CanaryState.RUNNING).first()
+    if running is not None:
+        end(running, CanaryState.ENDED, "canary.end", actor=actor, reason=reason, pool=pool)
+
+
+def told(canary: Canary) -> dict[str, Any]:
+    """Return the canary as the audit tells it, without its figures."""
+    return {name: value for name, value in plain_fields(canary).items() if name != "look"} | {"share": canary.share}

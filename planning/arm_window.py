@@ -1,0 +1,139 @@
+"""What the requests of one arm came to within a few seconds: counts that add up over seconds, pools and gateways."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+BUCKET_RATIO = 1.15
+"""Each bucket of times to first token ends this many times later than the one before."""
+FIRST_BUCKET_S = 0.001
+BUCKETS = 86
+"""The last one takes everything from 145 s on."""
+_LOG_RATIO = math.log(BUCKET_RATIO)
+
+
+class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Observed results of one arm; cancelled requests and those that were wrong in themselves are left out."""
+
+    judged: int = 0
+    """Requests of which it is known whether they met their time to first token."""
+    on_time: int = 0
+    ended: int = 0
+    failed: int = 0
+    refused: int = 0
+    ttft: dict[int, int] = {}
+    """Times to first token by bucket; see bucket_of."""
+    ttft_log_sum: float = 0.0
+    """Sum of the natural logarithms of their seconds…"""
+    ttft_log_squares: float = 0.0
+    """…and of the squares of these."""
+    prompt_tokens: int = 0
+    """Of completed requests whose engine told its cached tokens."""
+    cached_tokens: int = 0
+
+    @property
+    def late(self) -> int:
+        """Requests that missed their objective: first token too late, refused or failed."""
+        return self.judged - self.on_time
+
+    @property
+    def answered(self) -> int:
+        """Requests whose first token was seen."""
+        return sum(self.ttft.values())
+
+    def problem(self) -> str:
+        """Return what cannot be in these figures; empty for sound ones."""
+        counts = [*(getattr(self, name) for name in _COUNTS), *self.ttft.values()]
+        if min(counts) < 0 or max(self.on_time, self.answered) > self.judged or self.cached_tokens < 0:
+            return "counts are negative or above their whole"
+        if any(not 0 <= bucket < BUCKETS for bucket in self.ttft):
+            return f"a bucket is not between 0 and {BUCKETS - 1}"
+        if not math.isfinite(self.ttft_log_sum) or not math.isfinite(self.ttft_log_squares):
+            return "a sum is no number"
+        return ""
+
+    @property
+    def hit_share(self) -> float | None:
+        """Share of the prompt tokens that caches held; None: no engine told."""
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+
+def bucket_of(ttft_s: float) -> int:
+    """Return the bucket of a time to first token in seconds."""
+    if ttft_s <= FIRST_BUCKET_S:
+        return 0
+    return min(BUCKETS - 1, 1 + int(math.log(ttft_s / FIRST_BUCKET_S) / _LOG_RATIO))
+
+
+def bucket_end_s(bucket: int) -> float:
+    """Return the seconds at which the bucket ends."""
+    return FIRST_BUCKET_S * BUCKET_RATIO**bucket
+
+
+def quantile_s(window: ArmWindow, share: float) -> float | None:
+    """Return the end of the bucket below which `share` of the times lie, in seconds; None: there are none."""
+    total = window.answered
+    if not total:
+        return None
+    left = share * total
+    for bucket in sorted(window.ttft):
+        left -= window.ttft[bucket]
+        if left <= 1e-9:
+            return bucket_end_s(bucket)
+    return bucket_end_s(max(window.ttft))
+
+
+def together(windows: Iterable[ArmWindow]) -> ArmWindow:
+    """Return the sum of windows."""
+    total = ArmTally()
+    for window in windows:
+        total.add(window)
+    return total.window()
+
+
+class ArmTally:
+    """Adds results up. Mutable: the counts, by the names of ArmWindow's fields."""
+
+    __slots__ = ("_counts", "_log_squares", "_log_sum", "_ttft")
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._log_sum = 0.0
+        self._log_squares = 0.0
+        self._ttft: dict[int, int] = {}
+
+    def add(self, window: ArmWindow) -> None:
+        """Count a window in."""
+        for name in _COUNTS:
+            self._counts[name] += getattr(window, name)
+        self._log_sum += window.ttft_log_sum
+        self._log_squares += window.ttft_log_squares
+        for bucket, count in window.ttft.items():
+            self._ttft[bucket] = self._ttft.get(bucket, 0) + count
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Raise one count."""
+        self._counts[name] += amount
+
+    def answered(self, ttft_s: float) -> None:
+        """Count a first token after so many seconds."""
+        bucket = bucket_of(ttft_s)
+        self._ttft[bucket] = self._ttft.get(bucket, 0) + 1
+        logarithm = math.log(max(ttft_s, FIRST_BUCKET_S))
+        self._log_sum += logarithm
+        self._log_squares += logarithm * logarithm
+
+    def window(self) -> ArmWindow:
+        """Return what was counted."""
+        return ArmWindow(
+            **self._counts,
+            ttft=dict(self._ttft),
+            ttft_log_sum=self._log_sum,
+            ttft_log_squares=self._log_squares,
+        )
+
+
+_COUNTS = ("judged", "on_time", "ended", "failed", "refused", "prompt_tokens", "cached_tokens")

@@ -1,0 +1,39 @@
+"""Made-up results of two arms, slice by slice."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+from planning.arm_comparison import ArmSlice
+from planning.arm_window import ArmTally, ArmWindow
+
+SLO_S = 1.0
+
+
+def window(rng: Random, requests: int, median_s: float, *, failing: float = 0.0, spread: float = 0.5) -> ArmWindow:
+    """Return requests with log-normal times to first token."""
+    tally = ArmTally()
+    for _ in range(requests):
+        tally.count("ended")
+        tally.count("judged")
+        if rng.random() < failing:
+            tally.count("failed")
+            continue
+        ttft_s = median_s * math.exp(rng.gauss(0.0, spread))
+        tally.answered(ttft_s)
+        tally.count("on_time", int(ttft_s <= SLO_S))
+    return tally.window()
+
+
+def slices(
+    seed: int, count: int, base: int, tried: int, *, slower: float = 1.0, failing: float = 0.0, bursts: bool = True
+) -> tuple[ArmSlice, ...]:
+    """Return `count` slices; bursts make single slices of both arms slow, as a full queue does."""
+    rng = Random(seed)
+    made = []
+    for _ in range(count):
+        median_s = 0.4 * (4.0 if bursts and rng.random() < 0.15 else 1.0)
+        ours = rng.randint(0, 2 * tried)
+        made.append(ArmSlice(window(rng, base, median_s), window(rng, ours, median_s * slower, failing=failing)))
+    return tuple(made)

@@ -1,0 +1,126 @@
+"""The canaries under Experiments: the form, the page with its pictures and verbs, control slices, and who may what."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.canaries.look import CanaryLook, look_of, plain
+from controlplane.models import Canary, ControlSlice, Pool
+from controlplane.services.canaries import start_canary
+from planning.arm_comparison import ArmSlice, compare
+from planning.guard_document import GuardDocument
+from planning.reason import Reason
+from tests.controlplane.canaries.scene import ACTOR, live_version, version
+from tests.planning.arm_data import slices
+from tests.web.role_clients import client_of, make_person, make_pool
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def pool() -> Pool:
+    pool = make_pool()
+    live_version(pool.policy)
+    pool.refresh_from_db()
+    return pool
+
+
+@pytest.fixture
+def operator(pool: Pool) -> Client:
+    return client_of(make_person("operator"))
+
+
+@pytest.fixture
+def canary(pool: Pool) -> Canary:
+    """Return a canary that was looked at."""
+    made = start_canary(version(pool.policy, "round_robin", ttft_slo_s=4.0), steps=(0.1, 0.5), actor=ACTOR)
+    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6, slower=4.0))]
+    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
+    made.refresh_from_db()
+    return made
+
+
+def looked(seen: list[tuple[float, ArmSlice]]) -> CanaryLook:
+    comparison = compare([each for _, each in seen], GuardDocument())
+    return look_of(1040.0, "keep", (Reason("by_hand", "Does well; waits for somebody"),), comparison, seen)
+
+
+def show(client: Client, path: str, status: int = 200) -> str:
+    answer = client.get(path)
+    assert answer.status_code == status
+    return answer.content.decode()
+
+
+def test_the_first_visit_says_what_to_do(operator: Client) -> None:
+    assert "No canary yet" in show(operator, "/experiments/canaries")
+
+
+def test_a_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
+    number = version(pool.policy, "round_robin").number
+    slug = pool.policy.slug
+    link = f"/experiments/canaries?new&amp;policy={slug}&amp;version={number}"
+    assert link in show(operator, f"/policies/{slug}?draft={number}")
+    page = show(operator, link.replace("&amp;", "&"))
+    assert f'<option value="{number}" selected>v{number}, draft: round_robin</option>' in page
+    form = {
+        "policy": slug, "version": str(number), "steps": "2, 20 %", "min_dwell_s": "60", "advance": "steps",
+        "late_more": "5", "failed_more": "1", "ttft_ratio": "1.5", "tail_ratio": "2", "why": "try",
+    }  # fmt: skip
+    answer = operator.post("/experiments/canaries/start", form)
+    made = Canary.objects.get()
+    assert answer["Location"] == f"/experiments/canaries/{made.key}"
+    assert (made.steps, made.min_dwell_s, made.advance, made.why) == ([0.02, 0.2], 60.0, "steps", "try")
+    assert (made.guards["late_more"], made.guards["ttft_ratio"]) == (0.05, 1.5)
+    policy_page = show(operator, f"/policies/{slug}?draft={number}")
+    assert f"v{number} is on trial" in policy_page
+    assert link not in policy_page
+    refused = operator.post("/experiments/canaries/start", {**form, "steps": "50, x", "version": "1"})
+    assert refused.status_code == 422
+    assert "Give a number, not &#x27;x&#x27;." in refused.content.decode()
+
+
+def test_its_page_compares_both_arms_and_says_what_is_not_tried(operator: Client, canary: Canary) -> None:
+    page = show(operator, f"/experiments/canaries/{canary.key}")
+    assert "v2 places 10\u202f% of the sessions" in page
+    assert "in force only once promoted: ttft_slo_s" in page
+    assert page.count("<polyline") == 4
+    assert page.count("<table") == 4
+    assert "crossed" in page
+    assert " style=" not in page
+    fragment = show(operator, f"/experiments/canaries/{canary.key}?fragment")
+    assert "<html" not in fragment
+    assert f"{canary.policy.slug} v2" in show(operator, "/experiments/canaries")
+
+
+def test_its_verbs_act_on_what_was_seen(operator: Client, canary: Canary) -> None:
+    path = f"/experiments/canaries/{canary.key}"
+    assert operator.post(f"{path}/step", {"revision": "7"}).status_code == 409
+    assert operator.post(f"{path}/step", {"revision": "1"}).status_code == 302
+    canary.refresh_from_db()
+    assert canary.step == 1
+    assert operator.post(f"{path}/abort", {"revision": "2", "why": "late"}).status_code == 302
+    assert "v2 was aborted" in show(operator, path)
+    assert operator.post(f"{path}/promote", {"revision": "3"}).status_code == 409
+    assert operator.post(f"{path}/other", {"revision": "3"}).status_code == 404
+
+
+def test_a_viewer_reads_and_finds_no_verbs(canary: Canary) -> None:
+    viewer = client_of(make_person("viewer"))
+    page = show(viewer, f"/experiments/canaries/{canary.key}")
+    assert "Abort" not in page
+    assert viewer.post(f"/experiments/canaries/{canary.key}/abort", {"revision": "1"}).status_code == 403
+    assert client_of(make_person("nobody")).get(f"/experiments/canaries/{canary.key}").status_code in (403, 404)
+
+
+def test_a_pool_that_fell_back_is_shown_with_its_reason(operator: Client, pool: Pool) -> None:
+    since = timezone.now() - timedelta(minutes=3)
+    ControlSlice.objects.create(
+        pool=pool, state="fallback", since=since, trial_id="t", share=1.0, reason="9 % of the policy is late"
+    )
+    page = show(operator, "/experiments/canaries")
+    assert "The simple rule serves all sessions" in page
+    assert "9 % of the policy is late." in page

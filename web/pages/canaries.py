@@ -1,0 +1,195 @@
+"""The canaries under Experiments: the list, the form that starts one, and the page of each with its verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.canaries.look import read_look
+from controlplane.models import Canary, Policy
+from controlplane.models.canary import CanaryState
+from controlplane.services import canaries as service
+from controlplane.services.canary_end import CanaryOverError
+from controlplane.services.control_slices import visible_slices
+from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.services.policies import StalePolicyError
+from controlplane.services.policy_problems import InvalidPolicyError
+from controlplane.services.policy_reading import PolicyStanding, policies_of, policy_of, ready_engines
+from controlplane.services.revisions import StaleRevisionError
+from controlplane.services.roles import NotAllowedError
+from planning.guard_document import GuardDocument
+from web.form_field import filled, general_problem
+from web.live.wording import sentence
+from web.moments import moment
+from web.pages.access import asked, console_actor, sent, why
+from web.pages.canary_form import asked_from, canary_fields
+from web.pages.canary_pictures import distribution, late_course
+from web.pages.canary_words import STATES, figure_lines, guard_lines, percent_words, slice_row, step_marks, title
+from web.pages.experiments import TABS
+from web.pages.policy_questions import word_to_type
+from web.shell import shell_context
+
+PAGE_ROWS = 40
+VERBS: dict[str, Callable[..., Canary]] = {
+    "step": service.take_step,
+    "promote": service.promote,
+    "abort": service.abort,
+}
+
+
+@never_cache
+@require_safe
+def canaries(request: HttpRequest) -> HttpResponse:
+    """List the canaries; with `new` beside the form that starts one."""
+    return _list(request)
+
+
+@never_cache
+@require_POST
+def start(request: HttpRequest) -> HttpResponse:
+    """Start a canary and lead to its page."""
+    actor = console_actor(request)
+    try:
+        standing = policy_of(actor, sent(request, "policy"))
+    except Policy.DoesNotExist as error:
+        raise Http404("No such policy in your pools.") from error
+    try:
+        version, course = asked_from(request.POST, standing.policy)
+        made = service.start_canary(version, actor=actor, why=why(request), **course)
+    except InvalidFieldsError as error:
+        return _list(request, standing, problems=error.problems, status=422)
+    except InvalidPolicyError as error:
+        return _list(request, standing, problems=(FieldProblem("version", str(error)),), status=422)
+    except CanaryOverError as error:
+        return _list(request, standing, problems=(FieldProblem("", str(error)),), status=409)
+    except NotAllowedError as error:
+        return _list(request, standing, problems=(FieldProblem("", str(error)),), status=403)
+    return redirect("canary", key=made.key)
+
+
+@never_cache
+@require_safe
+def canary(request: HttpRequest, key: str) -> HttpResponse:
+    """Show one canary; with `fragment` only the part that changes while it runs."""
+    return _page(request, key)
+
+
+@never_cache
+@require_POST
+def turn(request: HttpRequest, key: str, verb: str) -> HttpResponse:
+    """Let it take its next step, promote it or abort it, as somebody saw it."""
+    if verb not in VERBS:
+        raise Http404("No such verb.")
+    actor = console_actor(request)
+    found = get_object_or_404(service.visible_canaries(actor), key=key)
+    standing = policy_of(actor, found.policy.slug)
+    word = word_to_type(standing, ready_engines(standing.pools)) if verb == "promote" else ""
+    if standing.may_publish and word and sent(request, "confirm") != word:
+        return _page(request, key, problem=f"Type {word} to promote it; nothing was changed.", status=422)
+    seen = sent(request, "revision", 10)
+    try:
+        expected = int(seen) if seen.isdecimal() and seen.isascii() else 0
+        VERBS[verb](found, actor=actor, expected=expected, why=why(request))
+    except NotAllowedError as error:
+        return _page(request, key, problem=str(error), status=403)
+    except (CanaryOverError, StaleRevisionError, StalePolicyError, InvalidPolicyError) as error:
+        return _page(request, key, problem=f"{error}", status=409)
+    return redirect("canary", key=key)
+
+
+def _page(request: HttpRequest, key: str, *, problem: str = "", status: int = 200) -> HttpResponse:
+    now, actor = timezone.now(), console_actor(request)
+    found = get_object_or_404(service.visible_canaries(actor), key=key)
+    look = read_look(found.look)
+    standing = policy_of(actor, found.policy.slug)
+    shape, word = STATES[CanaryState(found.state)]
+    context = shell_context(
+        request,
+        page="Experiments",
+        canary=found,
+        title=title(found),
+        shape=shape,
+        state_word=word,
+        steps=step_marks(found),
+        next_share=percent_words(found.steps[found.step + 1]) if found.step + 1 < len(found.steps) else "",
+        pools=[pool.slug for pool in standing.visible],
+        started=moment(found.started_at, now),
+        ended=moment(found.ended_at, now) if found.ended_at else None,
+        step_at=moment(found.step_at, now),
+        may_control=standing.may_publish,
+        untried=service.untried(found.version, found.against),
+        look=look,
+        reason=sentence(found.reason),
+        word=word_to_type(standing, ready_engines(standing.pools)),
+        problem=problem,
+        **(
+            {
+                "reasons": [sentence(each.text) for each in look.reasons],
+                "figures": figure_lines(look),
+                "guards": guard_lines(look, msgspec.convert(found.guards, GuardDocument)),
+                "picture": distribution(look),
+                "course": late_course(look),
+            }
+            if look is not None
+            else {}
+        ),
+    )
+    part = "web/canary_live.html" if "fragment" in request.GET else "web/canary.html"
+    return render(request, part, context, status=status)
+
+
+def _list(
+    request: HttpRequest,
+    standing: PolicyStanding | None = None,
+    *,
+    problems: Sequence[FieldProblem] = (),
+    status: int = 200,
+) -> HttpResponse:
+    now, actor = timezone.now(), console_actor(request)
+    page = Paginator(service.visible_canaries(actor), PAGE_ROWS).get_page(request.GET.get("page"))
+    creating = request.method == "POST" or "new" in request.GET
+    context = shell_context(
+        request,
+        page="Experiments",
+        tab="canaries",
+        tabs=TABS,
+        rows=[
+            {
+                "canary": each,
+                "shape": STATES[CanaryState(each.state)][0],
+                "word": STATES[CanaryState(each.state)][1],
+                "share": percent_words(each.share),
+                "at": moment(each.started_at, now),
+            }
+            for each in page.object_list
+        ],
+        slices=[slice_row(each, now) for each in visible_slices(actor)],
+        running=sum(each.running for each in page.object_list),
+        paging=page,
+        keep="",
+        **(_form(request, standing, problems) if creating else {}),
+    )
+    return render(request, "web/canaries.html", context, status=status)
+
+
+def _form(request: HttpRequest, standing: PolicyStanding | None, problems: Sequence[FieldProblem]) -> dict[str, Any]:
+    known = policies_of(console_actor(request))
+    wanted = asked(request, "policy")
+    chosen = standing or next((each for each in known if each.policy.slug == wanted), known[0] if known else None)
+    fields = canary_fields(chosen.policy, asked(request, "version")) if chosen else []
+    typed = {name: request.POST.getlist(name) for name in request.POST}
+    return {
+        "creating": True,
+        "standing": chosen,
+        "policies": [each.policy.slug for each in known[:20]],
+        "fields": filled(fields, typed, problems),
+        "problem": general_problem(fields, problems),
+    }

@@ -1,0 +1,172 @@
+"""How a canary reads: its state, its figures, its guards, and what its page may offer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from controlplane.canaries.look import CanaryLook, read_look
+from controlplane.canaries.pool_arms import slice_document
+from controlplane.models import Canary, ControlSlice
+from controlplane.models.canary import CanaryState
+from controlplane.models.control_slice import SliceState
+from planning.arm_comparison import FAILED, LATE, SUSPECT, TAIL, TOO_FEW, TTFT, WORSE, GuardReading
+from planning.guard_document import GuardDocument
+from web.live.wording import NARROW_SPACE, duration, sentence
+from web.moments import Moment, moment
+from web.pages.canary_pictures import share_words
+
+STATES = {
+    CanaryState.RUNNING: ("serving", "running"),
+    CanaryState.PROMOTED: ("serving", "promoted"),
+    CanaryState.ABORTED: ("lost", "aborted"),
+    CanaryState.ENDED: ("maintenance", "ended"),
+}
+"""Shape and word of each state."""
+_GUARD_TITLES = {LATE: "Late requests", FAILED: "Failed requests", TTFT: "Mean TTFT"}
+_VERDICTS = {
+    WORSE: ("lost", "crossed"),
+    SUSPECT: ("hot", "unclear"),
+    TOO_FEW: ("maintenance", "too few"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FigureLine:
+    """One figure of both arms."""
+
+    label: str
+    base: str
+    tried: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuardLine:
+    """One guard: the difference with its doubt, and the line."""
+
+    label: str
+    base: str
+    tried: str
+    difference: str
+    bounds: str
+    limit: str
+    shape: str
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """One step of the course."""
+
+    words: str
+    state: str
+    """done, now or ahead."""
+
+
+def title(canary: Canary) -> str:
+    """Return the page's title."""
+    version = f"v{canary.version.number}"
+    if canary.running:
+        return f"{version} places {percent_words(canary.share)} of the sessions"
+    return {
+        CanaryState.PROMOTED: f"{version} was promoted",
+        CanaryState.ABORTED: f"{version} was aborted",
+        CanaryState.ENDED: f"The canary of {version} ended",
+    }[CanaryState(canary.state)]
+
+
+def step_marks(canary: Canary) -> list[StepMark]:
+    """Return the course: its shares, and promoting at the end."""
+    promoted = canary.state == CanaryState.PROMOTED
+    marks = []
+    for number, share in enumerate(canary.steps):
+        now = number == canary.step and canary.running
+        state = "done" if promoted or number < canary.step else "now" if now else "ahead"
+        marks.append(StepMark(percent_words(share), state))
+    return [*marks, StepMark("Promoted", "done" if promoted else "ahead")]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRow:
+    """One control slice in the list."""
+
+    pool: str
+    shape: str
+    state: str
+    rule: str
+    share: str
+    since: Moment | None
+    reason: str
+    late: str
+    p90: str
+
+
+def slice_row(stored: ControlSlice, now: datetime) -> SliceRow:
+    """Return how one control slice reads; figures are those of the rule, then of the policy."""
+    look = read_look(stored.look)
+    shape = {SliceState.FALLBACK: "lost", SliceState.PROBING: "hot"}.get(SliceState(stored.state), "serving")
+    return SliceRow(
+        pool=stored.pool.slug,
+        shape=shape,
+        state=stored.get_state_display(),
+        rule=slice_document(stored.pool.policy.live_version).placement,
+        share=percent_words(stored.share),
+        since=moment(stored.since, now),
+        reason=sentence(stored.reason),
+        late=f"{share_words(look.base.late_share)} / {share_words(look.tried.late_share)}" if look else "—",
+        p90=f"{_seconds(look.base.p90_s)} / {_seconds(look.tried.p90_s)}" if look else "—",
+    )
+
+
+def figure_lines(look: CanaryLook) -> list[FigureLine]:
+    """Return the figures of both arms."""
+    base, tried = look.base, look.tried
+    return [
+        FigureLine("Requests judged", f"{base.requests:,}", f"{tried.requests:,}"),
+        FigureLine("Late", share_words(base.late_share), share_words(tried.late_share)),
+        FigureLine("Failed", share_words(base.failed_share), share_words(tried.failed_share)),
+        FigureLine("TTFT p50", _seconds(base.p50_s), _seconds(tried.p50_s)),
+        FigureLine("TTFT p90", _seconds(base.p90_s), _seconds(tried.p90_s)),
+        FigureLine("TTFT p99", _seconds(base.p99_s), _seconds(tried.p99_s)),
+        FigureLine("Cache hits", share_words(base.hit_share), share_words(tried.hit_share)),
+    ]
+
+
+def guard_lines(look: CanaryLook, guards: GuardDocument) -> list[GuardLine]:
+    """Return the guards with their lines."""
+    tail = f"Over {guards.tail_ratio:g} × live p90"
+    return [_guard(each, _GUARD_TITLES.get(each.guard, tail)) for each in look.readings]
+
+
+def percent_words(share: float) -> str:
+    """Return a share of sessions as people say it: 5 %, 12.5 %."""
+    return f"{share * 100:.3g}{NARROW_SPACE}%"
+
+
+def _guard(reading: GuardReading, label: str) -> GuardLine:
+    shape, verdict = _VERDICTS.get(reading.verdict, ("serving", "kept"))
+    if reading.guard == TTFT:
+        base, tried = _seconds(reading.base), _seconds(reading.tried)
+        limit = f"at most {reading.limit:.2f} ×"
+    else:
+        base, tried = share_words(reading.base), share_words(reading.tried)
+        points = f"{reading.limit * 100:.3g}"
+        limit = f"at most {points}{NARROW_SPACE}%" if reading.guard == TAIL else f"at most +{points} points"
+    return GuardLine(
+        label, base, tried, _difference(reading, reading.difference),
+        f"{_difference(reading, reading.lower)} to {_difference(reading, reading.upper)}"
+        if reading.lower is not None else "",
+        limit, shape, verdict,
+    )  # fmt: skip
+
+
+def _difference(reading: GuardReading, value: float | None) -> str:
+    if value is None:
+        return "—"
+    if reading.guard == TTFT:
+        return f"{value:.2f} ×"
+    return f"{min(1.0, max(0.0, value)) * 100:.1f}{NARROW_SPACE}%" if reading.guard == TAIL else f"{value * 100:+.1f}"
+
+
+def _seconds(value: float | None) -> str:
+    return "—" if value is None else duration(value)
