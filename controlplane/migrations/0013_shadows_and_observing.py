@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('controlplane', '0011_recordings'),
+        ('controlplane', '0012_canary'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
