@@ -12,6 +12,7 @@ from controlplane.models.job_run import JobRun
 from controlplane.models.learned_cost import LearnedCost
 from controlplane.models.plan_record import PlanRecord
 from controlplane.models.policy import Policy
+from controlplane.models.policy_approval import PolicyApproval
 from controlplane.models.policy_version import PolicyVersion
 from controlplane.models.pool import Pool
 from controlplane.models.recording import Recording
@@ -19,6 +20,7 @@ from controlplane.models.region import Region
 from controlplane.models.role_grant import Role, RoleGrant
 from controlplane.models.rollup import Rollup
 from controlplane.models.rollup_roster import RollupRoster
+from controlplane.models.scheduled_publish import ScheduledPublish
 from controlplane.models.snapshot_version import SnapshotVersion
 from controlplane.models.steering import Steering
 from controlplane.models.tenant import Tenant
@@ -37,6 +39,7 @@ __all__ = [
     "LearnedCost",
     "PlanRecord",
     "Policy",
+    "PolicyApproval",
     "PolicyVersion",
     "Pool",
     "Recording",
@@ -45,6 +48,7 @@ __all__ = [
     "RoleGrant",
     "Rollup",
     "RollupRoster",
+    "ScheduledPublish",
     "SnapshotVersion",
     "Steering",
     "Tenant",

@@ -18,6 +18,7 @@ from django.db import models, transaction
 from controlplane.bus import get_bus
 from controlplane.models import ApiKey, Engine, Pool, SnapshotVersion
 from controlplane.models.engine_health import HealthState
+from controlplane.services.policy_upgrade import routing_of
 from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, decode_snapshot, encode_snapshot
 from routing.cost_fit import FittedCost
 from routing.policy_document import RoutingPolicy
@@ -86,7 +87,7 @@ def _pool_entry(pool: Pool) -> PoolEntry:
         isolated=pool.isolated,
         max_prompt_tokens=pool.max_prompt_tokens,
         policy_version=live.number if live else 0,
-        policy=msgspec.convert(live.routing_document, RoutingPolicy) if live else RoutingPolicy(),
+        policy=routing_of(live) if live else RoutingPolicy(),
         costs={cost.kind: msgspec.convert(cost.fitted, FittedCost) for cost in pool.learned_costs.all()},
     )
 

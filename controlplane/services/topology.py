@@ -28,6 +28,7 @@ POOL_FIELDS = frozenset(
         "policy",
         "actuator",
         "actuator_settings",
+        "production",
     }
 )
 

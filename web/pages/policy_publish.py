@@ -11,6 +11,7 @@ from controlplane.models import PolicyVersion
 from controlplane.services.policies import StalePolicyError, publish_version, roll_back
 from controlplane.services.policy_problems import InvalidPolicyError
 from controlplane.services.policy_reading import PolicyStanding, version_of
+from controlplane.services.policy_text import completed
 from controlplane.services.roles import NotAllowedError
 from web.pages.policy_access import (
     PRECONDITION_FAILED,
@@ -62,7 +63,7 @@ def go_back(request: HttpRequest, slug: str) -> HttpResponse:
         return refused(request, standing)
     instead_of = version_number(request.POST.get("instead_of"))
     live = standing.live
-    if live and live.based_on == instead_of and live.document == version.document:
+    if live and live.based_on == instead_of and completed(live.document) == completed(version.document):
         return _published(slug, live)
     version_watch()
     try:
