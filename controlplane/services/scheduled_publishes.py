@@ -90,6 +90,11 @@ def waiting_schedule(policy: Policy) -> ScheduledPublish | None:
     return _schedules().filter(policy=policy, state=ScheduleState.WAITING).first()
 
 
+def newest_schedule(policy: Policy) -> ScheduledPublish | None:
+    """Return the policy's newest appointment, also one that has ended; None where it never had one."""
+    return _schedules().filter(policy=policy).order_by("-pk").first()
+
+
 def newest_schedules(versions: models.QuerySet[PolicyVersion] | list[PolicyVersion]) -> dict[int, ScheduledPublish]:
     """Return the newest appointment of each version that ever had one, by version id."""
     return {each.version_id: each for each in _schedules().filter(version__in=versions).order_by("pk")}

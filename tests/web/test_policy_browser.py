@@ -148,6 +148,7 @@ def test_who_is_beaten_merges_and_rolls_back(
     operator.click(f"a:text-is('Roll back to v{first}')")
     expect(operator.locator("#question-title")).to_have_text(f"Roll Demo back to v{first}?")
     assert serious_violations(operator) == []
+    operator.fill("#typed", "demo")
     operator.click("#question button.primary")
     expect(operator.locator("#reach[data-done]")).to_contain_text(f"v{merged + 1} is live on 1 of 1 gateways")
     assert program.decided_by() == merged + 1

@@ -45,7 +45,7 @@ def pool(policy: Policy) -> Pool:
 
 @pytest.mark.parametrize(
     ("query", "queries"),
-    [("", 8), ("?draft=3", 9), ("?draft=3&ask=publish", 10), ("?ask=roll-back&version=1", 10), ("?published=2", 8)],
+    [("", 13), ("?draft=3", 13), ("?draft=3&ask=publish", 15), ("?ask=roll-back&version=1", 15), ("?published=2", 13)],
 )
 def test_the_editor_takes_few_queries(
     policy: Policy, pool: Pool, query: str, queries: int, django_assert_num_queries: DjangoAssertNumQueries
