@@ -197,11 +197,15 @@ def test_rolling_back_is_one_question_and_publishes_a_copy(policy: Policy, pool:
     assert refused.status_code == 422
     assert "Type chat to roll back; prod is another name." in refused.content.decode()
     assert live_number(policy) == 2
-    answer = client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
+    asked = {"version": 1, "instead_of": 2, "typed": "chat"}
+    answer = client.post(f"{URL}/roll-back", asked)
     assert answer["Location"] == f"{URL}?published=3"
     copy = PolicyVersion.objects.get(number=3)
     assert copy.routing_document == PolicyVersion.objects.get(number=1).routing_document
-    assert client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})["Location"] == answer["Location"]
+    assert (
+        client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})["Location"]
+        == answer["Location"]
+    )
     assert live_number(policy) == 3
 
 

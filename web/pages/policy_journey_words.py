@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.urls import reverse
@@ -74,8 +74,8 @@ def strip_of(
         if step.state == NEXT and step.step in STARTS and standing.may_draft and standing.visible:
             href, action = STARTS[step.step](standing.visible[0].slug, number), "start it"
         elif step.state == NEXT and step.step == APPROVED and standing.may_publish:
-            href, action = f"{reverse('policy', args=[standing.policy.slug])}?draft={number}&ask=publish", "look at it"
-        shown.append(_shown(step, now, href, action))
+            href, action = f"{reverse('policy', args=[standing.policy.slug])}?draft={number}&ask=publish", step.words
+        shown.append(_shown(replace(step, words="") if action == step.words else step, now, href, action))
     return tuple(shown)
 
 
