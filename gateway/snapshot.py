@@ -154,7 +154,7 @@ class _Schemas(msgspec.Struct, frozen=True):
 
 def _upgraded(snapshot: dict[str, Any]) -> dict[str, Any]:
     """Return a copy in today's schemas; raises SchemaError for what is newer, or older than the one before."""
-    if snapshot.get("schema_version", SCHEMA_VERSION) < 1:
+    if snapshot.get("schema_version", SCHEMA_VERSION) < min(1, SNAPSHOT_SCHEMA.oldest):
         raise SchemaError("is below 1; no program ever wrote it")
     snapshot = SNAPSHOT_SCHEMA.upgraded(snapshot)
     pools = [

@@ -43,15 +43,21 @@ class SchemaLine:
         """Return the document in the current schema: itself where it is, else an upgraded copy.
 
         Without `schema_version` it is taken as current. Raises SchemaError for a newer schema and for
-        one older than `oldest`; what is no whole number is left for the validation to tell.
+        one older than `oldest`; what names no schema at all is left for the validation to tell.
         """
         version = document.get(FIELD, self.current)
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1 or version == self.current:
+        if not isinstance(version, int) or isinstance(version, bool) or version == self.current:
+            return dict(document)
+        if version < min(1, self.oldest):
             return dict(document)
         self._check(version)
         changed = deepcopy(dict(document))
-        for step in range(version, self.current):
-            changed = {**self.upgraders[step](changed), FIELD: step + 1}
+        try:
+            for step in range(version, self.current):
+                changed = {**self.upgraders[step](changed), FIELD: step + 1}
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            # Upgraders read what an earlier program has validated; people can write anything.
+            raise SchemaError(f"{version} is said to be its schema, but it does not read like one of these") from error
         return changed
 
     def _check(self, version: int) -> None:

@@ -25,7 +25,7 @@ def upgraded(document: Any) -> Any:
     """Return a whole policy document in today's schemas; raises SchemaError, see `schema_problems`."""
     if not isinstance(document, dict):
         return document
-    routing = policy_upgrades.ROUTING_SCHEMA.upgraded({name: document[name] for name in document if name != AUTOMATION})
+    routing = policy_upgrades.ROUTING_SCHEMA.upgraded(_routing_half(document))
     if AUTOMATION not in document:
         return routing
     automation = document[AUTOMATION]
@@ -38,15 +38,18 @@ def schema_problems(document: Any) -> Iterator[FieldProblem]:
     """Yield a problem for each half of the document whose schema this program does not read."""
     if not isinstance(document, dict):
         return
-    automation = document.get(AUTOMATION)
     for line, half, path in (
-        (policy_upgrades.ROUTING_SCHEMA, document, FIELD),
-        (automation_upgrades.AUTOMATION_SCHEMA, automation, f"{AUTOMATION}.{FIELD}"),
+        (policy_upgrades.ROUTING_SCHEMA, _routing_half(document), FIELD),
+        (automation_upgrades.AUTOMATION_SCHEMA, document.get(AUTOMATION), f"{AUTOMATION}.{FIELD}"),
     ):
         try:
-            line.upgraded({FIELD: half[FIELD]} if isinstance(half, dict) and FIELD in half else {})
+            line.upgraded(half if isinstance(half, dict) else {})
         except SchemaError as error:
             yield FieldProblem(path, str(error))
+
+
+def _routing_half(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: document[name] for name in document if name != AUTOMATION}
 
 
 def routing_of(version: PolicyVersion) -> RoutingPolicy:
