@@ -18,7 +18,7 @@ from planning import automation_upgrades
 from planning.automation_document import AutomationPolicy
 from routing import policy_upgrades
 from routing.policy_document import RoutingPolicy
-from routing.schema_line import FIELD, SchemaError
+from routing.schema_line import FIELD, SchemaError, SchemaLine
 
 
 def upgraded(document: Any) -> Any:
@@ -54,10 +54,18 @@ def _routing_half(document: dict[str, Any]) -> dict[str, Any]:
 
 def routing_of(version: PolicyVersion) -> RoutingPolicy:
     """Return how the version routes; raises SchemaError and msgspec.ValidationError."""
-    return msgspec.convert(policy_upgrades.ROUTING_SCHEMA.upgraded(version.routing_document), RoutingPolicy)
+    document = _read(version, policy_upgrades.ROUTING_SCHEMA, version.routing_document)
+    return msgspec.convert(document, RoutingPolicy)
 
 
 def automation_of(version: PolicyVersion) -> AutomationPolicy:
     """Return how the version steers itself; raises as routing_of does."""
-    document = automation_upgrades.AUTOMATION_SCHEMA.upgraded(version.automation_document)
+    document = _read(version, automation_upgrades.AUTOMATION_SCHEMA, version.automation_document)
     return msgspec.convert(document, AutomationPolicy)
+
+
+def _read(version: PolicyVersion, line: SchemaLine, document: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return line.upgraded(document)
+    except SchemaError as error:
+        raise SchemaError(f"{version} cannot be read: {FIELD} {error}") from error

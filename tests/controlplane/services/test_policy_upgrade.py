@@ -26,7 +26,7 @@ from gateway.bus import Bus
 from gateway.snapshot import SNAPSHOT_SCHEMA, Snapshot, UnreadableSnapshotError, decode_snapshot, encode_snapshot
 from planning import automation_upgrades
 from routing import policy_upgrades
-from routing.schema_line import SchemaLine
+from routing.schema_line import SchemaError, SchemaLine
 from tests.web.role_clients import client_of, make_person
 
 ACTOR = program("test")
@@ -125,6 +125,24 @@ def test_a_newer_document_is_refused_in_both_halves_with_what_to_do() -> None:
         validated(NEWER)
     assert [each.path for each in caught.value.found] == ["schema_version", "automation.schema_version"]
     assert all("upgrade this program" in each.message for each in caught.value.found)
+
+
+def test_the_older_program_rolls_back_from_a_version_that_only_the_newer_one_reads(
+    policy: Policy, pool: Pool, bus: Bus
+) -> None:
+    publish_version(draft(policy, {"ttft_slo_s": 3.0}, actor=ACTOR), instead_of=None, actor=ACTOR)
+    newer = PolicyVersion.objects.create(policy=policy, number=2, routing_document={"schema_version": 2, "new": 1})
+    Policy.objects.update(live_version=newer)
+    with pytest.raises(SchemaError, match=r"p v2 cannot be read: schema_version 2 is newer than 1"):
+        build_snapshot(at=0.0)
+    with pytest.raises(InvalidPolicyError):
+        publish_version(newer, instead_of=2, actor=ACTOR)
+    client = client_of(make_person("operator", pool))
+    for page in ("/policies", "/policies/p", "/policies/p?draft=2", "/policies/p/compare?from=1&to=2"):
+        assert client.get(page).status_code == 200
+    assert client.post("/policies/p/roll-back", {"version": 1, "instead_of": 2}).status_code == 302
+    (entry,) = build_snapshot(at=0.0).pools
+    assert (entry.policy_version, entry.policy.ttft_slo_s) == (3, 3.0)
 
 
 def test_a_what_if_of_a_newer_version_says_why_it_cannot_run(policy: Policy) -> None:
