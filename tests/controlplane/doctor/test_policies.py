@@ -27,5 +27,5 @@ def test_live_policies_of_a_newer_program(policy: Policy, bus: Bus, tmp_path: Pa
     Policy.objects.update(live_version=newer)
     (found,) = policies.look(here)
     assert found.state == State.PROBLEM
-    assert "p v2 cannot be read: schema_version 2 is newer than 1" in found.text
-    assert "Roll the policy back" in found.remedy
+    assert "p v2 cannot be read: schema_version 2 is newer than 1" in found.says
+    assert "Roll the policy back" in found.do
