@@ -39,10 +39,12 @@ class StalePolicyError(RuntimeError):
         super().__init__(f"{policy} was published by somebody else: {where}; look at it and publish again")
 
 
-def create_policy(slug: str, name: str, *, actor: Actor, why: str = "") -> Policy:
+def create_policy(slug: str, name: str, *, actor: Actor, needs_approval: bool = False, why: str = "") -> Policy:
     """Store a policy without versions; raises NotAllowedError, InvalidFieldsError."""
     require(actor, Role.OPERATOR)
-    return recorded_change.create(Policy(slug=slug, name=name), "policy.create", actor=actor, why=why)
+    return recorded_change.create(
+        Policy(slug=slug, name=name, needs_approval=needs_approval), "policy.create", actor=actor, why=why
+    )
 
 
 def change_policy(

@@ -64,6 +64,11 @@ def test_the_second_person_is_asked_for_and_heard(world: World, api: Api) -> Non
     assert live() == own
 
 
+def test_a_new_policy_can_ask_for_it_from_the_start(api: Api) -> None:
+    made = api.post("policies", {"slug": "careful", "name": "Careful", "needs_approval": True})
+    assert (made.status_code, made.json()["needs_approval"]) == (201, True)
+
+
 def test_an_approval_can_be_taken_back(world: World, api: Api) -> None:
     operator = Api(world, "operator")
     operator.post(f"{SECOND}/approve", {})
