@@ -29,6 +29,7 @@ app.conf.imports = [
     "controlplane.jobs.engine_orders",
     "controlplane.jobs.canary",
     "controlplane.jobs.control_slice",
+    "controlplane.jobs.scheduled_publish",
 ]
 app.conf.task_default_queue = "jobs"
 app.conf.task_routes = {"controlplane.probe": {"queue": "probe"}}
@@ -52,5 +53,6 @@ app.conf.beat_schedule = {
     "recordings": {"task": "controlplane.record_traffic", "schedule": 2.0, "options": {"expires": 2.0}},
     "shadows": {"task": "controlplane.shadows", "schedule": 2.0, "options": {"expires": 2.0}},
     "what-if": {"task": "controlplane.whatif", "schedule": 1.0, "options": {"expires": 1.0}},
+    "scheduled publish": {"task": "controlplane.scheduled_publish", "schedule": 2.0, "options": {"expires": 2.0}},
     "housekeeping": {"task": "controlplane.housekeeping", "schedule": 60.0, "options": {"expires": 60.0}},
 }

@@ -157,6 +157,9 @@ KEPT_RECORDING_BYTES = env.whole_number(
     "SWITCHYARD_KEPT_RECORDING_BYTES", default=512 << 20, at_least=1 << 20, at_most=1 << 44
 )
 
+# Policies ---------------------------------------------------------------------------------------
+PUBLISH_GRACE_MIN = env.whole_number("SWITCHYARD_PUBLISH_GRACE_MIN", default=10, at_least=1, at_most=1440)
+
 # Browser security -------------------------------------------------------------------------------
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
     "DIRECTIVES": {

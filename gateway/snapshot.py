@@ -7,13 +7,21 @@ the last-known-good.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
+from routing import policy_document, policy_upgrades
 from routing.arms import ArmEntry
 from routing.cost_fit import FittedCost
 from routing.policy_document import RoutingPolicy
+from routing.schema_line import SchemaError, SchemaLine
 
 SCHEMA_VERSION = 1
+
+SNAPSHOT_SCHEMA = SchemaLine("snapshots", SCHEMA_VERSION, {})
+"""Fields that are only added, with defaults, need no new schema: an older gateway skips them. Everything else
+raises SCHEMA_VERSION to N and comes with an upgrader N − 1 here."""
 
 
 class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,13 +134,50 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Read a snapshot; raises UnreadableSnapshotError on anything else, a newer schema included."""
+    """Read a snapshot; raises UnreadableSnapshotError on anything else, a newer schema included.
+
+    The schema before this program's is read too, for the whole as for the policies in it, so that gateways
+    can be upgraded before the control plane and keep their last-known-good.
+    """
     try:
-        snapshot = msgspec.msgpack.decode(data, type=Snapshot)
+        schemas = msgspec.msgpack.decode(data, type=_Schemas)
+        if schemas.current:
+            return msgspec.msgpack.decode(data, type=Snapshot)
+        return msgspec.convert(_upgraded(msgspec.msgpack.decode(data)), Snapshot)
     except msgspec.DecodeError as error:
         raise UnreadableSnapshotError(f"not a snapshot: {error}") from error
-    if snapshot.schema_version != SCHEMA_VERSION:
-        raise UnreadableSnapshotError(
-            f"snapshot schema {snapshot.schema_version} is not {SCHEMA_VERSION}; upgrade this gateway first"
+    except SchemaError as error:
+        raise UnreadableSnapshotError(f"snapshot schema {error}") from error
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    schema_version: int = policy_document.SCHEMA_VERSION
+
+
+class _Pool(msgspec.Struct, frozen=True):
+    policy: _Policy = msgspec.field(default_factory=_Policy)
+
+
+class _Schemas(msgspec.Struct, frozen=True):
+    """What says of which schemas a snapshot is; the rest is skipped, not decoded."""
+
+    schema_version: int = SCHEMA_VERSION
+    pools: tuple[_Pool, ...] = ()
+
+    @property
+    def current(self) -> bool:
+        return self.schema_version == SNAPSHOT_SCHEMA.current and all(
+            pool.policy.schema_version == policy_upgrades.ROUTING_SCHEMA.current for pool in self.pools
         )
-    return snapshot
+
+
+def _upgraded(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy in today's schemas; raises SchemaError for what is newer, or older than the one before."""
+    if snapshot.get("schema_version", SCHEMA_VERSION) < min(1, SNAPSHOT_SCHEMA.oldest):
+        raise SchemaError("is below 1; no program ever wrote it")
+    snapshot = SNAPSHOT_SCHEMA.upgraded(snapshot)
+    pools = [
+        {**pool, "policy": policy_upgrades.ROUTING_SCHEMA.upgraded(pool["policy"])} if "policy" in pool else pool
+        for pool in snapshot.get("pools", ())
+    ]
+    return {**snapshot, "pools": pools}

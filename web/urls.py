@@ -34,6 +34,7 @@ from web.pages.policy_check import check as policy_check
 from web.pages.policy_check import state as policy_state
 from web.pages.policy_compare import compare as policy_compare
 from web.pages.policy_editor import policy
+from web.pages.policy_lifecycle import cancel_publish, give_approval, set_approval_rule, take_approval_back
 from web.pages.policy_merge import merge as policy_merge
 from web.pages.policy_publish import go_back as policy_roll_back
 from web.pages.policy_publish import publish as policy_publish
@@ -60,6 +61,10 @@ urlpatterns = [
     path("policies/<slug:slug>/check", policy_check, name="policy-check"),
     path("policies/<slug:slug>/compare", policy_compare, name="policy-compare"),
     path("policies/<slug:slug>/merge", policy_merge, name="policy-merge"),
+    path("policies/<slug:slug>/approve", give_approval, name="policy-approve"),
+    path("policies/<slug:slug>/withdraw-approval", take_approval_back, name="policy-withdraw-approval"),
+    path("policies/<slug:slug>/approval-rule", set_approval_rule, name="policy-approval-rule"),
+    path("policies/<slug:slug>/cancel-publish", cancel_publish, name="policy-cancel-publish"),
     path("policies/<slug:slug>/publish", policy_publish, name="policy-publish"),
     path("policies/<slug:slug>/roll-back", policy_roll_back, name="policy-roll-back"),
     path("policies/<slug:slug>/state", policy_state, name="policy-state"),

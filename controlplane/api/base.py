@@ -110,7 +110,11 @@ class ApiView(APIView):
 
     def represented(self, thing: Any) -> Any:
         """Return an object as the API shows it."""
-        return self.shape(thing).data
+        return self.shaped(thing).data
+
+    def shaped(self, thing: Any, *, many: bool = False, shape: Shape | None = None) -> Any:
+        """Return the serializer of an object or of several, which knows who asks."""
+        return (shape or self.shape)(thing, many=many, context={"actor": self.actor})
 
     def body(self, current: Any = None) -> dict[str, Any]:
         """Return the checked body. A change may repeat what cannot change, as long as it is as stored."""
@@ -135,11 +139,11 @@ class ApiView(APIView):
     def show(self, thing: Any, status: int = 200, *, shape: Shape | None = None) -> Response:
         """Answer with one object and, where it has one, its ETag; 304 where the client has it already."""
         if not self.has_etag:
-            return Response((shape or self.shape)(thing).data, status=status)
+            return Response(self.shaped(thing, shape=shape).data, status=status)
         etag = etag_of(thing)
         if self.request.method in ("GET", "HEAD") and is_unchanged(self.request, etag):
             return Response(status=304, headers={"ETag": etag})
-        return Response((shape or self.shape)(thing).data, status=status, headers={"ETag": etag})
+        return Response(self.shaped(thing, shape=shape).data, status=status, headers={"ETag": etag})
 
     def show_page(self, rows: Any) -> Response:
         """Answer with the page of rows that the query asks for."""
@@ -151,7 +155,7 @@ class ApiView(APIView):
             query = self.request.query_params.copy()
             query["cursor"] = page.next_cursor
             following = f"{self.request.path}?{query.urlencode()}"
-        return Response({"results": self.shape(page.rows, many=True).data, "next": following})
+        return Response({"results": self.shaped(page.rows, many=True).data, "next": following})
 
     def once(self, make: Any) -> Response:
         """Answer a POST with what `make` answers, at most once per Idempotency-Key."""

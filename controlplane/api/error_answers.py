@@ -23,10 +23,12 @@ from controlplane.services.engine_lifecycle import EngineNotEmptyError
 from controlplane.services.engine_url import RefusedUrlError
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
 from controlplane.services.policies import StalePolicyError
+from controlplane.services.policy_approvals import CannotApproveError, NotApprovedError
 from controlplane.services.policy_problems import InvalidPolicyError
 from controlplane.services.recorded_change import InUseError
 from controlplane.services.revisions import StaleRevisionError
 from controlplane.services.roles import NotAllowedError
+from controlplane.services.scheduled_publishes import ScheduleError
 from gateway.json_body import BadBodyError
 
 logger = logging.getLogger(__name__)
@@ -105,6 +107,8 @@ def _body(error: BadBodyError, _view: Any) -> ProblemError:
     return ProblemError(400, error.message, [FieldProblem("", error.message)])
 
 
+LIFECYCLE_ERRORS = (NotApprovedError, CannotApproveError, ScheduleError)
+
 _MAKERS: tuple[tuple[tuple[type[Exception], ...], Callable[[Any, Any], ProblemError]], ...] = (
     ((NotAllowedError, PermissionDenied), lambda error, _: ProblemError(403, str(error) or "This is not allowed.")),
     ((InvalidFieldsError,), lambda error, _: ProblemError(400, _WRONG_FIELDS, error.problems)),
@@ -115,7 +119,10 @@ _MAKERS: tuple[tuple[tuple[type[Exception], ...], Callable[[Any, Any], ProblemEr
     ),
     ((StaleRevisionError,), _stale),
     ((StalePolicyError,), _stale_policy),
-    ((InUseError, EngineNotEmptyError, CanaryOverError), lambda error, _: ProblemError(409, str(error))),
+    (
+        (InUseError, EngineNotEmptyError, CanaryOverError, *LIFECYCLE_ERRORS),
+        lambda error, _: ProblemError(409, str(error)),
+    ),
     ((ObjectDoesNotExist, Http404), lambda _error, _: ProblemError(404, "There is nothing at this address.")),
     ((BadBodyError,), _body),
     (

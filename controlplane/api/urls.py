@@ -96,6 +96,12 @@ urlpatterns = [
     path("v1/policies/<slug:slug>/versions", policy_versions.PolicyVersions.as_view()),
     path("v1/policies/<slug:slug>/versions/<row_id:number>", policy_versions.OnePolicyVersion.as_view()),
     path("v1/policies/<slug:slug>/versions/<row_id:number>/publish", policy_versions.PolicyPublication.as_view()),
+    path("v1/policies/<slug:slug>/versions/<row_id:number>/schedule", policy_versions.VersionSchedule.as_view()),
+    path("v1/policies/<slug:slug>/versions/<row_id:number>/approve", policy_versions.VersionApproval.as_view()),
+    path(
+        "v1/policies/<slug:slug>/versions/<row_id:number>/withdraw_approval",
+        policy_versions.VersionApprovalWithdrawal.as_view(),
+    ),
     path("v1/policies/<slug:slug>/roll_back", policy_versions.PolicyRollBack.as_view()),
     path("v1/jobs", job_runs.JobRuns.as_view()),
     path("v1/jobs/<row_id:run>", job_runs.OneJobRun.as_view()),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from controlplane.models import Canary, ControlSlice, PolicyVersion
 from controlplane.models.control_slice import SliceState
+from controlplane.services.policy_upgrade import automation_of, routing_of
 from planning.slice_document import SliceDocument
 from routing.arms import CANARY, CONTROL, ArmEntry
 from routing.policy_document import Stage
@@ -28,7 +27,7 @@ def arms_of(
         arms += [canary_arm(each) for each in canaries if each.against_id == live.pk]
     if control is not None and control.share > 0:
         placement = slice_document(live).placement
-        if not pair_problem(placement, live.routing_document["order"]["name"]):
+        if not pair_problem(placement, routing_of(live).order.name):
             arms.append(
                 ArmEntry(
                     arm=CONTROL,
@@ -48,11 +47,10 @@ def canary_arm(canary: Canary) -> ArmEntry:
         trial_id=canary.key,
         share=canary.share,
         policy_version=canary.version.number,
-        placement=msgspec.convert(canary.version.routing_document["placement"], Stage),
+        placement=routing_of(canary.version).placement,
     )
 
 
 def slice_document(live: PolicyVersion | None) -> SliceDocument:
     """Return the control slice's settings by the live version."""
-    document = live.automation_document.get("control_slice", {}) if live is not None else {}
-    return msgspec.convert(document, SliceDocument)
+    return automation_of(live).control_slice if live is not None else SliceDocument()

@@ -14,6 +14,7 @@ from controlplane.models.job_run import JobRun
 from controlplane.models.learned_cost import LearnedCost
 from controlplane.models.plan_record import PlanRecord
 from controlplane.models.policy import Policy
+from controlplane.models.policy_approval import PolicyApproval
 from controlplane.models.policy_version import PolicyVersion
 from controlplane.models.pool import Pool
 from controlplane.models.recording import Recording
@@ -21,6 +22,7 @@ from controlplane.models.region import Region
 from controlplane.models.role_grant import Role, RoleGrant
 from controlplane.models.rollup import Rollup
 from controlplane.models.rollup_roster import RollupRoster
+from controlplane.models.scheduled_publish import ScheduledPublish
 from controlplane.models.shadow import Shadow, ShadowPart
 from controlplane.models.snapshot_version import SnapshotVersion
 from controlplane.models.steering import Steering
@@ -42,6 +44,7 @@ __all__ = [
     "LearnedCost",
     "PlanRecord",
     "Policy",
+    "PolicyApproval",
     "PolicyVersion",
     "Pool",
     "Recording",
@@ -50,6 +53,7 @@ __all__ = [
     "RoleGrant",
     "Rollup",
     "RollupRoster",
+    "ScheduledPublish",
     "Shadow",
     "ShadowPart",
     "SnapshotVersion",

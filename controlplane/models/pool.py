@@ -58,6 +58,8 @@ class Pool(models.Model):
     """Who starts and stops engines for the automations."""
     actuator_settings = models.JSONField(default=dict, blank=True)
     """controlplane.actuators.settings as JSON, validated before it was stored; holds no secret."""
+    production = models.BooleanField(default=True, db_default=True)
+    """People type a name before they change which policy version is live here."""
     revision = models.PositiveIntegerField(default=1)
     """Rises with each change; the ETag of the API."""
 

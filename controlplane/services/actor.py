@@ -22,6 +22,8 @@ class Actor:
     request_id: str = ""
     role: Role | None = None
     """The role of an API key, which has no user; without user and role it is the program, which may do everything."""
+    key_id: str = ""
+    """The API key's id, for what it asks to be done later."""
 
 
 def person(user: User, *, via: str, request_id: str = "") -> Actor:
@@ -31,7 +33,7 @@ def person(user: User, *, via: str, request_id: str = "") -> Actor:
 
 def machine(key: ApiKey, *, request_id: str = "") -> Actor:
     """Return the actor for an API key with the scope `manage`; it acts with the key's own role, in all pools."""
-    return Actor(f"key {key.name}"[:150], API, request_id=request_id, role=Role(key.role))
+    return Actor(f"key {key.name}"[:150], API, request_id=request_id, role=Role(key.role), key_id=key.key_id)
 
 
 def program(name: str) -> Actor:

@@ -18,12 +18,17 @@ from controlplane.services.actor import Actor
 from controlplane.services.canary_end import end_running
 from controlplane.services.field_problems import check_fields, check_names
 from controlplane.services.plain_fields import plain_fields
+from controlplane.services.policy_approvals import require_approved
 from controlplane.services.policy_problems import validated
+from controlplane.services.policy_roles import only_pool, require_all_pools, require_some_pool
 from controlplane.services.publication import record_change
-from controlplane.services.roles import may, require
+from controlplane.services.roles import require
+from controlplane.services.schedule_end import end_overtaken
 from controlplane.services.whole_policy import WholePolicy, halves
 
-POLICY_FIELDS = frozenset({"name"})
+POLICY_FIELDS = frozenset({"name", "needs_approval"})
+PUBLISH, ROLL_BACK = "policy.publish", "policy.roll_back"
+"""The audit's verbs for a version that goes live."""
 
 
 class StalePolicyError(RuntimeError):
@@ -35,26 +40,35 @@ class StalePolicyError(RuntimeError):
         super().__init__(f"{policy} was published by somebody else: {where}; look at it and publish again")
 
 
-def create_policy(slug: str, name: str, *, actor: Actor, why: str = "") -> Policy:
+def create_policy(slug: str, name: str, *, actor: Actor, needs_approval: bool = False, why: str = "") -> Policy:
     """Store a policy without versions; raises NotAllowedError, InvalidFieldsError."""
     require(actor, Role.OPERATOR)
-    return recorded_change.create(Policy(slug=slug, name=name), "policy.create", actor=actor, why=why)
+    return recorded_change.create(
+        Policy(slug=slug, name=name, needs_approval=needs_approval), "policy.create", actor=actor, why=why
+    )
 
 
 def change_policy(
     policy: Policy, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> Policy:
-    """Change POLICY_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
-    _require_all_pools(actor, policy)
+    """Change POLICY_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
+
+    Only admins give up the second approver: whom it holds back could otherwise switch it off.
+    """
+    require_all_pools(actor, policy)
     check_names(changes, POLICY_FIELDS)
-    return recorded_change.change(
-        policy, changes, "policy.change", actor=actor, expected=expected, why=why, pool=_only_pool(policy)
-    )
+    with transaction.atomic():
+        stored = Policy.objects.select_for_update(of=("self",)).get(pk=policy.pk)
+        if stored.needs_approval and changes.get("needs_approval") is False:
+            require(actor, Role.ADMIN)
+        return recorded_change.change(
+            policy, changes, "policy.change", actor=actor, expected=expected, why=why, pool=only_pool(policy)
+        )
 
 
 def delete_policy(policy: Policy, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
     """Delete a policy without versions and pools; raises NotAllowedError, StaleRevisionError, InUseError."""
-    _require_all_pools(actor, policy)
+    require_all_pools(actor, policy)
     recorded_change.delete(policy, "policy.delete", actor=actor, expected=expected, why=why)
 
 
@@ -67,7 +81,7 @@ def draft(
     reads the same policy. `based_on` is the number of the version that was live when the author began
     (None: the one that is live).
     """
-    _require_some_pool(actor, policy)
+    require_some_pool(actor, policy)
     complete = validated(document)
     with transaction.atomic():
         version = _next_version(policy, complete, actor, message, based_on)
@@ -78,7 +92,7 @@ def draft(
             policy.slug,
             after=plain_fields(version),
             why=message,
-            pool=_only_pool(policy),
+            pool=only_pool(policy),
         )
     return version
 
@@ -88,24 +102,28 @@ def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Ac
 
     `instead_of` is the number of the version that the caller believes to be live (None: none is);
     raises StalePolicyError when another one is, InvalidPolicyError when the stored document no longer
-    fits this program, and NotAllowedError.
+    fits this program, NotApprovedError when its policy asks for an approval that it lacks, and NotAllowedError.
     """
-    _require_all_pools(actor, version.policy)
+    require_all_pools(actor, version.policy)
     validated(version.document)
     with transaction.atomic():
-        _make_live(version, instead_of, "policy.publish", actor, why)
+        _make_live(version, instead_of, PUBLISH, actor, why)
+        require_approved(version)
     return version
 
 
 def roll_back(policy: Policy, number: int, *, instead_of: int | None, actor: Actor, why: str = "") -> PolicyVersion:
-    """Publish a copy of version `number` as the newest version and return it; raises as publish_version does."""
-    _require_all_pools(actor, policy)
+    """Publish a copy of version `number` as the newest version and return it.
+
+    Raises as publish_version does, but asks for no approval: it is for emergencies.
+    """
+    require_all_pools(actor, policy)
     with transaction.atomic():
         old = policy.versions.get(number=number)
         document = validated(old.document)
         message = why or f"Roll back to version {number}"
         copy = _next_version(policy, document, actor, message, instead_of)
-        _make_live(copy, instead_of, "policy.roll_back", actor, why)
+        _make_live(copy, instead_of, ROLL_BACK, actor, why)
     return copy
 
 
@@ -152,26 +170,8 @@ def _make_live(version: PolicyVersion, instead_of: int | None, verb: str, actor:
         before=before,
         after=plain_fields(version),
         why=why,
-        pool=_only_pool(policy),
+        pool=only_pool(policy),
     )
-    end_running(policy, f"Version {version.number} went live", actor=actor, pool=_only_pool(policy))
+    end_running(policy, f"Version {version.number} went live", actor=actor, pool=only_pool(policy))
+    end_overtaken(policy, version.number, actor=actor)
     record_change()
-
-
-def _require_some_pool(actor: Actor, policy: Policy) -> None:
-    if not any(may(actor, Role.OPERATOR, pool) for pool in policy.pools.all()):
-        require(actor, Role.OPERATOR)
-
-
-def _require_all_pools(actor: Actor, policy: Policy) -> None:
-    pools = list(policy.pools.all())
-    for pool in pools:
-        require(actor, Role.OPERATOR, pool)
-    if not pools:
-        require(actor, Role.OPERATOR)
-
-
-def _only_pool(policy: Policy) -> str:
-    """Return the pool that an event about the policy concerns; empty for several."""
-    slugs = list(policy.pools.values_list("slug", flat=True)[:2])
-    return slugs[0] if len(slugs) == 1 else ""

@@ -27,6 +27,7 @@ from controlplane.services.policy_schema import (
     path_text,
     policy_schema,
 )
+from controlplane.services.policy_upgrade import schema_problems, upgraded
 from controlplane.services.whole_policy import AUTOMATION, WholePolicy
 from planning.automation_document import AutomationPolicy, contradictions
 from routing.registry import STAGES, pair_problem, stage_problems
@@ -53,8 +54,12 @@ class InvalidPolicyError(ValueError):
 def validated(document: object) -> WholePolicy:
     """Return the policy that the document describes, with the parameters of its rules written out.
 
-    Raises InvalidPolicyError with all problems at once, those of fields beside those of rules.
+    A document of the schema before this program's is upgraded first. Raises InvalidPolicyError with all
+    problems at once, those of fields beside those of rules.
     """
+    if found := list(schema_problems(document)):
+        raise InvalidPolicyError(found)
+    document = upgraded(document)
     if found := list(_node_problems(document, policy_schema(), ())):
         raise InvalidPolicyError(found)
     try:

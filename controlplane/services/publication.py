@@ -22,6 +22,7 @@ from controlplane.models import ApiKey, Canary, Engine, Pool, Shadow, SnapshotVe
 from controlplane.models.canary import CanaryState
 from controlplane.models.engine_health import HealthState
 from controlplane.models.shadow import ShadowState
+from controlplane.services.policy_upgrade import routing_of
 from gateway.snapshot import (
     ApiKeyEntry,
     EngineEntry,
@@ -33,6 +34,7 @@ from gateway.snapshot import (
 )
 from routing.cost_fit import FittedCost
 from routing.policy_document import RoutingPolicy
+from routing.schema_line import SchemaError
 
 TOPIC = "snapshot"
 
@@ -104,7 +106,7 @@ def _pool_entry(pool: Pool) -> PoolEntry:
         isolated=pool.isolated,
         max_prompt_tokens=pool.max_prompt_tokens,
         policy_version=live.number if live else 0,
-        policy=msgspec.convert(live.routing_document, RoutingPolicy) if live else RoutingPolicy(),
+        policy=routing_of(live) if live else RoutingPolicy(),
         costs={cost.kind: msgspec.convert(cost.fitted, FittedCost) for cost in pool.learned_costs.all()},
         arms=arms_of(live, pool.policy.running_canaries, getattr(pool, "control_slice", None)),
         shadow=_shadow_entry(pool),
@@ -118,8 +120,8 @@ def _shadow_entry(pool: Pool) -> ShadowEntry | None:
         return None
     shadow = running[0]
     try:
-        policy = msgspec.convert(shadow.draft.routing_document, RoutingPolicy)
-    except msgspec.ValidationError:
+        policy = routing_of(shadow.draft)
+    except (SchemaError, msgspec.ValidationError):
         # A draft that this program no longer reads holds up nobody's snapshot.
         return None
     return ShadowEntry(

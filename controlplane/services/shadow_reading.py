@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import msgspec
 
 from controlplane.models import Shadow
+from controlplane.services.policy_upgrade import routing_of
 from controlplane.services.shadow_reports import total_of
-from controlplane.services.shadows import routing_of
 from gateway.shadow_tally import GAIN_EDGES_S, Disagreement, EngineShare, ShadowTally
 from routing.shadow import uncompared_parts
 

@@ -16,9 +16,9 @@ from controlplane.services import audit
 from controlplane.services.actor import Actor, program
 from controlplane.services.field_problems import InvalidFieldsError, check_fields, problem
 from controlplane.services.plain_fields import plain_fields
+from controlplane.services.policy_upgrade import routing_of
 from controlplane.services.publication import record_change
 from controlplane.services.roles import may, require, visible_pools
-from routing.policy_document import RoutingPolicy
 from routing.registry import stage_problems
 from routing.shadow import shadow_problem
 
@@ -136,11 +136,6 @@ def forget_shadows(at_most: int = KEPT) -> int:
         return 0
     gone = Shadow.objects.filter(pk__lt=kept[-1]).exclude(state=ShadowState.RUNNING)
     return gone.delete()[1].get("controlplane.Shadow", 0)
-
-
-def routing_of(version: PolicyVersion) -> RoutingPolicy:
-    """Return the version's routing half; raises msgspec.ValidationError where this program no longer reads it."""
-    return msgspec.convert(version.routing_document, RoutingPolicy)
 
 
 def _check(pool: Pool, draft: PolicyVersion, base: PolicyVersion | None) -> None:

@@ -29,6 +29,7 @@ POOL_FIELDS = frozenset(
         "mode",
         "actuator",
         "actuator_settings",
+        "production",
     }
 )
 

@@ -11,11 +11,13 @@ from controlplane.models import Engine, LearnedCost, PolicyVersion, WhatIf
 from controlplane.models.engine import DesiredState
 from controlplane.recordings.recorded_row import RecordedRow, read_recorded
 from controlplane.recordings.storage import recording_shelf
+from controlplane.services import policy_upgrade
 from controlplane.services.learned_costs import fitted_of
 from controlplane.whatif.conditions import Conditions, conditions_of
 from controlplane.whatif.plan import WhatIfPlan
 from controlplane.whatif.stand_in import as_it_would_route, reported_kv_tokens, stand_ins
 from routing.policy_document import RoutingPolicy
+from routing.schema_line import SchemaError
 
 
 class CannotRunError(ValueError):
@@ -49,8 +51,8 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
 def routing_of(version: PolicyVersion) -> RoutingPolicy:
     """Return how the version routes; raises CannotRunError for a document that this program cannot read."""
     try:
-        return msgspec.convert(version.routing_document, RoutingPolicy)
-    except msgspec.ValidationError as error:
+        return policy_upgrade.routing_of(version)
+    except (msgspec.ValidationError, SchemaError) as error:
         raise CannotRunError(f"v{version.number} cannot be read: {error}.") from error
 
 

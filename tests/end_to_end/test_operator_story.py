@@ -197,6 +197,7 @@ def the_first_version_comes_back(cast: Cast, first: int, live: int) -> None:
     page.click(f"a:text-is('Roll back to v{first}')")
     expect(page.locator("#question-title")).to_have_text(f"Roll Demo back to v{first}?")
     assert serious_violations(page) == []
+    page.fill("#typed", "demo")
     page.click("#question button.primary")
     expect(page.locator("#reach[data-done]")).to_contain_text(f"v{live + 1} is live on 1 of 1 gateways")
     assert cast.program.decided_by() == live + 1

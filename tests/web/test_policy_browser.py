@@ -148,6 +148,7 @@ def test_who_is_beaten_merges_and_rolls_back(
     operator.click(f"a:text-is('Roll back to v{first}')")
     expect(operator.locator("#question-title")).to_have_text(f"Roll Demo back to v{first}?")
     assert serious_violations(operator) == []
+    operator.fill("#typed", "demo")
     operator.click("#question button.primary")
     expect(operator.locator("#reach[data-done]")).to_contain_text(f"v{merged + 1} is live on 1 of 1 gateways")
     assert program.decided_by() == merged + 1
@@ -222,3 +223,34 @@ def test_without_scripts_the_essential_forms_work(
     expect(page.locator("#reach")).to_be_visible()
     expect(page.locator('[name="max_wait_s"]')).to_have_value("33")
     context.close()
+
+
+def test_two_people_bring_a_version_live(admin: Page, operator: Page, trouble: list[str]) -> None:
+    admin.click("#approval-rule button")
+    expect(admin.locator("#approval-rule")).to_contain_text("Second person: asked for.")
+    operator.fill('[name="max_wait_s"]', "33")
+    operator.fill("#message", "Shorter waits")
+    operator.click("#publish")
+    expect(operator.locator("#second-person")).to_contain_text(f"other than {SECOND}, who wrote it")
+    expect(operator.locator("#answer")).to_contain_text("Schedule v")
+    draft = operator.url
+    operator.fill("#typed", "demo")
+    operator.press("#typed", "Enter")
+    expect(operator.locator("#schedule")).to_contain_text("goes live at")
+    expect(operator.locator("#schedule-until")).to_contain_text("in 1")
+    admin.goto(draft.partition("&")[0])
+    admin.click('[data-step="approved"] a')
+    assert serious_violations(admin) == []
+    admin.click("#approve")
+    expect(admin.locator("#second-person")).to_contain_text("Approved by admin.")
+    operator.click("#schedule button")
+    expect(operator.locator("#schedule")).to_have_count(0)
+    operator.goto(draft)
+    operator.fill("#typed", "demo")
+    operator.click("#answer")
+    expect(operator.locator("#reach[data-done]")).to_contain_text("on 1 of 1 gateways after")
+    expect(operator.locator(".journey")).to_contain_text("Approved by admin")
+    admin.goto(operator.url.partition("?")[0])
+    admin.click("#approval-rule button")
+    expect(admin.locator("#approval-rule")).to_contain_text("Second person: not asked for.")
+    assert trouble == []

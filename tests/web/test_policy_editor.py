@@ -45,7 +45,7 @@ def pool(policy: Policy) -> Pool:
 
 @pytest.mark.parametrize(
     ("query", "queries"),
-    [("", 9), ("?draft=3", 10), ("?draft=3&ask=publish", 11), ("?ask=roll-back&version=1", 11), ("?published=2", 9)],
+    [("", 14), ("?draft=3", 14), ("?draft=3&ask=publish", 16), ("?ask=roll-back&version=1", 16), ("?published=2", 14)],
 )
 def test_the_editor_takes_few_queries(
     policy: Policy, pool: Pool, query: str, queries: int, django_assert_num_queries: DjangoAssertNumQueries

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from controlplane.models import AuditEvent, Engine, Policy, PolicyVersion, Pool
+from controlplane.models import AuditEvent, Policy, PolicyVersion, Pool
 from controlplane.services.policies import draft
 from controlplane.services.policy_text import completed
 from tests.web.policy_scene import (
@@ -74,14 +74,16 @@ def test_the_typed_name_is_asked_for_and_a_wrong_one_changes_nothing(
     assert live_number(policy) == 2
 
 
-def test_a_policy_of_several_pools_is_confirmed_by_its_own_name_and_one_engine_needs_none(
+def test_a_policy_of_several_pools_is_confirmed_by_its_own_name_as_long_as_one_is_production(
     policy: Policy, pool: Pool, mine: PolicyVersion
 ) -> None:
     client = browser_of("superuser", pool)
     other = make_pool("other")
     Pool.objects.filter(pk=other.pk).update(policy=policy)
     assert "Type chat-policy to publish v3 to 2 engines" in client.get(f"{URL}?draft=3&ask=publish").content.decode()
-    Engine.objects.filter(name="e1").delete()
+    Pool.objects.filter(pk=pool.pk).update(production=False)
+    assert 'id="typed"' in client.get(f"{URL}?draft=3&ask=publish").content.decode()
+    Pool.objects.filter(pk=other.pk).update(production=False)
     assert 'id="typed"' not in client.get(f"{URL}?draft=3&ask=publish").content.decode()
     assert client.post(f"{URL}/publish", publish_form(mine, word="")).status_code == 302
 
@@ -190,18 +192,26 @@ def test_rolling_back_is_one_question_and_publishes_a_copy(policy: Policy, pool:
     text = client.get(f"{URL}?ask=roll-back&version=1").content.decode()
     assert "Roll chat back to v1?" in text
     assert "A copy of v1 becomes the newest version; v2 stays in the list." in text
-    assert 'id="typed"' not in text
-    answer = client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2})
+    assert "Type chat to roll 2 engines back to v1" in text
+    refused = client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "prod"})
+    assert refused.status_code == 422
+    assert "Type chat to roll back; prod is another name." in refused.content.decode()
+    assert live_number(policy) == 2
+    asked = {"version": 1, "instead_of": 2, "typed": "chat"}
+    answer = client.post(f"{URL}/roll-back", asked)
     assert answer["Location"] == f"{URL}?published=3"
     copy = PolicyVersion.objects.get(number=3)
     assert copy.routing_document == PolicyVersion.objects.get(number=1).routing_document
-    assert client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2})["Location"] == answer["Location"]
+    assert (
+        client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})["Location"]
+        == answer["Location"]
+    )
     assert live_number(policy) == 3
 
 
 def test_a_roll_back_that_was_overtaken_says_by_whom_and_changes_nothing(policy: Policy, pool: Pool) -> None:
     publish_meanwhile(policy, {"ttft_slo_s": 1.0})
-    answer = browser_of("operator", pool).post(f"{URL}/roll-back", {"version": 1, "instead_of": 2})
+    answer = browser_of("operator", pool).post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
     assert answer.status_code == 412
     text = answer.content.decode()
     assert "Switchyard published v3 while the question was open. Nothing was rolled back" in text

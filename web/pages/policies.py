@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 
 from controlplane.models import PolicyVersion, Pool
 from controlplane.services.policy_reading import PolicyStanding, open_drafts, policies_of
+from controlplane.services.policy_text import completed
 from gateway.fleet_sample import FleetSample, PoolSample
 from web.live.feed import fleet_feed
 from web.live.wording import NARROW_SPACE, count, percent, rate, setting
@@ -84,7 +85,7 @@ def _row(
     standing: PolicyStanding, pool: Pool | None, sample: FleetSample | None, drafts: list[PolicyVersion], now: datetime
 ) -> PolicyRow:
     live = standing.live
-    document = live.document if live else {}
+    document = completed(live.document) if live else {}
     heard = next((each for each in sample.pools if pool and each.pool_id == pool.slug), None) if sample else None
     published_at = live.published_at if live else None
     share = heard.on_time_share if heard else None

@@ -15,6 +15,7 @@ NEEDS_OPERATOR = "This needs the role operator in every pool of the policy. An a
 
 UNPROCESSABLE = 422
 PRECONDITION_FAILED = 412
+CONFLICT = 409
 
 
 def console_actor(request: HttpRequest) -> Actor:

@@ -16,7 +16,7 @@ from web.pages.policy_access import UNPROCESSABLE, console_actor, opened, refuse
 from web.pages.policy_draft_form import DraftForm, form_as_typed, form_of_version, ready_to_publish, ready_to_store
 from web.pages.policy_editor_page import render_editor, with_parameters
 from web.pages.policy_kept_text import forget, keep, kept_text
-from web.pages.policy_questions import PUBLISH, ROLL_BACK, Question, publish_question, roll_back_question
+from web.pages.policy_questions import PUBLISH, ROLL_BACK, Question, publish_question, roll_back_question, second_person
 
 CHECK, SAVE, DISCARD = "check", "save", "discard"
 """What the editor's buttons ask for, beside PUBLISH."""
@@ -55,7 +55,7 @@ def _question(request: HttpRequest, standing: PolicyStanding, draft: PolicyVersi
     if not standing.may_publish:
         return None
     if asked == PUBLISH and draft is not None and draft.published_at is None:
-        return publish_question(standing, draft)
+        return publish_question(standing, draft, second=second_person(standing, draft, console_actor(request)))
     number = version_number(request.GET.get("version"))
     version = version_of(standing.policy, number) if asked == ROLL_BACK and number is not None else None
     if version is None or version.published_at is None or version.number == standing.live_number:

@@ -9,15 +9,20 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from controlplane.models import PolicyVersion
+from controlplane.models import PolicyVersion, Role
 from controlplane.services.canaries import running_canary
+from controlplane.services.policy_journey_facts import journeys_of
 from controlplane.services.policy_reading import PolicyStanding, ready_engines, versions_of
+from controlplane.services.roles import may
+from controlplane.services.scheduled_publishes import newest_schedule
 from routing.policy_document import SCHEMA_VERSION
-from web.pages.policy_access import version_number
+from web.pages.policy_access import console_actor, version_number
 from web.pages.policy_draft_form import MAX_MESSAGE, DraftForm
+from web.pages.policy_journey_words import line_of, strip_of
 from web.pages.policy_questions import Question, traffic_words
 from web.pages.policy_rail import rail_of
 from web.pages.policy_reach_words import reach_of
+from web.pages.policy_schedule_words import schedule_line
 from web.pages.policy_words import author_of, moment
 from web.shell import shell_context
 
@@ -36,10 +41,18 @@ def render_editor(
     versions = versions_of(standing.policy, below=version_number(request.GET.get("below")))
     number = form.draft.number if form.draft else None
     published = version_number(request.GET.get("published"))
+    told = form.draft or standing.live
+    journey = journeys_of(standing.policy, [told], console_actor(request))[told.pk] if told else ()
+    is_draft = form.draft is not None and form.draft.published_at is None
     context = shell_context(
         request,
         page="Policies",
         standing=standing,
+        strip=strip_of(journey, standing, told.number, now) if told and is_draft else (),
+        line=() if is_draft else line_of(journey, now),
+        told=told,
+        may_give_up=standing.may_publish and may(console_actor(request), Role.ADMIN),
+        schedule=schedule_line(newest_schedule(standing.policy), standing, now),
         form=form,
         rail=rail_of(standing, versions, now, opened=number),
         live=_version_words(standing.live, now),

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST
 
 from controlplane.models import PolicyVersion
+from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.policies import StalePolicyError, publish_version, roll_back
+from controlplane.services.policy_approvals import NotApprovedError
 from controlplane.services.policy_problems import InvalidPolicyError
 from controlplane.services.policy_reading import PolicyStanding, version_of
+from controlplane.services.policy_text import completed
 from controlplane.services.roles import NotAllowedError
+from controlplane.services.scheduled_publishes import ScheduleError, schedule_publish
 from web.pages.policy_access import (
+    CONFLICT,
     PRECONDITION_FAILED,
     UNPROCESSABLE,
     console_actor,
@@ -23,7 +30,17 @@ from web.pages.policy_access import (
 from web.pages.policy_draft_form import form_of_version, with_problems
 from web.pages.policy_editor_page import render_editor, with_parameters
 from web.pages.policy_merge import render_merge
-from web.pages.policy_questions import publish_question, roll_back_question
+from web.pages.policy_questions import (
+    LATER,
+    NOW,
+    PUBLISH,
+    Question,
+    publish_question,
+    roll_back_question,
+    second_person,
+    wrong_word,
+)
+from web.pages.policy_schedule_words import NO_TIME, read_moment
 from web.pages.policy_words import author_of
 from web.policy_reach import version_watch
 
@@ -37,21 +54,56 @@ def publish(request: HttpRequest, slug: str) -> HttpResponse:
     if version.number == standing.live_number:
         # The second click of a double click: what it asks for has happened.
         return _published(slug, version)
-    form = form_of_version(standing.live, version)
-    typed = request.POST.get("typed", "").strip()
-    question = publish_question(standing, version, typed=typed[:64])
-    if question.word and typed != question.word:
-        wrong = f"Type {question.word} to publish; " + (f"{typed[:64]} is another name." if typed else "it is empty.")
-        question = publish_question(standing, version, typed=typed[:64], problem=wrong)
-        return render_editor(request, standing, form, question=question, status=UNPROCESSABLE)
+    question = _as_answered(request, standing, version)
+    if problem := wrong_word(question, request.POST.get("typed", "").strip()):
+        return _asked_again(request, standing, problem, UNPROCESSABLE)
+    return (_scheduled if question.when == LATER else _published_now)(request, standing, question)
+
+
+def _published_now(request: HttpRequest, standing: PolicyStanding, question: Question) -> HttpResponse:
+    version, slug = question.version, standing.policy.slug
     # The watch must hear the fleet before the version arrives, or nobody knows when it did.
     version_watch()
     try:
         # Only what the draft was written against may give way; anything newer is merged first.
         publish_version(version, instead_of=version.based_on, actor=console_actor(request), why=version.message)
+    except NotApprovedError as error:
+        return _asked_again(request, standing, replace(question, refusal=str(error)), CONFLICT)
     except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
         return _not_published(request, slug, version, error)
     return _published(slug, version)
+
+
+def _as_answered(request: HttpRequest, standing: PolicyStanding, version: PolicyVersion) -> Question:
+    """Return the question with what was filled in."""
+    second = second_person(standing, version, console_actor(request))
+    question = publish_question(standing, version, second=second)
+    when = LATER if request.POST.get("when") == LATER else NOW
+    return replace(question, when=when, at=request.POST.get("at", question.at)[:40])
+
+
+def _scheduled(request: HttpRequest, standing: PolicyStanding, question: Question) -> HttpResponse:
+    """Store the appointment, and lead back to the draft, where the page tells of it."""
+    version, slug = question.version, standing.policy.slug
+    at = read_moment(question.at)
+    if at is None:
+        return _asked_again(request, standing, replace(question, at_problem=NO_TIME), UNPROCESSABLE)
+    actor = console_actor(request)
+    try:
+        schedule_publish(version, at, instead_of=version.based_on, actor=actor, why=version.message)
+    except InvalidFieldsError as error:
+        problem = " ".join(each.message for each in error.problems)
+        return _asked_again(request, standing, replace(question, at_problem=problem), UNPROCESSABLE)
+    except ScheduleError as error:
+        return _asked_again(request, standing, replace(question, refusal=str(error)), CONFLICT)
+    except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
+        return _not_published(request, slug, version, error)
+    return redirect(with_parameters(reverse("policy", args=[slug]), draft=version.number))
+
+
+def _asked_again(request: HttpRequest, standing: PolicyStanding, question: Question, status: int) -> HttpResponse:
+    form = form_of_version(standing.live, question.version if question.kind == PUBLISH else None)
+    return render_editor(request, standing, form, question=question, status=status)
 
 
 @require_POST
@@ -62,8 +114,11 @@ def go_back(request: HttpRequest, slug: str) -> HttpResponse:
         return refused(request, standing)
     instead_of = version_number(request.POST.get("instead_of"))
     live = standing.live
-    if live and live.based_on == instead_of and live.document == version.document:
+    if live and live.based_on == instead_of and completed(live.document) == completed(version.document):
         return _published(slug, live)
+    problem = wrong_word(roll_back_question(standing, version), request.POST.get("typed", "").strip())
+    if problem:
+        return _asked_again(request, standing, problem, UNPROCESSABLE)
     version_watch()
     try:
         copy = roll_back(standing.policy, version.number, instead_of=instead_of, actor=console_actor(request))

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from django.utils import timezone
 
 from controlplane.models import PolicyVersion
+from controlplane.services.actor import Actor
+from controlplane.services.policy_approvals import approvals_of, who_may_approve, why_not_approve
 from controlplane.services.policy_merge import changes_between
 from controlplane.services.policy_reading import PolicyStanding, ready_engines
 from controlplane.services.policy_text import completed
 from gateway.fleet_sample import FleetSample
 from web.live.feed import fleet_feed
 from web.live.wording import NARROW_SPACE, count, rate
+from web.pages.policy_schedule_words import suggested
 from web.pages.policy_words import ChangeLine, change_lines
 
 PUBLISH, ROLL_BACK = "publish", "roll-back"
-ALONE = 1
-"""A policy of one engine at most is a trial; from the second engine on people type its name to change it."""
+NOW, LATER = "now", "later"
+"""When a version is to go live."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecondPerson:
+    """What the question says about approvals."""
+
+    needed: bool
+    """The policy asks for an approval, and none that counts is given."""
+    words: str
+    may_approve: bool
+    own: bool
+    """Whoever looks has approved it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +51,30 @@ class Question:
     button: str
     typed: str = ""
     problem: str = ""
+    verb: str = "publish"
+    """What typing the word does."""
+    second: SecondPerson | None = None
+    """None: the policy asks for no approval and nobody gave one."""
+    when: str = NOW
+    at: str = ""
+    """The value of the field for a later moment, in UTC."""
+    at_problem: str = ""
+    refusal: str = ""
+    """Why the answer was refused, where no field is to blame."""
 
 
 def word_to_type(standing: PolicyStanding, engines: int) -> str:
-    """Return what a person types to publish: the pool's slug, or the policy's where it rules several pools."""
-    if engines <= ALONE:
+    """Return what a person types to change what is live: the pool's slug, or the policy's where it rules several.
+
+    Empty where none of the pools is marked production, and where there is no engine that could be harmed.
+    """
+    if not engines or not any(pool.production for pool in standing.pools):
         return ""
     return standing.pools[0].slug if len(standing.pools) == 1 else standing.policy.slug
 
 
 def publish_question(
-    standing: PolicyStanding, version: PolicyVersion, *, typed: str = "", problem: str = ""
+    standing: PolicyStanding, version: PolicyVersion, *, second: SecondPerson | None = None
 ) -> Question:
     """Return the question whether a draft should go live."""
     engines = ready_engines(standing.pools)
@@ -62,26 +92,51 @@ def publish_question(
         word,
         f"Type {word} to publish {name} to {count(engines, 'engine')}",
         f"Publish {name}",
-        typed,
-        problem,
+        second=second,
+        when=LATER if second is not None and second.needed else NOW,
+        at=suggested(timezone.now()),
     )
+
+
+def second_person(standing: PolicyStanding, version: PolicyVersion, actor: Actor) -> SecondPerson | None:
+    """Return what there is to say about approvals of the version; None where nobody asks and nobody gave one."""
+    given = approvals_of([version])[version.pk]
+    needed = standing.policy.needs_approval and not given
+    if not needed and not given:
+        return None
+    names = ", ".join(each.person.get_username() for each in given)
+    words = f"Approved by {names}." if given else f"Needs the approval of {who_may_approve(version)}."
+    own = any(actor.user is not None and each.person_id == actor.user.pk for each in given)
+    may = not own and standing.may_publish and not why_not_approve(actor, version)
+    return SecondPerson(needed, words, may, own)
 
 
 def roll_back_question(standing: PolicyStanding, version: PolicyVersion) -> Question:
     """Return the question whether an older version should go live again, as a copy with a new number."""
     engines = ready_engines(standing.pools)
+    word = word_to_type(standing, engines)
+    asked = "It needs no approval." if standing.policy.needs_approval else ""
     copy = f"A copy of v{version.number} becomes the newest version; v{standing.live_number} stays in the list."
     return Question(
         ROLL_BACK,
         version,
         standing.live_number,
         f"Roll {place_of(standing)} back to v{version.number}?",
-        (*_effects(standing, engines), copy),
+        (*_effects(standing, engines), copy, *((asked,) if asked else ())),
         _changes(standing, version),
-        "",
-        "",
+        word,
+        f"Type {word} to roll {count(engines, 'engine')} back to v{version.number}",
         f"Roll back to v{version.number}",
+        verb="roll back",
     )
+
+
+def wrong_word(question: Question, typed: str) -> Question | None:
+    """Return the question with what is wrong with the typed word; None where it is right."""
+    if not question.word or typed == question.word:
+        return None
+    found = f"{typed[:64]} is another name." if typed else "it is empty."
+    return replace(question, typed=typed[:64], problem=f"Type {question.word} to {question.verb}; {found}")
 
 
 def place_of(standing: PolicyStanding) -> str:

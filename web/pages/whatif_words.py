@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from controlplane.whatif.finding import ABOUT, EVEN, LEAST_POINTS, SHARES, headline, verdict_of
 from controlplane.whatif.result import (
     CV,
     GOODPUT,
@@ -21,22 +22,8 @@ from controlplane.whatif.result import (
 )
 from web.live.wording import NARROW_SPACE, duration, percent, setting
 
-BETTER, WORSE, MIXED, EVEN = "better", "worse", "mixed", "even"
-_SHARES = (ON_TIME, HIT_RATE, REFUSED)
 _TIMES = (TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99)
-_LEAST_POINTS = 0.001
-_LEAST_SHARE = 0.01
-"""Smaller changes are none, whatever the seeds say."""
 _UNKNOWN = "—"
-_ABOUT = {
-    ON_TIME: "on time",
-    TTFT_MEAN: "TTFT",
-    TTFT_P90: "TTFT p90",
-    HIT_RATE: "cache hits",
-    REFUSED: "refusals",
-}
-"""What a finding speaks of, the weightiest first."""
-_LATENESS = "lateness"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +53,13 @@ class FigureRow:
 
 def finding(result: WhatIfResult, draft: int, base: int) -> Finding:
     """Return what the runs found, judged only where all seeds agree."""
-    clear = {each.figure: verdict_of(each, result.seeds) for each in result.differences if each.figure in _ABOUT}
-    better = [name for name in _ABOUT if clear.get(name) == BETTER]
-    worse = [name for name in _ABOUT if clear.get(name) == WORSE]
+    found = headline(result)
     told = {each.figure: each for each in result.differences}
-    main = (better or worse or [ON_TIME])[0]
+    main = (*found.better, *found.worse, ON_TIME)[0]
     sentence = " ".join(
-        part for part in (_sentence(told[main], draft, base, result.seeds), _price(told, worse, main)) if part
+        part for part in (_sentence(told[main], draft, base, result.seeds), _price(told, found.worse, main)) if part
     )
-    if better and worse:
-        return Finding(MIXED, f"Better on {_title(better[0])}, at a price in {_title(worse[0])}", sentence)
-    if better:
-        return Finding(BETTER, f"Better on {_title(better[0])}", sentence)
-    if worse:
-        return Finding(WORSE, f"Worse on {_title(worse[0])}", sentence)
-    return Finding(EVEN, "No clear difference on this traffic", sentence)
-
-
-def verdict_of(difference: Difference, seeds: int) -> str:
-    """Return better or worse where every seed says so and the change is worth a word, else even."""
-    if abs(difference.change.mean) < _least(difference):
-        return EVEN
-    return BETTER if difference.better == seeds else WORSE if difference.worse == seeds else EVEN
+    return Finding(found.kind, found.title, sentence)
 
 
 def model_words(result: WhatIfResult) -> tuple[str, bool]:
@@ -149,7 +121,7 @@ def figure_rows(result: WhatIfResult) -> list[FigureRow]:
 
 def value_words(figure: str, value: float) -> str:
     """Return a figure with its unit."""
-    if figure in _SHARES:
+    if figure in SHARES:
         return percent(value)
     if figure in _TIMES:
         return duration(value)
@@ -159,7 +131,7 @@ def value_words(figure: str, value: float) -> str:
 def change_words(difference: Difference) -> str:
     """Return the change: points of shares, percent of the base's value of others."""
     change, base = difference.change.mean, difference.base.mean
-    if difference.figure in _SHARES:
+    if difference.figure in SHARES:
         return f"{_signed(change * 100, 1)}{NARROW_SPACE}pt"
     return f"{_signed(100 * change / base, 1)}{NARROW_SPACE}%" if base else _UNKNOWN
 
@@ -171,17 +143,13 @@ def tokens_words(tokens: int) -> str:
     return f"{tokens / 1000:.1f}k" if tokens < 99_950 else f"{tokens / 1000:,.0f}k"
 
 
-def _title(figure: str) -> str:
-    return _LATENESS if figure == ON_TIME else _ABOUT[figure]
-
-
 def _sentence(main: Difference, draft: int, base: int, seeds: int) -> str:
     one, other = value_words(main.figure, main.draft.mean), value_words(main.figure, main.base.mean)
     verdict = verdict_of(main, seeds)
     agree = max(main.better, main.worse)
     seeds_words = f"{agree} of {seeds} seeds agree" if seeds > 1 else "one seed, so nothing is known of the spread"
     if verdict == EVEN:
-        about = _ABOUT[main.figure]
+        about = ABOUT[main.figure]
         return f"Draft v{draft} and v{base} have {one} and {other} {about}; no difference that all seeds show."
     said = {
         ON_TIME: f"Draft v{draft} would have answered {one} on time instead of {other}",
@@ -193,23 +161,19 @@ def _sentence(main: Difference, draft: int, base: int, seeds: int) -> str:
     return f"{words}; {seeds_words}."
 
 
-def _price(told: dict[str, Difference], worse: list[str], main: str) -> str:
+def _price(told: dict[str, Difference], worse: tuple[str, ...], main: str) -> str:
     paid = [name for name in worse if name != main]
     if not paid:
         return ""
-    about = _ABOUT[paid[0]]
+    about = ABOUT[paid[0]]
     return f"{about[0].upper()}{about[1:]}: {change_words(told[paid[0]])}."
-
-
-def _least(difference: Difference) -> float:
-    return _LEAST_POINTS if difference.figure in _SHARES else _LEAST_SHARE * abs(difference.base.mean)
 
 
 def _spread_words(figure: str, spread: Spread) -> str:
     """Return half the range over the seeds; empty where there is none to speak of."""
     half = (spread.high - spread.low) / 2
-    if figure in _SHARES:
-        return f"±{half * 100:.1f}" if half >= _LEAST_POINTS / 2 else ""
+    if figure in SHARES:
+        return f"±{half * 100:.1f}" if half >= LEAST_POINTS / 2 else ""
     return f"±{half:.2g}" if half > 0.005 * abs(spread.mean) else ""
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from rest_framework import serializers
+from collections.abc import Mapping
+from typing import Any
 
-from controlplane.api.strict_fields import Change, Document, Input, Text, WholeNumber
-from controlplane.models import Policy, PolicyVersion
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from typing_extensions import override
+
+from controlplane.api.strict_fields import Change, Document, Input, Text, Truth, WholeNumber
+from controlplane.models import Policy, PolicyVersion, ScheduledPublish
+from controlplane.services.policy_journey import DONE, NEXT, NOW, SKIPPED, JourneyStep
+from controlplane.services.policy_journey_facts import journeys_of
 
 _LARGEST = 2**31 - 1
 
@@ -17,8 +24,36 @@ class PolicyShape(serializers.ModelSerializer):
 
     class Meta:
         model = Policy
-        fields = ("slug", "name", "live_version", "revision")
+        fields = ("slug", "name", "needs_approval", "live_version", "revision")
         read_only_fields = fields
+
+
+class JourneyStepShape(serializers.Serializer):
+    """One step of a version between draft and live, and out of force again."""
+
+    step = serializers.CharField(
+        help_text="drafted, validated, what_if, shadow, canary, approved, scheduled, live, replaced or rolled_back."
+    )
+    state = serializers.ChoiceField(
+        choices=(DONE, NOW, NEXT, SKIPPED),
+        help_text="done; now: it stands there; next: it may follow; skipped: it does not, or not any more.",
+    )
+    at = serializers.DateTimeField(allow_null=True)
+    by = serializers.CharField(allow_blank=True)
+    words = serializers.CharField(allow_blank=True)
+    address = serializers.CharField(allow_blank=True, help_text="Page of the console about it.")
+
+
+class _VersionList(serializers.ListSerializer):
+    """Versions of one policy; their journeys are read together."""
+
+    @override
+    def to_representation(self, data: Any) -> list[Any]:
+        """Return the versions with their journeys."""
+        versions = list(data)
+        if versions:
+            self.child.journeys = journeys_of(versions[0].policy, versions, self.context.get("actor"))
+        return super().to_representation(versions)
 
 
 class PolicyVersionShape(serializers.ModelSerializer):
@@ -27,10 +62,58 @@ class PolicyVersionShape(serializers.ModelSerializer):
     policy = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     author = serializers.SlugRelatedField(slug_field="username", read_only=True, allow_null=True)
     document = serializers.JSONField(read_only=True)
+    journey = serializers.SerializerMethodField()
+    journeys: Mapping[int, tuple[JourneyStep, ...]] | None = None
+    """By version id, where several versions are shown at once."""
 
     class Meta:
         model = PolicyVersion
-        fields = ("policy", "number", "document", "author", "message", "based_on", "created_at", "published_at")
+        list_serializer_class = _VersionList
+        fields = (
+            "policy",
+            "number",
+            "document",
+            "author",
+            "message",
+            "based_on",
+            "created_at",
+            "published_at",
+            "journey",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(JourneyStepShape(many=True))
+    def get_journey(self, version: PolicyVersion) -> list[Any]:
+        """Return the steps in their order."""
+        journeys = self.journeys
+        if journeys is None:
+            policy = Policy.objects.select_related("live_version").get(pk=version.policy_id)
+            journeys = journeys_of(policy, [version], self.context.get("actor"))
+        return list(JourneyStepShape(journeys[version.pk], many=True).data)
+
+
+class ScheduleShape(serializers.ModelSerializer):
+    """A version that is to go live at a chosen moment, or was to."""
+
+    policy = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    version = serializers.SlugRelatedField(slug_field="number", read_only=True)
+    by = serializers.CharField(source="by_name", read_only=True)
+
+    class Meta:
+        model = ScheduledPublish
+        fields = (
+            "policy",
+            "version",
+            "at",
+            "instead_of",
+            "by",
+            "why",
+            "state",
+            "problem",
+            "created_at",
+            "ended_at",
+            "revision",
+        )
         read_only_fields = fields
 
 
@@ -38,6 +121,10 @@ class PolicyChange(Change):
     """What of a policy can change; its settings change by new versions."""
 
     name = Text(max_length=120)
+    needs_approval = Truth(
+        default=False,
+        help_text="Versions go live only with another person's approval; only admins turn it off. Roll back asks none.",
+    )
 
 
 class NewPolicy(PolicyChange):
@@ -78,6 +165,16 @@ class Publication(Change):
     """Which version the caller believes to be live; null: none is."""
 
     instead_of = WholeNumber(allow_null=True, min_value=1, max_value=_LARGEST)
+
+
+class Schedule(Publication):
+    """When the version is to go live."""
+
+    at = serializers.DateTimeField(help_text="With its offset from UTC; after now and within 30 days.")
+
+
+class Approval(Change):
+    """Somebody's word on a version."""
 
 
 class RollBack(Publication):

@@ -34,6 +34,7 @@ class PoolShape(serializers.ModelSerializer):
             "mode",
             "actuator",
             "actuator_settings",
+            "production",
             "learned_costs",
             "revision",
         )
@@ -69,6 +70,7 @@ class PoolChange(Change):
         choices=ActuatorKind.choices, default=ActuatorKind.MANUAL, help_text="Who starts and stops engines."
     )
     actuator_settings = Document(default=dict, help_text="Depends on the actuator; holds no secret.")
+    production = Truth(default=True, help_text="People type a name before they change the policy version in force.")
 
 
 class NewPool(PoolChange):

@@ -5,12 +5,21 @@ from __future__ import annotations
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.api.base import ApiView, by_method, taken_why
+from controlplane.api.base import ApiView, by_method, taken_why, why_of
+from controlplane.api.etags import expected_revision
 from controlplane.api.filters import present
 from controlplane.api.listing import Listing
-from controlplane.api.shapes.policy import NewPolicyVersion, PolicyVersionShape, Publication, RollBack
-from controlplane.models import Policy, PolicyVersion
-from controlplane.services import policies
+from controlplane.api.shapes.policy import (
+    Approval,
+    NewPolicyVersion,
+    PolicyVersionShape,
+    Publication,
+    RollBack,
+    Schedule,
+    ScheduleShape,
+)
+from controlplane.models import Policy, PolicyVersion, ScheduledPublish
+from controlplane.services import policies, policy_approvals, scheduled_publishes
 from controlplane.services.visibility import visible_policies
 
 
@@ -24,7 +33,7 @@ class _VersionView(ApiView):
 
     def version(self, slug: str, number: int) -> PolicyVersion:
         """Return one of its versions."""
-        return self.policy(slug).versions.select_related("policy", "author").get(number=number)
+        return self.policy(slug).versions.select_related("policy__live_version", "author").get(number=number)
 
 
 class PolicyVersions(_VersionView):
@@ -40,7 +49,7 @@ class PolicyVersions(_VersionView):
 
     def get(self, request: Request, *, slug: str) -> Response:
         """List versions, the newest first."""
-        return self.show_page(self.policy(slug).versions.select_related("policy", "author"))
+        return self.show_page(self.policy(slug).versions.select_related("policy__live_version", "author"))
 
     def post(self, request: Request, *, slug: str) -> Response:
         """Store a document as the next version; it changes nothing until it is published."""
@@ -74,6 +83,74 @@ class PolicyPublication(_VersionView):
             version, instead_of=body["instead_of"], actor=self.actor, why=taken_why(body)
         )
         return self.show(published)
+
+
+class VersionApproval(_VersionView):
+    """The second person's approval of one version."""
+
+    bodies = by_method(POST=Approval)
+
+    def post(self, request: Request, *, slug: str, number: int) -> Response:
+        """Approve the version; 409 for its author and for API keys. Asked twice it changes nothing."""
+        return self.once(lambda: self._approve(slug, number))
+
+    def _approve(self, slug: str, number: int) -> Response:
+        version = self.version(slug, number)
+        policy_approvals.approve(version, actor=self.actor, why=taken_why(self.body()))
+        return self.show(version)
+
+
+class VersionApprovalWithdrawal(_VersionView):
+    """The second person's change of mind."""
+
+    bodies = by_method(POST=Approval)
+
+    def post(self, request: Request, *, slug: str, number: int) -> Response:
+        """Take one's own approval back; 409 where there is none."""
+        return self.once(lambda: self._withdraw(slug, number))
+
+    def _withdraw(self, slug: str, number: int) -> Response:
+        version = self.version(slug, number)
+        policy_approvals.withdraw_approval(version, actor=self.actor, why=taken_why(self.body()))
+        return self.show(version)
+
+
+class VersionSchedule(_VersionView):
+    """One version going live at a chosen moment."""
+
+    shape = ScheduleShape
+    bodies = by_method(POST=Schedule)
+    answers = by_method(POST=(201, ScheduleShape))
+    has_etag = True
+
+    def newest(self, slug: str, number: int) -> ScheduledPublish:
+        """Return the version's newest appointment; raises DoesNotExist."""
+        found = scheduled_publishes.newest_schedules([self.version(slug, number)])
+        if not found:
+            raise ScheduledPublish.DoesNotExist
+        return next(iter(found.values()))
+
+    def get(self, request: Request, *, slug: str, number: int) -> Response:
+        """Return the version's newest appointment, also one that has ended; 404 where it never had one."""
+        return self.show(self.newest(slug, number))
+
+    def post(self, request: Request, *, slug: str, number: int) -> Response:
+        """Have the version go live then, refused or not as a publish at that moment; 409 while another one waits."""
+        return self.once(lambda: self._schedule(slug, number))
+
+    def delete(self, request: Request, *, slug: str, number: int) -> Response:
+        """Call the appointment off; 409 where it has ended already."""
+        schedule = self.newest(slug, number)
+        expected = expected_revision(request, schedule)
+        scheduled_publishes.cancel_schedule(schedule, actor=self.actor, expected=expected, why=why_of(request))
+        return self.show(schedule)
+
+    def _schedule(self, slug: str, number: int) -> Response:
+        version, body = self.version(slug, number), self.body()
+        made = scheduled_publishes.schedule_publish(
+            version, body["at"], instead_of=body["instead_of"], actor=self.actor, why=taken_why(body)
+        )
+        return self.show(made, 201)
 
 
 class PolicyRollBack(_VersionView):

@@ -25,6 +25,7 @@ class Example:
 _POOL = {"name": "New", "region": "here", "served_model": "m", "policy": "policy-a"}
 _ENGINE = {"name": "e-new", "url": "http://10.0.9.9:8000"}
 _BULK = {"operations": [{"op": "state", "engine_id": "e-a", "state": "draining"}]}
+_TOMORROW = (timezone.now() + timedelta(days=1)).isoformat()
 _OVERRIDE = {"engines": 3, "until": (timezone.now() + timedelta(hours=6)).isoformat()}
 RECORDING = "the recording of this world"
 _WINDOW = {"pool": "pool-a", "begins_at": "2027-01-15T08:00:00Z", "ends_at": "2027-01-15T08:00:30Z"}
@@ -55,6 +56,7 @@ SAFE: dict[str, list[str]] = {
     "OnePolicy": [A],
     "PolicyVersions": [V],
     "OnePolicyVersion": [f"{V}/1"],
+    "VersionSchedule": [f"{V}/2/schedule"],
     "JobRuns": ["jobs"],
     "OneJobRun": ["jobs/{run}"],
     "Decisions": ["decisions"],
@@ -113,6 +115,10 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("OnePolicy", "DELETE"): Example("DELETE", A, None, 409, guarded=True),
     ("PolicyVersions", "POST"): Example("POST", V, {"document": {"ttft_slo_s": 3.0}, "message": "x"}, 201),
     ("PolicyPublication", "POST"): Example("POST", f"{V}/2/publish", {"instead_of": 1}),
+    ("VersionApproval", "POST"): Example("POST", f"{V}/2/approve", {"why": "looks right"}),
+    ("VersionApprovalWithdrawal", "POST"): Example("POST", f"{V}/2/withdraw_approval", {}, 409),
+    ("VersionSchedule", "POST"): Example("POST", f"{V}/2/schedule", {"at": _TOMORROW, "instead_of": 1}, 409),
+    ("VersionSchedule", "DELETE"): Example("DELETE", f"{V}/2/schedule", None, 200, guarded=True),
     ("PolicyRollBack", "POST"): Example("POST", f"{A}/roll_back", {"number": 2, "instead_of": 1}, 201),
     ("JobCancellation", "POST"): Example("POST", "jobs/{run}/cancel", {}, 409),
     ("JobRetry", "POST"): Example("POST", "jobs/{run}/retry", {}, 201),

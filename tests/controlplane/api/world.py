@@ -42,6 +42,7 @@ from controlplane.services.api_keys import create_api_key
 from controlplane.services.canaries import start_canary
 from controlplane.services.engine_registration import register_engine
 from controlplane.services.policies import create_policy, draft, publish_version
+from controlplane.services.scheduled_publishes import schedule_publish
 from controlplane.services.topology import create_pool, create_region, create_tenant
 from controlplane.services.whatifs import start_whatif
 from controlplane.whatif.conditions import Conditions
@@ -74,7 +75,8 @@ def make_world() -> World:
         policies[name] = create_policy(f"policy-{name}", name.upper(), actor=ACTOR)
         versions[name] = draft(policies[name], {}, actor=ACTOR, message="first")
         publish_version(versions[name], instead_of=None, actor=ACTOR)
-        draft(policies[name], {"ttft_slo_s": 2.0}, actor=ACTOR, message="second")
+        second = draft(policies[name], {"ttft_slo_s": 2.0}, actor=ACTOR, message="second")
+        schedule_publish(second, timezone.now() + timedelta(days=2), instead_of=1, actor=ACTOR)
         pools[name] = create_pool(f"pool-{name}", name.upper(), region, f"model-{name}", policies[name], actor=ACTOR)
         url = f"http://10.0.{number}.1:8000"
         engines[name] = register_engine(pools[name], f"e-{name}", url, actor=ACTOR, engine_id=f"e-{name}")

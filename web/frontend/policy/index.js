@@ -6,6 +6,7 @@ import { settleSubmitted } from './kept_text.js';
 import { listenToPolicyKeys } from './keys.js';
 import { startQuestion } from './question.js';
 import { followReach, watchLive } from './standing.js';
+import { startCountdown } from './when.js';
 
 const page = document.getElementById('policy');
 const area = document.getElementById('document');
@@ -18,6 +19,8 @@ const link = document.getElementById('whatif-link');
 if (link) actions.whatif = () => link.click();
 listenToPolicyKeys(actions);
 if (question) startQuestion(question);
+const scheduled = document.getElementById('schedule-at');
+if (scheduled) startCountdown(scheduled, document.getElementById('schedule-until'));
 if (page && banner) followReach(banner, page.dataset.state);
 if (page) {
   watchLive(page.dataset.state, page.dataset.live, ({ live, author, ago }) => {

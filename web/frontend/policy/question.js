@@ -1,6 +1,7 @@
 /* The question before a publish or a roll-back, as a modal dialog; without this script it stands open on the page. */
 
 import { byId, setText } from '../page/element.js';
+import { startWhen } from './when.js';
 
 /** Make the dialog modal; Escape and the close button lead back to the page under it. */
 export function startQuestion(dialog) {
@@ -11,14 +12,16 @@ export function startQuestion(dialog) {
     event.preventDefault();
     location.assign(back);
   });
+  startWhen(dialog);
   const typed = document.getElementById('typed');
   if (!typed) return;
   typed.focus();
   dialog.querySelector('form').addEventListener('submit', (event) => {
-    if (typed.value.trim() === typed.dataset.word) return;
+    // Approving and withdrawing change nothing that is live, and need no word.
+    if (event.submitter?.hasAttribute('formaction') || typed.value.trim() === typed.dataset.word) return;
     event.preventDefault();
     const found = typed.value.trim() ? `${typed.value.trim()} is another name.` : 'it is empty.';
-    setText(byId('typed-error'), `Type ${typed.dataset.word} to publish; ${found}`);
+    setText(byId('typed-error'), `Type ${typed.dataset.word} to ${typed.dataset.verb}; ${found}`);
     typed.setAttribute('aria-invalid', 'true');
     typed.focus();
   });

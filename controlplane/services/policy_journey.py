@@ -1,0 +1,158 @@
+"""The journey of a version from draft to live and out of force again, as steps that are done or to come. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from controlplane.models.scheduled_publish import ScheduleState
+from controlplane.services.policy_trials import Trial
+
+DONE, NOW, NEXT, SKIPPED = "done", "now", "next", "skipped"
+
+DRAFTED, VALIDATED, APPROVED, SCHEDULED, LIVE = "drafted", "validated", "approved", "scheduled", "live"
+REPLACED, ROLLED_BACK = "replaced", "rolled_back"
+
+
+@dataclass(frozen=True, slots=True)
+class JourneyStep:
+    """One step of one version."""
+
+    step: str
+    state: str
+    """DONE; NOW: the version stands there; NEXT: it may follow; SKIPPED: it does not, or not any more."""
+    at: datetime | None = None
+    by: str = ""
+    words: str = ""
+    address: str = ""
+    """A page of the console about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A version going live: by whom, and as which version."""
+
+    at: datetime
+    by: str
+    number: int
+    rolled_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Appointment:
+    """The newest scheduled publish of a version."""
+
+    state: str
+    at: datetime
+    by: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFacts:
+    """What a journey is told from."""
+
+    number: int
+    author: str
+    created_at: datetime
+    based_on: int | None
+    live_number: int | None
+    published_at: datetime | None
+    errors: int
+    """Of its document, as this program sees it."""
+    needs_approval: bool
+    approvals: tuple[tuple[str, datetime], ...] = ()
+    """Who approved, and when; only those that count."""
+    ways: tuple[str, ...] = ()
+    """The ways of trying out that there are."""
+    trials: Mapping[str, Trial] = field(default_factory=dict)
+    appointment: Appointment | None = None
+    went_live: Passage | None = None
+    successor: Passage | None = None
+    """What went live in its place."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is the version in force."""
+        return self.number == self.live_number
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still go live as it is: never live, and nothing newer is."""
+        return self.published_at is None and (self.live_number is None or self.live_number < self.number)
+
+
+def journey_of(facts: VersionFacts) -> tuple[JourneyStep, ...]:
+    """Return all steps in their order; those that a version does not take are skipped, not left out."""
+    return (
+        JourneyStep(DRAFTED, DONE, facts.created_at, facts.author, _base_words(facts)),
+        _validated(facts),
+        *(_tried(facts, way) for way in facts.ways),
+        _approved(facts),
+        _scheduled(facts),
+        _live(facts),
+        _ended(facts),
+    )
+
+
+def _base_words(facts: VersionFacts) -> str:
+    return "from the program's defaults" if facts.based_on is None else f"from v{facts.based_on}"
+
+
+def _ahead(facts: VersionFacts) -> str:
+    return NEXT if facts.is_open else SKIPPED
+
+
+def _validated(facts: VersionFacts) -> JourneyStep:
+    if facts.errors:
+        return JourneyStep(VALIDATED, NOW, words=f"{facts.errors} error{'' if facts.errors == 1 else 's'}")
+    return JourneyStep(VALIDATED, DONE, facts.created_at, facts.author, "no errors")
+
+
+def _tried(facts: VersionFacts, way: str) -> JourneyStep:
+    trial = facts.trials.get(way)
+    if trial is None:
+        return JourneyStep(way, _ahead(facts), words="not yet" if facts.is_open else "left out")
+    return JourneyStep(way, NOW if trial.running else DONE, trial.at, trial.by, trial.words, trial.address)
+
+
+def _approved(facts: VersionFacts) -> JourneyStep:
+    if facts.approvals:
+        person, at = facts.approvals[0]
+        more = len(facts.approvals) - 1
+        return JourneyStep(APPROVED, DONE, at, person, f"and {more} more" if more else "")
+    if facts.needs_approval and facts.is_open:
+        return JourneyStep(APPROVED, NEXT, words="needs a second person")
+    return JourneyStep(APPROVED, SKIPPED, words="not asked for" if not facts.needs_approval else "went without")
+
+
+def _scheduled(facts: VersionFacts) -> JourneyStep:
+    found = facts.appointment
+    if found is None:
+        return JourneyStep(SCHEDULED, SKIPPED)
+    states = {ScheduleState.WAITING.value: NOW, ScheduleState.PUBLISHED.value: DONE}
+    return JourneyStep(SCHEDULED, states.get(found.state, SKIPPED), found.at, found.by, found.problem)
+
+
+def _live(facts: VersionFacts) -> JourneyStep:
+    passage = facts.went_live
+    at = facts.published_at if passage is None else passage.at
+    by = "" if passage is None else passage.by
+    words = "by roll back" if passage is not None and passage.rolled_back else ""
+    if facts.is_live:
+        return JourneyStep(LIVE, NOW, at, by, words)
+    if facts.published_at is not None:
+        return JourneyStep(LIVE, DONE, at, by, words)
+    if facts.is_open:
+        replaces = "would be the first" if facts.live_number is None else f"would replace v{facts.live_number}"
+        return JourneyStep(LIVE, NEXT, words=replaces)
+    return JourneyStep(LIVE, SKIPPED, words=f"v{facts.live_number} is live")
+
+
+def _ended(facts: VersionFacts) -> JourneyStep:
+    passage = facts.successor
+    if passage is None or facts.is_live:
+        return JourneyStep(REPLACED, NEXT if facts.is_live else SKIPPED)
+    step = ROLLED_BACK if passage.rolled_back else REPLACED
+    return JourneyStep(step, DONE, passage.at, passage.by, f"by v{passage.number}")

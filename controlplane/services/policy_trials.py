@@ -1,0 +1,97 @@
+"""The ways of trying a version out before it goes live, each with where its standings come from.
+
+SOURCES is the one place where a way joins the journey of a version: its entry makes the step appear on the
+policy page and in the API, between validated and approved, in the order of TRIALS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Max, Q
+
+from controlplane.models import PolicyVersion
+from controlplane.models.shadow import ShadowState
+from controlplane.services.actor import Actor
+from controlplane.services.canaries import visible_canaries
+from controlplane.services.shadow_reading import figures_of
+from controlplane.services.shadows import visible_shadows
+from controlplane.services.whatifs import WhatIfStanding, standings_of, visible_whatifs
+from controlplane.whatif.finding import headline
+
+WHAT_IF, SHADOW, CANARY = "what_if", "shadow", "canary"
+TRIALS = (WHAT_IF, SHADOW, CANARY)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How far one way of trying a version out has come: it goes on, or it has an answer."""
+
+    running: bool
+    at: datetime
+    """When it began, or when it was answered."""
+    by: str
+    words: str
+    """The finding in one line."""
+    address: str = ""
+    """The console's page about it."""
+
+
+Source = Callable[[Actor, Sequence[PolicyVersion]], Mapping[int, Trial]]
+"""Returns by version id the newest trial that the actor may see; a version without one is left out."""
+
+
+def whatif_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
+    """Return each version's newest what-if: one that goes on, else the newest with an answer."""
+    of_versions = visible_whatifs(actor).filter(draft__in=versions).order_by()
+    answered = Max("pk", filter=Q(result__isnull=False))
+    ids = of_versions.values_list("draft_id").annotate(newest=Max("pk"), answered=answered)
+    wanted = {pk for _, *both in ids for pk in both if pk is not None}
+    if not wanted:
+        return {}
+    standings = standings_of(list(visible_whatifs(actor).filter(pk__in=wanted).order_by("pk")))
+    found: dict[int, Trial] = {}
+    for each in standings:
+        trial = _trial_of(each)
+        if trial is not None:
+            found[each.whatif.draft_id] = trial
+    return found
+
+
+def _trial_of(standing: WhatIfStanding) -> Trial | None:
+    whatif, result = standing.whatif, standing.result
+    if result is None and not standing.unfinished:
+        return None
+    words = standing.state if result is None else f"{headline(result).title} than v{whatif.base.number}"
+    by = whatif.author.get_username() if whatif.author else ""
+    return Trial(result is None, whatif.created_at, by, words, f"/experiments/whatif/{whatif.pk}")
+
+
+def shadow_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
+    """Return each version's newest shadow."""
+    found: dict[int, Trial] = {}
+    for shadow in visible_shadows(actor).filter(draft__in=versions).prefetch_related("parts").order_by("pk"):
+        running, figures = shadow.state == ShadowState.RUNNING, figures_of(shadow)
+        if figures.agreement is None:
+            words = "nothing compared yet" if running else shadow.reason or "nothing compared"
+        else:
+            words = f"chose as v{shadow.base.number} in {figures.agreement:.0%} of {figures.tally.compared:,}"
+        by = shadow.author.get_username() if shadow.author else ""
+        found[shadow.draft_id] = Trial(running, shadow.created_at, by, words, f"/experiments/shadows/{shadow.pk}")
+    return found
+
+
+def canary_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
+    """Return each version's newest canary."""
+    found: dict[int, Trial] = {}
+    for canary in visible_canaries(actor).filter(version__in=versions).order_by("pk"):
+        words = f"{canary.share:.0%} of the sessions" if canary.running else canary.get_state_display().lower()
+        address = f"/experiments/canaries/{canary.key}"
+        found[canary.version_id] = Trial(canary.running, canary.started_at, canary.author_name, words, address)
+    return found
+
+
+SOURCES: dict[str, Source] = {WHAT_IF: whatif_trials, SHADOW: shadow_trials, CANARY: canary_trials}
+"""By a name of TRIALS; a way without a source does not appear in journeys."""

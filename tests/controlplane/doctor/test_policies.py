@@ -1,0 +1,31 @@
+"""The doctor names live policies that only a newer program can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from controlplane.doctor import policies
+from controlplane.doctor.finding import State
+from controlplane.doctor.installation import Installation
+from controlplane.models import Policy, PolicyVersion
+from controlplane.services.actor import program
+from controlplane.services.policies import draft, publish_version
+from gateway.bus import Bus
+
+pytestmark = pytest.mark.django_db
+
+
+def test_live_policies_of_a_newer_program(policy: Policy, bus: Bus, tmp_path: Path) -> None:
+    here = Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
+    actor = program("test")
+    publish_version(draft(policy, {}, actor=actor), instead_of=None, actor=actor)
+    assert [each.state for each in policies.look(here)] == [State.OK]
+    newer = PolicyVersion.objects.create(policy=policy, number=2, routing_document={"schema_version": 2})
+    Policy.objects.update(live_version=newer)
+    (found,) = policies.look(here)
+    assert found.state == State.PROBLEM
+    assert "p v2 cannot be read: schema_version 2 is newer than 1" in found.says
+    assert "Roll the policy back" in found.do

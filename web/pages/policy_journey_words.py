@@ -1,0 +1,95 @@
+"""The journey of a version as the policy page shows it: a strip for a draft, a line for what was live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.urls import reverse
+
+from controlplane.services.policy_journey import (
+    APPROVED,
+    DONE,
+    DRAFTED,
+    LIVE,
+    NEXT,
+    REPLACED,
+    ROLLED_BACK,
+    SCHEDULED,
+    SKIPPED,
+    VALIDATED,
+    JourneyStep,
+)
+from controlplane.services.policy_reading import PolicyStanding
+from controlplane.services.policy_trials import CANARY, SHADOW, TRIALS, WHAT_IF
+from web.pages.policy_words import Moment, moment
+
+TITLES = {
+    DRAFTED: "Drafted",
+    VALIDATED: "Validated",
+    WHAT_IF: "What-if",
+    SHADOW: "Shadow",
+    CANARY: "Canary",
+    APPROVED: "Approved",
+    SCHEDULED: "Scheduled",
+    LIVE: "Live",
+    REPLACED: "Replaced",
+    ROLLED_BACK: "Rolled back",
+}
+
+
+def _whatif_form(pool: str, number: int) -> str:
+    return f"{reverse('experiments')}?new&pool={pool}&draft={number}"
+
+
+STARTS: dict[str, Callable[[str, int], str]] = {WHAT_IF: _whatif_form}
+"""Where each way of trying a version out begins, from a pool's slug and the version's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """One step; `href` leads to what is known about it, or to where it begins."""
+
+    step: str
+    title: str
+    state: str
+    words: str
+    at: Moment | None
+    href: str = ""
+    action: str = ""
+    """What the link does, where it begins something."""
+
+
+def strip_of(
+    journey: Sequence[JourneyStep], standing: PolicyStanding, number: int, now: datetime
+) -> tuple[ShownStep, ...]:
+    """Return the steps between validated and live of a draft; those that nobody asks for are left out."""
+    shown = []
+    for step in journey:
+        optional = step.step in (APPROVED, SCHEDULED) and step.state == SKIPPED and not step.words.startswith("went")
+        if step.step not in (*TRIALS, APPROVED, SCHEDULED) or (optional and not step.at):
+            continue
+        href, action = step.address, ""
+        if step.state == NEXT and step.step in STARTS and standing.may_draft and standing.visible:
+            href, action = STARTS[step.step](standing.visible[0].slug, number), "start it"
+        elif step.state == NEXT and step.step == APPROVED and standing.may_publish:
+            href, action = f"{reverse('policy', args=[standing.policy.slug])}?draft={number}&ask=publish", step.words
+        shown.append(_shown(replace(step, words="") if action == step.words else step, now, href, action))
+    return tuple(shown)
+
+
+def line_of(journey: Sequence[JourneyStep], now: datetime) -> tuple[ShownStep, ...]:
+    """Return what has happened to a version, in its order, for one line."""
+    return tuple(_shown(step, now, step.address, "") for step in journey if step.state not in (SKIPPED, NEXT))
+
+
+def _shown(step: JourneyStep, now: datetime, href: str, action: str) -> ShownStep:
+    at = moment(step.at, now) if step.at is not None else None
+    words = step.words
+    if step.step in (APPROVED, SCHEDULED) and step.by:
+        words = f"by {step.by}" + (f", {words}" if words else "")
+    elif step.step in (DRAFTED, LIVE, REPLACED, ROLLED_BACK) and step.by:
+        words = f"{words} by {step.by}".strip()
+    state = DONE if step.step == LIVE and step.state == DONE else step.state
+    return ShownStep(step.step, TITLES[step.step], state, words, at, href, action)
