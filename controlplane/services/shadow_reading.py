@@ -11,6 +11,7 @@ from controlplane.models import Shadow
 from controlplane.services.policy_upgrade import routing_of
 from controlplane.services.shadow_reports import total_of
 from gateway.shadow_tally import GAIN_EDGES_S, Disagreement, EngineShare, ShadowTally
+from routing.schema_line import SchemaError
 from routing.shadow import uncompared_parts
 
 SHOWN_DISAGREEMENTS = 40
@@ -81,7 +82,7 @@ def figures_of(shadow: Shadow) -> ShadowFigures:
         return ShadowFigures(total_of(shadow), ())
     try:
         uncompared = uncompared_parts(routing_of(shadow.base), routing_of(shadow.draft))
-    except msgspec.ValidationError:
+    except (SchemaError, msgspec.ValidationError):
         uncompared = ()
     return ShadowFigures(total_of(shadow), uncompared)
 

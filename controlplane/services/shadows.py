@@ -20,6 +20,7 @@ from controlplane.services.policy_upgrade import routing_of
 from controlplane.services.publication import record_change
 from controlplane.services.roles import may, require, visible_pools
 from routing.registry import stage_problems
+from routing.schema_line import SchemaError
 from routing.shadow import shadow_problem
 
 ACTOR = program("shadows")
@@ -146,7 +147,7 @@ def _check(pool: Pool, draft: PolicyVersion, base: PolicyVersion | None) -> None
         raise problem("draft", f"v{base.number} is the live version; choose another one.")
     try:
         policy, live = routing_of(draft), None if base is None else routing_of(base)
-    except msgspec.ValidationError as error:
+    except (SchemaError, msgspec.ValidationError) as error:
         raise problem("draft", f"Does not fit this program any more: {error}") from error
     for found in (*stage_problems(policy), shadow_problem(live, policy)):
         if found:

@@ -45,7 +45,7 @@ def pool(policy: Policy) -> Pool:
 
 @pytest.mark.parametrize(
     ("query", "queries"),
-    [("", 14), ("?draft=3", 14), ("?draft=3&ask=publish", 16), ("?ask=roll-back&version=1", 16), ("?published=2", 14)],
+    [("", 16), ("?draft=3", 16), ("?draft=3&ask=publish", 18), ("?ask=roll-back&version=1", 18), ("?published=2", 16)],
 )
 def test_the_editor_takes_few_queries(
     policy: Policy, pool: Pool, query: str, queries: int, django_assert_num_queries: DjangoAssertNumQueries
