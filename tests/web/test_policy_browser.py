@@ -225,6 +225,7 @@ def test_without_scripts_the_essential_forms_work(
     context.close()
 
 
+@pytest.mark.thorough
 def test_two_people_bring_a_version_live(admin: Page, operator: Page, trouble: list[str]) -> None:
     admin.click("#approval-rule button")
     expect(admin.locator("#approval-rule")).to_contain_text("Second person: asked for.")
