@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Q, QuerySet
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
 from controlplane.models import AuditEvent
 from controlplane.services.actor import Actor
-from controlplane.services.sessions import one_line
+from controlplane.services.search_filter import SearchFilter, moment_of
 from controlplane.services.visibility import visible_events
 
 EXPORT_LIMIT = 5_000
 """Events in one download."""
-MAX_VALUE = 200
 NAMED_KINDS = ("engine", "api_key")
 """Kinds of objects that people know by a name and programs by an id made up for them."""
 
 
 @dataclass(frozen=True, slots=True)
-class AuditFilter:
+class AuditFilter(SearchFilter):
     """What to look for; empty fields are no condition. `since` and `until` are ISO 8601, in UTC unless they say so."""
 
     person: str = ""
@@ -36,21 +31,6 @@ class AuditFilter:
     request: str = ""
     since: str = ""
     until: str = ""
-
-    @property
-    def given(self) -> dict[str, str]:
-        """The conditions that are set."""
-        return {name: value for name, value in asdict(self).items() if value}
-
-
-class UnreadableFilterError(ValueError):
-    """A condition cannot be read; the message says which and what it should look like."""
-
-
-def filter_from(values: Mapping[str, Any]) -> AuditFilter:
-    """Return the filter in query parameters; unknown names are ignored, values are cut to MAX_VALUE."""
-    names = [field.name for field in fields(AuditFilter)]
-    return AuditFilter(**{name: one_line(str(values.get(name) or ""))[:MAX_VALUE] for name in names})
 
 
 def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
@@ -68,9 +48,9 @@ def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
     if wanted.request:
         events = events.filter(request_id=wanted.request)
     if wanted.since:
-        events = events.filter(at__gte=_moment("since", wanted.since))
+        events = events.filter(at__gte=moment_of("since", wanted.since))
     if wanted.until:
-        events = events.filter(at__lt=_moment("until", wanted.until))
+        events = events.filter(at__lt=moment_of("until", wanted.until))
     return events.order_by("-at", "-id")
 
 
@@ -104,13 +84,3 @@ def _called(wanted: str) -> Q:
     named = AuditEvent.objects.filter(object_kind__in=NAMED_KINDS)
     ids = named.filter(Q(after__name=wanted) | Q(before__name=wanted)).values("object_id")
     return Q(object_id=wanted) | Q(object_kind__in=NAMED_KINDS, object_id__in=ids)
-
-
-def _moment(name: str, text: str) -> datetime:
-    try:
-        found = parse_datetime(text if "T" in text or " " in text else f"{text}T00:00:00")
-    except ValueError:
-        found = None
-    if found is None:
-        raise UnreadableFilterError(f"{name} cannot be read; write a time as 2026-11-20T03:13, in UTC.")
-    return found if timezone.is_aware(found) else timezone.make_aware(found, timezone.get_default_timezone())

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass
 
 from django.conf import settings
 from django.db.models import Q, QuerySet
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
 from controlplane.models import DecisionIndex, Engine, Role
 from controlplane.services.actor import Actor
 from controlplane.services.roles import may, visible_pools
-from controlplane.services.sessions import one_line
+from controlplane.services.search_filter import SearchFilter, moment_of
 from gateway.stored_decision import session_digest
 
-MAX_VALUE = 200
 _DIGEST = re.compile(r"[0-9a-f]{12}")
 _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionFilter:
+class DecisionFilter(SearchFilter):
     """What to look for; empty fields are no condition. Times: ISO 8601, in UTC unless they say so, or unix seconds."""
 
     id: str = ""
@@ -44,21 +38,6 @@ class DecisionFilter:
     """1: only those that missed their objective."""
     since: str = ""
     until: str = ""
-
-    @property
-    def given(self) -> dict[str, str]:
-        """The conditions that are set."""
-        return {name: value for name, value in asdict(self).items() if value}
-
-
-class UnreadableFilterError(ValueError):
-    """A condition cannot be read; the message says which and what it should look like."""
-
-
-def filter_from(values: Mapping[str, Any]) -> DecisionFilter:
-    """Return the filter in query parameters; unknown names are ignored, values are cut to MAX_VALUE."""
-    names = [field.name for field in fields(DecisionFilter)]
-    return DecisionFilter(**{name: one_line(str(values.get(name) or ""))[:MAX_VALUE] for name in names})
 
 
 def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
@@ -110,17 +89,7 @@ def unix_ms(name: str, text: str) -> int:
     """Read a moment as unix milliseconds; raises UnreadableFilterError."""
     if _SECONDS.fullmatch(text):
         return int(float(text) * 1000)
-    try:
-        found = parse_datetime(text if "T" in text or " " in text else f"{text}T00:00:00")
-    except ValueError:
-        found = None
-    if found is None:
-        raise UnreadableFilterError(f"{name} cannot be read; write a time as 2026-11-20T03:13, in UTC.")
-    return int(_aware(found).timestamp() * 1000)
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())
+    return int(moment_of(name, text).timestamp() * 1000)
 
 
 def _ids_of(name: str) -> list[str]:

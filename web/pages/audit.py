@@ -22,12 +22,11 @@ from controlplane.services.audit_search import (
     EXPORT_LIMIT,
     NAMED_KINDS,
     AuditFilter,
-    UnreadableFilterError,
     exported,
-    filter_from,
     search,
 )
 from controlplane.services.roles import visible_pools
+from controlplane.services.search_filter import UnreadableFilterError
 from controlplane.services.visibility import visible_events
 from web.moments import moment
 from web.record_diff import record_diff
@@ -45,7 +44,7 @@ _LABELS = {"request": "request id", "since": "from", "until": "to"}
 def audit(request: HttpRequest) -> HttpResponse:
     """Show a page of events, and the one that is opened with its before and after."""
     now, begin_s = timezone.now(), perf_counter()
-    actor, wanted = actor_of(request, CONSOLE), filter_from(request.GET)
+    actor, wanted = actor_of(request, CONSOLE), AuditFilter.of(request.GET)
     problem, events, older, newer, total = "", [], None, None, 0
     try:
         found = search(actor, wanted)
@@ -78,7 +77,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 @require_safe
 def audit_download(request: HttpRequest) -> HttpResponse:
     """Return the filtered events as a JSON file, the newest EXPORT_LIMIT of them."""
-    wanted = filter_from(request.GET)
+    wanted = AuditFilter.of(request.GET)
     try:
         events = list(search(actor_of(request, CONSOLE), wanted)[: EXPORT_LIMIT + 1])
     except UnreadableFilterError as error:

@@ -18,8 +18,9 @@ from controlplane.decision_story.advice import CAUSE_WORDS
 from controlplane.models import DecisionIndex
 from controlplane.request_actor import actor_of
 from controlplane.services.actor import CONSOLE
-from controlplane.services.decision_search import DecisionFilter, UnreadableFilterError, filter_from, search, unix_ms
+from controlplane.services.decision_search import DecisionFilter, search, unix_ms
 from controlplane.services.roles import visible_pools
+from controlplane.services.search_filter import UnreadableFilterError
 from routing.hit_words import CAUSE_TITLES
 from web.live.engine_card import REASONS
 from web.pages.decision_rows import MAX_SPAN_MS, Span, lines, strip
@@ -39,7 +40,7 @@ _LABELS = {"since": "from", "until": "to", "late": "late", "cause": "regret", "m
 def decisions(request: HttpRequest) -> HttpResponse:
     """Show a page of decisions under the strip of their rate; an id that names one leads to it."""
     begin_s, actor = perf_counter(), actor_of(request, CONSOLE)
-    wanted = filter_from(request.GET)
+    wanted = DecisionFilter.of(request.GET)
     problem, rows, older, shown = "", [], "", None
     try:
         found = search(actor, wanted)
@@ -79,7 +80,7 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
     after = request.GET.get("after", "")
     if not after.isdecimal() or len(after) > 18:
         return JsonResponse({"error": "after must be the number of a row."}, status=400)
-    wanted = filter_from(request.GET)
+    wanted = DecisionFilter.of(request.GET)
     try:
         found = search(actor_of(request, CONSOLE), wanted)
         fresh = list(found.filter(pk__gt=int(after)).order_by("-pk")[:TAP_ROWS])

@@ -39,12 +39,24 @@ TITLES = {
 }
 
 
-def _whatif_form(pool: str, number: int) -> str:
-    return f"{reverse('experiments')}?new&pool={pool}&draft={number}"
+def _whatif_form(standing: PolicyStanding, number: int) -> str:
+    return f"{reverse('experiments')}?new&pool={standing.visible[0].slug}&draft={number}"
 
 
-STARTS: dict[str, Callable[[str, int], str]] = {WHAT_IF: _whatif_form}
-"""Where each way of trying a version out begins, from a pool's slug and the version's number."""
+def _shadow_form(standing: PolicyStanding, number: int) -> str:
+    return f"{reverse('shadows')}?new&pool={standing.visible[0].slug}&draft={number}"
+
+
+def _canary_form(standing: PolicyStanding, number: int) -> str:
+    return f"{reverse('canaries')}?new&policy={standing.policy.slug}&version={number}"
+
+
+STARTS: dict[str, Callable[[PolicyStanding, int], str]] = {
+    WHAT_IF: _whatif_form,
+    SHADOW: _shadow_form,
+    CANARY: _canary_form,
+}
+"""Where each way of trying a version out begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +84,7 @@ def strip_of(
             continue
         href, action = step.address, ""
         if step.state == NEXT and step.step in STARTS and standing.may_draft and standing.visible:
-            href, action = STARTS[step.step](standing.visible[0].slug, number), "start it"
+            href, action = STARTS[step.step](standing, number), "start it"
         elif step.state == NEXT and step.step == APPROVED and standing.may_publish:
             href, action = f"{reverse('policy', args=[standing.policy.slug])}?draft={number}&ask=publish", step.words
         shown.append(_shown(replace(step, words="") if action == step.words else step, now, href, action))

@@ -21,7 +21,7 @@ from controlplane.recordings.shelf import RecordingGoneError
 from controlplane.recordings.storage import recording_shelf
 from controlplane.recordings.upload import MAX_UPLOAD_BYTES, BadTraceError
 from controlplane.services.actor import Actor
-from controlplane.services.decision_search import UnreadableFilterError, unix_ms
+from controlplane.services.decision_search import unix_ms
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.services.recordings import (
     MAX_NAME,
@@ -33,6 +33,7 @@ from controlplane.services.recordings import (
     visible_recordings,
 )
 from controlplane.services.roles import NotAllowedError, may, visible_pools
+from controlplane.services.search_filter import UnreadableFilterError
 from web.form_field import SELECT, FormField, Option, filled, general_problem
 from web.live.wording import duration, percent
 from web.moments import moment

@@ -16,7 +16,8 @@ from controlplane.api.shapes.decision import RecordedDecisionDetailShape, Record
 from controlplane.decision_story.story import story_of, text_of
 from controlplane.models import DecisionIndex
 from controlplane.services.decision_reading import find_decision
-from controlplane.services.decision_search import UnreadableFilterError, digest_of, unix_ms, visible_decisions
+from controlplane.services.decision_search import digest_of, unix_ms, visible_decisions
+from controlplane.services.search_filter import UnreadableFilterError
 from gateway.stored_decision import StoredDecision
 from routing.hit_sample import MISMATCHES
 from routing.regret import CAUSES

@@ -13,7 +13,8 @@ from typing_extensions import override
 
 from controlplane.models import DecisionIndex, Engine
 from controlplane.services.actor import program
-from controlplane.services.decision_search import DecisionFilter, UnreadableFilterError, filter_from, search
+from controlplane.services.decision_search import DecisionFilter, search
+from controlplane.services.search_filter import UnreadableFilterError
 
 ACTOR = program("tap")
 MOST_AT_ONCE = 500
@@ -41,7 +42,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Print until interrupted."""
         values = {name: options[name] for name in _FILTERS} | {"late": "1" if options["late"] else ""}
-        wanted, left = filter_from(values), options["count"] or -1
+        wanted, left = DecisionFilter.of(values), options["count"] or -1
         try:
             after = self._begin(wanted, options["last"])
             while left:

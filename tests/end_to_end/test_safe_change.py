@@ -1,0 +1,143 @@
+"""A change made safely over the whole program: from a hot engine to a version that was tried in every way there is."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.end_to_end.test_operator_story import live_version, publish
+from tests.program import Program
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes]
+
+LONG_MS = 120_000
+"""What traffic has to bring about may take so long while other work holds the machine."""
+POLICY = "/policies/default"
+BAD, GOOD = "cache_affinity", "least_cost"
+
+
+def test_a_change_is_tried_before_it_is_live(page: Page, program: Program, trouble: list[str]) -> None:
+    first = live_version(go(page, program, POLICY))
+    bad = first + 1
+    save(page, BAD, "Prompts that begin alike go together")
+    publish(page, bad)
+    a_hotspot_is_seen(page, program)
+    a_slow_request_is_explained(page, program)
+    good = save(go(page, program, POLICY), GOOD, "By cost")
+    the_what_if_says_better(page, program, good)
+    the_shadow_compares(page, program, good)
+    a_canary_promotes_itself(page, program, good)
+    worse = save(go(page, program, POLICY), BAD, "Once more")
+    the_guard_aborts(page, program, worse)
+    the_first_version_comes_back(page, program, first, live=good)
+    the_audit_has_it_all(page, program)
+    assert trouble == []
+
+
+def go(page: Page, program: Program, path: str) -> Page:
+    """Open a page of the console."""
+    page.goto(program.url + path)
+    return page
+
+
+def save(page: Page, placement: str, message: str) -> int:
+    """Store a draft with this placement and return its number."""
+    page.select_option('[name="placement.name"]', placement)
+    page.fill("#message", message)
+    page.click("text=Save draft")
+    expect(page.locator("#whatif-link")).to_be_visible()
+    return int(re.search(r"draft=(\d+)", page.locator("#whatif-link").get_attribute("href") or "")[1])  # type: ignore[index]
+
+
+def a_hotspot_is_seen(page: Page, program: Program) -> None:
+    go(page, program, "/")
+    expect(page.locator("#verdict")).to_contain_text(re.compile("hot|late"), timeout=LONG_MS)
+
+
+def a_slow_request_is_explained(page: Page, program: Program) -> None:
+    """Open a request of one's own by the id in its answer's header."""
+    text = "Why does this take so long? " * 1500
+    body = {"model": "demo-8b", "messages": [{"role": "user", "content": text}], "max_tokens": 2, "stream": True}
+    headers = {"Authorization": f"Bearer {program.secrets['api_key']}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{program.url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=LONG_MS / 1000) as answer:
+        decision_id = answer.headers["x-switchyard-decision"]
+        answer.read()
+    go(page, program, f"/decisions/{decision_id}")
+    expect(page.get_by_role("heading", name="Why it went there")).to_be_visible()
+    expect(page.get_by_role("heading", name="What happened")).to_be_visible()
+    expect(page.locator("#decision")).to_contain_text(BAD)
+    expect(page.get_by_role("heading", name="Candidates")).to_be_visible()
+    expect(page.locator("body")).not_to_contain_text("Why does this take so long")
+
+
+def the_what_if_says_better(page: Page, program: Program, draft: int) -> None:
+    go(page, program, f"{POLICY}?draft={draft}").click("#whatif-link")
+    page.get_by_label("Traffic").select_option("last-5")
+    page.get_by_label("Seeds").select_option("1")
+    page.get_by_role("button", name="Run what-if").click()
+    expect(page.get_by_role("heading", name="Figures")).to_be_visible(timeout=LONG_MS)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Better")
+
+
+def the_shadow_compares(page: Page, program: Program, draft: int) -> None:
+    go(page, program, f"{POLICY}?draft={draft}").click("text=Shadow it")
+    page.get_by_role("button", name="Start shadow").click()
+    expect(page.locator(".shadow-tiles")).to_be_visible(timeout=LONG_MS)
+    expect(page.get_by_role("heading", name="Disagreements")).to_be_visible()
+    expect(page.locator(".shadow-examples tbody tr")).not_to_have_count(0, timeout=LONG_MS)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("[data-refreshed]")).to_have_text("Kept")
+
+
+def a_canary_promotes_itself(page: Page, program: Program, draft: int) -> None:
+    canary(page, program, draft, steps="50", dwell_s=5, advance="promote")
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"v{draft} was promoted", timeout=LONG_MS)
+    assert live_version(go(page, program, POLICY)) == draft
+    assert program.decided_by() == draft
+
+
+def the_guard_aborts(page: Page, program: Program, draft: int) -> None:
+    canary(page, program, draft, steps="50", dwell_s=300, advance="by_hand")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("aborted", timeout=LONG_MS)
+    expect(page.locator("#canary")).to_contain_text("ended by")
+    expect(page.locator(".canary-reason").first).to_contain_text(re.compile("at most"))
+    assert live_version(go(page, program, POLICY)) == draft - 1
+
+
+def canary(page: Page, program: Program, draft: int, *, steps: str, dwell_s: int, advance: str) -> None:
+    """Start a canary of the draft by the form."""
+    go(page, program, f"{POLICY}?draft={draft}").click("#canary-link")
+    page.get_by_label("Share of sessions").fill(steps)
+    page.get_by_label("Each step at least").fill(str(dwell_s))
+    page.get_by_label("Goes on").select_option(advance)
+    page.get_by_role("button", name="Start canary").click()
+    expect(page.locator("#canary")).to_contain_text(f"v{draft}")
+
+
+def the_first_version_comes_back(page: Page, program: Program, first: int, *, live: int) -> None:
+    go(page, program, POLICY)
+    page.click(f"a:text-is('Roll back to v{first}')")
+    typed = page.locator("#question #typed")
+    if typed.count():
+        typed.fill("demo")
+    page.click("#question button.primary")
+    expect(page.locator("#reach[data-done]")).to_contain_text(f"v{live + 2} is live on 1 of 1 gateways")
+    assert program.decided_by() == live + 2
+
+
+def the_audit_has_it_all(page: Page, program: Program) -> None:
+    for verb in (
+        "policy.publish",
+        "policy.roll_back",
+        "shadow.start",
+        "canary.start",
+        "canary.promote",
+        "canary.abort",
+    ):
+        go(page, program, f"/audit?verb={verb}")
+        expect(page.locator("tr[data-row]")).not_to_have_count(0)
