@@ -95,6 +95,7 @@ def test_the_last_use_of_a_key_arrives(admin: Page, program: Program) -> None:
         admin.wait_for_timeout(500)
 
 
+@pytest.mark.thorough
 def test_an_ended_session_is_shut_out_of_its_open_page(
     browser: Browser, admin: Page, program: Program, trouble: list[str]
 ) -> None:
@@ -118,6 +119,7 @@ def test_an_ended_session_is_shut_out_of_its_open_page(
     theirs.context.close()
 
 
+@pytest.mark.thorough
 def test_a_run_is_cancelled_and_the_page_follows_by_itself(admin: Page, program: Program, trouble: list[str]) -> None:
     admin.goto(f"{program.url}/jobs?job=probe")
     admin.click("#active-title >> xpath=ancestor::section >> .ledger-open")
@@ -134,6 +136,7 @@ def test_a_run_is_cancelled_and_the_page_follows_by_itself(admin: Page, program:
     assert trouble == []
 
 
+@pytest.mark.thorough
 def test_the_keyboard_reaches_rows_filters_and_the_way_back(admin: Page, program: Program) -> None:
     admin.goto(f"{program.url}/audit")
     admin.keyboard.press("j")

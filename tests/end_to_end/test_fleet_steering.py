@@ -58,6 +58,7 @@ def test_the_start_of_the_fleet_is_one_mark_and_the_past_is_stored(page: Page, p
     assert program.ask(doubles) == []
 
 
+@pytest.mark.thorough
 def test_a_session_that_ends_ends_the_watch_within_seconds(page: Page, program: Program) -> None:
     expect(page.locator("#live-words")).to_have_text("Live")
     other = page.context.new_page()

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from tests.end_to_end.test_operator_story import live_version, publish
 from tests.program import Program
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.thorough]
 
 LONG_MS = 120_000
 """What traffic has to bring about may take so long while other work holds the machine."""

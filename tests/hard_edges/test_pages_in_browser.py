@@ -42,14 +42,15 @@ with transaction.atomic():
     policy = Policy.objects.get(slug="default")
     Region.objects.update(name=markup); Policy.objects.update(name=markup); Tenant.objects.update(name=markup)
     tenant = Tenant.objects.first()
-    pool = Pool.objects.create(slug="pool", name=markup, region=region, served_model=markup, policy=policy)
+    # By the policy's slug, so that the pages of a pool show it too.
+    pool = Pool.objects.create(slug="default", name=markup, region=region, served_model=markup, policy=policy)
     engine = Engine.objects.create(engine_id="e1", name=markup[:60], pool=pool, url="http://" + markup,
         connect_url="http://127.0.0.1:1", kv_events_endpoint="tcp://" + markup)
     key, _ = create_api_key(tenant, markup[:120], actor=program("tests"), why=markup)
     version = draft(policy, dict(policy.live_version.routing_document), actor=program("tests"), message=markup)
     now = timezone.now()
     AuditEvent.objects.create(at=now, actor_name=markup, via="console", verb="engine.drain", object_kind="engine",
-        object_id=markup, pool_slug="pool", before={{markup: markup}}, after={{markup: [markup]}}, why=markup,
+        object_id=markup, pool_slug="default", before={{markup: markup}}, after={{markup: [markup]}}, why=markup,
         request_id=markup)
     run = JobRun.objects.create(job=markup[:60], started_at=now, finished_at=now, state="failed",
         inputs={{markup: markup}}, plan={{"x": markup}}, outcome={{"reason": markup}}, progress={{markup: 1}},
@@ -60,10 +61,15 @@ with transaction.atomic():
         file_bytes=1, statistics=figures)
     whatif = WhatIf.objects.create(pool=pool, recording=recording, recording_name=markup, draft=version,
         base=policy.live_version, conditions={{}})
+    shadow = Shadow.objects.create(key="none", pool=pool, draft=version, base=policy.live_version, state="failed",
+        created_at=now, until=now, ended_at=now, reason=markup)
+    Canary.objects.create(key="none", policy=policy, version=version, against=policy.live_version, steps=[0.1],
+        step_at=now, min_dwell_s=1, advance="by_hand", guards={{}}, state="aborted", reason=markup, why=markup,
+        author_name=markup, ended_by=markup, started_at=now, ended_at=now)
     record_change()
 print("VALUES" + json.dumps({{"slug": "default", "engine_id": "e1", "key_id": key.key_id, "person_id": str(person.pk),
     "whatif_id": str(whatif.pk), "recording_id": str(recording.pk),
-    "run_id": str(run.pk)}}))
+    "run_id": str(run.pk), "shadow_id": str(shadow.pk)}}))
 """
 
 
@@ -157,7 +163,7 @@ def visited(running: LiveProgram, signed_in: BrowserContext) -> list[Visited]:
     """Visit every address once as an administrator."""
     printed = running.shell(SEED.format(markup=MARKUP))
     values = json.loads(printed[printed.index("VALUES") + 6 :])
-    values |= {"decision_id": "01a", "session_id": "1", "key": "none"}
+    values |= {"decision_id": "01a", "session_id": "1", "key": "none", "verb": "step"}
     pages = [each for each in addresses(values) if each != "/logout" and not each.endswith("/trace")]
     return [visit(signed_in, address) for address in pages]
 

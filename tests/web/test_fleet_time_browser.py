@@ -73,6 +73,7 @@ def test_the_strip_travels_in_time_and_space_comes_back(page: Page, console: Con
     assert trouble == []
 
 
+@pytest.mark.thorough
 def test_dragging_the_strip_shows_that_time(page: Page, trouble: list[str]) -> None:
     box = page.locator("#hour").bounding_box()
     assert box is not None
@@ -90,6 +91,7 @@ def test_dragging_the_strip_shows_that_time(page: Page, trouble: list[str]) -> N
     assert trouble == []
 
 
+@pytest.mark.thorough
 def test_the_end_can_be_chosen_to_the_second(page: Page) -> None:
     # Not a whole minute, which the field would write without its seconds.
     moment = int(time.time()) // 60 * 60 - 567
@@ -101,6 +103,7 @@ def test_the_end_can_be_chosen_to_the_second(page: Page) -> None:
     expect(page.locator("#range-clock")).to_contain_text(time.strftime("%H:%M", time.gmtime(moment - 300)))
 
 
+@pytest.mark.thorough
 def test_every_picture_has_its_table(page: Page, trouble: list[str]) -> None:
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
@@ -117,6 +120,7 @@ def test_every_picture_has_its_table(page: Page, trouble: list[str]) -> None:
     assert trouble == []
 
 
+@pytest.mark.thorough
 def test_search_finds_an_engine_and_opens_it(page: Page) -> None:
     page.keyboard.press("/")
     expect(page.locator("#search")).to_be_focused()
@@ -127,6 +131,7 @@ def test_search_finds_an_engine_and_opens_it(page: Page) -> None:
     expect(page.locator("#drawer-name")).to_have_text("e-02")
 
 
+@pytest.mark.thorough
 def test_a_marker_tells_its_story_in_the_fixed_line(page: Page) -> None:
     show(page, "1h")
     page.locator(".mark-event").first.focus()
@@ -160,6 +165,7 @@ def test_an_operator_drains_from_the_drawer_and_takes_it_back(page: Page, consol
     assert trouble == []
 
 
+@pytest.mark.thorough
 def test_a_viewer_is_offered_no_verbs(browser: Browser, console: Console, trouble: list[str]) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
     page = signed_in(context, console, trouble, VIEWER)
@@ -195,6 +201,7 @@ def test_axe_finds_nothing_serious(browser: Browser, console: Console, trouble: 
     context.close()
 
 
+@pytest.mark.thorough
 def test_a_narrow_page_is_a_list_without_sideways_scrolling(
     browser: Browser, console: Console, trouble: list[str]
 ) -> None:
@@ -210,6 +217,7 @@ def test_a_narrow_page_is_a_list_without_sideways_scrolling(
     context.close()
 
 
+@pytest.mark.thorough
 def test_who_wants_no_motion_sees_steps_of_a_second(browser: Browser, console: Console, trouble: list[str]) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000}, reduced_motion="reduce")
     page = signed_in(context, console, trouble)
@@ -221,6 +229,7 @@ def test_who_wants_no_motion_sees_steps_of_a_second(browser: Browser, console: C
     context.close()
 
 
+@pytest.mark.thorough
 def test_forced_colours_keep_the_pictures_and_their_edges(
     browser: Browser, console: Console, trouble: list[str]
 ) -> None:
@@ -285,6 +294,7 @@ def test_a_frame_of_256_rows_and_a_day_of_columns_keeps_its_budget(
     context.close()
 
 
+@pytest.mark.thorough
 def test_a_large_fleet_folds_into_bands_and_unfolds(browser: Browser, large: Console, trouble: list[str]) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
     page = signed_in(context, large, trouble)

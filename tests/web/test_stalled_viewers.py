@@ -21,7 +21,7 @@ from tests.web.frame_reader import read_frame
 from tests.web.test_fleet_browser import Console, free_port
 from web.consumers import STALL_S
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 VIEWERS, STALLED = 200, 50
 ENGINES = 64
 RSS_LIMIT = 10 << 20

@@ -12,7 +12,7 @@ from tests.browser import sign_in, watched_page
 from tests.program import Program, running_program
 from tests.web.axe import serious_violations_in_both_themes
 
-pytestmark = [pytest.mark.browser, pytest.mark.processes]
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.thorough]
 
 PATIENCE_MS = 90_000
 """A busy machine takes its time to start an engine or to empty one."""

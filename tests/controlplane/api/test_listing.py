@@ -13,7 +13,7 @@ from tests.controlplane.api.world import Api, World
 pytestmark = pytest.mark.django_db
 WHO = 3
 """Session, account, roles."""
-MANY = 1000
+MANY = 300
 OTHER_RUNS = 2
 """The probe of the world, and a what-if that waits to be answered."""
 
