@@ -83,6 +83,7 @@ def test_a_key_opens_the_gateway_until_it_is_revoked(admin: Page, program: Progr
     assert trouble == []
 
 
+@pytest.mark.thorough
 def test_the_last_use_of_a_key_arrives(admin: Page, program: Program) -> None:
     key = create_key(admin, program, "used")
     wait_for_status(program, key, 200, 5)

@@ -44,6 +44,7 @@ def test_an_engine_is_drained_and_returned_from_its_drawer(page: Page, program: 
     assert trouble == []
 
 
+@pytest.mark.thorough
 def test_the_start_of_the_fleet_is_one_mark_and_the_past_is_stored(page: Page, program: Program) -> None:
     deadline = time.monotonic() + 2 * PATIENCE_MS / 1000
     while not program.ask("select 1 from controlplane_rollup limit 1"):

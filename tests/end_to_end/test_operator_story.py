@@ -58,6 +58,7 @@ def engine() -> Iterator[SimulatedEngine]:
     engine.stop()
 
 
+@pytest.mark.thorough
 def test_an_operator_steers_the_fleet_and_the_audit_tells_of_it(
     cast: Cast, engine: SimulatedEngine, trouble: list[str]
 ) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from bench.paired_simulation import PLACEMENTS, pairs, ranking, rows_of, worst_ratio
 
-pytestmark = [pytest.mark.processes, pytest.mark.alone]
+pytestmark = [pytest.mark.processes, pytest.mark.alone, pytest.mark.thorough]
 
 ATTEMPTS = 2
 """A busy machine adds to live times only; a simulator that is wrong stays wrong."""

@@ -119,6 +119,7 @@ def test_another_placement_order_and_admission_go_live_and_decisions_and_the_fle
 
     admin.bring_to_front()
     admin.click("#reach a")
+    admin.fill("#typed", "demo")
     admin.click("#question button.primary")
     expect(admin.locator("#reach[data-done]")).to_contain_text("on 1 of 1 gateways after")
     assert decided(program)["placement"] == "least_cost"
