@@ -155,7 +155,7 @@ class Arms:
         if len({arm.entry.arm for arm in arms} | {LIVE}) < len(arms) + 1:
             raise AssertionError("two arms have one name")
         learning = any(learning_method(each) is not None for each in (self.live, *(arm.placement for arm in arms)))
-        if learning != (self.learn is not None):
+        if (learning or self._listener is not None) != (self.learn is not None):
             raise AssertionError("a placement that learns is not taught, or there is none to teach")
 
     def _known(self, entry: ArmEntry) -> Placement | None:

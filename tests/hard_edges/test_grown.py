@@ -155,6 +155,7 @@ take_over(pool, until=timezone.now() + timedelta(hours=1), engines=2, actor=test
 """
 
 
+@pytest.mark.thorough
 def test_an_order_whose_worker_is_killed_in_the_middle_has_one_effect(grown: Grown) -> None:
     grown.start("worker-3", "manage.py", "worker")
     keys: list[str] = []

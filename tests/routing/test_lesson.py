@@ -71,8 +71,8 @@ def test_every_binding_is_released_once_when_the_engine_goes(router: Router) -> 
 
 
 def test_a_policy_with_the_same_placement_goes_on_with_what_was_learned(router: Router) -> None:
-    before = router._dispatcher._placement
+    before = router._dispatcher.placement
     router.set_policy(RoutingPolicy(placement=Stage(name="pupil"), ttft_slo_s=3.0), 2, 0.0)
-    assert router._dispatcher._placement is before
+    assert router._dispatcher.placement is before
     router.set_policy(RoutingPolicy(placement=Stage(name="pupil", params={"depth": 2})), 3, 0.0)
-    assert router._dispatcher._placement is not before
+    assert router._dispatcher.placement is not before

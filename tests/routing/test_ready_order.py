@@ -44,7 +44,7 @@ def test_a_pool_of_any_size_sends_a_new_prompt_to_the_one_that_waits_least(size:
     for number in range(3 * size):
         asked = request(number, range(1000 * number, 1000 * number + rng.randrange(1, 8)), at=number * 0.001)
         least = min(router.view.ready_at)
-        choice = router._dispatcher._placement.choose(asked, router.view, asked.arrived_s, rng)
+        choice = router._dispatcher.placement.choose(asked, router.view, asked.arrived_s, rng)
         assert router.view.ready_at[choice.target] == least
         router.submit(asked, asked.arrived_s, hold=number % 3 == 0)
     router.check()

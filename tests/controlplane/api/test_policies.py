@@ -21,7 +21,7 @@ def test_an_invalid_document_is_refused_with_all_its_errors(api: Api) -> None:
     answer = api.post(f"{POLICY}/versions", {"document": WRONG})
     assert answer.status_code == 400
     assert {error["path"] for error in answer.json()["errors"]} >= {"ttft_slo_s", "max_tickets", "colour"}
-    assert len(api.get(f"{POLICY}/versions").json()["results"]) == 2
+    assert len(api.get(f"{POLICY}/versions").json()["results"]) == 3
     assert live() == (1, 5.0)
 
 
@@ -64,10 +64,10 @@ def test_rolling_back_is_one_call(api: Api) -> None:
     api.post(f"{POLICY}/versions/2/publish", {"instead_of": 1})
     answer = api.post(f"{POLICY}/roll_back", {"number": 1, "instead_of": 2, "why": "late"})
     assert answer.status_code == 201
-    assert answer.json()["number"] == 3
-    assert live() == (3, 5.0)
+    assert answer.json()["number"] == 4
+    assert live() == (4, 5.0)
     assert api.post(f"{POLICY}/roll_back", {"number": 1, "instead_of": 2}).status_code == 412
-    assert api.post(f"{POLICY}/roll_back", {"number": 99, "instead_of": 3}).status_code == 404
+    assert api.post(f"{POLICY}/roll_back", {"number": 99, "instead_of": 4}).status_code == 404
 
 
 def test_publishing_changes_the_policys_version(api: Api) -> None:
