@@ -23,9 +23,10 @@ from controlplane.services.canary_end import CanaryOverError, changed, end, lock
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.services.policies import StalePolicyError, publish_version
 from controlplane.services.policy_problems import validated
+from controlplane.services.policy_roles import only_pool, require_all_pools
 from controlplane.services.policy_text import completed
 from controlplane.services.publication import record_change
-from controlplane.services.roles import may, require, visible_pools
+from controlplane.services.roles import may, visible_pools
 from planning.guard_document import GuardDocument
 from routing.registry import pair_problem
 
@@ -66,7 +67,7 @@ def start_canary(
     Raises NotAllowedError, InvalidFieldsError, InvalidPolicyError, and CanaryOverError where one runs already.
     """
     policy = Policy.objects.select_related("live_version").get(pk=version.policy_id)
-    _require(actor, policy)
+    require_all_pools(actor, policy)
     live = policy.live_version
     if live is None:
         raise problem("version", "No version is live yet to compare with; publish this one instead.")
@@ -97,7 +98,7 @@ def start_canary(
 
 def take_step(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
     """Give the canary its next share; raises NotAllowedError, StaleRevisionError, CanaryOverError."""
-    _require(actor, canary.policy)
+    require_all_pools(actor, canary.policy)
     with transaction.atomic():
         stored = locked_running(canary, expected)
         if stored.step + 1 >= len(stored.steps):
@@ -110,9 +111,10 @@ def take_step(canary: Canary, *, actor: Actor, expected: int | None = None, why:
 def promote(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
     """Publish the canary's version, so that all sessions follow it.
 
-    Raises NotAllowedError, StaleRevisionError, CanaryOverError, StalePolicyError, InvalidPolicyError.
+    Raises NotAllowedError, StaleRevisionError, CanaryOverError, StalePolicyError, NotApprovedError,
+    InvalidPolicyError.
     """
-    _require(actor, canary.policy)
+    require_all_pools(actor, canary.policy)
     with transaction.atomic():
         stored = locked_running(canary, expected)
         live = Policy.objects.select_related("live_version").get(pk=stored.policy_id).live_version
@@ -126,7 +128,7 @@ def promote(canary: Canary, *, actor: Actor, expected: int | None = None, why: s
 
 def abort(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
     """Give all sessions back to the live version; raises NotAllowedError, StaleRevisionError, CanaryOverError."""
-    _require(actor, canary.policy)
+    require_all_pools(actor, canary.policy)
     with transaction.atomic():
         stored = locked_running(canary, expected)
         reason = why or "Aborted by hand"
@@ -150,20 +152,6 @@ def forget_canaries(at_most: int = KEPT) -> int:
         return 0
     deleted, _ = Canary.objects.filter(pk__lt=kept[-1]).exclude(state=CanaryState.RUNNING).delete()
     return deleted
-
-
-def only_pool(policy: Policy) -> str:
-    """Return the pool that an event about the policy concerns; empty for several."""
-    slugs = list(policy.pools.values_list("slug", flat=True)[:2])
-    return slugs[0] if len(slugs) == 1 else ""
-
-
-def _require(actor: Actor, policy: Policy) -> None:
-    pools = list(policy.pools.all())
-    for pool in pools:
-        require(actor, Role.OPERATOR, pool)
-    if not pools:
-        require(actor, Role.OPERATOR)
 
 
 def _check_version(version: PolicyVersion, live: PolicyVersion) -> None:

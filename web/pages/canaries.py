@@ -33,11 +33,10 @@ from web.pages.access import asked, console_actor, sent, why
 from web.pages.canary_form import asked_from, canary_fields
 from web.pages.canary_pictures import distribution, late_course
 from web.pages.canary_words import STATES, figure_lines, guard_lines, percent_words, slice_row, step_marks, title
-from web.pages.experiments import TABS
+from web.pages.experiments import PAGE_ROWS, TABS
 from web.pages.policy_questions import word_to_type
 from web.shell import shell_context
 
-PAGE_ROWS = 40
 VERBS: dict[str, Callable[..., Canary]] = {
     "step": service.take_step,
     "promote": service.promote,
