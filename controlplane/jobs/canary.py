@@ -21,6 +21,7 @@ from controlplane.services import canaries
 from controlplane.services.actor import program
 from controlplane.services.canary_end import CanaryOverError
 from controlplane.services.policies import StalePolicyError
+from controlplane.services.policy_approvals import NotApprovedError, lacks_approval
 from controlplane.services.revisions import StaleRevisionError
 from planning.arm_comparison import ArmSlice
 from planning.canary import ABORT, PROMOTE, STEP, CanaryFacts, CanaryPlan, plan_canary, recent_of
@@ -52,7 +53,7 @@ def look_at_all(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
         try:
             store(lease, result, clock() + EVERY - timedelta(milliseconds=500))
             looked += 1
-        except (LeaseLostError, StaleRevisionError, CanaryOverError, StalePolicyError) as error:
+        except (LeaseLostError, StaleRevisionError, CanaryOverError, StalePolicyError, NotApprovedError) as error:
             logger.info("a look at a canary came too late", extra={"canary": found.key, "reason": str(error)})
     return looked
 
@@ -70,7 +71,8 @@ def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
             step=found.step,
             step_for_s=now_s - since_s,
             min_dwell_s=found.min_dwell_s,
-            advance=found.advance,
+            # Without the approval that its policy asks for it waits at its last step, as one promoted by hand does.
+            advance="steps" if found.advance == "promote" and lacks_approval(found.version) else found.advance,
             guards=guards,
             whole={pool: recent_of(slices, since_s) for pool, slices in told.items()},
             recent={pool: recent_of(slices, now_s - guards.window_s) for pool, slices in told.items()},

@@ -87,9 +87,14 @@ def require_approved(version: PolicyVersion) -> None:
 
     Call it in the transaction that makes the version live, once the policy is locked.
     """
-    policy = Policy.objects.get(pk=version.policy_id)
-    if policy.needs_approval and not approvals_of([version])[version.pk]:
+    if lacks_approval(version):
         raise NotApprovedError(version)
+
+
+def lacks_approval(version: PolicyVersion) -> bool:
+    """Return whether the policy asks for an approval and none that counts is stored."""
+    policy = Policy.objects.get(pk=version.policy_id)
+    return policy.needs_approval and not approvals_of([version])[version.pk]
 
 
 def approvals_of(versions: Sequence[PolicyVersion]) -> dict[int, list[PolicyApproval]]:

@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.canaries.look import CanaryLook, look_of, plain
-from controlplane.models import Canary, ControlSlice, Pool
+from controlplane.models import Canary, ControlSlice, Policy, Pool
 from controlplane.services.canaries import start_canary
 from planning.arm_comparison import ArmSlice, compare
 from planning.guard_document import GuardDocument
@@ -94,6 +94,15 @@ def test_its_page_compares_both_arms_and_says_what_is_not_tried(operator: Client
     fragment = show(operator, f"/experiments/canaries/{canary.key}?fragment")
     assert "<html" not in fragment
     assert f"{canary.policy.slug} v2" in show(operator, "/experiments/canaries")
+
+
+def test_promoting_without_the_approval_that_is_asked_for_says_who_gives_it(operator: Client, canary: Canary) -> None:
+    Policy.objects.filter(pk=canary.policy_id).update(needs_approval=True)
+    answer = operator.post(f"/experiments/canaries/{canary.key}/promote", {"revision": "1"})
+    assert answer.status_code == 409
+    assert "needs the approval of a second person" in answer.content.decode()
+    canary.refresh_from_db()
+    assert canary.running
 
 
 def test_its_verbs_act_on_what_was_seen(operator: Client, canary: Canary) -> None:

@@ -21,6 +21,7 @@ from controlplane.services.canary_end import CanaryOverError
 from controlplane.services.control_slices import visible_slices
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
 from controlplane.services.policies import StalePolicyError
+from controlplane.services.policy_approvals import NotApprovedError
 from controlplane.services.policy_problems import InvalidPolicyError
 from controlplane.services.policy_reading import PolicyStanding, policies_of, policy_of, ready_engines
 from controlplane.services.revisions import StaleRevisionError
@@ -99,7 +100,7 @@ def turn(request: HttpRequest, key: str, verb: str) -> HttpResponse:
         VERBS[verb](found, actor=actor, expected=expected, why=why(request))
     except NotAllowedError as error:
         return _page(request, key, problem=str(error), status=403)
-    except (CanaryOverError, StaleRevisionError, StalePolicyError, InvalidPolicyError) as error:
+    except (CanaryOverError, StaleRevisionError, StalePolicyError, NotApprovedError, InvalidPolicyError) as error:
         return _page(request, key, problem=f"{error}", status=409)
     return redirect("canary", key=key)
 

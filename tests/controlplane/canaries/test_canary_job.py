@@ -64,6 +64,16 @@ def test_a_good_one_steps_and_is_promoted_by_itself_where_that_is_wanted(pool: P
     assert verbs[-4:] == [("canary.start",), ("canary.step",), ("canary.promote",), ("policy.publish",)]
 
 
+def test_without_the_approval_that_is_asked_for_it_waits_to_be_promoted(pool: Pool, policy: Policy, bus: Bus) -> None:
+    canary = started(policy, min_dwell_s=10.0, advance="promote", steps=(0.4,))
+    Policy.objects.filter(pk=policy.pk).update(needs_approval=True)
+    with told(canary.step_at) as made:
+        watch(made, 30, slower=0.9)
+    canary.refresh_from_db()
+    look = read_look(canary.look)
+    assert (canary.state, look is not None and look.reasons[0].code) == ("running", "last_step")
+
+
 def test_by_hand_it_stays_and_says_so(pool: Pool, policy: Policy, bus: Bus) -> None:
     canary = started(policy, min_dwell_s=0.0)
     with told(canary.step_at) as made:
