@@ -44,13 +44,18 @@ class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
 class TrafficWindow:
     """Results of the last `window_s` seconds, at most `max_results`; totals per engine since the start.
 
-    Mutable state: `_results` in order of arrival and `_totals`. Where the limit cuts the window
-    short, rates are taken over the time that is left in it.
+    Mutable state: `_results` in order of arrival, `_ttfts` of those that have one, the sums over them, and
+    `_totals`. Sums are kept as results come and go, since thousands may stand in a window that is looked at
+    twice a second. Where the limit cuts the window short, rates are taken over the time that is left in it.
     """
 
     def __init__(self, window_s: float = 15.0, max_results: int = 16_384) -> None:
         self.window_s = window_s
-        self._results: deque[RequestResult] = deque(maxlen=max_results)
+        self._max_results = max_results
+        self._results: deque[RequestResult] = deque()
+        self._ttfts: deque[float] = deque()
+        self._prompt_tokens = self._judged = self._punctual = 0
+        self._told_prompt = self._told_cached = 0
         self._totals: dict[str, tuple[int, int, int]] = {}
         self._first_s: float | None = None
         self.requests = 0
@@ -66,6 +71,11 @@ class TrafficWindow:
         if self._first_s is None:
             self._first_s = result.at_s
         self._results.append(result)
+        self._count(result, 1)
+        if result.ttft_s is not None:
+            self._ttfts.append(result.ttft_s)
+        if len(self._results) > self._max_results:
+            self._drop_oldest()
         if result.outcome != CANCELLED:
             self.requests += 1
             self.on_time += result.on_time
@@ -94,30 +104,52 @@ class TrafficWindow:
         """Drop what is older than the window and return the figures of the rest."""
         results = self._results
         while results and results[0].at_s < now - self.window_s:
-            results.popleft()
+            self._drop_oldest()
         span_s = self._span_s(now)
-        ttfts = sorted([result.ttft_s for result in results if result.ttft_s is not None])
-        judged = [result.on_time for result in results if result.outcome != CANCELLED]
-        told = [(result.prompt_tokens, result.cached_tokens) for result in results if result.cached_tokens is not None]
-        told_prompt = sum(prompt for prompt, _ in told)
+        ttfts = sorted(self._ttfts)
         return TrafficSummary(
             requests_per_s=len(results) / span_s,
-            prompt_tokens_per_s=sum(result.prompt_tokens for result in results) / span_s,
+            prompt_tokens_per_s=self._prompt_tokens / span_s,
             ttft_p50_s=_percentile(ttfts, 0.50),
             ttft_p90_s=_percentile(ttfts, 0.90),
             ttft_p99_s=_percentile(ttfts, 0.99),
-            on_time_share=sum(judged) / len(judged) if judged else None,
-            hit_share=sum(cached or 0 for _, cached in told) / told_prompt if told_prompt else None,
-            late=len(judged) - sum(judged),
+            on_time_share=self._punctual / self._judged if self._judged else None,
+            hit_share=self._told_cached / self._told_prompt if self._told_prompt else None,
+            late=self._judged - self._punctual,
         )
+
+    def _drop_oldest(self) -> None:
+        oldest = self._results.popleft()
+        self._count(oldest, -1)
+        if oldest.ttft_s is not None:
+            self._ttfts.popleft()
+
+    def _count(self, result: RequestResult, sign: int) -> None:
+        """Add a result to the sums of the window (sign 1) or take it out (-1)."""
+        self._prompt_tokens += sign * result.prompt_tokens
+        if result.outcome != CANCELLED:
+            self._judged += sign
+            self._punctual += sign * result.on_time
+        if result.cached_tokens is not None:
+            self._told_prompt += sign * result.prompt_tokens
+            self._told_cached += sign * result.cached_tokens
 
     def _span_s(self, now: float) -> float:
         """Return the seconds the results cover: less than the window at the start and at the limit, at least 1."""
         results = self._results
         since = self._first_s if self._first_s is not None else now
-        if results and len(results) == results.maxlen:
+        if len(results) == self._max_results:
             since = results[0].at_s
         return max(1.0, min(self.window_s, now - since))
+
+    def check(self) -> None:
+        """Raise AssertionError unless the sums are those of the results in the window."""
+        fresh = TrafficWindow(self.window_s, self._max_results)
+        for result in self._results:
+            fresh.add(result, None)
+        for name in ("_ttfts", "_prompt_tokens", "_judged", "_punctual", "_told_prompt", "_told_cached"):
+            if getattr(fresh, name) != getattr(self, name):
+                raise AssertionError(f"{name} is not that of the {len(self._results)} results in the window")
 
 
 def _percentile(ordered: list[float], share: float) -> float | None:

@@ -92,6 +92,29 @@ def test_shares_and_percentiles_stay_in_range(rows: list[tuple[float, float, boo
         assert summary.ttft_p50_s <= summary.ttft_p90_s <= summary.ttft_p99_s
 
 
+_results = st.builds(
+    result,
+    st.floats(0, 50),
+    st.none() | st.floats(0, 100),
+    prompt=st.integers(1, 9000),
+    cached=st.none() | st.integers(0, 9000),
+    on_time=st.booleans(),
+    outcome=st.sampled_from((COMPLETED, FAILED, CANCELLED)),
+)
+
+
+@given(st.lists(_results, max_size=60), st.integers(1, 40))
+def test_sums_are_those_of_the_results_that_are_left(rows: list[RequestResult], limit: int) -> None:
+    window = TrafficWindow(window_s=20.0, max_results=limit)
+    for row in sorted(rows, key=lambda each: each.at_s):
+        window.add(row, "a")
+        window.check()
+        if row.prompt_tokens % 3 == 0:
+            window.summary(row.at_s + 5.0)
+            window.check()
+    assert len(window) <= limit
+
+
 def test_what_decisions_expected_is_summed_beside_what_engines_reported() -> None:
     window = TrafficWindow()
     window.add(RequestResult(1.0, 0.1, 100, 25, True, COMPLETED, 40), "a")
