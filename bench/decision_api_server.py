@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from gateway.edge import Edge
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.http_protocol import GuardedHttpProtocol
 from gateway.settings import GatewaySettings
+from gateway.settled_heap import settle_heap
 from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from kvstore.block_keys import rekey_hashes
 from routing.fleet import EngineFacts
@@ -93,8 +93,7 @@ async def _serve_gateway(port: int, engine_url: str) -> None:
         await gateway.start()
         follow_events(gateway)
         # As the product's own servers do once they have started.
-        gc.collect()
-        gc.freeze()
+        settle_heap()
         try:
             app = GatewayApp(gateway)
             await _serve(Edge(app, fast_lane=app), port, guarded=True)

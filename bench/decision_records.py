@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import os
 import statistics
 import tempfile
@@ -34,6 +33,7 @@ from gateway.fast_lane import Admission
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.request_head import new_id
 from gateway.settings import GatewaySettings
+from gateway.settled_heap import settle_heap
 from gateway.snapshot import encode_snapshot
 from gateway.stored_decision import TOPIC, StoredDecision, decode_batch
 
@@ -131,8 +131,7 @@ async def recording(keeper: DecisionKeeper, figures: dict[str, float]) -> list[S
         follow_events(gateway)
         gate, records = Gate(gateway), []
         bus.subscribe(TOPIC, lambda _topic, value: records.extend(decode_batch(value).decisions[: 2000 - len(records)]))
-        gc.collect()
-        gc.freeze()
+        settle_heap()
         for name, rate in (("sampled", RATE_PER_S), ("all_kept", KEPT_PER_S)):
             rounds = [await cost_us(gate, keeper, rate) for _ in range(ROUNDS + 1)][1:]
             figures[f"decision_us_{name}"] = round(statistics.median(each[0] for each in rounds), 2)

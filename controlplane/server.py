@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
@@ -16,6 +15,7 @@ import uvicorn
 from controlplane.child_process import ChildSpec
 from controlplane.supervisor import Supervisor
 from gateway import background
+from gateway.settled_heap import settle_heap
 
 logger = logging.getLogger(__name__)
 
@@ -74,9 +74,7 @@ async def serve(serving: Serving) -> bool:
     jobs = following = None
     try:
         if await _started(server, serving_task):
-            # What start-up made stays for good; without this each full collection would walk over all of it.
-            gc.collect()
-            gc.freeze()
+            settle_heap()
             serving.on_ready()
             serving.supervisor.start(serving.children)
             following = background.start("engine processes", serving.follow_topology)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import logging.config
 import os
 import socket
@@ -26,6 +25,7 @@ from gateway.json_log import logging_settings
 from gateway.redis_bus import RedisBus
 from gateway.redis_scripts import installation_prefix
 from gateway.settings import GatewaySettings
+from gateway.settled_heap import settle_heap
 from gateway.standalone import StandaloneGateway
 
 _SECRET_VARIABLE = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
@@ -60,7 +60,7 @@ def main() -> int:
             decisions_kept_per_s=float(kept),
             recording=recorded,
         ),
-        on_started=_keep_for_good,
+        on_started=settle_heap,
     )
     if redis_bus is not None:
         BusMetrics(app.registry, redis_bus)
@@ -80,12 +80,6 @@ def main() -> int:
             log_level="warning",
         )
     return 0
-
-
-def _keep_for_good() -> None:
-    """Spare what start-up made from garbage collection: without this each full one would walk over all of it."""
-    gc.collect()
-    gc.freeze()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -72,7 +72,7 @@ class LivePool:
         context: zmq.asyncio.Context,
         metrics: GatewayMetrics,
     ) -> None:
-        self.entry = entry
+        self._follow(entry)
         self.router = Router(
             entry.pool_id, entry.policy, entry.policy_version, index_max_bytes=settings.index_max_bytes
         )
@@ -149,15 +149,13 @@ class LivePool:
             seed = self._seeds[domain] = key_seed(self._fleet_secret, self.entry.served_model, "", domain)
         return seed
 
-    @property
-    def by_dispatches(self) -> bool:
-        """Whether the index is fed by dispatches: events do not name the isolation domain, and precede observations."""
-        return self.entry.key_source != EXACT_KEYS or self.entry.isolated or self.observes
-
-    @property
-    def observes(self) -> bool:
+    def _follow(self, entry: PoolEntry) -> None:
+        """Take the entry, and what each request asks of it."""
+        self.entry = entry
+        self.observes = entry.mode == OBSERVE
         """Whether others route the pool's requests, and tell of them afterwards."""
-        return self.entry.mode == OBSERVE
+        self.by_dispatches = entry.key_source != EXACT_KEYS or entry.isolated or self.observes
+        """Whether the index is fed by dispatches: events do not name the isolation domain, and precede observations."""
 
     def accepts(self, engine_id: str) -> bool:
         """Return whether the engine takes new work at this moment."""
@@ -181,7 +179,7 @@ class LivePool:
         self.router.arms.attempt(arms)
         rekeyed = _differ(entry, self.entry, _KEY_FIELDS)
         other_model = _differ(entry, self.entry, ("served_model",))
-        self.entry = entry
+        self._follow(entry)
         wanted = {each.engine_id: each for each in engines}
         for engine_id in [known for known in self.engines if known not in wanted or other_model]:
             self._drop(engine_id)

@@ -136,7 +136,8 @@ class PlacementDesk:
             raise self._refused(pool, request, keyed, outcome, earlier)
         decision = outcome.decision
         self._count(decision, perf_counter() - asked_s)
-        granted_s = max(decision.decided_s, request.arrived_s + decision.queued_s)
+        granted_s = request.arrived_s + decision.queued_s
+        granted_s = granted_s if granted_s > decision.decided_s else decision.decided_s
         pool.costs.granted(
             decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, granted_s
         )
@@ -156,17 +157,18 @@ class PlacementDesk:
             self._outbox.begun(record)
         if self._traffic is not None:
             self._traffic.noted(record, request.keys)
-        self.metrics.key_sources.inc(pool.entry.pool_id, keyed.source)
+        self.metrics.key_sources.count((decision.pool_id, keyed.source))
         return record
 
     def _count(self, decision: Decision, took_s: float) -> None:
         pool_id = decision.pool_id
         metrics = self.metrics
-        metrics.decisions.inc(pool_id, decision.placement, decision.reason)
-        metrics.queue_wait.observe(pool_id, value=decision.queued_s)
+        metrics.decisions.count((pool_id, decision.placement, decision.reason))
+        of_pool = (pool_id,)
+        metrics.queue_wait.note(of_pool, decision.queued_s)
         if decision.queued_s == 0.0:
             # Granted at once: nothing was awaited, so the time is that of deciding alone.
-            metrics.decision_seconds.observe(pool_id, value=took_s)
+            metrics.decision_seconds.note(of_pool, took_s)
 
     def first_token(self, record: DecisionRecord, now: float) -> None:
         """Note that the engine sent its first token; a second call changes nothing."""

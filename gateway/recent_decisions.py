@@ -83,14 +83,16 @@ class RecentDecisions:
 
     def add(self, record: DecisionRecord) -> None:
         """Keep the record; one of the same id is replaced, and one that moved to another engine is found there."""
-        records = self._records
-        records[record.decision.decision_id] = record
+        records, decision = self._records, record.decision
+        records[decision.decision_id] = record
         if len(records) > self._capacity:
             records.popitem(last=False)
-        engine_id = record.decision.engine_id
-        if engine_id:
+        engine_id = decision.engine_id
+        if engine_id in self._by_engine:
+            self._by_engine[engine_id].append(record)
+        elif engine_id:
             self._add_to_engine(engine_id, record)
-        pair = record.decision.pair
+        pair = decision.pair
         if pair is not None:
             self._add_to_engine(pair.engine_id, record)
 

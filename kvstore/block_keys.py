@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import repeat
+from struct import Struct
 from struct import error as struct_error
-from struct import pack, unpack
 
 from xxhash import xxh3_64_intdigest
 
@@ -65,12 +66,19 @@ def rekey_hashes(seed: int, hashes: Sequence[int]) -> tuple[int, ...]:
     Each hash names its whole prefix, so it is salted alone. Raises OverflowError on a hash outside
     −2⁶³ … 2⁶⁴−1 (engines send both signed and unsigned 64-bit hashes).
     """
+    pack, unpack = _layout(len(hashes))
     try:
-        packed = pack(f"<{len(hashes)}Q", *hashes)
+        packed = pack(*hashes)
     except struct_error:
         packed = b"".join([_unsigned(value).to_bytes(8, "little") for value in hashes])
     # All without a step of the interpreter per block: callers send dozens with each request.
-    return tuple(map(xxh3_64_intdigest, unpack("8s" * len(hashes), packed), repeat(seed)))
+    return tuple(map(xxh3_64_intdigest, unpack(packed), repeat(seed)))
+
+
+@lru_cache(maxsize=512)
+def _layout(count: int) -> tuple[Callable[..., bytes], Callable[[bytes], tuple[bytes, ...]]]:
+    """Return how so many hashes become bytes, and these become the bytes of each one."""
+    return Struct(f"<{count}Q").pack, Struct("8s" * count).unpack
 
 
 def _unsigned(value: int) -> int:
