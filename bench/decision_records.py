@@ -1,12 +1,13 @@
-"""What recording decisions costs, and what the store of an hour takes: `python -m bench.decision_records --json OUT`.
+"""What recording costs, and what the stores of an hour take: `python -m bench.decision_records --json OUT`.
 
 CPU: the gateway's app decides and completes requests (24 block hashes, 32 engines) in process, without HTTP. That
-is the decision's cost; it appends to two lists for the record. Recording is what comes after: sampling, hindsight,
-encoding, the bus, segments and index rows. Once at a full gateway's rate, of which the default keeps 50 per
+is the decision's cost; it appends to three lists for the records. Recording is what comes after: of the decision
+records sampling, hindsight, encoding, the bus, segments and index rows; of the traffic, every request of which is
+recorded, the rows, the bus and the ring. Once at a full gateway's rate, of whose decisions the default keeps 50 per
 second, and once with every decision kept. CPU time of the whole process, medians of rounds.
 
 Store: an hour at 50 requests per second, all kept and each different, stored as fast as they go in; once with
-the default budget and once with one that it does not fit into.
+the default budget and once with one that it does not fit into. The same hour of traffic goes through a ring.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import msgspec
 
 from bench.decision_api_server import API_KEY, GROUPS, HASHES, MODEL, _snapshot, follow_events, hash_groups
 from bench.report import Target, write_report
+from controlplane.recordings.ring import TrafficRing
 from gateway.app import GatewayApp
 from gateway.authentication import authenticate
 from gateway.bus import InProcessBus
@@ -36,6 +38,8 @@ from gateway.settings import GatewaySettings
 from gateway.settled_heap import settle_heap
 from gateway.snapshot import encode_snapshot
 from gateway.stored_decision import TOPIC, StoredDecision, decode_batch
+from gateway.traffic_row import TOPIC as TRAFFIC_TOPIC
+from gateway.traffic_row import TrafficBatch, TrafficRow, encode_batch, rows_in
 
 if TYPE_CHECKING:
     from controlplane.decision_store.keeper import DecisionKeeper
@@ -47,6 +51,7 @@ KEPT_PER_S = 50
 INTERVALS, ROUNDS = 12, 7
 HOUR_RATE, HOUR_S = 50, 3600
 SMALL_BUDGET = 64 << 20
+RING_BUDGET = 256 << 20
 STORED_AT_ONCE = 50
 SHRINK_EVERY = 30
 
@@ -86,14 +91,18 @@ class Gate:
                 desk.completed(record, now + 1.0, cached_tokens=record.decision.hit_tokens, output_tokens=200)
 
 
-async def cost_us(gate: Gate, keeper: DecisionKeeper, rate: int) -> tuple[float, float]:
-    """Return the CPU microseconds per decision of deciding, and of recording and storing it, over some intervals."""
+async def cost_us(gate: Gate, keeper: DecisionKeeper, ring: TrafficRing, rate: int) -> tuple[float, float, float]:
+    """Return the CPU microseconds per request of deciding, of its decision's record and of its traffic's row."""
     from controlplane.decision_store.intake import decoded
 
     heard: list[bytes] = []
+    told: list[bytes] = []
     outbox, per_interval = gate.gateway.decisions, rate // 2
-    unsubscribe = gate.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
-    deciding_s = recording_s = 0.0
+    unsubscribe = [
+        gate.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value)),
+        gate.gateway._bus.subscribe(TRAFFIC_TOPIC, lambda _topic, value: told.append(value)),
+    ]
+    deciding_s = recording_s = traffic_s = 0.0
     for number in range(INTERVALS):
         bodies = gate.bodies(per_interval)
         begin = time.process_time()
@@ -107,12 +116,21 @@ async def cost_us(gate: Gate, keeper: DecisionKeeper, rate: int) -> tuple[float,
             keeper.store(decoded(heard))
             heard.clear()
         recording_s += time.process_time() - begin
-    unsubscribe()
-    total = per_interval * INTERVALS
-    return deciding_s / total * 1e6, recording_s / total * 1e6
+        begin = time.process_time()
+        await gate.gateway.traffic.flush()
+        if number % 2:
+            if sum(map(rows_in, told)) != 2 * per_interval:
+                raise RuntimeError(f"{sum(map(rows_in, told))} of {2 * per_interval} requests were recorded")
+            ring.append(told)
+            told.clear()
+        traffic_s += time.process_time() - begin
+    for each in unsubscribe:
+        each()
+    total = per_interval * INTERVALS / 1e6
+    return deciding_s / total, recording_s / total, traffic_s / total
 
 
-async def recording(keeper: DecisionKeeper, figures: dict[str, float]) -> list[StoredDecision]:
+async def recording(keeper: DecisionKeeper, ring: TrafficRing, figures: dict[str, float]) -> list[StoredDecision]:
     """Measure the cost of recording into the figures, and return some real records."""
     health = await asyncio.start_server(_healthy, "127.0.0.1", FIRST_PORT)
     with tempfile.TemporaryDirectory() as state:
@@ -122,6 +140,7 @@ async def recording(keeper: DecisionKeeper, figures: dict[str, float]) -> list[S
         settings = GatewaySettings(
             report_stale_s=7200.0,
             decision_interval_s=3600.0,
+            traffic_interval_s=3600.0,
             sample_interval_s=3600.0,
             key_usage_interval_s=3600.0,
             cost_report_interval_s=3600.0,
@@ -133,10 +152,12 @@ async def recording(keeper: DecisionKeeper, figures: dict[str, float]) -> list[S
         bus.subscribe(TOPIC, lambda _topic, value: records.extend(decode_batch(value).decisions[: 2000 - len(records)]))
         settle_heap()
         for name, rate in (("sampled", RATE_PER_S), ("all_kept", KEPT_PER_S)):
-            rounds = [await cost_us(gate, keeper, rate) for _ in range(ROUNDS + 1)][1:]
+            rounds = [await cost_us(gate, keeper, ring, rate) for _ in range(ROUNDS + 1)][1:]
             figures[f"decision_us_{name}"] = round(statistics.median(each[0] for each in rounds), 2)
-            figures[f"recording_us_{name}"] = round(statistics.median(each[1] for each in rounds), 2)
-            figures[f"recording_share_{name}"] = round(statistics.median(each[1] / each[0] for each in rounds), 4)
+            figures[f"records_us_{name}"] = round(statistics.median(each[1] for each in rounds), 2)
+            figures[f"traffic_us_{name}"] = round(statistics.median(each[2] for each in rounds), 2)
+            shares = [(each[1] + each[2]) / each[0] for each in rounds]
+            figures[f"recording_share_{name}"] = round(statistics.median(shares), 4)
         await gateway.stop()
     health.close()
     return records
@@ -175,6 +196,33 @@ def an_hour(keeper: DecisionKeeper, records: list[StoredDecision], budget: int) 
     }
 
 
+def an_hour_of_traffic(directory: Path) -> dict[str, float]:
+    """Record an hour of the traffic that the gateway was given, with a session each; returns what the ring takes."""
+    ring, rng, groups = TrafficRing(directory, RING_BUDGET, 1e9), Random(4), hash_groups()
+    begin, most = time.time(), 0
+    for second in range(HOUR_S):
+        rows = []
+        for number in range(HOUR_RATE):
+            keys = rng.choice(groups)[: rng.choice((6, 12, 24))]
+            keys = keys + [rng.getrandbits(64) for _ in range(HASHES - len(keys))]
+            at, session = begin + second + number / HOUR_RATE, uuid.uuid4().hex[:12]
+            blocks = tuple(keys)
+            rows.append(
+                TrafficRow(at, "default", HASHES * 512, 200, blocks, session, session, 0, "completed", head=blocks)
+            )
+        ring.append([encode_batch(TrafficBatch("gateway:1", tuple(rows)))])
+        if second % SHRINK_EVERY == 0:
+            ring.shrink(begin + second)
+            most = max(most, ring.size_bytes())
+    kept = sum(1 for _ in ring.rows(begin, begin + HOUR_S))
+    ring.close()
+    return {
+        "ring_used_mib": round(most / 2**20, 1),
+        "ring_row_bytes": round(ring.size_bytes() / max(1, kept), 1),
+        "ring_rows": kept,
+    }
+
+
 def _another(record: StoredDecision, at: float) -> StoredDecision:
     """Return the record of another request like it."""
     decision = msgspec.structs.replace(record.decision, decision_id=str(uuid.uuid4()), decided_s=at % 1e6)
@@ -202,7 +250,8 @@ def measure() -> tuple[dict[str, float], dict[str, Target]]:
     figures: dict[str, float] = {}
     # The loop's thread stores here, which in the program a thread of its own does.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    records = asyncio.run(recording(DecisionKeeper(SegmentShelf(state / "cost", 1 << 30), 1 << 30), figures))
+    ring = TrafficRing(state / "cost-ring", 1 << 30, 1e9)
+    records = asyncio.run(recording(DecisionKeeper(SegmentShelf(state / "cost", 1 << 30), 1 << 30), ring, figures))
     targets = {"recording_share_sampled": Target(value=figures["recording_share_sampled"], op="<=", target=0.15)}
     for name, budget in (("hour", 1 << 30), ("small", SMALL_BUDGET)):
         DecisionIndex.objects.all().delete()
@@ -210,6 +259,8 @@ def measure() -> tuple[dict[str, float], dict[str, Target]]:
         figures.update({f"{name}_{key}": value for key, value in hour.items()})
         targets[f"{name}_used_mib"] = Target(value=hour["used_mib"], op="<=", target=hour["budget_mib"])
         targets[f"{name}_row_bytes"] = Target(value=hour["row_bytes"], op="<=", target=ROW_BYTES)
+    figures.update(an_hour_of_traffic(state / "ring"))
+    targets["ring_used_mib"] = Target(value=figures["ring_used_mib"], op="<=", target=RING_BUDGET / 2**20)
     return figures, targets
 
 

@@ -6,6 +6,7 @@ of an earlier version stay readable.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
@@ -113,12 +114,17 @@ def decode_batch(data: bytes) -> DecisionBatch:
     return batch
 
 
+@lru_cache(maxsize=16_384)
 def session_digest(fleet_secret: bytes, session_id: str) -> str:
     """Return by what a session is known in records; nobody without the fleet's secret can tell which it is."""
     if not session_id:
         return ""
-    key = blake2b(_SESSION_CONTEXT + fleet_secret, digest_size=32).digest()
-    return blake2b(session_id.encode(), digest_size=6, key=key).hexdigest()
+    return blake2b(session_id.encode(), digest_size=6, key=_digest_key(fleet_secret)).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _digest_key(fleet_secret: bytes) -> bytes:
+    return blake2b(_SESSION_CONTEXT + fleet_secret, digest_size=32).digest()
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,7 +1,8 @@
 """One request as recordings keep it: its shape, and what became of it. No prompt and nobody's name in it.
 
-Batches go over the stream topic TOPIC as msgpack. Fields are only ever added, with defaults, so that rows
-of an earlier version stay readable.
+Batches go over the stream topic TOPIC as msgpack, and stand so in the ring: the control plane keeps the bytes
+that the gateway made. Fields are only ever added, at the end and with defaults, so that rows of an earlier
+version stay readable.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MAX_BATCH = 512
 MAX_BATCH_BYTES = 8 << 20
 
 
-class TrafficRow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One request that ended; `at` in unix seconds, other times in seconds since then. None: not known."""
 
     at: float
@@ -58,6 +59,22 @@ class TrafficBatch(msgspec.Struct, frozen=True):
     rows: tuple[TrafficRow, ...]
 
 
+class NamedRow(TrafficRow, frozen=True, gc=False, array_like=False):
+    """A row with the names of its fields, as gateways before this form send them."""
+
+
+class _NamedBatch(msgspec.Struct, frozen=True):
+    gateway: str
+    rows: tuple[NamedRow, ...]
+
+
+class _Outline(msgspec.Struct, frozen=True):
+    """A batch whose rows are not looked into."""
+
+    gateway: str
+    rows: list[msgspec.Raw]
+
+
 class UnreadableTrafficError(ValueError):
     """The bytes are no batch of traffic rows, or one over the limits."""
 
@@ -67,17 +84,28 @@ def encode_batch(batch: TrafficBatch) -> bytes:
     return _encoder.encode(batch)
 
 
-def decode_batch(data: bytes) -> TrafficBatch:
-    """Read a batch; raises UnreadableTrafficError on anything else."""
+def decode_rows(data: bytes) -> Sequence[TrafficRow]:
+    """Return the rows of a batch; raises UnreadableTrafficError on anything else."""
+    try:
+        return _decoder.decode(data).rows
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        try:
+            return _named.decode(data).rows
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise UnreadableTrafficError(f"not a batch of traffic rows: {error}") from error
+
+
+def rows_in(data: bytes) -> int:
+    """Return the number of rows of a batch without reading them; raises UnreadableTrafficError where it is none."""
     if len(data) > MAX_BATCH_BYTES:
         raise UnreadableTrafficError(f"a batch of {len(data)} bytes is over the limit of {MAX_BATCH_BYTES}")
     try:
-        batch: TrafficBatch = _decoder.decode(data)
+        count = len(_outline.decode(data).rows)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableTrafficError(f"not a batch of traffic rows: {error}") from error
-    if len(batch.rows) > MAX_BATCH:
+    if count > MAX_BATCH:
         raise UnreadableTrafficError(f"more than {MAX_BATCH} rows in a batch")
-    return batch
+    return count
 
 
 def trace_blocks(keys: Sequence[int], prompt_tokens: int, block_tokens: int) -> tuple[int, ...]:
@@ -89,6 +117,10 @@ def trace_blocks(keys: Sequence[int], prompt_tokens: int, block_tokens: int) -> 
     if block_tokens == BLOCK_TOKENS:
         return tuple(keys[: -(-prompt_tokens // BLOCK_TOKENS)])
     covered = min(prompt_tokens, len(keys) * block_tokens)
+    if BLOCK_TOKENS % block_tokens == 0:
+        names, per_name = -(-covered // BLOCK_TOKENS), BLOCK_TOKENS // block_tokens
+        whole = tuple(keys[per_name - 1 :: per_name][:names])
+        return whole if len(whole) == names else (*whole, keys[-1])
     last = len(keys) - 1
     return tuple(
         [
@@ -105,3 +137,5 @@ def trace_head(keys: Sequence[int], block_tokens: int) -> tuple[int, ...]:
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(TrafficBatch)
+_named = msgspec.msgpack.Decoder(_NamedBatch)
+_outline = msgspec.msgpack.Decoder(_Outline)

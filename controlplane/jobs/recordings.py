@@ -13,7 +13,7 @@ from django.db import DatabaseError
 from controlplane.jobs.lease import acquire, renew, this_owner
 from controlplane.models import Recording
 from controlplane.recordings.storage import TrafficStorage, recording_shelf, traffic_storage
-from gateway.traffic_row import TrafficRow, UnreadableTrafficError, decode_batch
+from gateway.traffic_row import UnreadableTrafficError, rows_in
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +43,11 @@ def record(storage: TrafficStorage) -> int:
             intake.forget_old()
             return 0
         batches = intake.take()
-        rows = _decoded(batches)
-        if rows:
-            ring.append(rows)
+        good, count = _readable(batches)
+        if good:
+            ring.append(good)
         batches = []
-        storage.stored += len(rows)
+        storage.stored += count
         storage.runs += 1
         if storage.runs % SHRINK_EVERY == 1:
             _keep_bounds(storage)
@@ -60,7 +60,7 @@ def record(storage: TrafficStorage) -> int:
             extra={"error": type(error).__name__, "remedy": "free disk space or lower SWITCHYARD_RECORDING_BYTES"},
         )
         return 0
-    return len(rows)
+    return count
 
 
 def _keep_bounds(storage: TrafficStorage) -> None:
@@ -69,11 +69,14 @@ def _keep_bounds(storage: TrafficStorage) -> None:
     recording_shelf().sweep(set(Recording.objects.values_list("key", flat=True)), now)
 
 
-def _decoded(batches: list[bytes]) -> list[TrafficRow]:
-    rows: list[TrafficRow] = []
+def _readable(batches: list[bytes]) -> tuple[list[bytes], int]:
+    """Return the batches that are batches, and how many rows they hold."""
+    good, count = [], 0
     for value in batches:
         try:
-            rows += decode_batch(value).rows
+            count += rows_in(value)
         except UnreadableTrafficError as error:
             logger.warning("traffic cannot be read", extra={"reason": str(error)})
-    return rows
+        else:
+            good.append(value)
+    return good, count

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.settings import GatewaySettings
@@ -12,12 +13,14 @@ from gateway.stored_decision import UNANSWERED
 from gateway.traffic_row import (
     HEAD_BLOCKS,
     MAX_BATCH,
+    MAX_BATCH_BYTES,
     TOPIC,
     TrafficBatch,
     TrafficRow,
     UnreadableTrafficError,
-    decode_batch,
+    decode_rows,
     encode_batch,
+    rows_in,
     trace_blocks,
     trace_head,
 )
@@ -52,7 +55,7 @@ async def decided(gateway: ServedGateway, hashes: list[int], **more: object) -> 
 async def sent(gateway: ServedGateway, heard: list[bytes], *, last: bool = False) -> list[TrafficRow]:
     heard.clear()
     await gateway.gateway.traffic.flush(last=last)
-    return [row for value in heard for row in decode_batch(value).rows]
+    return [row for value in heard for row in decode_rows(value)]
 
 
 async def test_a_request_is_sent_once_when_it_ended(gateway: ServedGateway, heard: list[bytes]) -> None:
@@ -144,8 +147,28 @@ def test_small_blocks_are_named_at_the_beginning() -> None:
 
 def test_batches_are_bounded() -> None:
     rows = tuple(TrafficRow(1.0, "p", 1, 1, ()) for _ in range(MAX_BATCH + 1))
+    assert rows_in(encode_batch(TrafficBatch("g", rows[1:]))) == MAX_BATCH
     with pytest.raises(UnreadableTrafficError, match="more than"):
-        decode_batch(encode_batch(TrafficBatch("g", rows)))
+        rows_in(encode_batch(TrafficBatch("g", rows)))
+    with pytest.raises(UnreadableTrafficError, match="over the limit"):
+        rows_in(bytes(MAX_BATCH_BYTES + 1))
     for data in (b"", b"\xff", b"\x00" * 10):
         with pytest.raises(UnreadableTrafficError):
-            decode_batch(data)
+            rows_in(data)
+        with pytest.raises(UnreadableTrafficError):
+            decode_rows(data)
+
+
+def test_rows_of_a_gateway_before_this_form_are_read() -> None:
+    row = TrafficRow(1.0, "p", 700, 3, (2**64 - 1, 5), "s", "t", head=(9,))
+    named = {field: getattr(row, field) for field in row.__struct_fields__ if field not in ("ttft_s", "late")}
+    data = msgspec.msgpack.encode({"gateway": "g", "rows": [named]})
+    assert rows_in(data) == 1
+    (found,) = decode_rows(data)
+    assert msgspec.structs.astuple(found) == msgspec.structs.astuple(row)
+
+
+def test_a_row_of_a_later_version_is_read_without_what_it_adds() -> None:
+    row = TrafficRow(1.0, "p", 700, 3, (5,))
+    data = msgspec.msgpack.encode({"gateway": "g", "rows": [[*msgspec.structs.astuple(row), "more"]]})
+    assert decode_rows(data) == (row,)

@@ -18,7 +18,7 @@ from controlplane.services.whatifs import standing_of, start_whatif
 from controlplane.whatif import runs
 from controlplane.whatif.conditions import Conditions
 from simulator.run_task import do_task
-from tests.controlplane.recordings.traffic import rows
+from tests.controlplane.recordings.traffic import batch, rows
 from tests.controlplane.whatif.installation import ACTOR, keep, live_and_draft, recorded
 from tests.web.role_clients import client_of, make_person, make_pool
 
@@ -99,7 +99,7 @@ def test_one_that_waits_tells_its_progress_and_can_be_cancelled(operator: Client
 
 
 def test_the_form_asks_about_recorded_traffic(operator: Client, pool: Pool) -> None:
-    traffic_ring().append(rows(80, pool="chat", at=time.time() - 30))
+    traffic_ring().append([batch(rows(80, pool="chat", at=time.time() - 30))])
     page = show(operator, "/experiments?new&draft=2")
     assert '<option value="2" selected>v2 draft: second</option>' in page
     assert '<option value="1" selected>v1 live: first</option>' in page
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_told_at_its_field(operator: Client, pool: Pool, field:
 
 
 def test_a_window_that_is_too_small_leaves_nothing(operator: Client) -> None:
-    traffic_ring().append(rows(10, pool="chat", at=time.time() - 30))
+    traffic_ring().append([batch(rows(10, pool="chat", at=time.time() - 30))])
     answer = operator.post("/experiments/whatif", {"pool": "chat", "recording": "last-5", "draft": "2", "seeds": "1"})
     assert answer.status_code == 422
     assert "at least 50" in answer.content.decode()
@@ -167,7 +167,7 @@ def test_a_bad_upload_names_its_lines(operator: Client, pool: Pool) -> None:
 
 
 def test_a_window_is_kept_by_its_times(operator: Client, pool: Pool) -> None:
-    traffic_ring().append(rows(30, pool="chat", at=time.time() - 30))
+    traffic_ring().append([batch(rows(30, pool="chat", at=time.time() - 30))])
     begins, ends = (datetime.fromtimestamp(time.time() + each, UTC).isoformat() for each in (-600, 0))
     form = {"kind": "window", "pool": "chat", "begins_at": begins, "ends_at": ends, "name": "busy"}
     assert operator.post("/experiments/recordings", form).status_code == 303

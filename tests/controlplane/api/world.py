@@ -47,7 +47,7 @@ from controlplane.services.topology import create_pool, create_region, create_te
 from controlplane.services.whatifs import start_whatif
 from controlplane.whatif.conditions import Conditions
 from tests.controlplane.decision_store.records import stored
-from tests.controlplane.recordings.traffic import START, rows
+from tests.controlplane.recordings.traffic import START, batch, rows
 
 ACTOR = program("test")
 
@@ -123,7 +123,7 @@ def _add_shadow(world: World) -> None:
 def recorded() -> tuple[Written, Written]:
     """Return the files of all worlds' recordings; the traffic of their pool goes on in the ring."""
     traffic = rows(60, pool="pool-a")
-    traffic_ring().append(traffic)
+    traffic_ring().append([batch(traffic)])
     names = Resalting(b"salt of the test")
     one, other = (recording_shelf().write(names.recorded(row, START) for row in traffic) for _ in range(2))
     return one, other

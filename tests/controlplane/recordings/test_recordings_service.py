@@ -31,7 +31,7 @@ from controlplane.services.recordings import (
 from controlplane.stream_intake import StreamIntake
 from gateway.bus import InProcessBus
 from gateway.traffic_row import TOPIC, TrafficBatch, encode_batch
-from tests.controlplane.recordings.traffic import START, rows
+from tests.controlplane.recordings.traffic import START, batch, rows
 
 ACTOR = program("test")
 BEGIN = datetime.fromtimestamp(START, UTC)
@@ -83,7 +83,7 @@ def test_a_full_disk_loses_nothing_that_still_fits_in_memory(
 
 @pytest.mark.django_db
 def test_a_window_becomes_a_recording(pool: Pool) -> None:
-    traffic_ring().append(rows(30) + rows(5, 100, pool="other"))
+    traffic_ring().append([batch(rows(30) + rows(5, 100, pool="other"))])
     made = record_window(pool, BEGIN + timedelta(seconds=10), BEGIN + timedelta(seconds=200), actor=ACTOR, why="try")
     assert (made.requests, made.name) == (20, "chat, 15 Jan 08:00:10 to 08:03:20 UTC")
     told = list(read_recorded(recording_shelf().path(made.key)))
@@ -95,7 +95,7 @@ def test_a_window_becomes_a_recording(pool: Pool) -> None:
 
 @pytest.mark.django_db
 def test_two_recordings_of_one_window_share_no_name(pool: Pool) -> None:
-    traffic_ring().append(rows(5))
+    traffic_ring().append([batch(rows(5))])
     end = BEGIN + timedelta(seconds=9)
     one, other = (
         list(read_recorded(recording_shelf().path(record_window(pool, BEGIN, end, actor=ACTOR).key))) for _ in range(2)
@@ -108,7 +108,7 @@ def test_two_recordings_of_one_window_share_no_name(pool: Pool) -> None:
 def test_an_empty_window_says_what_there_is(pool: Pool) -> None:
     with pytest.raises(InvalidFieldsError, match="Nothing is recorded yet"):
         record_window(pool, BEGIN, BEGIN + timedelta(hours=1), actor=ACTOR)
-    traffic_ring().append(rows(5, pool="other"))
+    traffic_ring().append([batch(rows(5, pool="other"))])
     with pytest.raises(InvalidFieldsError, match="There is traffic from"):
         record_window(pool, BEGIN, BEGIN + timedelta(hours=1), actor=ACTOR)
     with pytest.raises(InvalidFieldsError, match="after begins_at"):
@@ -143,7 +143,7 @@ def test_a_bad_upload_leaves_nothing(pool: Pool) -> None:
 @pytest.mark.django_db
 def test_a_window_over_the_limit_is_refused_whole(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controlplane.recordings.shelf.MAX_ROWS", 3)
-    traffic_ring().append(rows(5))
+    traffic_ring().append([batch(rows(5))])
     with pytest.raises(InvalidFieldsError, match="shorter window"):
         record_window(pool, BEGIN, BEGIN + timedelta(hours=1), actor=ACTOR)
     monkeypatch.setattr("controlplane.recordings.shelf.MAX_PLAIN_BYTES", 10)

@@ -6,11 +6,13 @@ import gzip
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from controlplane.recordings.frames import frames
 from controlplane.recordings.ring import LEAST_SEGMENT_BYTES, SEGMENT_S, TrafficRing, segment_rows
-from gateway.traffic_row import TrafficRow
-from tests.controlplane.recordings.traffic import START, row, rows
+from gateway.traffic_row import NamedRow, TrafficRow
+from tests.controlplane.recordings.traffic import START, batch, row, rows
 
 
 @pytest.fixture
@@ -30,26 +32,52 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_rows_come_back_by_their_arrival(ring: TrafficRing) -> None:
-    ring.append(rows(3))
-    ring.append(rows(3, 10))
+    ring.append([batch(rows(3))])
+    ring.append([batch(rows(3, 10))])
     assert within(ring) == rows(3) + rows(3, 10)
     assert within(ring, 2, 11) == [row(2), row(10)]
     assert within(ring, 90, 95) == []
 
 
-def test_a_segment_is_plain_gzipped_lines(ring: TrafficRing, tmp_path: Path) -> None:
-    ring.append(rows(2))
-    ring.append(rows(2, 2))
+def test_a_segment_holds_what_the_gateways_sent(ring: TrafficRing, tmp_path: Path) -> None:
+    first, second = batch(rows(2)), batch(rows(2, 2))
+    ring.append([first])
+    ring.append([second])
     (path,) = (tmp_path / "ring").iterdir()
-    assert len(gzip.decompress(path.read_bytes()).splitlines()) == 4
+    assert list(frames(path)) == [first, second]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_batch_that_is_none_is_passed_over(ring: TrafficRing, caplog: pytest.LogCaptureFixture) -> None:
+    ring.append([batch(rows(1)), b"no batch", batch(rows(1, 1))])
+    assert within(ring) == rows(2)
+    assert "cannot be read" in caplog.text
+
+
+def test_segments_of_the_form_before_are_read_until_they_leave(tmp_path: Path, clock: list[float]) -> None:
+    directory = tmp_path / "ring"
+    directory.mkdir()
+    old = directory / f"{int(START * 1000):012x}-7.jsonl.gz"
+    named = [msgspec.json.encode(NamedRow(*msgspec.structs.astuple(each))) + b"\n" for each in rows(3)]
+    old.write_bytes(gzip.compress(named[0] + named[1]) + gzip.compress(named[2])[:12])
+    ring = TrafficRing(directory, 1 << 20, 3600.0)
+    ring.append([batch(rows(1, 5))])
+    found = within(ring)
+    assert [each.at - START for each in found] == [0, 1, 5]
+    assert msgspec.structs.astuple(found[1]) == msgspec.structs.astuple(row(1))
+    clock[0] += 9000
+    ring.append([batch(rows(1, 9000))])
+    ring.close()
+    ring.append([batch(rows(1, 9001))])
+    ring.shrink(clock[0])
+    assert not old.exists()
+
+
 def test_a_torn_tail_costs_only_itself(ring: TrafficRing, tmp_path: Path) -> None:
-    ring.append(rows(3))
+    ring.append([batch(rows(3))])
     (path,) = (tmp_path / "ring").iterdir()
     whole = path.read_bytes()
-    ring.append(rows(3, 3))
+    ring.append([batch(rows(3, 3))])
     both = path.read_bytes()
     for cut in range(len(whole), len(both)):
         path.write_bytes(both[:cut])
@@ -59,21 +87,21 @@ def test_a_torn_tail_costs_only_itself(ring: TrafficRing, tmp_path: Path) -> Non
 
 
 def test_after_a_restart_a_new_segment_begins(ring: TrafficRing, tmp_path: Path, clock: list[float]) -> None:
-    ring.append(rows(3))
+    ring.append([batch(rows(3))])
     again = TrafficRing(tmp_path / "ring", 1 << 20, 3600.0)
-    again.append(rows(3, 3))
+    again.append([batch(rows(3, 3))])
     assert len(again.names()) == 2
     assert within(again) == rows(6)
 
 
 def test_what_cannot_be_written_whole_ends_the_segment(ring: TrafficRing, monkeypatch: pytest.MonkeyPatch) -> None:
-    ring.append(rows(1))
+    ring.append([batch(rows(1))])
     write = os.write
     with monkeypatch.context() as full:
         full.setattr("controlplane.recordings.ring.os.write", lambda handle, data: write(handle, data[:10]))
         with pytest.raises(OSError, match="only a part"):
-            ring.append(rows(1, 1))
-    ring.append(rows(1, 2))
+            ring.append([batch(rows(1, 1))])
+    ring.append([batch(rows(1, 2))])
     assert within(ring) == [row(0), row(2)]
 
 
@@ -83,7 +111,7 @@ def test_the_byte_budget_holds(tmp_path: Path, clock: list[float]) -> None:
     number = 0
     while len(ring.names()) < 8:
         clock[0] = START + number
-        ring.append([row(number + place, blocks=tuple(os.urandom(60))) for place in range(200)])
+        ring.append([batch([row(number + place, blocks=tuple(os.urandom(60))) for place in range(200)])])
         number += 200
     assert ring.shrink(clock[0]) > 0
     assert ring.size_bytes() <= budget
@@ -94,21 +122,21 @@ def test_the_byte_budget_holds(tmp_path: Path, clock: list[float]) -> None:
 def test_old_segments_leave(ring: TrafficRing, clock: list[float]) -> None:
     for hours in range(4):
         clock[0] = START + hours * 3600
-        ring.append(rows(1, hours * 3600))
+        ring.append([batch(rows(1, hours * 3600))])
     assert ring.shrink(clock[0]) == 1
     assert [each.at - START for each in within(ring, 0, 10**6)] == [3600, 7200, 10800]
 
 
 def test_it_tells_its_span(ring: TrafficRing) -> None:
     assert ring.span() is None
-    ring.append(rows(1))
+    ring.append([batch(rows(1))])
     begun, until = ring.span() or (0.0, 0.0)
     assert begun == pytest.approx(START + 50)
     assert until > 0
 
 
 def test_a_long_running_segment_gives_way(ring: TrafficRing, clock: list[float]) -> None:
-    ring.append(rows(1))
+    ring.append([batch(rows(1))])
     clock[0] += SEGMENT_S + 1
-    ring.append(rows(1, 1))
+    ring.append([batch(rows(1, 1))])
     assert len(ring.names()) == 2

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from gateway.traffic_row import TrafficRow
+from gateway.traffic_row import TrafficBatch, TrafficRow, encode_batch
 
 START = 1_800_000_000.0
 WIDE = 2**64 - 3
@@ -23,3 +24,8 @@ def row(number: int = 0, **fields: Any) -> TrafficRow:
 def rows(count: int, begin: int = 0, **fields: Any) -> list[TrafficRow]:
     """Return one request per second."""
     return [row(number, **fields) for number in range(begin, begin + count)]
+
+
+def batch(rows: Sequence[TrafficRow]) -> bytes:
+    """Return the rows as a gateway sends them."""
+    return encode_batch(TrafficBatch("here:1", tuple(rows)))
