@@ -36,8 +36,9 @@ ENGINES = 6
 APART = 0.05
 """Policies whose live mean TTFTs differ by less are not told apart."""
 _SLO_S, _LOOK_AHEAD_S = 5.0, 0.05
-_RECORDED_BLOCK, _RECORDED_BLOCKS = 64, 15_625
-"""Blocks of the pool whose traffic is recorded, folded into a trace's."""
+BLOCK_TOKENS, NUM_BLOCKS = 64, 15_625
+"""Blocks of the recorded pool, folded into a trace's, and of the fleet on which its window is replayed: placements
+that hash prefixes go by them."""
 _LOOKS, _LOOK_S = 20, 1.0
 _KEEP = """
 from datetime import timedelta
@@ -65,7 +66,7 @@ def policy_of(placement: str, speed: float = 1.0) -> RoutingPolicy:
 def recorded(rows: Sequence[TraceRow], folder: Path) -> Path:
     """Send the rows through the real program and return the recording that it kept of them."""
     with live_program(folder) as program:
-        program.start_engines(ENGINES, ["--block-size", str(_RECORDED_BLOCK), "--num-blocks", str(_RECORDED_BLOCKS)])
+        program.start_engines(ENGINES, ["--block-size", str(BLOCK_TOKENS), "--num-blocks", str(NUM_BLOCKS)])
         options = ReplayOptions(target=program.url, model=MODEL, api_key=program.secrets.api_key, chat=False)
         summary = asyncio.run(replay(rows, options))
         if summary.ok != len(rows):
@@ -94,6 +95,8 @@ async def live(placement: str, rows: Sequence[TraceRow], speed: float) -> Measur
             policy_of(placement, speed),
             engines=ENGINES,
             time_scale=speed,
+            block_tokens=BLOCK_TOKENS,
+            num_blocks=NUM_BLOCKS,
         ) as fleet,
     ):
         options = ReplayOptions(target=fleet.url, model=MODEL, api_key=API_KEY, speed=speed, chat=False)
