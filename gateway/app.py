@@ -36,6 +36,7 @@ from gateway.recent_decisions import RecentDecisions
 from gateway.request_head import RequestHead, new_id
 from gateway.route_api import RouteApi
 from gateway.snapshot import ApiKeyEntry
+from gateway.unattended import ReportingKeys
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
@@ -80,7 +81,8 @@ class GatewayApp:
             gateway.arm_results,
         )
         prompt_keys = PromptKeys()
-        route_api = self._route_api = RouteApi(gateway, desk, prompt_keys, gateway.fleet_secret)
+        reporting = ReportingKeys()
+        route_api = self._route_api = RouteApi(gateway, desk, prompt_keys, reporting)
         proxied = self.proxy = Proxy(
             gateway,
             desk,
@@ -89,7 +91,7 @@ class GatewayApp:
             engine_bearer=gateway.settings.engine_bearer,
             settings=settings.relay,
         )
-        feedback = _scoped(ROUTE_SCOPE, FeedbackApi(desk).serve)
+        feedback = _scoped(ROUTE_SCOPE, FeedbackApi(desk, reporting).serve)
         models = self._metered(INFER, proxied.models)
         self._exact: dict[str, tuple[str, Handler]] = {
             ROUTE: ("POST", self._metered(ROUTE_SCOPE, route_api.route)),

@@ -14,6 +14,7 @@ from gateway.openai_error import ApiError
 from gateway.placement_desk import PlacementDesk
 from gateway.recent_decisions import DecisionRecord
 from gateway.snapshot import ApiKeyEntry
+from gateway.unattended import ReportingKeys
 
 PREFIX = "/api/v1/requests/"
 VERBS = ("handed_over", "first_token", "complete", "fail")
@@ -34,8 +35,9 @@ class Completion(msgspec.Struct, kw_only=True):
 class FeedbackApi:
     """Takes feedback; a repeated call is answered alike and changes nothing."""
 
-    def __init__(self, desk: PlacementDesk) -> None:
+    def __init__(self, desk: PlacementDesk, reporting: ReportingKeys) -> None:
         self._desk = desk
+        self._reporting = reporting
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve one feedback call."""
@@ -47,6 +49,7 @@ class FeedbackApi:
         record = self._desk.recent.find(decision_id, caller.tenant_id)
         if record is None:
             raise unknown_decision()
+        self._reporting.told(caller.key_id, now)
         if verb == "handed_over":
             self._desk.handed_over(record, now, self._report(record, body).cached_tokens)
         elif verb == "first_token":

@@ -61,6 +61,8 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     """The class that the request names."""
     key_class: str = ""
     """The class of its API key."""
+    attended: bool = True
+    """Somebody will tell what becomes of it."""
 
 
 class PlacementDesk:
@@ -105,13 +107,13 @@ class PlacementDesk:
             if earlier is None:
                 self.metrics.requests.inc(pool.entry.pool_id, CANCELLED)
             raise
-        return self._taken(pool, request, keyed, outcome, asked_s, earlier)
+        return self._taken(pool, request, keyed, outcome, asked_s, earlier, wanted.attended)
 
     def place_at_once(self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> DecisionRecord:
         """Return the record of a request that does not wait for its engine; raises ApiError as `place` does."""
         request = _request(pool, wanted, keyed)
         asked_s = perf_counter()
-        return self._taken(pool, request, keyed, pool.place_at_once(request), asked_s, None)
+        return self._taken(pool, request, keyed, pool.place_at_once(request), asked_s, None, wanted.attended)
 
     def observed(self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt, engine_id: str) -> DecisionRecord | None:
         """Return the record of a request that others have sent to the engine; None where it takes no work.
@@ -130,6 +132,7 @@ class PlacementDesk:
         outcome: Granted | Refused,
         asked_s: float,
         earlier: DecisionRecord | None,
+        attended: bool = True,
     ) -> DecisionRecord:
         """Count and keep the decision; raises ApiError for a refusal."""
         if isinstance(outcome, Refused):
@@ -138,11 +141,12 @@ class PlacementDesk:
         self._count(decision, perf_counter() - asked_s)
         granted_s = request.arrived_s + decision.queued_s
         granted_s = granted_s if granted_s > decision.decided_s else decision.decided_s
-        pool.costs.granted(
-            decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, granted_s
-        )
         keeper = pool.prefix_keeper
-        pool.progress.granted(decision, granted_s, keeper.prefix_of(request) if keeper is not None else None)
+        pool.progress.granted(decision, granted_s, keeper.prefix_of(request) if keeper is not None else None, attended)
+        if attended:
+            pool.costs.granted(
+                decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, granted_s
+            )
         pool.affinity.prompts.note(request.keys, decision.engine_id, granted_s)
         if earlier is not None:
             earlier.decision = decision
@@ -245,6 +249,11 @@ class PlacementDesk:
         record.pool.costs.dropped(record.decision.decision_id)
         record.pool.progress.dropped(record.decision, failed=True)
         record.pool.observe(Failed(record.decision.decision_id))
+
+    def assume_over(self, record: DecisionRecord) -> None:
+        """Give the engine back for a request of which nobody tells: it is taken to have gone as estimated."""
+        if not record.outcome and record.first_token_s is None:
+            record.pool.observe(Completed(record.decision.decision_id, None))
 
     def _end_without_answer(self, record: DecisionRecord, outcome: str, now: float, error: str) -> None:
         if record.outcome:

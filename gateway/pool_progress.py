@@ -30,8 +30,11 @@ class PoolProgress:
         """Begin anew with an engine that left or restarted."""
         self._engines.pop(engine_id, None)
 
-    def granted(self, decision: Decision, now: float, prefix: int | None = None) -> None:
-        """Note a grant; `prefix` is its affinity key where the placement keeps prefixes to a few engines."""
+    def granted(self, decision: Decision, now: float, prefix: int | None = None, attended: bool = True) -> None:
+        """Note a grant; `prefix` is its affinity key where the placement keeps prefixes to a few engines.
+
+        One that nobody attends says nothing of its engine: it may never have got there.
+        """
         self.work_s += decision.compute_s
         self.prompt_tokens += decision.prompt_tokens
         best = hit_tokens = decision.hit_tokens
@@ -40,7 +43,8 @@ class PoolProgress:
         self.recomputed_tokens += best - hit_tokens
         if prefix is not None:
             self.prefixes.granted(prefix, decision, best - hit_tokens, now)
-        self.engine(decision.engine_id).granted(decision.decision_id, decision.compute_s, now)
+        if attended:
+            self.engine(decision.engine_id).granted(decision.decision_id, decision.compute_s, now)
 
     def moved(self, decision: Decision, now: float, *, prefilled: bool) -> None:
         """Note that a request's decode engine has it from here; `prefilled`: the other one has done its part."""

@@ -21,6 +21,7 @@ from gateway.request_head import new_id
 from gateway.route_pair import EngineAddress, RoutePair, route_pair
 from gateway.route_request import RouteRequest, prompt_of, read, read_batch, read_flat
 from gateway.snapshot import ApiKeyEntry
+from gateway.unattended import ReportingKeys, UnattendedRequests, estimated_life_s
 from routing.decision import Candidate
 
 if TYPE_CHECKING:
@@ -58,11 +59,14 @@ class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
 class RouteApi:
     """Answers questions about routes; keeps the answers of named requests for their repetition."""
 
-    def __init__(self, gateway: Gateway, desk: PlacementDesk, prompt_keys: PromptKeys, fleet_secret: bytes) -> None:
+    def __init__(
+        self, gateway: Gateway, desk: PlacementDesk, prompt_keys: PromptKeys, reporting: ReportingKeys
+    ) -> None:
         self._gateway = gateway
         self._desk = desk
         self._prompt_keys = prompt_keys
-        self._fleet_secret = fleet_secret
+        self._reporting = reporting
+        self._unattended = UnattendedRequests(desk.assume_over)
         self._repeated: RepeatedRequests[RouteAnswer] = RepeatedRequests()
 
     async def route(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
@@ -89,8 +93,9 @@ class RouteApi:
         keyed = self._prompt_keys.at_once(pool, caller.tenant_id, prompt_of(asked))
         if keyed is None:
             return None
-        wanted = _wanted(caller, asked, decision_id, arrived_s)
-        return _encode(self._answer(pool, self._desk.place_at_once(pool, wanted, keyed), asked))
+        wanted = self._wanted(caller, asked, decision_id, arrived_s)
+        record = self._desk.place_at_once(pool, wanted, keyed)
+        return _encode(self._answer(pool, record, asked, self._held_s(pool, record, wanted)))
 
     async def batch(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve `POST /api/v1/route/batch`: a list, or an object with `requests`; entries fail one by one."""
@@ -143,18 +148,44 @@ class RouteApi:
         decision_id: str,
         arrived_s: float,
     ) -> RouteAnswer:
-        wanted = _wanted(caller, asked, decision_id, arrived_s)
+        wanted = self._wanted(caller, asked, decision_id, arrived_s)
         quotas = self._gateway.key_quotas
         quotas.enter(caller, wanted.request_id, wanted.arrived_s)
         try:
-            answer = self._answer(pool, await self._desk.place(pool, wanted, keyed, hold=asked.wait), asked)
+            record = await self._desk.place(pool, wanted, keyed, hold=asked.wait)
+            held_s = self._held_s(pool, record, wanted)
+            answer = self._answer(pool, record, asked, held_s)
         except BaseException:
             quotas.release(wanted.request_id)
             raise
-        quotas.end_by(wanted.request_id, monotonic() + pool.entry.policy.reservation_ttl_s)
+        quotas.end_by(wanted.request_id, monotonic() + held_s)
         return answer
 
-    def _answer(self, pool: LivePool, record: DecisionRecord, asked: RouteRequest) -> RouteAnswer:
+    def _held_s(self, pool: LivePool, record: DecisionRecord, wanted: Wanted) -> float:
+        """Return how long the engine stays reserved; where nobody will tell of the request, see to its end."""
+        policy = pool.entry.policy
+        if wanted.attended:
+            return policy.reservation_ttl_s
+        life_s = estimated_life_s(record, wanted.max_output_tokens, policy.tbt_slo_s, policy.reservation_ttl_s)
+        self._unattended.add(record, life_s)
+        return life_s
+
+    def _wanted(self, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float) -> Wanted:
+        return Wanted(
+            decision_id,
+            caller.tenant_id,
+            arrived_s,
+            asked.ttft_slo_s,
+            asked.max_tokens or 0,
+            asked.session_id or "",
+            asked.priority,
+            asked.tbt_slo_s,
+            asked.slo_class or "",
+            caller.slo_class,
+            self._reporting.reports(caller.key_id, arrived_s),
+        )
+
+    def _answer(self, pool: LivePool, record: DecisionRecord, asked: RouteRequest, held_s: float) -> RouteAnswer:
         decision = record.decision
         engine = pool.engines.get(decision.engine_id)
         if engine is None:
@@ -162,7 +193,7 @@ class RouteApi:
         entry = engine.entry
         body: dict[str, str | int] = {}
         if pool.entry.isolated:
-            body["cache_salt"] = cache_salt(self._fleet_secret, record.tenant_id)
+            body["cache_salt"] = cache_salt(self._gateway.fleet_secret, record.tenant_id)
         if asked.priority is not None:
             body["priority"] = asked.priority
         answer = RouteAnswer(
@@ -180,7 +211,7 @@ class RouteApi:
             decision.compute_s,
             decision.queued_s,
             record.ttft_slo_s,
-            time() + pool.entry.policy.reservation_ttl_s,
+            time() + held_s,
             decision.candidates,
             body,
         )
@@ -209,21 +240,6 @@ class RouteApi:
 
 
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
-
-
-def _wanted(caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float) -> Wanted:
-    return Wanted(
-        decision_id,
-        caller.tenant_id,
-        arrived_s,
-        asked.ttft_slo_s,
-        asked.max_tokens or 0,
-        asked.session_id or "",
-        asked.priority,
-        asked.tbt_slo_s,
-        asked.slo_class or "",
-        caller.slo_class,
-    )
 
 
 def unknown_model() -> ApiError:

@@ -114,19 +114,20 @@ def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
         return
     if claims and facts.running == 0 and (facts.waiting or 0) > 0 and counted_for_s >= limit_s:
         yield Sign(
-            NOT_STARTING, FAULT, f"{facts.waiting} requests wait in it and none has run for {counted_for_s:.0f} s"
+            NOT_STARTING, FAULT, f"requests wait in it ({facts.waiting}) and none has run for {counted_for_s:.0f} s"
         )
     elif claims and counted_for_s >= limit_s:
-        count = facts.running or facts.granted
-        yield Sign(NO_PROGRESS, FAULT, f"{count} requests run and no token was counted for {counted_for_s:.0f} s")
+        ones = _run(facts.running) if facts.running else f"{_requests(facts.granted)} had no answer"
+        yield Sign(NO_PROGRESS, FAULT, f"{ones} and no token was counted for {counted_for_s:.0f} s")
     elif facts.streaming > 0:
-        text = f"{facts.streaming} streams have brought nothing for {served_for_s:.0f} s"
+        streams = "1 stream has" if facts.streaming == 1 else f"{facts.streaming} streams have"
+        text = f"{streams} brought nothing for {served_for_s:.0f} s"
         lies = claims and counted_for_s < limit_s
         yield (
             Sign(LYING, FAULT, f"{text}, though its metrics show progress") if lies else Sign(NO_PROGRESS, FAULT, text)
         )
     elif frozen and facts.granted > 0 and served_for_s >= UNKNOWN_PREFILL * limit_s:
-        text = f"{facts.granted} requests have brought nothing for {served_for_s:.0f} s, and its metrics stand"
+        text = f"{_requests(facts.granted)} brought nothing for {served_for_s:.0f} s, and its metrics stand"
         yield Sign(NO_PROGRESS, FAULT, text)
 
 
@@ -208,6 +209,14 @@ def _impossible(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
     if memory.backwards_s is not None and now_s - memory.backwards_s <= settings.flap_window_s:
         return "its counters ran backwards without a restart"
     return ""
+
+
+def _requests(count: int) -> str:
+    return "1 request has" if count == 1 else f"{count} requests have"
+
+
+def _run(count: int) -> str:
+    return "1 request runs" if count == 1 else f"{count} requests run"
 
 
 def _left(limit_s: float, elapsed_s: float) -> float:
