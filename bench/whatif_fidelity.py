@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -149,7 +150,9 @@ def compared(
     measured: dict[str, list[Measured]] = {each: [] for each in placements}
     for _ in range(repeats):
         for each in placements:
-            measured[each].append(asyncio.run(live(each, kept, speed)))
+            found = asyncio.run(live(each, kept, speed))
+            measured[each].append(found)
+            print(f"{each}: live mean TTFT {found.ttft_mean_s:.3f} s, hit rate {found.hit_rate:.3f}", file=sys.stderr)
     return [Pair(each, middle(measured[each]), predicted(each, window, kept)) for each in placements]
 
 
@@ -178,7 +181,7 @@ def main() -> None:
     """Compare and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=240)
-    parser.add_argument("--qps", type=float, default=5.0)
+    parser.add_argument("--qps", type=float, default=4.0)
     parser.add_argument("--speed", type=float, default=1.0, help="live seconds per trace second; below 1 spares cores")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--max-input", type=int, default=16_384)

@@ -47,7 +47,7 @@ def estimated_life_s(record: DecisionRecord, max_output_tokens: int, tbt_slo_s: 
 
 
 class UnattendedRequests:
-    """Ends such requests when their time is over. Mutable: the requests by their time, and a timer of the event loop."""
+    """Ends such requests when their time is over. Mutable: the requests by their time, and the loop's timer."""
 
     def __init__(self, assume_over: Callable[[DecisionRecord], None]) -> None:
         self._assume_over = assume_over
