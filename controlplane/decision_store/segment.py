@@ -1,30 +1,22 @@
-"""The form of a segment file: a head, then frames of some decisions each, compressed and checked.
+"""The form of a segment file: a head, then frames (controlplane.frames) of some decisions each, compressed.
 
-    segment = HEAD frame*
-    frame   = MARK, length of the payload, CRC-32 of the payload (big-endian, 4 bytes each), payload
-    payload = zlib of the msgpack of a list of StoredDecisions
-
-A frame that was cut off, as by kill -9 or a full disk, ends the readable part of its file; nothing is ever
-written behind it, because each writer begins a file of its own.
+segment = HEAD frame*
+payload = zlib of the msgpack of a list of StoredDecisions
 """
 
 from __future__ import annotations
 
 import os
-import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
+from controlplane.frames import BadFrameError, framed, next_frame
 from gateway.stored_decision import StoredDecision
 
 HEAD = b"SYDEC01\n"
-_FRAME = struct.Struct(">4sII")
-_MARK = b"SYfr"
-MAX_FRAME_BYTES = 8 << 20
 MAX_PLAIN_BYTES = 64 << 20
 _LEVEL = 3
 
@@ -32,14 +24,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[StoredDecision]).decode
 
 
-class BadFrameError(ValueError):
-    """There is no whole frame here; the message says what is wrong."""
-
-
 def frame_of(decisions: Sequence[StoredDecision]) -> bytes:
     """Return the frame of some decisions."""
-    payload = zlib.compress(_encode(decisions), _LEVEL)
-    return _FRAME.pack(_MARK, len(payload), zlib.crc32(payload)) + payload
+    return framed(zlib.compress(_encode(decisions), _LEVEL))
 
 
 def begin(path: Path) -> int:
@@ -53,7 +40,7 @@ def read_frame(path: Path, offset: int) -> list[StoredDecision]:
     """Return the decisions of the frame at `offset`; raises BadFrameError, and OSError where the file is gone."""
     with path.open("rb") as file:
         file.seek(offset)
-        return _next_frame(file)
+        return _unpacked(next_frame(file))
 
 
 def frames(path: Path) -> Iterator[tuple[int, list[StoredDecision]]]:
@@ -64,25 +51,10 @@ def frames(path: Path) -> Iterator[tuple[int, list[StoredDecision]]]:
         while True:
             offset = file.tell()
             try:
-                decisions = _next_frame(file)
+                decisions = _unpacked(next_frame(file))
             except BadFrameError:
                 return
             yield offset, decisions
-
-
-def _next_frame(file: BinaryIO) -> list[StoredDecision]:
-    head = file.read(_FRAME.size)
-    if len(head) < _FRAME.size:
-        raise BadFrameError("the file ends here")
-    mark, length, checksum = _FRAME.unpack(head)
-    if mark != _MARK or length > MAX_FRAME_BYTES:
-        raise BadFrameError("no frame begins here")
-    payload = file.read(length)
-    if len(payload) < length:
-        raise BadFrameError("the frame was cut off")
-    if zlib.crc32(payload) != checksum:
-        raise BadFrameError("the frame's checksum is wrong")
-    return _unpacked(payload)
 
 
 def _unpacked(payload: bytes) -> list[StoredDecision]:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from controlplane.decision_store.segment import HEAD, BadFrameError, begin, frame_of, read_frame
+from controlplane.decision_store.segment import HEAD, begin, frame_of, read_frame
+from controlplane.frames import BadFrameError
 from gateway.stored_decision import StoredDecision
 
 LEAST_SEGMENT_BYTES = 128 << 10

@@ -14,8 +14,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from controlplane.frames import framed, payloads
 from controlplane.recordings import old_segments
-from controlplane.recordings.frames import framed, frames
 from gateway.traffic_row import TrafficRow, UnreadableTrafficError, decode_rows
 
 logger = logging.getLogger(__name__)
@@ -139,11 +139,16 @@ def segment_rows(path: Path) -> Iterator[TrafficRow]:
     if path.name.endswith(old_segments.SUFFIX):
         yield from old_segments.old_rows(path)
         return
-    for data in frames(path):
-        try:
-            yield from decode_rows(data)
-        except UnreadableTrafficError as error:
-            logger.warning("recorded traffic cannot be read", extra={"segment": path.name, "reason": str(error)})
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        for data in payloads(file):
+            try:
+                yield from decode_rows(data)
+            except UnreadableTrafficError as error:
+                logger.warning("recorded traffic cannot be read", extra={"segment": path.name, "reason": str(error)})
 
 
 def _begun(name: str) -> float:

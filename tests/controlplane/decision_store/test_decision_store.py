@@ -11,9 +11,10 @@ from django.db import DatabaseError
 from controlplane.decision_store import keeper as keeper_module
 from controlplane.decision_store.intake import DecisionIntake, decoded
 from controlplane.decision_store.keeper import FRAME_DECISIONS, ROW_BYTES, DecisionKeeper
-from controlplane.decision_store.segment import HEAD, BadFrameError, frame_of, frames, read_frame
+from controlplane.decision_store.segment import HEAD, frame_of, frames, read_frame
 from controlplane.decision_store.shelf import LEAST_SEGMENT_BYTES, RecordGoneError, SegmentShelf
 from controlplane.decision_store.storage import DecisionStorage
+from controlplane.frames import BadFrameError
 from controlplane.jobs.decisions import keep
 from controlplane.models import DecisionIndex, JobRun
 from gateway.bus import InProcessBus

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controlplane.recordings.frames import frames
+from controlplane.frames import payloads
 from controlplane.recordings.ring import LEAST_SEGMENT_BYTES, SEGMENT_S, TrafficRing, segment_rows
 from gateway.traffic_row import NamedRow, TrafficRow
 from tests.controlplane.recordings.traffic import START, batch, row, rows
@@ -44,7 +44,8 @@ def test_a_segment_holds_what_the_gateways_sent(ring: TrafficRing, tmp_path: Pat
     ring.append([first])
     ring.append([second])
     (path,) = (tmp_path / "ring").iterdir()
-    assert list(frames(path)) == [first, second]
+    with path.open("rb") as file:
+        assert list(payloads(file)) == [first, second]
     assert path.stat().st_mode & 0o777 == 0o600
 
 
