@@ -47,7 +47,8 @@ class StallWatch:
             if room < 1 or left < 2:
                 return
             room, left = room - 1, left - 1
-            yield engine_id, f"{facts.streams} streams have brought nothing for {silent_s:.1f} s"
+            streams = "1 stream has" if facts.streams == 1 else f"{facts.streams} streams have"
+            yield engine_id, f"{streams} brought nothing for {silent_s:.1f} s"
 
     def _listen(self, watched: Mapping[str, Watched], accepting: Collection[str], now: float) -> None:
         step_s = 0.0 if self._looked_at is None else min(now - self._looked_at, LONGEST_STEP_S)
