@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from kvstore.prefix_match import LONG
 from routing.fleet import NEVER, FleetView
 from routing.inference_request import InferenceRequest
 
@@ -239,12 +240,15 @@ class Reservations:
             raise AssertionError(f"target {target}: {view.outstanding_tokens[target]} tokens is not {tokens}")
 
     def _count_in(self, reservation: Reservation) -> None:
-        view, target = self._view, reservation.target
+        view, target, request = self._view, reservation.target, reservation.request
+        keys = len(request.keys)
         view.outstanding_tokens[target] += reservation.uncached_tokens
         view.outstanding_requests[target] += 1
         view.pending_requests[target] += 1
-        view.active_blocks[target] += len(reservation.request.keys)
-        view.sent_blocks[target] += len(reservation.coming)
+        view.active_blocks[target] += keys
+        # Of a long prompt only some of the blocks that come are noted.
+        new = len(reservation.coming) if keys < LONG else reservation.uncached_tokens // request.block_tokens
+        view.sent_blocks[target] += new if new < keys else keys
 
     def _count_out(self, reservation: Reservation) -> None:
         view, target = self._view, reservation.target

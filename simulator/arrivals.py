@@ -77,9 +77,19 @@ def keys_of_rows(rows: Sequence[TraceRow], seed: int, max_input: int | None = No
 
 
 def heads_of_rows(rows: Sequence[TraceRow], seed: int) -> list[tuple[int, ...]]:
-    """Return the keys of each row's first blocks where it names smaller ones, salted likewise."""
+    """Return the keys of each row's first blocks where it names smaller ones, salted likewise.
+
+    They go on with the larger blocks behind them, so that a key which grows below a hot prefix does not end with them.
+    """
     salt = key_seed(simulation_secret(seed), "simulated")
-    return [rekey_hashes(salt, row.head_ids) for row in rows]
+    return [rekey_hashes(salt, (*row.head_ids, *_behind_head(row))) if row.head_ids else () for row in rows]
+
+
+def _behind_head(row: TraceRow) -> tuple[int, ...]:
+    """Return the ids of the row's blocks that end behind its head: each is named as the last small block in it."""
+    head = set(row.head_ids)
+    within = [place for place, block in enumerate(row.hash_ids) if block in head]
+    return row.hash_ids[within[-1] + 1 :] if within else row.hash_ids
 
 
 def prompt_tokens(row: TraceRow, max_input: int | None) -> int:
