@@ -1,6 +1,7 @@
+import msgspec
 import pytest
 
-from simulator.arrivals import FixedArrivals, arrivals_of, keys_of_rows, scaled_times
+from simulator.arrivals import FixedArrivals, arrivals_of, heads_of_rows, keys_of_rows, scaled_times
 from tests.simulator.fleets import BLOCK, row
 
 
@@ -45,3 +46,14 @@ def test_an_open_loop_gives_every_request_once() -> None:
         seen.append((at_s, taken.request.request_id))
         source.ended(taken.request.request_id, at_s)
     assert seen == [(0.0, "request-00000000"), (4.0, "request-00000001")]
+
+
+def test_the_first_small_blocks_go_on_with_the_larger_ones_behind_them() -> None:
+    plain = row(0, (1, 2, 3), tokens=1536)
+    within = msgspec.structs.replace(plain, head_ids=(7, 8, 1, 9))
+    before = msgspec.structs.replace(plain, head_ids=(7, 8))
+    (keys,) = keys_of_rows([plain], 1)
+    heads = heads_of_rows([plain, within, before], 1)
+    assert [len(each) for each in heads] == [0, 6, 5]
+    assert heads[1][2:3] + heads[1][4:] == keys
+    assert heads[2][2:] == keys
