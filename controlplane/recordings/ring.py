@@ -16,7 +16,8 @@ from pathlib import Path
 
 from controlplane.recordings import old_segments
 from controlplane.recordings.frames import framed, frames
-from gateway.traffic_row import TrafficRow, UnreadableTrafficError, decode_rows
+from gateway.traffic_row import TrafficRow, decode_rows
+from gateway.wire import UnreadableMessageError
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +143,7 @@ def segment_rows(path: Path) -> Iterator[TrafficRow]:
     for data in frames(path):
         try:
             yield from decode_rows(data)
-        except UnreadableTrafficError as error:
+        except UnreadableMessageError as error:
             logger.warning("recorded traffic cannot be read", extra={"segment": path.name, "reason": str(error)})
 
 
