@@ -28,6 +28,8 @@ def main(argv: Sequence[str], prog: str = "simulate") -> int:
     add_arguments(parser)
     try:
         plan = plan_from(parser.parse_args(argv))
+        for note in plan.notes:
+            sys.stderr.write(f"{prog}: {note}\n")
         reports = reports_of(plan)
     except SimulateOptionsError as error:
         for problem in error.problems:

@@ -45,6 +45,8 @@ class SimulatePlan(msgspec.Struct, frozen=True, kw_only=True):
     seeds: int
     jobs: int
     json: Path | None
+    notes: list[str]
+    """What was made of the files in reading them, as sentences."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +112,7 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
     if requests is not None and warmup >= requests:
         values.problem(f"--warmup: {warmup} leaves nothing of --requests {requests}")
     model = arguments.engine_model
-    file_policy, automation = _documents(arguments, values)
+    file_policy, automation, notes = _documents(arguments, values)
     policies = _policies(arguments, values, profile, file_policy)
     seed, seeds = values.whole("seed", 0) or 0, values.whole("seeds", 1) or 1
     spec_fields = {
@@ -144,25 +146,29 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
         for policy in policies
         for number in range(seeds)
     ]
-    return SimulatePlan(tasks=tasks, as_list=arguments.all, seeds=seeds, jobs=jobs, json=arguments.json)
+    return SimulatePlan(tasks=tasks, as_list=arguments.all, seeds=seeds, jobs=jobs, json=arguments.json, notes=notes)
 
 
 def _documents(
     arguments: argparse.Namespace, values: OptionValues
-) -> tuple[RoutingPolicy | None, AutomationPolicy | None]:
-    """Return the policy of the file and the automations, each None where nothing is said of them."""
+) -> tuple[RoutingPolicy | None, AutomationPolicy | None, list[str]]:
+    """Return the policy of the file and the automations (None: nothing is said of them), and notes on the reading."""
     policy, automation = None, None
+    notes: list[str] = []
     try:
         if arguments.policy_file is not None:
-            policy, automation = read_policy(arguments.policy_file)
+            found = read_policy(arguments.policy_file)
+            policy, automation = found.routing, found.automation
+            notes += found.notes
     except UnreadablePolicyError as error:
         values.problem(f"--policy-file: {error}")
     try:
         if arguments.automation is not None:
-            automation = read_automation(arguments.automation)
+            automation, said = read_automation(arguments.automation)
+            notes += said
     except UnreadablePolicyError as error:
         values.problem(f"--automation: {error}")
-    return policy, automation
+    return policy, automation, notes
 
 
 def _fleet(arguments: argparse.Namespace, values: OptionValues) -> dict[str, int]:
