@@ -15,6 +15,7 @@ from kvstore.evictions import EVICTIONS
 from planning.automation_document import AutomationPolicy
 from routing.policy_document import Parameter, RoutingPolicy, Stage
 from routing.registry import PLACEMENTS, QUEUE_ORDERS, pair_problem, stage_problems
+from simulator.canary_options import add_canary_arguments, canary_of
 from simulator.engine_models.registry import ENGINE_MODELS
 from simulator.engine_profile import EngineProfile, UnreadableProfileError, profile_named, read_profile
 from simulator.option_values import OptionValues
@@ -94,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="automation document, JSON, in place of the policy file's: planners steer the fleet, and the report tells "
         "their plans and what they changed",
     )
+    add_canary_arguments(parser)
     add("--goodput", action="store_true", help="search the largest rate with 90 %% on time")
     add("--all", action="store_true", help="every placement with every order (or those named)")
     add("--seed", default="0", help="salts the block keys, and so breaks ties differently; of generated requests too")
@@ -114,6 +116,9 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
     model = arguments.engine_model
     file_policy, automation, notes = _documents(arguments, values)
     policies = _policies(arguments, values, profile, file_policy)
+    canary = canary_of(arguments, values, policies, file_policy)
+    if canary is not None:
+        notes += canary.notes
     seed, seeds = values.whole("seed", 0) or 0, values.whole("seeds", 1) or 1
     spec_fields = {
         **_fleet(arguments, values),
@@ -140,6 +145,7 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
                 profile=profile,
                 seed=seed + number,
                 keep_series=arguments.series,
+                arms=canary.arms(seed + number) if canary is not None else (),
                 **spec_fields,  # type: ignore[arg-type]  # one dict of differently typed fields
             ),
         )
