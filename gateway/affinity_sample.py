@@ -8,12 +8,12 @@ from __future__ import annotations
 import msgspec
 
 from gateway.ttft_split import SplitSpan
+from gateway.wire import MIB, UnreadableMessageError, WireForm
 from routing.ring_plan import RingPlan
 
 SCHEMA_VERSION = 1
 TOPIC = "affinity"
 """Last-value bus topic on which each gateway publishes an AffinitySample every few seconds."""
-MAX_BYTES = 16 << 20
 
 
 class SharedPrefix(msgspec.Struct, frozen=True):
@@ -107,27 +107,17 @@ class AffinitySample(msgspec.Struct, frozen=True, kw_only=True):
     pools: tuple[PoolAffinity, ...]
 
 
-class UnreadableAffinityError(ValueError):
-    """The bytes are no AffinitySample of this schema, or one over the limit."""
-
-
 def encode_affinity(sample: AffinitySample) -> bytes:
     """Return the sample as msgpack."""
-    return _encoder.encode(sample)
+    return _sample.encode(sample)
 
 
 def decode_affinity(data: bytes) -> AffinitySample:
-    """Read a sample; raises UnreadableAffinityError on anything else."""
-    if len(data) > MAX_BYTES:
-        raise UnreadableAffinityError(f"a sample of {len(data)} bytes is over the limit of {MAX_BYTES}")
-    try:
-        sample: AffinitySample = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableAffinityError(f"not an affinity sample: {error}") from error
+    """Read a sample; raises UnreadableMessageError on anything else."""
+    sample = _sample.decode(data)
     if sample.schema_version != SCHEMA_VERSION:
-        raise UnreadableAffinityError(f"schema {sample.schema_version}, not {SCHEMA_VERSION}")
+        raise UnreadableMessageError(f"schema {sample.schema_version}, not {SCHEMA_VERSION}")
     return sample
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(AffinitySample)
+_sample = WireForm(AffinitySample, "an affinity sample", limit=16 * MIB)

@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.bus import Bus
 from gateway.traffic_window import COMPLETED, FAILED, REFUSED
+from gateway.wire import MIB, UnreadableMessageError, WireForm
 from planning.arm_window import ArmTally, ArmWindow
 
 if TYPE_CHECKING:
@@ -45,10 +46,6 @@ class ArmReport(msgspec.Struct, frozen=True):
     rows: tuple[ArmRow, ...]
 
 
-class UnreadableArmReportError(ValueError):
-    """The bytes are no ArmReport, or one with figures that cannot be."""
-
-
 class ArmResults:
     """Mutable: the tallies since the last report, by pool, arm and policy version; the loop's thread changes them."""
 
@@ -70,7 +67,7 @@ class ArmResults:
         tallies, self._tallies = self._tallies, {}
         if tallies:
             rows = tuple(ArmRow(*key, tally.window()) for key, tally in sorted(tallies.items()))
-            self._bus.append(TOPIC, msgspec.msgpack.encode(ArmReport(self._gateway, unix, rows)))
+            self._bus.append(TOPIC, _report.encode(ArmReport(self._gateway, unix, rows)))
 
     def first_token(self, record: DecisionRecord, ttft_s: float) -> None:
         """Count a first token that came `ttft_s` after the request."""
@@ -111,14 +108,14 @@ class ArmResults:
 
 
 def decode_arm_report(data: bytes) -> ArmReport:
-    """Read a report; raises UnreadableArmReportError on anything else, and on counts that cannot be."""
-    try:
-        report = msgspec.msgpack.decode(data, type=ArmReport)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadableArmReportError(f"not a report of arms: {error}") from error
+    """Read a report; raises UnreadableMessageError on anything else, and on counts that cannot be."""
+    report = _report.decode(data)
     if len(report.rows) > MAX_ROWS:
-        raise UnreadableArmReportError(f"more than {MAX_ROWS} rows in a report")
+        raise UnreadableMessageError(f"more than {MAX_ROWS} rows in a report")
     for row in report.rows:
         if problem := row.window.problem():
-            raise UnreadableArmReportError(f"{row.pool_id}.{row.arm}: {problem}")
+            raise UnreadableMessageError(f"{row.pool_id}.{row.arm}: {problem}")
     return report
+
+
+_report = WireForm(ArmReport, "a report of arms", limit=16 * MIB)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.bus import Bus
+from gateway.wire import MIB, UnreadableMessageError, WireForm
 from routing.cost_fit import LEAST_SPEED, MAX_ENGINES, MOST_SPEED, FittedCost
 from routing.cost_observer import MAX_KINDS
 
@@ -26,10 +27,6 @@ class CostReport(msgspec.Struct, frozen=True):
     """What one gateway knows by now: pool id → kind of engine → cost."""
 
     pools: dict[str, dict[str, FittedCost]]
-
-
-class UnreadableCostReportError(ValueError):
-    """The bytes are no CostReport, or one with figures that cannot be."""
 
 
 class CostReports:
@@ -63,7 +60,7 @@ class CostReports:
                 self._told[pool_id] = samples
                 learned[pool_id] = fitted
         if learned:
-            self._bus.append(TOPIC, msgspec.msgpack.encode(CostReport(learned)))
+            self._bus.append(TOPIC, _report.encode(CostReport(learned)))
 
     def _count(self, pool_id: str, samples: dict[str, int]) -> None:
         for result, count in samples.items():
@@ -75,17 +72,14 @@ class CostReports:
 
 
 def decode_cost_report(data: bytes) -> CostReport:
-    """Read a report; raises UnreadableCostReportError on anything else, on NaN and on figures out of range."""
-    try:
-        report = msgspec.msgpack.decode(data, type=CostReport)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadableCostReportError(f"not a cost report: {error}") from error
+    """Read a report; raises UnreadableMessageError on anything else, on NaN and on figures out of range."""
+    report = _report.decode(data)
     if len(report.pools) > MAX_POOLS or any(len(kinds) > MAX_KINDS for kinds in report.pools.values()):
-        raise UnreadableCostReportError("more pools or kinds than there can be")
+        raise UnreadableMessageError("more pools or kinds than there can be")
     for pool_id, kinds in report.pools.items():
         for kind, fitted in kinds.items():
             if problem := fitted_problem(fitted):
-                raise UnreadableCostReportError(f"{pool_id}.{kind}: {problem}")
+                raise UnreadableMessageError(f"{pool_id}.{kind}: {problem}")
     return report
 
 
@@ -104,3 +98,6 @@ def fitted_problem(fitted: FittedCost) -> str:
         if not LEAST_SPEED <= speed <= MOST_SPEED:
             return f"speeds.{engine_id} cannot be {speed}"
     return ""
+
+
+_report = WireForm(CostReport, "a cost report", limit=64 * MIB)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.wire import MIB, WireForm
+
 TOPIC_PREFIX = "load/"
 """Last-value topics, one per engine: `load/<engine_id>`."""
 
@@ -63,12 +65,7 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
         return self.reachable and (self.healthy or not self.readable)
 
 
-class UnreadableReportError(ValueError):
-    """The bytes are no engine report."""
-
-
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(EngineReport)
+_report = WireForm(EngineReport, "an engine report", limit=MIB)
 
 
 def load_topic(engine_id: str) -> str:
@@ -78,12 +75,9 @@ def load_topic(engine_id: str) -> str:
 
 def encode_report(report: EngineReport) -> bytes:
     """Return the report as msgpack."""
-    return _encoder.encode(report)
+    return _report.encode(report)
 
 
 def decode_report(data: bytes) -> EngineReport:
-    """Read a report; raises UnreadableReportError on anything else."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadableReportError(f"not an engine report: {error}") from error
+    """Read a report; raises UnreadableMessageError on anything else."""
+    return _report.decode(data)

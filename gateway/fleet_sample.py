@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.wire import MIB, UnreadableMessageError, WireForm
+
 SCHEMA_VERSION = 1
 TOPIC = "fleet"
 """Last-value bus topic on which the gateway publishes a FleetSample twice a second."""
@@ -170,3 +172,19 @@ class FleetSample(msgspec.Struct, frozen=True, kw_only=True):
     engines: tuple[EngineSample, ...]
     """In a stable order: by pool name, then engine name."""
     pools: tuple[PoolSample, ...]
+
+
+def encode_sample(sample: FleetSample) -> bytes:
+    """Return the sample as msgpack."""
+    return _sample.encode(sample)
+
+
+def decode_sample(data: bytes) -> FleetSample:
+    """Read a sample; raises UnreadableMessageError on anything else, another schema included."""
+    sample = _sample.decode(data)
+    if sample.schema_version != SCHEMA_VERSION:
+        raise UnreadableMessageError(f"schema {sample.schema_version}, not {SCHEMA_VERSION}")
+    return sample
+
+
+_sample = WireForm(FleetSample, "a fleet sample", limit=64 * MIB)

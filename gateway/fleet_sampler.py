@@ -12,7 +12,7 @@ import msgspec
 from gateway.bus import Bus
 from gateway.engine_state import health_state
 from gateway.event_counters import EventCounters
-from gateway.fleet_sample import STATES, TOPIC, EngineSample, FleetSample, PoolSample, PoolTotals
+from gateway.fleet_sample import STATES, TOPIC, EngineSample, FleetSample, PoolSample, PoolTotals, encode_sample
 from gateway.hotspot import HotspotDetector
 from gateway.live_engine import LiveEngine
 from gateway.live_pool import LivePool
@@ -25,8 +25,6 @@ from routing.fleet import EngineLoad
 
 REFERENCE_PROMPT_TOKENS = 4096
 """Prompt length at which a pool's prefill speed is stated."""
-
-_encoder = msgspec.msgpack.Encoder()
 
 
 class _Shown(msgspec.Struct, frozen=True):
@@ -67,7 +65,7 @@ class FleetSampler:
 
     def publish(self, sample: FleetSample) -> None:
         """Put the sample on the bus and into the gauges."""
-        self._bus.publish(TOPIC, _encoder.encode(sample))
+        self._bus.publish(TOPIC, encode_sample(sample))
         self._set_gauges(sample)
 
     def sample(self, now: float, unix: float) -> FleetSample:

@@ -17,7 +17,7 @@ from gateway.arm_results import ArmResults
 from gateway.bus import Bus
 from gateway.cost_reports import CostReports
 from gateway.decision_outbox import DecisionOutbox
-from gateway.engine_report import TOPIC_PREFIX, EngineReport, UnreadableReportError, decode_report
+from gateway.engine_report import TOPIC_PREFIX, EngineReport, decode_report
 from gateway.event_log import log_event
 from gateway.fleet_sampler import FleetSampler
 from gateway.key_quota import KeyQuotas
@@ -26,13 +26,14 @@ from gateway.live_pool import LivePool
 from gateway.metrics import GatewayMetrics
 from gateway.pool_roles import warn_of_roles
 from gateway.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
-from gateway.rebalance_order import UnreadableOrderError, decode_order
+from gateway.rebalance_order import decode_order
 from gateway.report_fence import ReportFence
 from gateway.settings import GatewaySettings
 from gateway.shadow_reports import ShadowReports
-from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, UnreadableSnapshotError, decode_snapshot
+from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, decode_snapshot
 from gateway.snapshot_store import SnapshotStore
 from gateway.traffic_outbox import TrafficOutbox
+from gateway.wire import UnreadableMessageError
 
 SNAPSHOT_TOPIC = "snapshot"
 """Last-value bus topic of the encoded Snapshot."""
@@ -177,7 +178,7 @@ class Gateway:
     def _take_snapshot(self, value: bytes) -> None:
         try:
             snapshot = decode_snapshot(value)
-        except UnreadableSnapshotError as error:
+        except UnreadableMessageError as error:
             log_event("snapshot_refused", level=logging.ERROR, reason=str(error))
             return
         if snapshot == self.snapshot and not self._from_disk:
@@ -192,7 +193,7 @@ class Gateway:
     def _take_report(self, value: bytes) -> None:
         try:
             report: EngineReport = decode_report(value)
-        except UnreadableReportError as error:
+        except UnreadableMessageError as error:
             log_event("report_refused", level=logging.WARNING, reason=str(error))
             return
         pool = self._pool_of_engine.get(report.engine_id)
@@ -202,7 +203,7 @@ class Gateway:
     def _take_rebalance(self, value: bytes) -> None:
         try:
             order, widened = decode_order(value)
-        except UnreadableOrderError as error:
+        except UnreadableMessageError as error:
             log_event("rebalance_refused", level=logging.WARNING, reason=str(error))
             return
         pool = self.pools.get(order.pool_id)

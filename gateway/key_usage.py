@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.bus import Bus
+from gateway.wire import MIB, UnreadableMessageError, WireForm
 
 TOPIC = "key_usage"
 """Stream topic; values are encoded KeyUses."""
@@ -20,10 +21,6 @@ class KeyUses(msgspec.Struct, frozen=True):
     """Last uses within about a minute: key id → unix seconds."""
 
     at: dict[str, float]
-
-
-class UnreadableUsesError(ValueError):
-    """The bytes are no KeyUses."""
 
 
 class KeyUsage:
@@ -56,15 +53,15 @@ class KeyUsage:
         earliest = self._clock() - TOLD_FOR_S
         self._at = {key_id: at for key_id, at in self._at.items() if at > earliest}
         if self._at:
-            self._bus.append(TOPIC, msgspec.msgpack.encode(KeyUses(self._at)))
+            self._bus.append(TOPIC, _uses.encode(KeyUses(self._at)))
 
 
 def decode_uses(data: bytes) -> KeyUses:
-    """Read a message; raises UnreadableUsesError on anything else and on more keys than MAX_KEYS."""
-    try:
-        uses = msgspec.msgpack.decode(data, type=KeyUses)
-    except msgspec.DecodeError as error:
-        raise UnreadableUsesError(f"not a list of key uses: {error}") from error
+    """Read a message; raises UnreadableMessageError on anything else and on more keys than MAX_KEYS."""
+    uses = _uses.decode(data)
     if len(uses.at) > MAX_KEYS:
-        raise UnreadableUsesError(f"{len(uses.at)} keys are more than {MAX_KEYS}")
+        raise UnreadableMessageError(f"{len(uses.at)} keys are more than {MAX_KEYS}")
     return uses
+
+
+_uses = WireForm(KeyUses, "a list of key uses", limit=32 * MIB)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gateway.wire import MIB, UnreadableMessageError, WireForm
 from routing.steering import MAX_CANDIDATES, MAX_WIDENED
 
 TOPIC_PREFIX = "rebalance/"
@@ -34,24 +35,23 @@ class RebalanceOrder(msgspec.Struct, frozen=True, kw_only=True):
     moves: tuple[MoveOrder, ...] = ()
 
 
-class UnreadableOrderError(ValueError):
-    """The bytes are no order, or one out of bounds."""
-
-
 def encode_order(order: RebalanceOrder) -> bytes:
     """Return the order as msgpack."""
-    return msgspec.msgpack.encode(order)
+    return _order.encode(order)
 
 
 def decode_order(data: bytes) -> tuple[RebalanceOrder, dict[int, int]]:
-    """Return the order, and its widened prefixes by their keys as numbers; raises UnreadableOrderError."""
+    """Return the order, and its widened prefixes by their keys as numbers; raises UnreadableMessageError."""
+    order = _order.decode(data)
     try:
-        order = msgspec.msgpack.decode(data, type=RebalanceOrder)
         widened = {int(key, 16): d for key, d in order.widened.items()}
-    except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-        raise UnreadableOrderError(f"not a rebalancing order: {error}") from error
+    except ValueError as error:
+        raise UnreadableMessageError(f"not a rebalancing order: {error}") from error
     if len(widened) > MAX_WIDENED or len(order.moves) > MAX_MOVES:
-        raise UnreadableOrderError("more prefixes or moves than there may be")
+        raise UnreadableMessageError("more prefixes or moves than there may be")
     if any(not 1 <= d <= MAX_CANDIDATES for d in widened.values()):
-        raise UnreadableOrderError(f"a prefix has 1 to {MAX_CANDIDATES} candidates")
+        raise UnreadableMessageError(f"a prefix has 1 to {MAX_CANDIDATES} candidates")
     return order, widened
+
+
+_order = WireForm(RebalanceOrder, "a rebalancing order", limit=MIB)

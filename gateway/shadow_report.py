@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from gateway.shadow_tally import GAIN_RANGES, KEPT_SAMPLES, MAX_ENGINES, ShadowTally
+from gateway.wire import MIB, UnreadableMessageError, WireForm
 
 TOPIC = "shadow_reports"
 """Stream topic; values are encoded ShadowReports."""
@@ -27,23 +28,16 @@ class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
     """Why the shadow ended before its time, as a sentence; empty: it did not."""
 
 
-class UnreadableShadowReportError(ValueError):
-    """The bytes are no ShadowReport, or one with figures that cannot be."""
-
-
 def encode_shadow_report(report: ShadowReport) -> bytes:
     """Return the report as msgpack."""
-    return msgspec.msgpack.encode(report)
+    return _report.encode(report)
 
 
 def decode_shadow_report(data: bytes) -> ShadowReport:
-    """Read a report; raises UnreadableShadowReportError on anything else, on NaN and on figures out of range."""
-    try:
-        report = msgspec.msgpack.decode(data, type=ShadowReport)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UnreadableShadowReportError(f"not a shadow report: {error}") from error
+    """Read a report; raises UnreadableMessageError on anything else, on NaN and on figures out of range."""
+    report = _report.decode(data)
     if problem := report_problem(report):
-        raise UnreadableShadowReportError(problem)
+        raise UnreadableMessageError(problem)
     return report
 
 
@@ -65,3 +59,6 @@ def report_problem(report: ShadowReport) -> str:
     if min(counts) < 0 or tally.agreed + sum(tally.gains) != tally.compared:
         return "counts are negative or do not add up"
     return ""
+
+
+_report = WireForm(ShadowReport, "a shadow report", limit=16 * MIB)

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.wire import MIB, UnreadableMessageError, WireForm
 from routing import policy_document, policy_upgrades
 from routing.arms import ArmEntry
 from routing.cost_fit import FittedCost
@@ -18,6 +19,7 @@ from routing.policy_document import RoutingPolicy
 from routing.schema_line import SchemaError, SchemaLine
 
 SCHEMA_VERSION = 1
+MAX_BYTES = 256 * MIB
 
 SNAPSHOT_SCHEMA = SchemaLine("snapshots", SCHEMA_VERSION, {})
 """Fields that are only added, with defaults, need no new schema: an older gateway skips them. Everything else
@@ -124,30 +126,25 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: tuple[ApiKeyEntry, ...] = ()
 
 
-class UnreadableSnapshotError(ValueError):
-    """The bytes are no snapshot, or one of a schema this program does not know."""
-
-
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Return the snapshot as msgpack."""
-    return msgspec.msgpack.encode(snapshot)
+    return _snapshot.encode(snapshot)
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Read a snapshot; raises UnreadableSnapshotError on anything else, a newer schema included.
+    """Read a snapshot; raises UnreadableMessageError on anything else, a newer schema included.
 
     The schema before this program's is read too, for the whole as for the policies in it, so that gateways
     can be upgraded before the control plane and keep their last-known-good.
     """
     try:
-        schemas = msgspec.msgpack.decode(data, type=_Schemas)
-        if schemas.current:
-            return msgspec.msgpack.decode(data, type=Snapshot)
-        return msgspec.convert(_upgraded(msgspec.msgpack.decode(data)), Snapshot)
-    except msgspec.DecodeError as error:
-        raise UnreadableSnapshotError(f"not a snapshot: {error}") from error
+        if _schemas.decode(data).current:
+            return _snapshot.decode(data)
+        return msgspec.convert(_upgraded(_fields.decode(data)), Snapshot)
+    except msgspec.ValidationError as error:
+        raise UnreadableMessageError(f"not {_WHAT}: {error}") from error
     except SchemaError as error:
-        raise UnreadableSnapshotError(f"snapshot schema {error}") from error
+        raise UnreadableMessageError(f"snapshot schema {error}") from error
 
 
 class _Policy(msgspec.Struct, frozen=True):
@@ -181,3 +178,9 @@ def _upgraded(snapshot: dict[str, Any]) -> dict[str, Any]:
         for pool in snapshot.get("pools", ())
     ]
     return {**snapshot, "pools": pools}
+
+
+_WHAT = "a snapshot"
+_snapshot = WireForm(Snapshot, _WHAT, limit=MAX_BYTES)
+_schemas = WireForm(_Schemas, _WHAT, limit=MAX_BYTES)
+_fields = WireForm(dict[str, Any], _WHAT, limit=MAX_BYTES)

@@ -10,16 +10,19 @@ from pathlib import Path
 import msgspec
 
 from gateway.event_log import log_event
-from gateway.snapshot import Snapshot, UnreadableSnapshotError, decode_snapshot, encode_snapshot
+from gateway.snapshot import MAX_BYTES, Snapshot, decode_snapshot, encode_snapshot
+from gateway.wire import UnreadableMessageError, WireForm
 
 FILE_NAME = "last-known-good.snapshot"
-MAX_BYTES = 256 << 20
 
 
 class _Envelope(msgspec.Struct, frozen=True):
     confirmed_at: float
     sha256: bytes
     snapshot: bytes
+
+
+_envelope = WireForm(_Envelope, "a stored snapshot", limit=MAX_BYTES)
 
 
 class SnapshotStore:
@@ -38,7 +41,7 @@ class SnapshotStore:
         draft.unlink(missing_ok=True)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.msgpack.encode(envelope))
+            file.write(_envelope.encode(envelope))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self.path)
@@ -56,7 +59,7 @@ class SnapshotStore:
             return None
         except OSError as error:
             reason = f"it cannot be read: {error.strerror}"
-        except (msgspec.DecodeError, UnicodeDecodeError, UnreadableSnapshotError) as error:
+        except UnreadableMessageError as error:
             reason = f"it cannot be used: {error}"
         log_event(
             "last_known_good_ignored",
@@ -69,13 +72,13 @@ class SnapshotStore:
 
     def _read(self, now_unix: float) -> Snapshot:
         if self.path.stat().st_size > MAX_BYTES:
-            raise UnreadableSnapshotError(f"it is over {MAX_BYTES} bytes")
-        envelope = msgspec.msgpack.decode(self.path.read_bytes(), type=_Envelope)
+            raise UnreadableMessageError(f"it is over {MAX_BYTES} bytes")
+        envelope = _envelope.decode(self.path.read_bytes())
         if hashlib.sha256(envelope.snapshot).digest() != envelope.sha256:
-            raise UnreadableSnapshotError("its checksum does not match")
+            raise UnreadableMessageError("its checksum does not match")
         age_s = now_unix - envelope.confirmed_at
         if age_s > self._max_age_s:
-            raise UnreadableSnapshotError(
+            raise UnreadableMessageError(
                 f"it was last confirmed {age_s:.0f} s ago, over the limit of {self._max_age_s:.0f} s"
             )
         return decode_snapshot(envelope.snapshot)

@@ -11,6 +11,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from gateway.wire import MIB, UnreadableMessageError, WireForm
 from routing.cost_model import PrefillCost
 from routing.decision import Decision
 from routing.regret import Regret
@@ -18,7 +19,7 @@ from routing.regret import Regret
 TOPIC = "decisions"
 """Stream topic; values are encoded DecisionBatches."""
 MAX_BATCH = 256
-MAX_BATCH_BYTES = 4 << 20
+MAX_BATCH_BYTES = 4 * MIB
 UNANSWERED = "unanswered"
 """Outcome of a request whose end nobody told of until its reservation ran out."""
 _SESSION_CONTEXT = b"switchyard session\0"
@@ -92,25 +93,16 @@ class DecisionBatch(msgspec.Struct, frozen=True):
     decisions: tuple[StoredDecision, ...]
 
 
-class UnreadableDecisionsError(ValueError):
-    """The bytes are no batch of decisions, or one over the limits."""
-
-
 def encode_batch(batch: DecisionBatch) -> bytes:
     """Return the batch as msgpack."""
-    return _encoder.encode(batch)
+    return _batch.encode(batch)
 
 
 def decode_batch(data: bytes) -> DecisionBatch:
-    """Read a batch; raises UnreadableDecisionsError on anything else."""
-    if len(data) > MAX_BATCH_BYTES:
-        raise UnreadableDecisionsError(f"a batch of {len(data)} bytes is over the limit of {MAX_BATCH_BYTES}")
-    try:
-        batch: DecisionBatch = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableDecisionsError(f"not a batch of decisions: {error}") from error
+    """Read a batch; raises UnreadableMessageError on anything else."""
+    batch = _batch.decode(data)
     if len(batch.decisions) > MAX_BATCH:
-        raise UnreadableDecisionsError(f"more than {MAX_BATCH} decisions in a batch")
+        raise UnreadableMessageError(f"more than {MAX_BATCH} decisions in a batch")
     return batch
 
 
@@ -127,5 +119,4 @@ def _digest_key(fleet_secret: bytes) -> bytes:
     return blake2b(_SESSION_CONTEXT + fleet_secret, digest_size=32).digest()
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(DecisionBatch)
+_batch = WireForm(DecisionBatch, "a batch of decisions", limit=MAX_BATCH_BYTES)

@@ -7,9 +7,12 @@ version stay readable.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import msgspec
+
+from gateway.wire import MIB, UnreadableMessageError, WireForm
 
 TOPIC = "traffic"
 """Stream topic; values are encoded TrafficBatches."""
@@ -18,7 +21,7 @@ BLOCK_TOKENS = 512
 HEAD_BLOCKS = 16
 """First blocks of a pool with smaller ones that a row names."""
 MAX_BATCH = 512
-MAX_BATCH_BYTES = 8 << 20
+MAX_BATCH_BYTES = 8 * MIB
 
 
 class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -75,36 +78,26 @@ class _Outline(msgspec.Struct, frozen=True):
     rows: list[msgspec.Raw]
 
 
-class UnreadableTrafficError(ValueError):
-    """The bytes are no batch of traffic rows, or one over the limits."""
-
-
 def encode_batch(batch: TrafficBatch) -> bytes:
     """Return the batch as msgpack."""
-    return _encoder.encode(batch)
+    return _batch.encode(batch)
 
 
 def decode_rows(data: bytes) -> Sequence[TrafficRow]:
-    """Return the rows of a batch; raises UnreadableTrafficError on anything else."""
+    """Return the rows of a batch; raises UnreadableMessageError on anything else."""
     try:
-        return _decoder.decode(data).rows
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        try:
+        return _batch.decode(data).rows
+    except UnreadableMessageError:
+        with contextlib.suppress(UnreadableMessageError):
             return _named.decode(data).rows
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise UnreadableTrafficError(f"not a batch of traffic rows: {error}") from error
+        raise
 
 
 def rows_in(data: bytes) -> int:
-    """Return the number of rows of a batch without reading them; raises UnreadableTrafficError where it is none."""
-    if len(data) > MAX_BATCH_BYTES:
-        raise UnreadableTrafficError(f"a batch of {len(data)} bytes is over the limit of {MAX_BATCH_BYTES}")
-    try:
-        count = len(_outline.decode(data).rows)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreadableTrafficError(f"not a batch of traffic rows: {error}") from error
+    """Return the number of rows of a batch without reading them; raises UnreadableMessageError where it is none."""
+    count = len(_outline.decode(data).rows)
     if count > MAX_BATCH:
-        raise UnreadableTrafficError(f"more than {MAX_BATCH} rows in a batch")
+        raise UnreadableMessageError(f"more than {MAX_BATCH} rows in a batch")
     return count
 
 
@@ -135,7 +128,7 @@ def trace_head(keys: Sequence[int], block_tokens: int) -> tuple[int, ...]:
     return tuple(keys[:HEAD_BLOCKS]) if block_tokens < BLOCK_TOKENS else ()
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(TrafficBatch)
-_named = msgspec.msgpack.Decoder(_NamedBatch)
-_outline = msgspec.msgpack.Decoder(_Outline)
+_WHAT = "a batch of traffic rows"
+_batch = WireForm(TrafficBatch, _WHAT, limit=MAX_BATCH_BYTES)
+_named = WireForm(_NamedBatch, _WHAT, limit=MAX_BATCH_BYTES)
+_outline = WireForm(_Outline, _WHAT, limit=MAX_BATCH_BYTES)

@@ -22,6 +22,8 @@ from routing.registry import PolicyStageError, build_placement, pair_problem
 LIVE = "live"
 CANARY = "canary"
 CONTROL = "control"
+ARMS = (LIVE, CANARY, CONTROL)
+"""What decisions say of their arm while anything is tried."""
 MAX_ARMS = 4
 _ALL = 1 << 64
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from simulator.canary_report import CanaryReport, canary_report
 from simulator.engine_change import EngineChange
 from simulator.fleet_simulation import FleetSimulation
 from simulator.plan_row import PlanRow
@@ -47,6 +48,8 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     """Engines of the prefill role at the beginning; 0: every engine did both."""
     engine_changes: list[EngineChange] = []
     """Engines that automations added, removed or turned to the other role, in order of time."""
+    canary: CanaryReport | None = None
+    """Both arms beside each other; None: nothing was tried."""
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -148,6 +151,7 @@ def _detail(
         finished_per_s=_finished_per_s(records),
         series=simulation.samples.series,
         ttft_quantiles_s=ttft_quantiles_s,
+        canary=canary_report(simulation.router.arms, spec.policy.placement.name, records, good),
     )
 
 

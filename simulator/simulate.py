@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from tqdm import tqdm  # type: ignore[import-untyped]  # tqdm carries no types
 
+from simulator.canary_table import render_canaries
 from simulator.mean_report import mean_of
 from simulator.run_report import RunReport
 from simulator.run_task import NothingCountedError, RunTask, do_encoded, do_task
@@ -28,6 +29,8 @@ def main(argv: Sequence[str], prog: str = "simulate") -> int:
     add_arguments(parser)
     try:
         plan = plan_from(parser.parse_args(argv))
+        for note in plan.notes:
+            sys.stderr.write(f"{prog}: {note}\n")
         reports = reports_of(plan)
     except SimulateOptionsError as error:
         for problem in error.problems:
@@ -41,6 +44,8 @@ def main(argv: Sequence[str], prog: str = "simulate") -> int:
     sys.stdout.write(render(reports) + "\n")
     if changes := render_changes(reports):
         sys.stdout.write(changes + "\n")
+    if canaries := render_canaries(reports):
+        sys.stdout.write(canaries + "\n")
     return 0
 
 

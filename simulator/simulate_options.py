@@ -15,6 +15,7 @@ from kvstore.evictions import EVICTIONS
 from planning.automation_document import AutomationPolicy
 from routing.policy_document import Parameter, RoutingPolicy, Stage
 from routing.registry import PLACEMENTS, QUEUE_ORDERS, pair_problem, stage_problems
+from simulator.canary_options import add_canary_arguments, canary_of
 from simulator.engine_models.registry import ENGINE_MODELS
 from simulator.engine_profile import EngineProfile, UnreadableProfileError, profile_named, read_profile
 from simulator.option_values import OptionValues
@@ -45,6 +46,8 @@ class SimulatePlan(msgspec.Struct, frozen=True, kw_only=True):
     seeds: int
     jobs: int
     json: Path | None
+    notes: list[str]
+    """What was made of the files in reading them, as sentences."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="automation document, JSON, in place of the policy file's: planners steer the fleet, and the report tells "
         "their plans and what they changed",
     )
+    add_canary_arguments(parser)
     add("--goodput", action="store_true", help="search the largest rate with 90 %% on time")
     add("--all", action="store_true", help="every placement with every order (or those named)")
     add("--seed", default="0", help="salts the block keys, and so breaks ties differently; of generated requests too")
@@ -110,8 +114,11 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
     if requests is not None and warmup >= requests:
         values.problem(f"--warmup: {warmup} leaves nothing of --requests {requests}")
     model = arguments.engine_model
-    file_policy, automation = _documents(arguments, values)
+    file_policy, automation, notes = _documents(arguments, values)
     policies = _policies(arguments, values, profile, file_policy)
+    canary = canary_of(arguments, values, policies, file_policy)
+    if canary is not None:
+        notes += canary.notes
     seed, seeds = values.whole("seed", 0) or 0, values.whole("seeds", 1) or 1
     spec_fields = {
         **_fleet(arguments, values),
@@ -138,31 +145,36 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
                 profile=profile,
                 seed=seed + number,
                 keep_series=arguments.series,
+                arms=canary.arms(seed + number) if canary is not None else (),
                 **spec_fields,  # type: ignore[arg-type]  # one dict of differently typed fields
             ),
         )
         for policy in policies
         for number in range(seeds)
     ]
-    return SimulatePlan(tasks=tasks, as_list=arguments.all, seeds=seeds, jobs=jobs, json=arguments.json)
+    return SimulatePlan(tasks=tasks, as_list=arguments.all, seeds=seeds, jobs=jobs, json=arguments.json, notes=notes)
 
 
 def _documents(
     arguments: argparse.Namespace, values: OptionValues
-) -> tuple[RoutingPolicy | None, AutomationPolicy | None]:
-    """Return the policy of the file and the automations, each None where nothing is said of them."""
+) -> tuple[RoutingPolicy | None, AutomationPolicy | None, list[str]]:
+    """Return the policy of the file and the automations (None: nothing is said of them), and notes on the reading."""
     policy, automation = None, None
+    notes: list[str] = []
     try:
         if arguments.policy_file is not None:
-            policy, automation = read_policy(arguments.policy_file)
+            found = read_policy(arguments.policy_file)
+            policy, automation = found.routing, found.automation
+            notes += found.notes
     except UnreadablePolicyError as error:
         values.problem(f"--policy-file: {error}")
     try:
         if arguments.automation is not None:
-            automation = read_automation(arguments.automation)
+            automation, said = read_automation(arguments.automation)
+            notes += said
     except UnreadablePolicyError as error:
         values.problem(f"--automation: {error}")
-    return policy, automation
+    return policy, automation, notes
 
 
 def _fleet(arguments: argparse.Namespace, values: OptionValues) -> dict[str, int]:

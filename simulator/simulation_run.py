@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from planning.fleet_facts import Role
+from routing.arms import ArmEntry
 from routing.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.push_document import PushDocument
 from routing.router import Router
@@ -52,6 +53,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     keep_quantiles: bool = False
     """Report the whole distribution of times to first token."""
     changes: tuple[FleetChange, ...] = ()
+    arms: tuple[ArmEntry, ...] = ()
+    """Placements that choose for a share of the sessions, beside the policy's."""
 
 
 def evaluation_policy(
@@ -110,6 +113,7 @@ def simulation_of(
     profile = spec.profile
     profiles = engine_profiles(profile, spec.seed)
     router = Router("simulation", spec.policy, 1, seed=spec.seed)
+    router.arms.attempt(router.arms.built(spec.arms, spec.policy.order.name))
     incoming = source if source is not None else spec.arrivals.source(arrivals, spec.qps, spec.seed)
     if spec.prefill:
         return DisaggregatedFleet(

@@ -11,6 +11,7 @@ import msgspec
 
 from controlplane.bus import get_bus
 from gateway.fleet_sample import TOPIC
+from gateway.wire import MIB, UnreadableMessageError, WireForm
 
 
 class _Pool(msgspec.Struct, frozen=True, gc=False):
@@ -24,6 +25,9 @@ class _Sample(msgspec.Struct, frozen=True, gc=False):
     at: float
     pools: tuple[_Pool, ...]
     gateway_id: str = ""
+
+
+_sample = WireForm(_Sample, "a fleet sample", limit=64 * MIB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,8 @@ class VersionWatch:
     def take(self, value: bytes) -> None:
         """Note the versions of one encoded FleetSample; what is none is passed over."""
         try:
-            sample = msgspec.msgpack.decode(value, type=_Sample)
-        except msgspec.DecodeError:
+            sample = _sample.decode(value)
+        except UnreadableMessageError:
             return
         with self._lock:
             known = self._running.get(sample.gateway_id)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from controlplane.bus import get_bus
-from gateway.affinity_sample import TOPIC, AffinitySample, PoolAffinity, UnreadableAffinityError, decode_affinity
+from gateway.affinity_sample import TOPIC, AffinitySample, PoolAffinity, decode_affinity
 from gateway.bus import Bus
 from gateway.follower_bus import TOPIC_PREFIX as GATEWAYS
+from gateway.wire import UnreadableMessageError
 
 MAX_AGE_S = 15.0
 """An older sample says nothing about now; samples come every two seconds."""
@@ -75,7 +76,7 @@ class AffinityHearing:
     def _hear(self, gateway: str, value: bytes) -> None:
         try:
             sample = decode_affinity(value)
-        except UnreadableAffinityError as error:
+        except UnreadableMessageError as error:
             logger.warning("an affinity sample was dropped: %s", error)
             return
         with self._lock:

@@ -16,10 +16,11 @@ from controlplane.automation.pool_windows import MAX_GATEWAYS, PoolWindows
 from controlplane.bus import get_bus
 from gateway.bus import Bus
 from gateway.engine_report import TOPIC_PREFIX as LOADS
-from gateway.engine_report import EngineReport, UnreadableReportError, decode_report
-from gateway.fleet_sample import SCHEMA_VERSION, TOPIC, EngineSample, FleetSample, PrefixCounts
+from gateway.engine_report import EngineReport, decode_report
+from gateway.fleet_sample import TOPIC, EngineSample, FleetSample, PrefixCounts, decode_sample
 from gateway.follower_bus import TOPIC_PREFIX as GATEWAYS
 from gateway.report_fence import ReportFence
+from gateway.wire import UnreadableMessageError
 from planning.fleet_facts import PoolWindow, PrefixFacts
 
 MAX_AGE_S = 5.0
@@ -124,10 +125,8 @@ class FleetObservation:
 
     def _hear_sample(self, gateway: str, value: bytes) -> None:
         try:
-            sample = msgspec.msgpack.decode(value, type=FleetSample)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return
-        if sample.schema_version != SCHEMA_VERSION:
+            sample = decode_sample(value)
+        except UnreadableMessageError:
             return
         with self._lock:
             if gateway not in self._samples and len(self._samples) >= MAX_GATEWAYS:
@@ -148,7 +147,7 @@ class FleetObservation:
     def _hear_report(self, value: bytes) -> None:
         try:
             report = decode_report(value)
-        except UnreadableReportError:
+        except UnreadableMessageError:
             return
         with self._lock:
             if not self._fence.admits(report) or (

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from functools import cache
 
 from controlplane.bus import get_bus
-from gateway.arm_results import TOPIC, UnreadableArmReportError, decode_arm_report
+from gateway.arm_results import TOPIC, decode_arm_report
 from gateway.bus import Bus
+from gateway.wire import UnreadableMessageError
 from planning.arm_comparison import ArmSlice
 from planning.arm_window import ArmTally, ArmWindow
 
@@ -56,7 +57,7 @@ class ArmIntake:
     def _hear(self, _topic: str, value: bytes) -> None:
         try:
             report = decode_arm_report(value)
-        except UnreadableArmReportError as error:
+        except UnreadableMessageError as error:
             logger.warning("results of arms cannot be read", extra={"reason": str(error)})
             return
         now_s = self._clock()

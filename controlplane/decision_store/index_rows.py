@@ -11,9 +11,9 @@ from controlplane.models import DecisionIndex
 from gateway.stored_decision import StoredDecision
 
 _COLUMNS = (
-    "decision_id", "at_ms", "pool", "engine", "tenant", "session", "reason", "policy_version", "outcome", "error",
-    "late", "ttft_ms", "queued_ms", "prompt_tokens", "predicted_tokens", "reported_tokens", "mismatch", "regret_ms",
-    "regret_cause", "share", "segment", "offset", "place",
+    "decision_id", "at_ms", "pool", "engine", "tenant", "session", "reason", "policy_version", "arm", "outcome",
+    "error", "late", "ttft_ms", "queued_ms", "prompt_tokens", "predicted_tokens", "reported_tokens", "mismatch",
+    "regret_ms", "regret_cause", "share", "segment", "offset", "place",
 )  # fmt: skip
 _MOST = 2**31 - 1
 
@@ -30,6 +30,7 @@ def row_of(stored: StoredDecision, segment: str, offset: int, place: int) -> tup
         stored.session[:16],
         decision.reason[:32],
         decision.policy_version,
+        decision.arm[:16],
         stored.outcome[:16],
         stored.error[:64],
         stored.late,

@@ -6,7 +6,8 @@ import logging
 
 from controlplane.stream_intake import StreamIntake
 from gateway.bus import Bus
-from gateway.stored_decision import TOPIC, StoredDecision, UnreadableDecisionsError, decode_batch
+from gateway.stored_decision import TOPIC, StoredDecision, decode_batch
+from gateway.wire import UnreadableMessageError
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,6 @@ def decoded(batches: list[bytes]) -> list[StoredDecision]:
     for value in batches:
         try:
             decisions += decode_batch(value).decisions
-        except UnreadableDecisionsError as error:
+        except UnreadableMessageError as error:
             logger.warning("decisions cannot be read", extra={"reason": str(error)})
     return decisions

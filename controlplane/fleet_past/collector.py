@@ -8,13 +8,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Protocol
 
-import msgspec
-
 from controlplane.bus import get_bus
 from controlplane.fleet_past.column import Column
 from controlplane.fleet_past.marker import Marker, MarkerLog, without_replaced
 from controlplane.fleet_past.window import FleetWindow
-from gateway.fleet_sample import SCHEMA_VERSION, TOPIC, FleetSample, PoolSample
+from gateway.fleet_sample import TOPIC, PoolSample, decode_sample
+from gateway.wire import UnreadableMessageError
 
 FINE_S = 10
 """Length of the shortest stored interval, seconds."""
@@ -56,10 +55,8 @@ class FleetCollector:
     def take(self, value: bytes) -> None:
         """Fold one encoded FleetSample in; what is none of our schema is dropped (the live feed logs it)."""
         try:
-            sample = msgspec.msgpack.decode(value, type=FleetSample)
-        except msgspec.DecodeError:
-            return
-        if sample.schema_version != SCHEMA_VERSION:
+            sample = decode_sample(value)
+        except UnreadableMessageError:
             return
         with self._lock:
             before = self._window.latest

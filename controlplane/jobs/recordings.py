@@ -13,7 +13,8 @@ from django.db import DatabaseError
 from controlplane.jobs.lease import acquire, renew, this_owner
 from controlplane.models import Recording
 from controlplane.recordings.storage import TrafficStorage, recording_shelf, traffic_storage
-from gateway.traffic_row import UnreadableTrafficError, rows_in
+from gateway.traffic_row import rows_in
+from gateway.wire import UnreadableMessageError
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ def _readable(batches: list[bytes]) -> tuple[list[bytes], int]:
     for value in batches:
         try:
             count += rows_in(value)
-        except UnreadableTrafficError as error:
+        except UnreadableMessageError as error:
             logger.warning("traffic cannot be read", extra={"reason": str(error)})
         else:
             good.append(value)

@@ -6,14 +6,13 @@ import logging
 import time
 from datetime import timedelta
 
-import msgspec
 from celery import shared_task
 from django.db import DatabaseError
 
 from controlplane.bus import get_bus
 from controlplane.fleet_past.collector import FINE_S, FleetCollector, fleet_collector
 from controlplane.jobs.lease import acquire, renew, this_owner
-from controlplane.services.rollups import COARSE_S, HOUR_TOPIC, store_finished, stored_hour
+from controlplane.services.rollups import COARSE_S, HOUR_TOPIC, encode_hour, store_finished, stored_hour
 from gateway.bus import Bus
 
 logger = logging.getLogger(__name__)
@@ -48,4 +47,4 @@ def keep(collector: FleetCollector, bus: Bus, at: float) -> None:
 
 
 def _tell_hour(bus: Bus, at: float) -> None:
-    bus.publish(HOUR_TOPIC, msgspec.msgpack.encode(stored_hour(at)))
+    bus.publish(HOUR_TOPIC, encode_hour(stored_hour(at)))

@@ -24,6 +24,8 @@ class DecisionIndex(models.Model):
     reason = models.CharField(max_length=32)
     """Why this engine, or why none: a code of routing.reasons."""
     policy_version = models.IntegerField()
+    arm = models.CharField(max_length=16, blank=True, default="", db_default="")
+    """live, canary or control; empty: nothing was tried, or the row is older than this column."""
     outcome = models.CharField(max_length=16)
     error = models.CharField(max_length=64, blank=True)
     late = models.BooleanField()
@@ -52,6 +54,7 @@ class DecisionIndex(models.Model):
             models.Index(fields=("engine", "at_ms"), name="decision_by_engine"),
             models.Index(fields=("tenant", "at_ms"), name="decision_by_tenant"),
             models.Index(fields=("session", "at_ms"), name="decision_by_session", condition=~models.Q(session="")),
+            models.Index(fields=("arm", "at_ms"), name="decision_by_arm"),
             models.Index(fields=("at_ms",), name="decision_late", condition=models.Q(late=True)),
             models.Index(fields=("segment",), name="decision_by_segment"),
         )

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from controlplane.frames import framed, payloads
 from controlplane.recordings import old_segments
-from gateway.traffic_row import TrafficRow, UnreadableTrafficError, decode_rows
+from gateway.traffic_row import TrafficRow, decode_rows
+from gateway.wire import UnreadableMessageError
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ def segment_rows(path: Path) -> Iterator[TrafficRow]:
         for data in payloads(file):
             try:
                 yield from decode_rows(data)
-            except UnreadableTrafficError as error:
+            except UnreadableMessageError as error:
                 logger.warning("recorded traffic cannot be read", extra={"segment": path.name, "reason": str(error)})
 
 

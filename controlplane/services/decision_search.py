@@ -31,6 +31,8 @@ class DecisionFilter(SearchFilter):
     session: str = ""
     """A session's id as callers give it, or its digest as records show it."""
     reason: str = ""
+    arm: str = ""
+    """live, canary or control; decisions that were made while nothing was tried have none."""
     cause: str = ""
     """Of the largest part of its regret."""
     mismatch: str = ""
@@ -67,6 +69,7 @@ def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
         "pool": wanted.pool,
         "tenant": wanted.tenant,
         "reason": wanted.reason,
+        "arm": wanted.arm,
         "session": digest_of(wanted.session) if wanted.session else "",
         "regret_cause": wanted.cause,
         "mismatch": wanted.mismatch,

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
 from controlplane.bus import get_bus
-from gateway.fleet_sample import TOPIC, FleetSample
+from gateway.fleet_sample import TOPIC, decode_sample
+from gateway.wire import UnreadableMessageError
 
 MAX_AGE_S = 10.0
 """An older sample says nothing about what is in flight; samples come twice a second."""
@@ -27,8 +26,8 @@ def engine_reading(engine_id: str, now: float) -> EngineReading:
     if data is None:
         return EngineReading()
     try:
-        sample = msgspec.msgpack.decode(data, type=FleetSample)
-    except msgspec.DecodeError:
+        sample = decode_sample(data)
+    except UnreadableMessageError:
         # A gateway of another version; what it says is unknown to this program.
         return EngineReading()
     if now - sample.at > MAX_AGE_S:

@@ -11,7 +11,8 @@ from django.db.models import Q
 
 from controlplane.models import ApiKey
 from gateway.bus import Bus
-from gateway.key_usage import MAX_KEYS, TOPIC, UnreadableUsesError, decode_uses
+from gateway.key_usage import MAX_KEYS, TOPIC, decode_uses
+from gateway.wire import UnreadableMessageError
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ class KeyUsageIntake:
     def _hear(self, _topic: str, value: bytes) -> None:
         try:
             uses = decode_uses(value).at
-        except UnreadableUsesError as error:
+        except UnreadableMessageError as error:
             logger.warning("uses of API keys cannot be read", extra={"reason": str(error)})
             return
         with self._lock:

@@ -14,7 +14,8 @@ from controlplane.services import audit
 from controlplane.services.actor import program
 from controlplane.services.publication import record_change
 from gateway.bus import Bus
-from gateway.cost_reports import TOPIC, UnreadableCostReportError, decode_cost_report
+from gateway.cost_reports import TOPIC, decode_cost_report
+from gateway.wire import UnreadableMessageError
 from routing.cost_fit import FittedCost
 from routing.cost_model import PrefillCost
 
@@ -59,7 +60,7 @@ class CostIntake:
     def _hear(self, _topic: str, value: bytes) -> None:
         try:
             report = decode_cost_report(value)
-        except UnreadableCostReportError as error:
+        except UnreadableMessageError as error:
             logger.warning("learned costs cannot be read", extra={"reason": str(error)})
             return
         with self._lock:

@@ -27,9 +27,10 @@ from controlplane.services.policy_schema import (
     path_text,
     policy_schema,
 )
-from controlplane.services.policy_upgrade import schema_problems, upgraded
+from controlplane.services.policy_upgrade import schema_problems
 from controlplane.services.whole_policy import AUTOMATION, WholePolicy
 from planning.automation_document import AutomationPolicy, contradictions
+from planning.whole_policy import upgraded
 from routing.registry import STAGES, pair_problem, stage_problems
 
 _LONGEST_SHOWN = 60

@@ -13,43 +13,29 @@ import msgspec
 
 from controlplane.models import PolicyVersion
 from controlplane.services.field_problems import FieldProblem
-from controlplane.services.whole_policy import AUTOMATION
 from planning import automation_upgrades
 from planning.automation_document import AutomationPolicy
+from planning.whole_policy import AUTOMATION, routing_half
 from routing import policy_upgrades
 from routing.policy_document import RoutingPolicy
 from routing.schema_line import FIELD, SchemaError, SchemaLine
 
 
-def upgraded(document: Any) -> Any:
-    """Return a whole policy document in today's schemas; raises SchemaError, see `schema_problems`."""
-    if not isinstance(document, dict):
-        return document
-    routing = policy_upgrades.ROUTING_SCHEMA.upgraded(_routing_half(document))
-    if AUTOMATION not in document:
-        return routing
-    automation = document[AUTOMATION]
-    if isinstance(automation, dict):
-        automation = automation_upgrades.AUTOMATION_SCHEMA.upgraded(automation)
-    return {**routing, AUTOMATION: automation}
-
-
 def schema_problems(document: Any) -> Iterator[FieldProblem]:
-    """Yield a problem for each half of the document whose schema this program does not read."""
+    """Yield a problem for each half of the document whose schema this program does not read.
+
+    planning.whole_policy.upgraded raises SchemaError for the same.
+    """
     if not isinstance(document, dict):
         return
     for line, half, path in (
-        (policy_upgrades.ROUTING_SCHEMA, _routing_half(document), FIELD),
+        (policy_upgrades.ROUTING_SCHEMA, routing_half(document), FIELD),
         (automation_upgrades.AUTOMATION_SCHEMA, document.get(AUTOMATION), f"{AUTOMATION}.{FIELD}"),
     ):
         try:
             line.upgraded(half if isinstance(half, dict) else {})
         except SchemaError as error:
             yield FieldProblem(path, str(error))
-
-
-def _routing_half(document: dict[str, Any]) -> dict[str, Any]:
-    return {name: document[name] for name in document if name != AUTOMATION}
 
 
 def routing_of(version: PolicyVersion) -> RoutingPolicy:

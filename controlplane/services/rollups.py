@@ -22,6 +22,7 @@ from controlplane.fleet_past.merge import merged_by
 from controlplane.fleet_past.store import PoolFacts, read_past, read_peaks, write_columns
 from controlplane.models import Rollup, RollupRoster
 from gateway.fleet_sample import PoolSample
+from gateway.wire import MIB, WireForm
 
 COARSE_S = 120
 FACTOR = COARSE_S // FINE_S
@@ -41,6 +42,9 @@ class StoredHour(msgspec.Struct, frozen=True):
     """Tallest queue per pool and column of FINE_S seconds; columns that are missing were not recorded."""
 
     peaks: dict[str, dict[int, float]]
+
+
+_hour = WireForm(StoredHour, "a stored hour", limit=64 * MIB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,16 @@ def stored_hour(at: float) -> StoredHour:
     """Return the peaks of the hour before `at` (unix seconds)."""
     last = int(at // FINE_S)
     return StoredHour(read_peaks(FINE_S, last - HOUR_COLUMNS + 1, last))
+
+
+def encode_hour(hour: StoredHour) -> bytes:
+    """Return the hour as msgpack."""
+    return _hour.encode(hour)
+
+
+def decode_hour(data: bytes) -> StoredHour:
+    """Read an hour; raises UnreadableMessageError on anything else."""
+    return _hour.decode(data)
 
 
 def forget(at: float) -> int:

@@ -11,8 +11,9 @@ from django.db import transaction
 from controlplane.models import Shadow, ShadowPart
 from controlplane.services.shadows import fail_shadow
 from gateway.bus import Bus
-from gateway.shadow_report import TOPIC, ShadowReport, UnreadableShadowReportError, decode_shadow_report
+from gateway.shadow_report import TOPIC, ShadowReport, decode_shadow_report
 from gateway.shadow_tally import ShadowTally, added_up
+from gateway.wire import UnreadableMessageError
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class ShadowIntake:
     def _hear(self, _topic: str, value: bytes) -> None:
         try:
             report = decode_shadow_report(value)
-        except UnreadableShadowReportError as error:
+        except UnreadableMessageError as error:
             logger.warning("a shadow report cannot be read", extra={"reason": str(error)})
             return
         with self._lock:

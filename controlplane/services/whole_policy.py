@@ -8,9 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from planning.automation_document import AutomationPolicy
+from planning.whole_policy import AUTOMATION
 from routing.policy_document import RoutingPolicy
-
-AUTOMATION = "automation"
 
 
 class WholePolicy(RoutingPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):

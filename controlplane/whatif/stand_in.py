@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from gateway.bus import Bus
-from gateway.engine_report import TOPIC_PREFIX, UnreadableReportError, decode_report
+from gateway.engine_report import TOPIC_PREFIX, decode_report
+from gateway.wire import UnreadableMessageError
 from routing.cost_document import DecodeCostDocument
 from routing.cost_fit import TRUSTED_SAMPLES, FittedCost
 from routing.cost_model import DecodeCost, PrefillCost
@@ -89,7 +90,7 @@ def reported_kv_tokens(bus: Bus, engine_ids: list[str]) -> int | None:
             continue
         try:
             report = decode_report(value)
-        except UnreadableReportError:
+        except UnreadableMessageError:
             continue
         if report.kv_tokens:
             told.append(report.kv_tokens)

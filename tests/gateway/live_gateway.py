@@ -8,11 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from gateway.bus import InProcessBus
 from gateway.engine_report import EngineReport, encode_report, load_topic
-from gateway.fleet_sample import EngineSample, FleetSample
+from gateway.fleet_sample import EngineSample, FleetSample, decode_sample
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.live_engine import LiveEngine
 from gateway.live_pool import LivePool
@@ -60,7 +58,7 @@ class LiveGateway:
         """Return the last published sample."""
         value = self.bus.latest("fleet")
         assert value is not None
-        return msgspec.msgpack.decode(value, type=FleetSample)
+        return decode_sample(value)
 
     def shown(self, engine_id: str) -> EngineSample:
         """Return one engine of the last sample."""

@@ -12,12 +12,12 @@ import pytest
 from gateway.affinity_sample import (
     TOPIC,
     AffinitySample,
-    UnreadableAffinityError,
     decode_affinity,
     encode_affinity,
 )
 from gateway.affinity_sampler import AffinitySampler
 from gateway.settings import GatewaySettings
+from gateway.wire import UnreadableMessageError
 from kvstore.block_keys import token_block_keys
 from routing.policy_document import RoutingPolicy, Stage
 from routing.ring_plan import RingPlan
@@ -114,5 +114,5 @@ async def test_it_is_published_without_anything_of_the_prompt(tmp_path: Path) ->
     ],
 )
 def test_what_is_no_sample_is_refused(data: bytes, words: str) -> None:
-    with pytest.raises(UnreadableAffinityError, match=words):
+    with pytest.raises(UnreadableMessageError, match=words):
         decode_affinity(data)

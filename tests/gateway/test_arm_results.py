@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.arm_results import TOPIC, ArmReport, ArmRow, UnreadableArmReportError, decode_arm_report
+from gateway.arm_results import TOPIC, ArmReport, ArmRow, decode_arm_report
+from gateway.wire import UnreadableMessageError
 from planning.arm_window import ArmWindow, together
 from routing.arms import CANARY, ArmEntry
 from routing.policy_document import Stage
@@ -57,10 +58,10 @@ async def test_nothing_is_counted_while_nothing_is_tried(tmp_path: Path) -> None
 @pytest.mark.parametrize("window", [ArmWindow(judged=-1), ArmWindow(on_time=2, judged=1), ArmWindow(ttft={99: 1})])
 def test_figures_that_cannot_be_are_refused(window: ArmWindow) -> None:
     report = ArmReport("g", 1.0, (ArmRow("pool", "live", 1, window),))
-    with pytest.raises(UnreadableArmReportError):
+    with pytest.raises(UnreadableMessageError):
         decode_arm_report(msgspec.msgpack.encode(report))
 
 
 def test_garbage_is_refused() -> None:
-    with pytest.raises(UnreadableArmReportError):
+    with pytest.raises(UnreadableMessageError):
         decode_arm_report(b"\xff\x00")

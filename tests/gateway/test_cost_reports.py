@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from gateway.bus import InProcessBus
-from gateway.cost_reports import TOPIC, CostReport, CostReports, UnreadableCostReportError, decode_cost_report
+from gateway.cost_reports import TOPIC, CostReport, CostReports, decode_cost_report
 from gateway.metrics import GatewayMetrics
+from gateway.wire import UnreadableMessageError
 from routing.cost_fit import FittedCost
 from routing.cost_model import DecodeCost, PrefillCost
 from routing.policy_document import RoutingPolicy
@@ -88,13 +89,13 @@ async def test_a_cost_that_is_no_better_is_not_used(tmp_path: Path) -> None:
     ],
 )
 def test_figures_that_cannot_be_are_refused_with_their_path(changes: dict[str, Any]) -> None:
-    with pytest.raises(UnreadableCostReportError, match=r"pool\.|not a cost report"):
+    with pytest.raises(UnreadableMessageError, match=r"pool\.|not a cost report"):
         decode_cost_report(encoded(**changes))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"{}", msgspec.msgpack.encode({"pools": 3})])
 def test_anything_else_is_refused(data: bytes) -> None:
-    with pytest.raises(UnreadableCostReportError):
+    with pytest.raises(UnreadableMessageError):
         decode_cost_report(data)
 
 

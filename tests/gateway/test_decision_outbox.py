@@ -17,11 +17,11 @@ from gateway.stored_decision import (
     UNANSWERED,
     DecisionBatch,
     StoredDecision,
-    UnreadableDecisionsError,
     decode_batch,
     encode_batch,
     session_digest,
 )
+from gateway.wire import UnreadableMessageError
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, SECRET, ServedGateway, served
 
@@ -162,12 +162,12 @@ def test_more_than_can_wait_is_dropped_and_counted(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("data", [b"", b"\x93\x01\x02", b"\xc1", encode_batch(DecisionBatch("g", ()))[:-1]])
 def test_other_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(UnreadableDecisionsError):
+    with pytest.raises(UnreadableMessageError):
         decode_batch(data)
 
 
 async def test_a_batch_over_the_limit_is_refused(gateway: ServedGateway, listener: Listener) -> None:
     await gateway.post(f"/api/v1/requests/{await decided(gateway)}/complete", {})
     (stored,) = await listener.sent()
-    with pytest.raises(UnreadableDecisionsError):
+    with pytest.raises(UnreadableMessageError):
         decode_batch(encode_batch(DecisionBatch("g", (stored,) * (MAX_BATCH + 1))))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.engine_report import EngineReport, UnreadableReportError, decode_report, encode_report, load_topic
+from gateway.engine_report import EngineReport, decode_report, encode_report, load_topic
+from gateway.wire import UnreadableMessageError
 
 
 def report(*, reachable: bool = True, healthy: bool = True, readable: bool = True, reason: str = "") -> EngineReport:
@@ -18,7 +19,7 @@ def test_a_report_survives_the_wire() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x93\x01\x02\x03", b"\x81\xa1a\x01", b"{}"])
 def test_garbage_is_refused_as_unreadable(data: bytes) -> None:
-    with pytest.raises(UnreadableReportError):
+    with pytest.raises(UnreadableMessageError):
         decode_report(data)
 
 

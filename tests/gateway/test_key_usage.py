@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from gateway.bus import InProcessBus
-from gateway.key_usage import MAX_KEYS, TOPIC, KeyUsage, KeyUses, UnreadableUsesError, decode_uses
+from gateway.key_usage import MAX_KEYS, TOPIC, KeyUsage, KeyUses, decode_uses
+from gateway.wire import UnreadableMessageError
 
 
 @pytest.fixture
@@ -57,10 +58,10 @@ async def test_it_tells_every_interval_and_what_is_left_at_the_end(
     [b"", b"\xff", msgspec.msgpack.encode([1]), msgspec.msgpack.encode({"at": {"a": "now"}})],
 )
 def test_anything_else_is_refused(data: bytes) -> None:
-    with pytest.raises(UnreadableUsesError):
+    with pytest.raises(UnreadableMessageError):
         decode_uses(data)
 
 
 def test_more_keys_than_can_be_are_refused() -> None:
-    with pytest.raises(UnreadableUsesError, match="more than"):
+    with pytest.raises(UnreadableMessageError, match="more than"):
         decode_uses(msgspec.msgpack.encode({"at": {str(number): 0.0 for number in range(MAX_KEYS + 1)}}))

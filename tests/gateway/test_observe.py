@@ -112,9 +112,12 @@ async def test_a_pool_that_routes_takes_no_observations(tmp_path: Path) -> None:
 
 
 async def test_one_that_waits_when_the_pool_begins_to_route_is_dropped(tmp_path: Path) -> None:
-    async with ScriptedEngine() as engine, observing([engine], tmp_path) as gateway:
+    async with ScriptedEngine() as only, observing([only], tmp_path) as gateway:
         await gateway.post(OBSERVE, lines(told()))
-        gateway.pool.entry = msgspec.structs.replace(gateway.pool.entry, mode="route")
+        pool = gateway.pool
+        pool.apply(
+            msgspec.structs.replace(pool.entry, mode="route"), [engine.entry for engine in pool.engines.values()]
+        )
         await asyncio.sleep(0.5)
         assert len(gateway.app.recent) == 0
 

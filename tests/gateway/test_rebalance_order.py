@@ -14,10 +14,10 @@ from gateway.rebalance_order import (
     MAX_MOVES,
     MoveOrder,
     RebalanceOrder,
-    UnreadableOrderError,
     decode_order,
     encode_order,
 )
+from gateway.wire import UnreadableMessageError
 from routing.policy_document import RoutingPolicy, Stage
 from tests.gateway.fake_engine import fake_engine, until
 from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
@@ -52,7 +52,7 @@ def test_an_order_reads_back_with_its_keys_as_numbers() -> None:
     ],
 )
 def test_what_is_no_order_or_out_of_bounds_is_refused(data: bytes) -> None:
-    with pytest.raises(UnreadableOrderError):
+    with pytest.raises(UnreadableMessageError):
         decode_order(data)
 
 

@@ -14,12 +14,12 @@ from gateway.pool_shadow import PoolShadow
 from gateway.shadow_report import (
     TOPIC,
     ShadowReport,
-    UnreadableShadowReportError,
     decode_shadow_report,
     encode_shadow_report,
 )
 from gateway.shadow_tally import GAIN_EDGES_S, KEPT_SAMPLES, ShadowTally, added_up
 from gateway.snapshot import ShadowEntry
+from gateway.wire import UnreadableMessageError
 from routing.decision import Candidate
 from routing.policy_document import RoutingPolicy, Stage
 from routing.shadow import Comparison, ShadowPolicy
@@ -178,7 +178,7 @@ def report(**fields: Any) -> ShadowReport:
 )
 def test_impossible_reports_are_refused(fields: dict[str, Any]) -> None:
     assert decode_shadow_report(encode_shadow_report(report())) == report()
-    with pytest.raises(UnreadableShadowReportError):
+    with pytest.raises(UnreadableMessageError):
         decode_shadow_report(msgspec.msgpack.encode(report(**fields)))
-    with pytest.raises(UnreadableShadowReportError):
+    with pytest.raises(UnreadableMessageError):
         decode_shadow_report(b"\xc1garbage")

@@ -17,13 +17,13 @@ from gateway.traffic_row import (
     TOPIC,
     TrafficBatch,
     TrafficRow,
-    UnreadableTrafficError,
     decode_rows,
     encode_batch,
     rows_in,
     trace_blocks,
     trace_head,
 )
+from gateway.wire import UnreadableMessageError
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
 
@@ -148,14 +148,14 @@ def test_small_blocks_are_named_at_the_beginning() -> None:
 def test_batches_are_bounded() -> None:
     rows = tuple(TrafficRow(1.0, "p", 1, 1, ()) for _ in range(MAX_BATCH + 1))
     assert rows_in(encode_batch(TrafficBatch("g", rows[1:]))) == MAX_BATCH
-    with pytest.raises(UnreadableTrafficError, match="more than"):
+    with pytest.raises(UnreadableMessageError, match="more than"):
         rows_in(encode_batch(TrafficBatch("g", rows)))
-    with pytest.raises(UnreadableTrafficError, match="over the limit"):
+    with pytest.raises(UnreadableMessageError, match="over the limit"):
         rows_in(bytes(MAX_BATCH_BYTES + 1))
     for data in (b"", b"\xff", b"\x00" * 10):
-        with pytest.raises(UnreadableTrafficError):
+        with pytest.raises(UnreadableMessageError):
             rows_in(data)
-        with pytest.raises(UnreadableTrafficError):
+        with pytest.raises(UnreadableMessageError):
             decode_rows(data)
 
 

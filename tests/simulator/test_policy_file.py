@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from planning import automation_upgrades
 from planning.automation_document import AutomationPolicy
 from planning.scaling_document import ScalingDocument
+from routing import policy_upgrades
 from routing.policy_document import RoutingPolicy
-from simulator.policy_file import MAX_DOCUMENT_BYTES, UnreadablePolicyError, read_automation, read_policy
+from routing.schema_line import SchemaLine
+from simulator.policy_file import (
+    MAX_DOCUMENT_BYTES,
+    PolicyDocuments,
+    UnreadablePolicyError,
+    read_automation,
+    read_policy,
+)
 
 AUTOMATION = AutomationPolicy(scaling=ScalingDocument(mode="act", max_engines=5))
 ROUTING = RoutingPolicy(ttft_slo_s=2.0)
@@ -24,16 +34,17 @@ def written(tmp_path: Path, content: object) -> Path:
 
 def test_a_whole_policy_is_read_in_both_halves(tmp_path: Path) -> None:
     document = {**msgspec.to_builtins(ROUTING), "automation": msgspec.to_builtins(AUTOMATION)}
-    routing, automation = read_policy(written(tmp_path, document))
-    assert (type(routing), routing, automation) == (RoutingPolicy, ROUTING, AUTOMATION)
+    found = read_policy(written(tmp_path, document))
+    assert type(found.routing) is RoutingPolicy
+    assert found == PolicyDocuments(routing=ROUTING, automation=AUTOMATION)
 
 
 def test_a_routing_policy_alone_steers_nothing(tmp_path: Path) -> None:
-    assert read_policy(written(tmp_path, ROUTING)) == (ROUTING, None)
+    assert read_policy(written(tmp_path, ROUTING)) == PolicyDocuments(routing=ROUTING)
 
 
 def test_an_automation_document_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert read_automation(written(tmp_path, AUTOMATION)) == AUTOMATION
+    assert read_automation(written(tmp_path, AUTOMATION)) == (AUTOMATION, ())
 
 
 @pytest.mark.parametrize(
@@ -73,3 +84,57 @@ def test_files_that_are_missing_or_huge_are_refused(tmp_path: Path) -> None:
         read_policy(tmp_path / "none.json")
     with pytest.raises(UnreadablePolicyError, match="is over"):
         read_policy(written(tmp_path, " " * (MAX_DOCUMENT_BYTES + 1)))
+
+
+@pytest.fixture
+def before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose schema before was 0, in which objective and smallest fleet had other names."""
+
+    def routing(old: dict[str, Any]) -> dict[str, Any]:
+        return {**{name: old[name] for name in old if name != "slo_ms"}, "ttft_slo_s": old["slo_ms"] / 1000}
+
+    def automation(old: dict[str, Any]) -> dict[str, Any]:
+        return {"scaling": {"min_engines": old["engines"]}}
+
+    monkeypatch.setattr(policy_upgrades, "ROUTING_SCHEMA", SchemaLine("routing policies", 1, {0: routing}))
+    line = SchemaLine("automation policies", 1, {0: automation})
+    monkeypatch.setattr(automation_upgrades, "AUTOMATION_SCHEMA", line)
+
+
+@pytest.mark.usefixtures("before")
+def test_a_policy_of_the_schema_before_is_upgraded_in_both_halves_and_that_is_said(tmp_path: Path) -> None:
+    old = {"schema_version": 0, "slo_ms": 2500, "automation": {"schema_version": 0, "engines": 3}}
+    path = written(tmp_path, old)
+    found = read_policy(path)
+    assert found.routing == RoutingPolicy(ttft_slo_s=2.5)
+    assert found.automation == AutomationPolicy(scaling=ScalingDocument(min_engines=3))
+    assert found.notes == (
+        f"{path} is of schema 0; it was read as schema 1, and the file left as it is",
+        f"{path}: automation is of schema 0; it was read as schema 1, and the file left as it is",
+    )
+    assert msgspec.json.decode(path.read_bytes()) == old
+
+
+@pytest.mark.usefixtures("before")
+def test_halves_have_schemas_of_their_own(tmp_path: Path) -> None:
+    path = written(tmp_path, {"schema_version": 1, "automation": {"schema_version": 0, "engines": 3}})
+    assert [": automation is of schema 0" in note for note in read_policy(path).notes] == [True]
+
+
+@pytest.mark.usefixtures("before")
+def test_an_automation_document_of_the_schema_before_is_upgraded_too(tmp_path: Path) -> None:
+    policy, notes = read_automation(written(tmp_path, {"schema_version": 0, "engines": 3}))
+    assert policy.scaling.min_engines == 3
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize("document", [{"schema_version": 9}, {"automation": {"schema_version": 9}}])
+def test_a_policy_of_a_newer_program_is_refused_with_what_to_do(tmp_path: Path, document: object) -> None:
+    with pytest.raises(UnreadablePolicyError, match=r"9 is newer than 1.*upgrade this program"):
+        read_policy(written(tmp_path, document))
+
+
+@pytest.mark.parametrize("content", ["3", "[]", "null"])
+def test_what_is_no_object_is_no_policy(tmp_path: Path, content: str) -> None:
+    with pytest.raises(UnreadablePolicyError, match="is no policy"):
+        read_policy(written(tmp_path, content))

@@ -35,7 +35,9 @@ def keeper(db: None, tmp_path: Path) -> Iterator[DecisionKeeper]:
         make_pool(slug)
     with override_settings(STATE_DIR=tmp_path):
         keeper = DecisionKeeper(decision_shelf(), 8 << 20)
-        keeper.store([stored(LATE), on_time("d-2", START + 1), on_time("d-3", START + 2, tenant_id="other")])
+        keeper.store(
+            [stored(LATE), on_time("d-2", START + 1), on_time("d-3", START + 2, tenant_id="other", arm="canary")]
+        )
         keeper.store([on_time("d-4", START + 3)])
         DecisionIndex.objects.filter(decision_id="d-4").update(pool="pool-b")
         yield keeper
@@ -67,10 +69,21 @@ def found(page: str) -> list[str]:
         ("?mismatch=late_event", [LATE]),
         ("?since=2027-01-15T08:00:02&until=2027-01-15T08:00:03", ["d-3"]),
         ("?reason=random", []),
+        ("?arm=canary", ["d-3"]),
+        ("?arm=live", []),
     ],
 )
 def test_decisions_are_found(viewer: Client, query: str, names: list[str]) -> None:
     assert found(show(viewer, f"/decisions{query}")) == names
+
+
+def test_an_arm_is_chosen_by_name_and_named_in_its_rows(viewer: Client) -> None:
+    page = show(viewer, "/decisions?arm=canary")
+    assert '<option value="canary" selected>canary</option>' in page
+    assert '<option value="control">control slice</option>' in page
+    assert "arm is <b>canary</b>" in page
+    assert "v41 canary</td>" in page
+    assert "canary</td>" not in show(viewer, "/decisions?tenant=acme")
 
 
 def test_an_id_leads_to_its_decision(viewer: Client) -> None:

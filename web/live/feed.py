@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
-import msgspec
-
 from controlplane.bus import get_bus
 from controlplane.fleet_past.column import Column
 from controlplane.fleet_past.marker import Marker
-from controlplane.services.rollups import HOUR_TOPIC, StoredHour
-from gateway.fleet_sample import SCHEMA_VERSION, TOPIC, FleetSample
+from controlplane.services.rollups import HOUR_TOPIC, decode_hour
+from gateway.fleet_sample import TOPIC, FleetSample, decode_sample
+from gateway.wire import UnreadableMessageError
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import COLUMN_S, FleetHistory
 from web.live.verdict import Verdict, judge
@@ -81,12 +80,9 @@ class FleetFeed:
         A value that is no sample of our schema is logged and dropped: the picture keeps its last truth.
         """
         try:
-            sample = msgspec.msgpack.decode(value, type=FleetSample)
-        except msgspec.DecodeError as error:
+            sample = decode_sample(value)
+        except UnreadableMessageError as error:
             logger.warning("a fleet sample is unreadable and was dropped: %s", error)
-            return
-        if sample.schema_version != SCHEMA_VERSION:
-            logger.warning("a fleet sample has schema %d, not %d; dropped", sample.schema_version, SCHEMA_VERSION)
             return
         with self._lock:
             frame = self._advance(sample)
@@ -98,8 +94,8 @@ class FleetFeed:
     def take_hour(self, value: bytes) -> None:
         """Fill the hour strip with stored peaks; viewers get a keyframe where that adds something."""
         try:
-            stored = msgspec.msgpack.decode(value, type=StoredHour)
-        except msgspec.DecodeError as error:
+            stored = decode_hour(value)
+        except UnreadableMessageError as error:
             logger.warning("the stored hour is unreadable and was dropped: %s", error)
             return
         with self._lock:

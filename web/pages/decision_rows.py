@@ -14,6 +14,7 @@ from controlplane.decision_story.advice import CAUSE_WORDS
 from controlplane.decision_story.figures import seconds, whole
 from controlplane.models import DecisionIndex, Engine
 from controlplane.services.decision_search import narrowed
+from routing.arms import CANARY, CONTROL, LIVE
 from routing.hit_words import CAUSE_TITLES
 from web.live.engine_card import reason_title
 
@@ -30,6 +31,8 @@ SHAPES = {
     "client_error": ("maintenance", "Refused by the engine"),
     "unanswered": ("unknown", "End not told"),
 }
+
+ARM_WORDS = {LIVE: "live version", CANARY: "canary", CONTROL: "control slice"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
         "ttft": "—" if row.ttft_ms is None else seconds(row.ttft_ms / 1000),
         "regret": seconds(regret_ms / 1000) if regret_ms else "0",
         "regret_width": f"{min(100.0, 100 * regret_ms / _FULL_REGRET_MS):.1f}%",
+        "tried": ARM_WORDS[row.arm] if row.arm in (CANARY, CONTROL) else "",
         "regret_cause": CAUSE_WORDS.get(row.regret_cause, ""),
     }
 

@@ -23,7 +23,7 @@ from controlplane.services.roles import visible_pools
 from controlplane.services.search_filter import UnreadableFilterError
 from routing.hit_words import CAUSE_TITLES
 from web.live.engine_card import REASONS
-from web.pages.decision_rows import MAX_SPAN_MS, Span, lines, strip
+from web.pages.decision_rows import ARM_WORDS, MAX_SPAN_MS, Span, lines, strip
 from web.shell import shell_context
 
 ADDRESS = "/decisions"
@@ -65,6 +65,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
         tap=f"{ADDRESS}/tap?{urlencode(wanted.given)}",
         pools=list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:MAX_POOLS]),
         reasons=sorted(REASONS.items(), key=lambda each: each[1]),
+        arms=ARM_WORDS.items(),
         causes=CAUSE_WORDS.items(),
         mismatches=CAUSE_TITLES.items(),
         kept=newest > 0,

@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from functools import cache
 
-import msgspec
-
 from controlplane.bus import get_bus
 from controlplane.services.drain_progress import DRAINING, DrainMeter, DrainProgress, EngineLeft
-from gateway.fleet_sample import TOPIC, FleetSample
+from gateway.fleet_sample import TOPIC, decode_sample
+from gateway.wire import UnreadableMessageError
 
 
 class DrainWatch:
@@ -22,8 +21,8 @@ class DrainWatch:
     def take(self, value: bytes) -> None:
         """Take in one encoded FleetSample; what cannot be read is the feed's to complain about."""
         try:
-            sample = msgspec.msgpack.decode(value, type=FleetSample)
-        except msgspec.DecodeError:
+            sample = decode_sample(value)
+        except UnreadableMessageError:
             return
         left = [
             EngineLeft(engine.engine_id, engine.state, engine.since, engine.running + engine.bound)

@@ -27,6 +27,7 @@ class RecordedDecisionShape(serializers.ModelSerializer):
             "session",
             "reason",
             "policy_version",
+            "arm",
             "outcome",
             "error",
             "late",

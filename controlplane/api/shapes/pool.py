@@ -64,7 +64,10 @@ class PoolChange(Change):
     max_prompt_tokens = WholeNumber(min_value=1, max_value=100_000_000, default=131_072)
     policy = Named(slug_field="slug", queryset=Policy.objects.all(), help_text="Slug of its policy.")
     mode = serializers.ChoiceField(
-        choices=PoolMode.choices, default=PoolMode.ROUTE, help_text="observe: nothing is routed here."
+        choices=PoolMode.choices,
+        required=False,
+        help_text="observe: nothing is routed here. Without it a pool that routes goes on so; a PUT of one that "
+        "observes must say it, for it would begin to route.",
     )
     actuator = serializers.ChoiceField(
         choices=ActuatorKind.choices, default=ActuatorKind.MANUAL, help_text="Who starts and stops engines."
@@ -77,3 +80,6 @@ class NewPool(PoolChange):
     """A pool to be."""
 
     slug = Text(max_length=64, help_text="Its id; never changes.")
+    mode = serializers.ChoiceField(
+        choices=PoolMode.choices, default=PoolMode.ROUTE, help_text="observe: nothing is routed here."
+    )

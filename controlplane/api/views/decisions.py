@@ -19,6 +19,7 @@ from controlplane.services.decision_reading import find_decision
 from controlplane.services.decision_search import digest_of, unix_ms, visible_decisions
 from controlplane.services.search_filter import UnreadableFilterError
 from gateway.stored_decision import StoredDecision
+from routing.arms import ARMS
 from routing.hit_sample import MISMATCHES
 from routing.regret import CAUSES
 
@@ -52,6 +53,7 @@ class Decisions(ApiView):
             "tenant": exact("tenant", "Slug of the tenant."),
             "session": Filter("session", "A session's id as callers give it, or its digest.", read=digest_of),
             "reason": exact("reason", "Why this engine, or why none, for example least_cost."),
+            "arm": one_of("arm", ARMS, "Which policy chose, while policies are compared: the live one or one tried."),
             "outcome": one_of("outcome", OUTCOMES, "How the request ended."),
             "late": truth("late", "Whether the objective was missed: first token too late, refused or failed."),
             "regret_cause": one_of("regret_cause", CAUSES, "What cost most."),

@@ -6,6 +6,7 @@ from typing import Any
 
 from rest_framework.request import Request
 from rest_framework.response import Response
+from typing_extensions import override
 
 from controlplane.api.base import ApiView, by_method
 from controlplane.api.changing import Changeable, Deletable
@@ -13,9 +14,15 @@ from controlplane.api.filters import contains, exact, one_of
 from controlplane.api.listing import Listing
 from controlplane.api.shapes.pool import NewPool, PoolChange, PoolShape
 from controlplane.models import Pool, Role
-from controlplane.models.pool import KeySource
+from controlplane.models.pool import KeySource, PoolMode
 from controlplane.services import topology
+from controlplane.services.field_problems import problem
 from controlplane.services.roles import visible_pools
+
+_SAY_THE_MODE = (
+    'This pool observes, and a PUT that leaves its mode out would let it route; say "mode": "observe" to go on '
+    'observing, or "route".'
+)
 
 
 class Pools(ApiView):
@@ -65,6 +72,23 @@ class OnePool(Changeable, Deletable):
     def thing(self, *, slug: str) -> Pool:
         """Return the pool."""
         return visible_pools(self.actor).select_related("region", "policy").get(slug=slug)
+
+    @override
+    def put(self, request: Request, **names: Any) -> Response:
+        """Replace all values that can change; what is left out takes its default.
+
+        Not so `mode`: a pool that observes never begins to route because a body does not name it. Such a body is
+        refused with 400; say "observe" to go on, or "route".
+        """
+        return super().put(request, **names)
+
+    @override
+    def body(self, current: Any = None) -> dict[str, Any]:
+        """Return the checked body; one that leaves open whether a pool that observes is to route is refused."""
+        values = super().body(current)
+        if self.request.method == "PUT" and current.mode == PoolMode.OBSERVE and "mode" not in values:
+            raise problem("mode", _SAY_THE_MODE)
+        return values
 
     def change(self, thing: Pool, changes: dict[str, Any], *, expected: int | None, why: str) -> Pool:
         """Change it."""

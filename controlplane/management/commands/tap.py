@@ -15,11 +15,13 @@ from controlplane.models import DecisionIndex, Engine
 from controlplane.services.actor import program
 from controlplane.services.decision_search import DecisionFilter, search
 from controlplane.services.search_filter import UnreadableFilterError
+from routing.arms import ARMS
 
 ACTOR = program("tap")
 MOST_AT_ONCE = 500
 LOOK_S = 1.0
-_FILTERS = ("pool", "engine", "tenant", "session", "reason", "cause", "mismatch")
+_FILTERS = ("pool", "engine", "tenant", "session", "reason", "arm", "cause", "mismatch")
+_HELP = {"arm": f"which policy chose while policies are compared: {', '.join(ARMS)}"}
 
 
 class Command(BaseCommand):
@@ -32,7 +34,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         for name in _FILTERS:
-            parser.add_argument(f"--{name}", default="")
+            parser.add_argument(f"--{name}", default="", help=_HELP.get(name))
         parser.add_argument("--late", action="store_true", help="only those that missed their objective")
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
         parser.add_argument("--last", type=int, default=0, metavar="N", help="begin with the last N that are there")
@@ -83,7 +85,7 @@ def line_of(row: DecisionIndex, engine: str) -> str:
     late = "LATE" if row.late else ""
     return (
         f"{clock}  {row.decision_id:36}  {row.pool:14} {engine or '(none)':12} {row.tenant:12} {row.reason:14} "
-        f"{row.prompt_tokens:>7} {hit:>14} {ttft:>9} {late:4} {row.outcome:10} {regret}"
+        f"{row.arm:7} {row.prompt_tokens:>7} {hit:>14} {ttft:>9} {late:4} {row.outcome:10} {regret}"
     ).rstrip()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import override_settings
 
 from controlplane.decision_store.keeper import DecisionKeeper
@@ -34,8 +36,8 @@ def recorded(world: World, tmp_path: Path) -> Iterator[World]:
         keeper.store(
             [
                 stored(LATE, START, session=session_digest(SECRET, "s-1")),
-                on_time("d-2", START + 1),
-                on_time("d-3", START + 2, tenant_id="other"),
+                on_time("d-2", START + 1, arm="live"),
+                on_time("d-3", START + 2, tenant_id="other", arm="canary"),
                 stored("d-4", START + 3, pool_id="pool-b", late=False, mismatch="", regret=None),
             ]
         )
@@ -66,6 +68,10 @@ def ids(world: World, query: str = "", caller: str = "admin") -> list[str]:
         ("?since=2027-01-15T08:00:02Z", ["d-4", "d-3"]),
         ("?until=2027-01-15T08:00:01Z", [LATE]),
         ("?outcome=failed", []),
+        ("?arm=canary", ["d-3"]),
+        ("?arm=live", ["d-2"]),
+        ("?arm=canary&arm=live", ["d-3", "d-2"]),
+        ("?arm=control", []),
     ],
 )
 def test_decisions_are_found_by_what_people_look_for(recorded: World, query: str, found: list[str]) -> None:
@@ -81,7 +87,7 @@ def test_pages_follow_each_other(recorded: World) -> None:
     assert seen == ["d-4", "d-3", "d-2", LATE]
 
 
-@pytest.mark.parametrize("query", ["since=yesterday", "late=maybe", "mismatch=magic", "color=red"])
+@pytest.mark.parametrize("query", ["since=yesterday", "late=maybe", "mismatch=magic", "arm=left", "color=red"])
 def test_what_cannot_be_looked_for_is_refused_with_a_reason(recorded: World, query: str) -> None:
     answer = Api(recorded).get(f"decisions?{query}")
     assert answer.status_code == 400
@@ -147,3 +153,29 @@ def test_a_command_follows_what_is_recorded(recorded: World) -> None:
     out = io.StringIO()
     call_command("tap", "--last", "10", "--count", "4", "--json", stdout=out)
     assert len(out.getvalue().splitlines()) == 4
+
+
+def test_a_command_follows_one_arm(recorded: World) -> None:
+    out = io.StringIO()
+    call_command("tap", "--last", "10", "--count", "1", "--arm", "canary", stdout=out)
+    (line,) = out.getvalue().splitlines()
+    assert "d-3" in line
+    assert " canary " in line
+    out = io.StringIO()
+    call_command("tap", "--last", "10", "--count", "4", "--json", stdout=out)
+    assert [json.loads(line)["arm"] for line in out.getvalue().splitlines()] == ["", "live", "canary", ""]
+
+
+def test_rows_written_without_the_column_have_no_arm(recorded: World) -> None:
+    """As a process of the program before writes them."""
+    fields = [each.column for each in DecisionIndex._meta.fields if each.name not in ("id", "arm", "decision_id")]
+    columns = ", ".join(connection.ops.quote_name(name) for name in fields)
+    table = DecisionIndex._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} (decision_id, {columns}) "  # noqa: S608
+            f"SELECT 'older', {columns} FROM {table} WHERE decision_id = 'd-3'"
+        )
+    assert ids(recorded, "?id=older") == ["older"]
+    assert DecisionIndex.objects.get(decision_id="older").arm == ""
+    assert ids(recorded, "?arm=canary") == ["d-3"]

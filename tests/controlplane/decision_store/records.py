@@ -51,5 +51,8 @@ def stored(name: str = "0199f3c2-7d41-7c0e-8000-000000000001", at: float = START
 
 def on_time(name: str, at: float = START, **fields: Any) -> StoredDecision:
     """Return the record of a request that all went well with."""
-    made = stored(name, at, queued_s=0.0, late=False, granted_after_s=0.0, first_token_after_s=0.4, cached_tokens=9216)
+    arm = fields.pop("arm", "")
+    made = stored(
+        name, at, queued_s=0.0, arm=arm, late=False, granted_after_s=0.0, first_token_after_s=0.4, cached_tokens=9216
+    )
     return msgspec.structs.replace(made, mismatch="", regret=None, **fields)

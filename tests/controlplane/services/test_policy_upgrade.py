@@ -23,7 +23,8 @@ from controlplane.services.policy_text import completed, document_text
 from controlplane.services.publication import build_snapshot
 from controlplane.whatif.reading import CannotRunError, routing_of
 from gateway.bus import Bus
-from gateway.snapshot import SNAPSHOT_SCHEMA, Snapshot, UnreadableSnapshotError, decode_snapshot, encode_snapshot
+from gateway.snapshot import SNAPSHOT_SCHEMA, Snapshot, decode_snapshot, encode_snapshot
+from gateway.wire import UnreadableMessageError
 from planning import automation_upgrades
 from routing import policy_upgrades
 from routing.schema_line import SchemaError, SchemaLine
@@ -174,12 +175,12 @@ def test_a_gateway_reads_the_snapshot_of_the_program_before(before: None, monkey
     ids=["snapshot", "policy"],
 )
 def test_a_gateway_refuses_what_a_newer_program_wrote_and_says_what_to_do(changes: dict[str, Any]) -> None:
-    with pytest.raises(UnreadableSnapshotError, match=r"2 is newer than 1.*upgrade this program"):
+    with pytest.raises(UnreadableMessageError, match=r"2 is newer than 1.*upgrade this program"):
         decode_snapshot(snapshot_of(**changes))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc0", snapshot_of(schema_version=0), snapshot_of(schema_version="1")])
 def test_what_is_no_snapshot_is_refused(data: bytes) -> None:
     assert SNAPSHOT_SCHEMA.oldest == 1
-    with pytest.raises(UnreadableSnapshotError):
+    with pytest.raises(UnreadableMessageError):
         decode_snapshot(data)

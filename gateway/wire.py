@@ -1,0 +1,40 @@
+"""Reads what crosses the bus: msgpack of one type, within a limit, and one error for everything that is not that."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+MessageT = TypeVar("MessageT")
+
+MIB = 1 << 20
+
+
+class UnreadableMessageError(ValueError):
+    """The bytes are no message of the kind that was expected, or one out of bounds; the text says in what."""
+
+
+class WireForm(Generic[MessageT]):
+    """How one kind of message travels. `what` names it in errors, with its article; `limit` is in bytes."""
+
+    __slots__ = ("_decode", "_encode", "_limit", "_what")
+
+    def __init__(self, kind: type[MessageT], what: str, *, limit: int) -> None:
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._what = what
+        self._limit = limit
+
+    def encode(self, message: MessageT) -> bytes:
+        """Return the message as msgpack."""
+        return self._encode(message)
+
+    def decode(self, data: bytes) -> MessageT:
+        """Read a message; raises UnreadableMessageError on anything else, unread where it is over the limit."""
+        if len(data) > self._limit:
+            raise UnreadableMessageError(f"{self._what} of {len(data)} bytes is over the limit of {self._limit}")
+        try:
+            return self._decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise UnreadableMessageError(f"not {self._what}: {error}") from error
