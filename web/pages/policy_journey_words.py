@@ -83,6 +83,8 @@ class ShownStep:
     at: Moment | None
     href: str = ""
     action: str = ""
+    against: bool = False
+    """What was found speaks against the draft."""
     start: Start | None = None
     start_href: str = ""
     start_words: str = ""
@@ -146,4 +148,4 @@ def _shown(step: JourneyStep, now: datetime, href: str, action: str) -> ShownSte
     elif step.step in (DRAFTED, LIVE, REPLACED, ROLLED_BACK) and step.by:
         words = f"{words} by {step.by}".strip()
     state = DONE if step.step == LIVE and step.state == DONE else step.state
-    return ShownStep(step.step, TITLES[step.step], state, words, at, href, action)
+    return ShownStep(step.step, TITLES[step.step], state, words, at, href, action, step.against)

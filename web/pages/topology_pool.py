@@ -61,7 +61,7 @@ def wanted(request: HttpRequest) -> tuple[dict[str, Any], dict[str, Any], list[F
 
 
 def _history(pool: Pool, now: float) -> list[dict[str, str]]:
-    events = AuditEvent.objects.filter(object_kind="pool", object_id=pool.slug)[:HISTORY]
+    events = AuditEvent.objects.filter(object_kind="pool", object_id=pool.slug, verb__in=list(DONE_WORDS))[:HISTORY]
     return [
         {
             "at": iso(event.at.timestamp()),
