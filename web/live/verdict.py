@@ -140,8 +140,10 @@ def _quiet(sample: FleetSample) -> Verdict:
     median = statistics.median(peers)
     if busiest.outstanding_s > max(NOTABLE_WAIT_S, NOTABLE_RATIO * median):
         spread = f"busiest is {busiest.name} with {duration(busiest.outstanding_s)} of work"
-    else:
+    elif busiest.outstanding_s > 0:
         spread = f"no engine holds more than {duration(busiest.outstanding_s)} of work"
+    else:
+        spread = "no engine holds work"
     text = f"{rate(requests_per_s)} requests/s, {_on_time(sample, lower=True)}, {spread}{_refused(sample.pools)}."
     return Verdict("ok", "All quiet.", text)
 
