@@ -135,6 +135,8 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """Cached share of prompt tokens as engines report it, 0..1."""
     late: int
     """Late requests within the window."""
+    observes: bool = False
+    """Others decide where its requests go, and tell; nothing is routed here."""
     admission: str = ""
     """How admission judges load, as the policy names it; empty: the gateway does not say."""
     bound: int | None = None

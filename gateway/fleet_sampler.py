@@ -169,6 +169,7 @@ class FleetSampler:
             on_time_share=traffic.on_time_share,
             hit_share=traffic.hit_share,
             late=traffic.late,
+            observes=pool.observes,
             admission=policy.admission.mode,
             bound=bound,
             granted_at_once_per_s=queue.granted_at_once_per_s if queue else None,

@@ -18,6 +18,7 @@ from web.pages import (
     shadows,
     steering_changes,
     topology_changes,
+    topology_pool_change,
     whatif_result,
 )
 from web.pages.affinity import affinity, affinity_pool
@@ -95,6 +96,7 @@ urlpatterns = [
     path("topology/engines/<str:engine_id>/delete", topology_changes.delete, name="topology-delete"),
     path("topology/engines/<str:engine_id>/check", topology_changes.check, name="topology-check"),
     path("topology/engines/<str:engine_id>/checklist", topology_checklist, name="topology-checklist"),
+    path("topology/pools/<slug:slug>/change", topology_pool_change.change_settings, name="topology-pool-change"),
     path("access", access_you.access, name="access"),
     path("access/keys", access_keys.keys, name="access-keys"),
     path("access/keys/<slug:key_id>", access_keys.change_key, name="access-key-change"),

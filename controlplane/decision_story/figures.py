@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-NO_BREAK = "\u00a0"
+NO_BREAK = "\u202f"
 
 
 def seconds(value: float) -> str:
-    """Return a length of time: 3.36 s, 412 ms, < 1 ms."""
+    """Return a length of time: 3.36 s, 41.2 s, 412 ms, < 1 ms."""
     length = abs(value)
     sign = "−" if value < 0 and length >= 0.0005 else ""
     if length < 0.0005:
-        return "0 ms"
+        return f"0{NO_BREAK}ms"
     if length < 0.001:
-        return f"< 1{NO_BREAK}ms"
+        return f"<{NO_BREAK}1{NO_BREAK}ms"
     if length < 0.9995:
         return f"{sign}{length * 1000:.0f}{NO_BREAK}ms"
-    if length < 99.995:
+    if length < 9.995:
         return f"{sign}{length:.2f}{NO_BREAK}s"
+    if length < 99.95:
+        return f"{sign}{length:.1f}{NO_BREAK}s"
     return f"{sign}{length:,.0f}{NO_BREAK}s"
 
 

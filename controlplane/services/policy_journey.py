@@ -27,6 +27,8 @@ class JourneyStep:
     words: str = ""
     address: str = ""
     """A page of the console about it."""
+    against: bool = False
+    """What was found speaks against the version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,9 @@ def _tried(facts: VersionFacts, way: str) -> JourneyStep:
     trial = facts.trials.get(way)
     if trial is None:
         return JourneyStep(way, _ahead(facts), words="not yet" if facts.is_open else "left out")
-    return JourneyStep(way, NOW if trial.running else DONE, trial.at, trial.by, trial.words, trial.address)
+    return JourneyStep(
+        way, NOW if trial.running else DONE, trial.at, trial.by, trial.words, trial.address, trial.against
+    )
 
 
 def _approved(facts: VersionFacts) -> JourneyStep:

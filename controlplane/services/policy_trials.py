@@ -13,13 +13,14 @@ from datetime import datetime
 from django.db.models import Max, Q
 
 from controlplane.models import PolicyVersion
+from controlplane.models.canary import CanaryState
 from controlplane.models.shadow import ShadowState
 from controlplane.services.actor import Actor
 from controlplane.services.canaries import visible_canaries
 from controlplane.services.shadow_reading import figures_of
 from controlplane.services.shadows import visible_shadows
 from controlplane.services.whatifs import WhatIfStanding, standings_of, visible_whatifs
-from controlplane.whatif.finding import headline
+from controlplane.whatif.finding import WORSE, headline
 
 WHAT_IF, SHADOW, CANARY = "what_if", "shadow", "canary"
 TRIALS = (WHAT_IF, SHADOW, CANARY)
@@ -37,6 +38,8 @@ class Trial:
     """The finding in one line."""
     address: str = ""
     """The console's page about it."""
+    against: bool = False
+    """Its answer speaks against the version."""
 
 
 Source = Callable[[Actor, Sequence[PolicyVersion]], Mapping[int, Trial]]
@@ -64,9 +67,11 @@ def _trial_of(standing: WhatIfStanding) -> Trial | None:
     whatif, result = standing.whatif, standing.result
     if result is None and not standing.unfinished:
         return None
-    words = standing.state if result is None else f"{headline(result).title} than v{whatif.base.number}"
+    found = None if result is None else headline(result)
+    words = standing.state if found is None else f"{found.title} than v{whatif.base.number}"
+    against = found is not None and found.kind == WORSE
     by = whatif.author.get_username() if whatif.author else ""
-    return Trial(result is None, whatif.created_at, by, words, f"/experiments/whatif/{whatif.pk}")
+    return Trial(result is None, whatif.created_at, by, words, f"/experiments/whatif/{whatif.pk}", against)
 
 
 def shadow_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
@@ -77,7 +82,7 @@ def shadow_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, 
         if figures.agreement is None:
             words = "nothing compared yet" if running else shadow.reason or "nothing compared"
         else:
-            words = f"chose as v{shadow.base.number} in {figures.agreement:.0%} of {figures.tally.compared:,}"
+            words = f"like v{shadow.base.number} in {figures.agreement:.0%} of {figures.tally.compared:,}"
         by = shadow.author.get_username() if shadow.author else ""
         found[shadow.draft_id] = Trial(running, shadow.created_at, by, words, f"/experiments/shadows/{shadow.pk}")
     return found
@@ -89,7 +94,8 @@ def canary_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, 
     for canary in visible_canaries(actor).filter(version__in=versions).order_by("pk"):
         words = f"{canary.share:.0%} of the sessions" if canary.running else canary.get_state_display().lower()
         address = f"/experiments/canaries/{canary.key}"
-        found[canary.version_id] = Trial(canary.running, canary.started_at, canary.author_name, words, address)
+        against = canary.state == CanaryState.ABORTED
+        found[canary.version_id] = Trial(canary.running, canary.started_at, canary.author_name, words, address, against)
     return found
 
 

@@ -31,6 +31,16 @@ async def test_samples_are_numbered_complete_and_in_a_stable_order(tmp_path: Pat
             await until(lambda: live.sample().seq > first.seq)
 
 
+async def test_a_pool_in_which_others_route_says_so(tmp_path: Path) -> None:
+    async with fake_engine() as one:
+        routed = snapshot([engine_entry("a", one.url)])
+        pools = tuple(msgspec.structs.replace(pool, mode="observe") for pool in routed.pools)
+        for name, told in (("routed", routed), ("observed", msgspec.structs.replace(routed, pools=pools))):
+            async with live_gateway(tmp_path / name, told) as live:
+                await until(lambda live=live: live.bus.latest("fleet"))
+                assert [pool.observes for pool in live.sample().pools] == [name == "observed"]
+
+
 async def test_outstanding_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Path) -> None:
     async with fake_engine() as one:
         entries = [engine_entry("a", one.url), engine_entry("b", one.url)]

@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.canaries.look import CanaryLook, look_of, plain
-from controlplane.models import Canary, ControlSlice, Policy, Pool
+from controlplane.canaries.look import CanaryLook, look_of, plain, read_look
+from controlplane.models import Canary, ControlSlice, Engine, Policy, Pool
 from controlplane.services.canaries import start_canary
 from planning.arm_comparison import ArmSlice, compare
 from planning.guard_document import GuardDocument
@@ -17,6 +17,7 @@ from planning.reason import Reason
 from tests.controlplane.canaries.scene import ACTOR, live_version, version
 from tests.planning.arm_data import slices
 from tests.web.role_clients import client_of, make_person, make_pool
+from web.pages.canary_words import guard_lines
 
 pytestmark = pytest.mark.django_db
 
@@ -115,6 +116,40 @@ def test_its_verbs_act_on_what_was_seen(operator: Client, canary: Canary) -> Non
     assert "v2 was aborted" in show(operator, path)
     assert operator.post(f"{path}/promote", {"revision": "3"}).status_code == 409
     assert operator.post(f"{path}/other", {"revision": "3"}).status_code == 404
+
+
+def test_promoting_asks_for_the_pools_name_as_publishing_does(operator: Client, pool: Pool, canary: Canary) -> None:
+    url = "http://10.0.0.1:8000"
+    Engine.objects.create(engine_id="e", pool=pool, name="e", url=url, connect_url=url, desired_state="ready")
+    path = f"/experiments/canaries/{canary.key}"
+    assert "Type chat to publish v2" in show(operator, path)
+    for typed, words in (("", "it is empty."), ("other", "other is another name.")):
+        answer = operator.post(f"{path}/promote", {"revision": "1", "confirm": typed})
+        assert answer.status_code == 422
+        assert f"Type chat to promote it; {words}" in answer.content.decode()
+    canary.refresh_from_db()
+    assert canary.running
+    assert operator.post(f"{path}/promote", {"revision": "1", "confirm": "chat"}).status_code == 302
+    canary.refresh_from_db()
+    assert canary.state == "promoted"
+
+
+def test_an_aborted_one_speaks_against_its_draft_and_shows_where_it_ended(operator: Client, canary: Canary) -> None:
+    assert "ended here" not in show(operator, f"/experiments/canaries/{canary.key}")
+    draft = f"/policies/{canary.policy.slug}?draft={canary.version.number}"
+    assert 'class="step under-way" data-step="canary"' in show(operator, draft)
+    assert operator.post(f"/experiments/canaries/{canary.key}/abort", {"revision": "1"}).status_code == 302
+    assert "ended here" in show(operator, f"/experiments/canaries/{canary.key}")
+    assert 'class="step against" data-step="canary"' in show(operator, draft)
+
+
+def test_points_have_a_true_minus_and_nothing_has_no_sign(canary: Canary) -> None:
+    look = read_look(canary.look)
+    assert look is not None
+    words = " ".join(f"{line.difference} {line.bounds}" for line in guard_lines(look, GuardDocument()))
+    assert "-" not in words
+    assert "−" in words
+    assert "+0.0" not in words
 
 
 def test_a_viewer_reads_and_finds_no_verbs(canary: Canary) -> None:

@@ -51,7 +51,7 @@ def viewer(keeper: DecisionKeeper) -> Client:
 def show(client: Client, address: str, status: int = 200) -> str:
     answer = client.get(address)
     assert answer.status_code == status, answer.content[:500]
-    return answer.content.decode().replace("\u00a0", " ")
+    return answer.content.decode().replace("\u202f", " ")
 
 
 def found(page: str) -> list[str]:

@@ -153,7 +153,7 @@ def test_who_is_beaten_merges_and_rolls_back(
     expect(operator.locator("#reach[data-done]")).to_contain_text(f"v{merged + 1} is live on 1 of 1 gateways")
     assert program.decided_by() == merged + 1
     expect(operator.locator('[name="max_tickets"]')).not_to_have_value("1500")
-    operator.click("text=Compare")
+    operator.get_by_role("button", name="Compare", exact=True).click()
     expect(operator.locator("h1")).to_contain_text(f"to v{merged + 1}")
     assert serious_violations(operator) == []
     operator.goto(f"{program.url}/policies")

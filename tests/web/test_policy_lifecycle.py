@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -61,6 +62,12 @@ def page(client: Client, query: str = "") -> str:
     return client.get(URL + query).content.decode()
 
 
+def start_of(text: str, link_id: str) -> tuple[str, str]:
+    """Return where the one link of that id leads, and what it says."""
+    (found,) = re.findall(f'id="{link_id}" href="([^"]+)"[^>]*>([^<]+)</a>', text)
+    return found
+
+
 def in_hours(hours: float) -> str:
     return f"{timezone.now() + timedelta(hours=hours):%Y-%m-%dT%H:%M}"
 
@@ -72,7 +79,9 @@ def later(version: PolicyVersion, at: str) -> dict[str, Any]:
 def test_a_draft_shows_what_lies_between_it_and_live(mine: PolicyVersion, pool: Pool, author: Client) -> None:
     text = page(author, "?draft=3")
     assert 'data-step="what_if"' in text
-    assert '<a href="/experiments?new&amp;pool=chat&amp;draft=3">start it</a>' in text
+    assert start_of(text, "whatif-link") == ("/experiments?new&amp;pool=chat&amp;draft=3", "Run it")
+    assert start_of(text, "shadow-link") == ("/experiments/shadows?new&amp;pool=chat&amp;draft=3", "Shadow it")
+    assert start_of(text, "canary-link")[1] == "Start it"
     assert 'data-step="approved"' not in text
     base = mine.policy.versions.get(number=2)
     answer = msgspec.to_builtins(result())
@@ -80,6 +89,7 @@ def test_a_draft_shows_what_lies_between_it_and_live(mine: PolicyVersion, pool: 
     text = page(author, "?draft=3")
     assert f'<a href="/experiments/whatif/{made.pk}">What-if</a>' in text
     assert "Better on lateness than v2" in text
+    assert start_of(text, "whatif-link") == ("/experiments?new&amp;pool=chat&amp;draft=3", "Run again")
 
 
 def test_a_version_that_was_live_tells_what_happened_to_it(policy: Policy, author: Client) -> None:

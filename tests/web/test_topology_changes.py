@@ -313,3 +313,58 @@ def test_a_role_that_is_none_is_said(operator: Client, pool: Pool) -> None:
     answer = operator.post("/topology/engines", FORM | {"role": "both"})
     assert answer.status_code == 422
     assert 'id="error-role"' in answer.content.decode()
+
+
+def settings_form(pool: Pool, **changes: str) -> dict[str, str]:
+    stored = {"name": pool.name, "max_prompt_tokens": str(pool.max_prompt_tokens), "production": "on"}
+    return {**stored, "revision": str(pool.revision), "why": "staging now", **changes}
+
+
+def test_an_admin_says_whether_a_pool_is_production_and_the_audit_keeps_it(pool: Pool, feed: FleetFeed) -> None:
+    admin = client_of(make_person("admin"))
+    page = text_of(admin.get("/topology?settings=chat"))
+    assert 'name="production" value="on" checked' in page
+    answer = admin.post("/topology/pools/chat/change?q=a", settings_form(pool, production=""))
+    assert (answer.status_code, answer["Location"]) == (302, "/topology?q=a&settings=chat")
+    pool.refresh_from_db()
+    assert not pool.production
+    event = AuditEvent.objects.get(verb="pool.change")
+    assert (event.why, event.via, event.before["production"], event.after["production"]) == (
+        "staging now",
+        "console",
+        True,
+        False,
+    )
+    after = text_of(admin.get(answer["Location"]))
+    assert 'name="production" value="on" aria-describedby' in after
+    assert "admin changed it: staging now" in after
+
+
+def test_settings_that_somebody_else_changed_are_not_overwritten(pool: Pool, feed: FleetFeed) -> None:
+    admin = client_of(make_person("admin"))
+    seen = settings_form(pool, name="mine")
+    assert admin.post("/topology/pools/chat/change", settings_form(pool, name="theirs")).status_code == 302
+    answer = admin.post("/topology/pools/chat/change", seen)
+    assert answer.status_code == 412
+    assert 'value="theirs"' in text_of(answer)
+    pool.refresh_from_db()
+    assert pool.name == "theirs"
+
+
+@pytest.mark.parametrize(("field", "value"), [("name", ""), ("max_prompt_tokens", "0"), ("max_prompt_tokens", "many")])
+def test_settings_that_cannot_be_are_named_and_kept(pool: Pool, feed: FleetFeed, field: str, value: str) -> None:
+    answer = client_of(make_person("admin")).post("/topology/pools/chat/change", settings_form(pool, **{field: value}))
+    assert answer.status_code == 422
+    assert f'id="error-{field}"' in text_of(answer)
+    assert 'value="staging now"' in text_of(answer)
+    pool.refresh_from_db()
+    assert (pool.name, pool.max_prompt_tokens, pool.revision) == ("chat-pool", 131_072, 1)
+
+
+def test_operators_read_a_pools_settings_and_change_none(pool: Pool, operator: Client) -> None:
+    page = text_of(operator.get("/topology?settings=chat"))
+    assert "yes, publishing asks for a typed name" in page
+    assert "pool-form" not in page
+    assert operator.post("/topology/pools/chat/change", settings_form(pool, name="mine")).status_code == 403
+    assert operator.post("/topology/pools/other/change", settings_form(pool)).status_code == 404
+    assert "That pool is gone" in text_of(operator.get("/topology?settings=other"))

@@ -43,6 +43,16 @@ def test_without_engines_it_says_what_to_do() -> None:
     assert "make run" in judge(msgspec.structs.replace(quiet(), engines=())).text
 
 
+def test_pools_in_which_others_route_are_told_of_whatever_the_finding() -> None:
+    one = with_pool(quiet(), observes=True)
+    assert judge(one).lead == "All quiet."
+    assert judge(one).text.endswith(f". {one.pools[0].name} only observes: others route there.")
+    assert judge(with_engines(one, (0, LOST))).text.endswith("only observes: others route there.")
+    both = msgspec.structs.replace(one, pools=tuple(msgspec.structs.replace(each, observes=True) for each in one.pools))
+    assert judge(both).text.endswith(". All 2 pools only observe: others route there.")
+    assert "observe" not in judge(quiet()).text
+
+
 def test_a_healthy_fleet_is_quiet() -> None:
     verdict = judge(quiet())
     assert (verdict.severity, verdict.lead) == ("ok", "All quiet.")

@@ -117,6 +117,6 @@ def test_nobody_answered_is_no_error() -> None:
     assert band_picture(result(bands=[])).marks == ()
 
 
-@pytest.mark.parametrize(("tokens", "words"), [(640, "640"), (3600, "3.6k"), (128_000, "128k")])
+@pytest.mark.parametrize(("tokens", "words"), [(640, "640"), (3600, "3.6k"), (128_000, "128k"), (8_704_000, "8.70M")])
 def test_tokens_are_short(tokens: int, words: str) -> None:
     assert tokens_words(tokens) == words

@@ -130,6 +130,7 @@ def pool_facts(pool: PoolSample) -> Head:
         "policy_version": pool.policy_version,
         "ttft_slo_s": pool.ttft_slo_s,
         "tokens_per_s": pool.tokens_per_s,
+        "observes": pool.observes,
     }
 
 

@@ -43,8 +43,19 @@ def judge(sample: FleetSample | None, markers: Sequence[Marker] = ()) -> Verdict
         )
     for finding in (_lost(sample), _late(sample), _troubled(sample), _leaving(sample), _recovered(sample, markers)):
         if finding is not None:
-            return finding
-    return _quiet(sample)
+            return _with_observers(finding, sample)
+    return _with_observers(_quiet(sample), sample)
+
+
+def _with_observers(finding: Verdict, sample: FleetSample) -> Verdict:
+    """Return the finding with what must be known to read it: in which pools others route."""
+    names = [pool.name for pool in sample.pools if pool.observes]
+    if not names:
+        return finding
+    if len(names) == 1:
+        return msgspec.structs.replace(finding, text=f"{finding.text} {names[0]} only observes: others route there.")
+    which = f"All {len(names)}" if len(names) == len(sample.pools) else f"{len(names)} of {len(sample.pools)}"
+    return msgspec.structs.replace(finding, text=f"{finding.text} {which} pools only observe: others route there.")
 
 
 def _lost(sample: FleetSample) -> Verdict | None:
@@ -129,8 +140,10 @@ def _quiet(sample: FleetSample) -> Verdict:
     median = statistics.median(peers)
     if busiest.outstanding_s > max(NOTABLE_WAIT_S, NOTABLE_RATIO * median):
         spread = f"busiest is {busiest.name} with {duration(busiest.outstanding_s)} of work"
-    else:
+    elif busiest.outstanding_s > 0:
         spread = f"no engine holds more than {duration(busiest.outstanding_s)} of work"
+    else:
+        spread = "no engine holds work"
     text = f"{rate(requests_per_s)} requests/s, {_on_time(sample, lower=True)}, {spread}{_refused(sample.pools)}."
     return Verdict("ok", "All quiet.", text)
 

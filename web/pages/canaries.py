@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
@@ -19,7 +18,7 @@ from controlplane.models.canary import CanaryState
 from controlplane.services import canaries as service
 from controlplane.services.canary_end import CanaryOverError
 from controlplane.services.control_slices import visible_slices
-from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.services.field_problems import problem
 from controlplane.services.policies import StalePolicyError
 from controlplane.services.policy_approvals import NotApprovedError
 from controlplane.services.policy_problems import InvalidPolicyError
@@ -27,15 +26,14 @@ from controlplane.services.policy_reading import PolicyStanding, policies_of, po
 from controlplane.services.revisions import StaleRevisionError
 from controlplane.services.roles import NotAllowedError
 from planning.guard_document import GuardDocument
-from web.form_field import filled, general_problem
 from web.live.wording import sentence
 from web.moments import moment
 from web.pages.access import asked, console_actor, sent, why
 from web.pages.canary_form import asked_from, canary_fields
 from web.pages.canary_pictures import distribution, late_course
 from web.pages.canary_words import STATES, figure_lines, guard_lines, percent_words, slice_row, step_marks, title
-from web.pages.experiments import PAGE_ROWS, TABS
-from web.pages.policy_questions import word_to_type
+from web.pages.policy_questions import word_to_type, wrong_word
+from web.pages.trial_page import Refusal, attempted, is_creating, listed, trial_form, trial_page
 from web.shell import shell_context
 
 VERBS: dict[str, Callable[..., Canary]] = {
@@ -61,18 +59,18 @@ def start(request: HttpRequest) -> HttpResponse:
         standing = policy_of(actor, sent(request, "policy"))
     except Policy.DoesNotExist as error:
         raise Http404("No such policy in your pools.") from error
-    try:
-        version, course = asked_from(request.POST, standing.policy)
-        made = service.start_canary(version, actor=actor, why=why(request), **course)
-    except InvalidFieldsError as error:
-        return _list(request, standing, problems=error.problems, status=422)
-    except InvalidPolicyError as error:
-        return _list(request, standing, problems=(FieldProblem("version", str(error)),), status=422)
-    except CanaryOverError as error:
-        return _list(request, standing, problems=(FieldProblem("", str(error)),), status=409)
-    except NotAllowedError as error:
-        return _list(request, standing, problems=(FieldProblem("", str(error)),), status=403)
+    made = attempted(lambda: _started(request, standing.policy), CanaryOverError)
+    if isinstance(made, Refusal):
+        return _list(request, standing, made)
     return redirect("canary", key=made.key)
+
+
+def _started(request: HttpRequest, policy: Policy) -> Canary:
+    version, course = asked_from(request.POST, policy)
+    try:
+        return service.start_canary(version, actor=console_actor(request), why=why(request), **course)
+    except InvalidPolicyError as error:
+        raise problem("version", str(error)) from error
 
 
 @never_cache
@@ -92,8 +90,8 @@ def turn(request: HttpRequest, key: str, verb: str) -> HttpResponse:
     found = get_object_or_404(service.visible_canaries(actor), key=key)
     standing = policy_of(actor, found.policy.slug)
     word = word_to_type(standing, ready_engines(standing.pools)) if verb == "promote" else ""
-    if standing.may_publish and word and sent(request, "confirm") != word:
-        return _page(request, key, problem=f"Type {word} to promote it; nothing was changed.", status=422)
+    if standing.may_publish and (wrong := wrong_word(word, sent(request, "confirm"), "promote it")):
+        return _page(request, key, problem=wrong, status=422)
     seen = sent(request, "revision", 10)
     try:
         expected = int(seen) if seen.isdecimal() and seen.isascii() else 0
@@ -146,50 +144,29 @@ def _page(request: HttpRequest, key: str, *, problem: str = "", status: int = 20
     return render(request, part, context, status=status)
 
 
-def _list(
-    request: HttpRequest,
-    standing: PolicyStanding | None = None,
-    *,
-    problems: Sequence[FieldProblem] = (),
-    status: int = 200,
-) -> HttpResponse:
+def _list(request: HttpRequest, standing: PolicyStanding | None = None, refusal: Refusal | None = None) -> HttpResponse:
     now, actor = timezone.now(), console_actor(request)
-    page = Paginator(service.visible_canaries(actor), PAGE_ROWS).get_page(request.GET.get("page"))
-    creating = request.method == "POST" or "new" in request.GET
-    context = shell_context(
-        request,
-        page="Experiments",
-        tab="canaries",
-        tabs=TABS,
-        rows=[
-            {
-                "canary": each,
-                "shape": STATES[CanaryState(each.state)][0],
-                "word": STATES[CanaryState(each.state)][1],
-                "share": percent_words(each.share),
-                "at": moment(each.started_at, now),
-            }
-            for each in page.object_list
-        ],
-        slices=[slice_row(each, now) for each in visible_slices(actor)],
-        running=sum(each.running for each in page.object_list),
-        paging=page,
-        keep="",
-        **(_form(request, standing, problems) if creating else {}),
-    )
-    return render(request, "web/canaries.html", context, status=status)
+    page = listed(request, service.visible_canaries(actor))
+    rows = [
+        {
+            "canary": each,
+            "shape": STATES[CanaryState(each.state)][0],
+            "word": STATES[CanaryState(each.state)][1],
+            "share": percent_words(each.share),
+            "at": moment(each.started_at, now),
+        }
+        for each in page.object_list
+    ]
+    slices = [slice_row(each, now) for each in visible_slices(actor)]
+    running = sum(each.running for each in page.object_list)
+    form = _form(request, standing, refusal) if is_creating(request) else {}
+    return trial_page(request, "canaries", page, rows, refusal, slices=slices, running=running, **form)
 
 
-def _form(request: HttpRequest, standing: PolicyStanding | None, problems: Sequence[FieldProblem]) -> dict[str, Any]:
+def _form(request: HttpRequest, standing: PolicyStanding | None, refusal: Refusal | None) -> dict[str, Any]:
     known = policies_of(console_actor(request))
     wanted = asked(request, "policy")
     chosen = standing or next((each for each in known if each.policy.slug == wanted), known[0] if known else None)
     fields = canary_fields(chosen.policy, asked(request, "version")) if chosen else []
-    typed = {name: request.POST.getlist(name) for name in request.POST}
-    return {
-        "creating": True,
-        "standing": chosen,
-        "policies": [each.policy.slug for each in known[:20]],
-        "fields": filled(fields, typed, problems),
-        "problem": general_problem(fields, problems),
-    }
+    policies = [each.policy.slug for each in known[:20]]
+    return trial_form(request, fields, refusal.problems if refusal else (), standing=chosen, policies=policies)

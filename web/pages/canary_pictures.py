@@ -52,7 +52,7 @@ def distribution(look: CanaryLook) -> Picture | None:
 
     return Picture(
         across=_spaced([(x(each), setting(each)) for each in _MOMENTS if low <= each <= high]),
-        up=tuple(Tick(_percent(_y(each)), f"{each * 100:.0f}") for each in (0.0, 0.5, 0.9, 1.0)),
+        up=tuple(Tick(_percent(_y(each)), _share_tick(each)) for each in (0.0, 0.5, 0.9, 1.0)),
         base=_steps(look.base, x),
         tried=_steps(look.tried, x),
         rows=tuple((f"p{each * 100:.0f}", _at(look.base, each), _at(look.tried, each)) for each in _SHARES),
@@ -86,7 +86,7 @@ def late_course(look: CanaryLook) -> Picture | None:
     ticks = [(_LEFT + 4, first), ((_LEFT + _RIGHT) / 2, middle), (_RIGHT - 4, last)]
     return Picture(
         across=tuple(Tick(_percent(at), clock_time(moment)) for at, moment in ticks),
-        up=tuple(Tick(_percent(_y(each)), f"{each * top * 100:.0f}") for each in (0.0, 0.5, 1.0)),
+        up=tuple(Tick(_percent(_y(each)), f"{each * top * 100:g}") for each in (0.0, 0.5, 1.0)),
         base=runs(lambda point: point.base_late),
         tried=runs(lambda point: point.tried_late),
         rows=tuple(
@@ -134,6 +134,10 @@ def _spaced(places: list[tuple[float, str]]) -> tuple[Tick, ...]:
             ticks.append(Tick(_percent(at), words))
             last = at
     return tuple(ticks)
+
+
+def _share_tick(share: float) -> str:
+    return f"{share * 100:.0f}{NARROW_SPACE}%" if share == 1 else f"{share * 100:.0f}"
 
 
 def _y(share: float) -> float:

@@ -80,8 +80,8 @@ def step_marks(canary: Canary) -> list[StepMark]:
     promoted = canary.state == CanaryState.PROMOTED
     marks = []
     for number, share in enumerate(canary.steps):
-        now = number == canary.step and canary.running
-        state = "done" if promoted or number < canary.step else "now" if now else "ahead"
+        reached = "now" if canary.running else "last"
+        state = "done" if promoted or number < canary.step else reached if number == canary.step else "ahead"
         marks.append(StepMark(percent_words(share), state))
     return [*marks, StepMark("Promoted", "done" if promoted else "ahead")]
 
@@ -147,7 +147,7 @@ def _guard(reading: GuardReading, label: str) -> GuardLine:
     shape, verdict = _VERDICTS.get(reading.verdict, ("serving", "kept"))
     if reading.guard == TTFT:
         base, tried = _seconds(reading.base), _seconds(reading.tried)
-        limit = f"at most {reading.limit:.2f} ×"
+        limit = f"at most {reading.limit:.2f}{NARROW_SPACE}×"
     else:
         base, tried = share_words(reading.base), share_words(reading.tried)
         points = f"{reading.limit * 100:.3g}"
@@ -164,8 +164,15 @@ def _difference(reading: GuardReading, value: float | None) -> str:
     if value is None:
         return "—"
     if reading.guard == TTFT:
-        return f"{value:.2f} ×"
-    return f"{min(1.0, max(0.0, value)) * 100:.1f}{NARROW_SPACE}%" if reading.guard == TAIL else f"{value * 100:+.1f}"
+        return f"{value:.2f}{NARROW_SPACE}×"
+    return f"{min(1.0, max(0.0, value)) * 100:.1f}{NARROW_SPACE}%" if reading.guard == TAIL else _signed_points(value)
+
+
+def _signed_points(value: float) -> str:
+    """Return a difference of shares in points, with its sign; what rounds to nothing has none."""
+    points = round(value * 100, 1)
+    sign = "+" if points > 0 else "−" if points < 0 else ""
+    return f"{sign}{abs(points):.1f}"
 
 
 def _seconds(value: float | None) -> str:

@@ -159,9 +159,11 @@ def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
         return _percent(100 - 100 * cost / top)
 
     chosen = stored.decision.candidates[0]
+    # Where names would lie upon each other, that of the chosen one is written, then the rival's.
+    ranked = sorted(stored.decision.candidates[1:], key=lambda each: each.engine_id != firm.rival)
     lines: list[dict[str, str]] = []
     named: list[float] = []
-    for place, each in enumerate(stored.decision.candidates):
+    for place, each in enumerate((chosen, *ranked)):
         end = each.wait_s + most * each.compute_s
         free = all(abs(end - other) > top * _NAMES_APART / 100 for other in named)
         named += [end] if free else []
@@ -227,7 +229,7 @@ def inputs(stored: StoredDecision) -> list[tuple[str, str, str]]:
     index_age = age(first.index_age_s) if first.index_age_s is not None else "as sent"
     snapshot = f"v{stored.snapshot_version}" if stored.snapshot_version else "—"
     return [
-        (f"Wait for {name}", f"{seconds(chosen.wait_s)}, own ledger", "0 ms"),
+        (f"Wait for {name}", f"{seconds(chosen.wait_s)}, own ledger", seconds(0.0)),
         (f"Report of {name}", "last heard", age(first.report_age_s)),
         ("Prefix index", first.trust or "—", index_age),
         ("Topology, policy", f"{snapshot}, v{stored.decision.policy_version}", _long(stored.snapshot_age_s)),
@@ -266,10 +268,10 @@ def _pace(stored: StoredDecision) -> str:
     output, first_s, end_s = stored.output_tokens, stored.first_token_after_s, stored.finished_after_s
     if output is None or output < 2 or first_s is None or end_s is None:
         return ""
-    return f", {1000 * (end_s - first_s) / (output - 1):.0f}\u00a0ms/tok"
+    return f", {1000 * (end_s - first_s) / (output - 1):.0f}\u202fms/tok"
 
 
 def _long(value: float | None) -> str:
     if value is None:
         return "—"
-    return seconds(value) if value < 120 else f"{value / 60:.0f}\u00a0min"
+    return seconds(value) if value < 120 else f"{value / 60:.0f}\u202fmin"

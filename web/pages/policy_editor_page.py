@@ -44,11 +44,14 @@ def render_editor(
     told = form.draft or standing.live
     journey = journeys_of(standing.policy, [told], console_actor(request))[told.pk] if told else ()
     is_draft = form.draft is not None and form.draft.published_at is None
+    canary = running_canary(standing.policy)
     context = shell_context(
         request,
         page="Policies",
         standing=standing,
-        strip=strip_of(journey, standing, told.number, now) if told and is_draft else (),
+        strip=strip_of(journey, standing, told.number, now, canary_runs=canary is not None)
+        if told and is_draft
+        else (),
         line=() if is_draft else line_of(journey, now),
         told=told,
         may_give_up=standing.may_publish and may(console_actor(request), Role.ADMIN),
@@ -59,7 +62,7 @@ def render_editor(
         draft=_version_words(form.draft, now),
         next_number=_next_number(form, versions),
         traffic=traffic_words(standing, ready_engines(standing.pools)),
-        canary=running_canary(standing.policy),
+        canary=canary,
         question=question,
         said=said,
         reach=reach_of(standing, published) if published is not None else None,

@@ -14,6 +14,7 @@ from controlplane.services.policy_journey import (
     DRAFTED,
     LIVE,
     NEXT,
+    NOW,
     REPLACED,
     ROLLED_BACK,
     SCHEDULED,
@@ -51,17 +52,29 @@ def _canary_form(standing: PolicyStanding, number: int) -> str:
     return f"{reverse('canaries')}?new&policy={standing.policy.slug}&version={number}"
 
 
-STARTS: dict[str, Callable[[PolicyStanding, int], str]] = {
-    WHAT_IF: _whatif_form,
-    SHADOW: _shadow_form,
-    CANARY: _canary_form,
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The link that begins one way of trying a draft out."""
+
+    link_id: str
+    words: str
+    again: str
+    """Where the way was gone before."""
+    hint: str
+    form: Callable[[PolicyStanding, int], str]
+
+
+STARTS: dict[str, Start] = {
+    WHAT_IF: Start("whatif-link", "Run it", "Run again", "Run recorded traffic through this draft", _whatif_form),
+    SHADOW: Start("shadow-link", "Shadow it", "Again", "Let this draft choose beside the live policy", _shadow_form),
+    CANARY: Start("canary-link", "Start it", "Again", "Let this draft place a share of the sessions", _canary_form),
 }
 """Where each way of trying a version out begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """One step; `href` leads to what is known about it, or to where it begins."""
+    """One step; `href` leads to what is known about it, `action` says where that is something to do."""
 
     step: str
     title: str
@@ -70,11 +83,20 @@ class ShownStep:
     at: Moment | None
     href: str = ""
     action: str = ""
-    """What the link does, where it begins something."""
+    against: bool = False
+    """What was found speaks against the draft."""
+    start: Start | None = None
+    start_href: str = ""
+    start_words: str = ""
 
 
 def strip_of(
-    journey: Sequence[JourneyStep], standing: PolicyStanding, number: int, now: datetime
+    journey: Sequence[JourneyStep],
+    standing: PolicyStanding,
+    number: int,
+    now: datetime,
+    *,
+    canary_runs: bool = False,
 ) -> tuple[ShownStep, ...]:
     """Return the steps between validated and live of a draft; those that nobody asks for are left out."""
     shown = []
@@ -82,13 +104,35 @@ def strip_of(
         optional = step.step in (APPROVED, SCHEDULED) and step.state == SKIPPED and not step.words.startswith("went")
         if step.step not in (*TRIALS, APPROVED, SCHEDULED) or (optional and not step.at):
             continue
-        href, action = step.address, ""
-        if step.state == NEXT and step.step in STARTS and standing.may_draft and standing.visible:
-            href, action = STARTS[step.step](standing, number), "start it"
+        if step.step in STARTS:
+            shown.append(_trial(step, standing, number, now, canary_runs))
         elif step.state == NEXT and step.step == APPROVED and standing.may_publish:
-            href, action = f"{reverse('policy', args=[standing.policy.slug])}?draft={number}&ask=publish", step.words
-        shown.append(_shown(replace(step, words="") if action == step.words else step, now, href, action))
+            href = f"{reverse('policy', args=[standing.policy.slug])}?draft={number}&ask=publish"
+            shown.append(_shown(replace(step, words=""), now, href, step.words))
+        else:
+            shown.append(_shown(step, now, step.address, ""))
     return tuple(shown)
+
+
+def _trial(step: JourneyStep, standing: PolicyStanding, number: int, now: datetime, canary_runs: bool) -> ShownStep:
+    """Return a way of trying the draft out, with the link that begins it where that is possible now."""
+    shown = _shown(step, now, step.address, "")
+    possible = {
+        WHAT_IF: True,
+        SHADOW: step.state != NOW,
+        CANARY: standing.may_publish and standing.live is not None and not canary_runs,
+    }
+    if not (possible[step.step] and standing.may_draft and standing.visible):
+        return shown
+    start = STARTS[step.step]
+    tried = step.at is not None
+    return replace(
+        shown,
+        words="" if step.state == NEXT else shown.words,
+        start=start,
+        start_href=start.form(standing, number),
+        start_words=start.again if tried else start.words,
+    )
 
 
 def line_of(journey: Sequence[JourneyStep], now: datetime) -> tuple[ShownStep, ...]:
@@ -104,4 +148,4 @@ def _shown(step: JourneyStep, now: datetime, href: str, action: str) -> ShownSte
     elif step.step in (DRAFTED, LIVE, REPLACED, ROLLED_BACK) and step.by:
         words = f"{words} by {step.by}".strip()
     state = DONE if step.step == LIVE and step.state == DONE else step.state
-    return ShownStep(step.step, TITLES[step.step], state, words, at, href, action)
+    return ShownStep(step.step, TITLES[step.step], state, words, at, href, action, step.against)

@@ -35,10 +35,10 @@ from web.pages.policy_questions import (
     NOW,
     PUBLISH,
     Question,
+    mistyped,
     publish_question,
     roll_back_question,
     second_person,
-    wrong_word,
 )
 from web.pages.policy_schedule_words import NO_TIME, read_moment
 from web.pages.policy_words import author_of
@@ -55,7 +55,7 @@ def publish(request: HttpRequest, slug: str) -> HttpResponse:
         # The second click of a double click: what it asks for has happened.
         return _published(slug, version)
     question = _as_answered(request, standing, version)
-    if problem := wrong_word(question, request.POST.get("typed", "").strip()):
+    if problem := mistyped(question, request.POST.get("typed", "").strip()):
         return _asked_again(request, standing, problem, UNPROCESSABLE)
     return (_scheduled if question.when == LATER else _published_now)(request, standing, question)
 
@@ -116,7 +116,7 @@ def go_back(request: HttpRequest, slug: str) -> HttpResponse:
     live = standing.live
     if live and live.based_on == instead_of and completed(live.document) == completed(version.document):
         return _published(slug, live)
-    problem = wrong_word(roll_back_question(standing, version), request.POST.get("typed", "").strip())
+    problem = mistyped(roll_back_question(standing, version), request.POST.get("typed", "").strip())
     if problem:
         return _asked_again(request, standing, problem, UNPROCESSABLE)
     version_watch()

@@ -131,12 +131,18 @@ def roll_back_question(standing: PolicyStanding, version: PolicyVersion) -> Ques
     )
 
 
-def wrong_word(question: Question, typed: str) -> Question | None:
-    """Return the question with what is wrong with the typed word; None where it is right."""
-    if not question.word or typed == question.word:
-        return None
+def wrong_word(word: str, typed: str, verb: str) -> str:
+    """Return what is wrong with what was typed to confirm a verb; empty where it is the word, or none is asked for."""
+    if not word or typed == word:
+        return ""
     found = f"{typed[:64]} is another name." if typed else "it is empty."
-    return replace(question, typed=typed[:64], problem=f"Type {question.word} to {question.verb}; {found}")
+    return f"Type {word} to {verb}; {found}"
+
+
+def mistyped(question: Question, typed: str) -> Question | None:
+    """Return the question with what is wrong with the typed word; None where it is right."""
+    problem = wrong_word(question.word, typed, question.verb)
+    return replace(question, typed=typed[:64], problem=problem) if problem else None
 
 
 def place_of(standing: PolicyStanding) -> str:

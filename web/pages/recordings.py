@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
@@ -32,17 +30,16 @@ from controlplane.services.recordings import (
     upload_recording,
     visible_recordings,
 )
-from controlplane.services.roles import NotAllowedError, may, visible_pools
+from controlplane.services.roles import may, visible_pools
 from controlplane.services.search_filter import UnreadableFilterError
 from web.form_field import SELECT, FormField, Option, filled, general_problem
 from web.live.wording import duration, percent
 from web.moments import moment
 from web.pages.access import asked, console_actor, go, sent
-from web.pages.experiments import TABS, chosen_pool
+from web.pages.trial_page import TABS, Refusal, attempted, chosen_pool, listed
 from web.shell import shell_context
 
 ADDRESS = "/experiments/recordings"
-PAGE_ROWS = 40
 WINDOW, UPLOAD = "window", "upload"
 SAID = {"kept": "The recording is kept.", "deleted": "The recording is deleted; answers drawn from it stay."}
 _UNKNOWN = "—"
@@ -55,16 +52,9 @@ def recordings(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _page(request, creating=asked(request, "new"))
     kind = sent(request, "kind")
-    try:
-        made = _made(request, kind, console_actor(request))
-    except InvalidFieldsError as error:
-        return _page(request, creating=kind, problems=error.problems, status=422)
-    except BadTraceError as error:
-        return _page(request, creating=UPLOAD, problems=_told(error), status=422)
-    except NoRoomError as error:
-        return _page(request, creating=kind, problems=(FieldProblem("", str(error)),), status=409)
-    except NotAllowedError as error:
-        return _page(request, creating=kind, problems=(FieldProblem("", str(error)),), status=403)
+    made = attempted(lambda: _made(request, kind, console_actor(request)), NoRoomError)
+    if isinstance(made, Refusal):
+        return _page(request, made, creating=kind)
     return go(ADDRESS, recording=str(made.pk), said="kept")
 
 
@@ -74,10 +64,9 @@ def delete(request: HttpRequest, recording_id: int) -> HttpResponse:
     """Delete one."""
     actor = console_actor(request)
     found = get_object_or_404(visible_recordings(actor), pk=recording_id)
-    try:
-        delete_recording(found, actor=actor, why=sent(request, "why"))
-    except NotAllowedError as error:
-        return _page(request, problems=(FieldProblem("", str(error)),), status=403)
+    done = attempted(lambda: delete_recording(found, actor=actor, why=sent(request, "why")))
+    if isinstance(done, Refusal):
+        return _page(request, done)
     return go(ADDRESS, said="deleted")
 
 
@@ -100,7 +89,10 @@ def _made(request: HttpRequest, kind: str, actor: Actor) -> Recording:
         file = request.FILES.get("trace")
         if not isinstance(file, UploadedFile):
             raise problem("trace", "Choose a file.")
-        return upload_recording(pool, file, actor=actor, name=name or str(file.name or "")[:MAX_NAME], why=why)
+        try:
+            return upload_recording(pool, file, actor=actor, name=name or str(file.name or "")[:MAX_NAME], why=why)
+        except BadTraceError as error:
+            raise InvalidFieldsError(_told(error)) from error
     return record_window(pool, _time(request, "begins_at"), _time(request, "ends_at"), actor=actor, name=name, why=why)
 
 
@@ -117,11 +109,10 @@ def _told(error: BadTraceError) -> list[FieldProblem]:
     return [FieldProblem("trace", f"{error} {lines}")]
 
 
-def _page(
-    request: HttpRequest, *, creating: str = "", problems: Sequence[FieldProblem] = (), status: int = 200
-) -> HttpResponse:
+def _page(request: HttpRequest, refusal: Refusal | None = None, *, creating: str = "") -> HttpResponse:
     now, actor = timezone.now(), console_actor(request)
-    page = Paginator(visible_recordings(actor), PAGE_ROWS).get_page(request.GET.get("page"))
+    page = listed(request, visible_recordings(actor))
+    problems = refusal.problems if refusal else ()
     opened_id = asked(request, "recording")
     opened = visible_recordings(actor).filter(pk=int(opened_id)).first() if _is_id(opened_id) else None
     fields = _fields(actor, creating, now) if creating else []
@@ -145,7 +136,7 @@ def _page(
         upload_mib=MAX_UPLOAD_BYTES >> 20,
         said=SAID.get(asked(request, "said"), ""),
     )
-    return render(request, "web/recordings.html", context, status=status)
+    return render(request, "web/recordings.html", context, status=refusal.status if refusal else 200)
 
 
 def _fields(actor: Actor, kind: str, now: Any) -> list[FormField]:

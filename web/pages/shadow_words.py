@@ -47,6 +47,16 @@ class Tile:
     figure: str
     context: str
 
+    @property
+    def number(self) -> str:
+        """The figure without its unit."""
+        return self.figure.rpartition(NARROW_SPACE)[0] or self.figure
+
+    @property
+    def unit(self) -> str:
+        """The unit; empty where it has none."""
+        return self.figure.rpartition(NARROW_SPACE)[2] if NARROW_SPACE in self.figure else ""
+
 
 def finding(shadow: Shadow, figures: ShadowFigures) -> Finding:
     """Return what the comparisons found so far."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
@@ -18,18 +16,26 @@ from controlplane.models.pool import PoolMode
 from controlplane.models.shadow import ShadowState
 from controlplane.services.actor import Actor
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError, problem
-from controlplane.services.roles import NotAllowedError, may, visible_pools
+from controlplane.services.roles import may
 from controlplane.services.shadow_reading import figures_of
 from controlplane.services.shadows import ShadowRunsError, start_shadow, visible_shadows
 from controlplane.services.topology import change_pool
-from web.form_field import NUMBER, SELECT, FormField, Option, filled, general_problem, whole_number
+from web.form_field import NUMBER, SELECT, FormField, Option, whole_number
 from web.live.wording import percent
 from web.moments import Moment, moment
 from web.pages.access import asked, console_actor, sent
-from web.pages.experiments import PAGE_ROWS, TABS, chosen_pool
 from web.pages.shadow_words import Finding, finding
+from web.pages.trial_page import (
+    NO_POOL,
+    Refusal,
+    attempted,
+    chosen_pool,
+    is_creating,
+    listed,
+    pool_form,
+    trial_page,
+)
 from web.pages.whatif_form import version_options
-from web.shell import shell_context
 
 _LISTED_VERSIONS = 40
 LENGTHS = (("15", "15 min"), ("60", "1 h"), ("480", "8 h"), ("1440", "1 d"))
@@ -60,15 +66,10 @@ def start(request: HttpRequest) -> HttpResponse:
     actor = console_actor(request)
     pool = chosen_pool(actor, sent(request, "pool"))
     if pool is None:
-        return _page(request, problems=(FieldProblem("", "There is no such pool."),), status=422)
-    try:
-        made = _started(request, pool, actor)
-    except InvalidFieldsError as error:
-        return _page(request, problems=error.problems, status=422)
-    except ShadowRunsError as error:
-        return _page(request, problems=(FieldProblem("", str(error)),), status=409)
-    except NotAllowedError as error:
-        return _page(request, problems=(FieldProblem("", str(error)),), status=403)
+        return _page(request, NO_POOL)
+    made = attempted(lambda: _started(request, pool, actor), ShadowRunsError)
+    if isinstance(made, Refusal):
+        return _page(request, made)
     return redirect("shadow", shadow_id=made.pk)
 
 
@@ -79,14 +80,13 @@ def observe(request: HttpRequest) -> HttpResponse:
     actor = console_actor(request)
     pool = chosen_pool(actor, sent(request, "pool"))
     if pool is None:
-        return _page(request, problems=(FieldProblem("", "There is no such pool."),), status=422)
+        return _page(request, NO_POOL)
     if sent(request, "typed") != pool.slug:
-        wrong = FieldProblem("typed", f"Type {pool.slug} to confirm that it stops routing.")
-        return _page(request, problems=(wrong,), status=422)
-    try:
-        change_pool(pool, {"mode": PoolMode.OBSERVE}, actor=actor, why=sent(request, "why"))
-    except NotAllowedError as error:
-        return _page(request, problems=(FieldProblem("", str(error)),), status=403)
+        return _page(request, Refusal.of(f"Type {pool.slug} to confirm that it stops routing.", 422, "typed"))
+    why = sent(request, "why")
+    done = attempted(lambda: change_pool(pool, {"mode": PoolMode.OBSERVE}, actor=actor, why=why))
+    if isinstance(done, Refusal):
+        return _page(request, done)
     return redirect("shadows")
 
 
@@ -104,38 +104,27 @@ def _started(request: HttpRequest, pool: Pool, actor: Actor) -> Shadow:
     return start_shadow(pool, version, **limits, actor=actor, why=sent(request, "why"))
 
 
-def _page(request: HttpRequest, *, problems: Sequence[FieldProblem] = (), status: int = 200) -> HttpResponse:
+def _page(request: HttpRequest, refusal: Refusal | None = None) -> HttpResponse:
     now, actor = timezone.now(), console_actor(request)
-    page = Paginator(visible_shadows(actor), PAGE_ROWS).get_page(request.GET.get("page"))
-    creating = request.method == "POST" or "new" in request.GET
-    context = shell_context(
-        request,
-        page="Experiments",
-        tab="shadows",
-        tabs=TABS,
-        rows=[_row(each, now) for each in page.object_list],
-        paging=page,
-        keep="",
-        running=visible_shadows(actor).filter(state=ShadowState.RUNNING).count(),
-        **(_form(request, actor, problems) if creating else {}),
+    page = listed(request, visible_shadows(actor))
+    rows = [_row(each, now) for each in page.object_list]
+    running = visible_shadows(actor).filter(state=ShadowState.RUNNING).count()
+    form = _form(request, actor, refusal) if is_creating(request) else {}
+    return trial_page(request, "shadows", page, rows, refusal, running=running, **form)
+
+
+def _form(request: HttpRequest, actor: Actor, refusal: Refusal | None) -> dict[str, Any]:
+    """Return the form, and beside it the one that lets the pool only observe."""
+    problems = refusal.problems if refusal else ()
+    draft = asked(request, "draft")
+    form = pool_form(
+        request, actor, lambda pool: _fields(pool, draft), [each for each in problems if each.path != "typed"]
     )
-    return render(request, "web/shadows.html", context, status=status)
-
-
-def _form(request: HttpRequest, actor: Actor, problems: Sequence[FieldProblem]) -> dict[str, Any]:
-    slug = sent(request, "pool") if request.method == "POST" else asked(request, "pool")
-    pool = chosen_pool(actor, slug)
-    fields = _fields(pool, asked(request, "draft")) if pool else []
-    typed = {name: request.POST.getlist(name) for name in request.POST}
+    pool: Pool | None = form["pool"]
     return {
-        "creating": True,
-        "pool": pool,
-        "pools": list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:20]),
-        "fields": filled(fields, typed, problems),
-        "problem": general_problem(fields, [each for each in problems if each.path != "typed"]),
+        **form,
         "may_observe": pool is not None and pool.mode == PoolMode.ROUTE and may(actor, Role.ADMIN),
         "observe_problem": next((each.message for each in problems if each.path == "typed"), ""),
-        "may_start": pool is not None and may(actor, Role.OPERATOR, pool),
     }
 
 

@@ -22,6 +22,7 @@ from web.live.wording import clock_time, count
 from web.pages.topology_drains import drain_watch
 from web.pages.topology_drawer import FRESH_S, engine_drawer
 from web.pages.topology_form import EngineForm
+from web.pages.topology_pool import pool_drawer, seen_pool
 from web.pages.topology_rows import TopologyRows, topology_rows
 from web.pages.topology_scope import NOT_SERVING, SORTS, TopologyScope
 from web.pages.topology_words import SEVERITY, STATE_PHRASES, STATE_WORDS, TAKING_WORK, about
@@ -30,6 +31,7 @@ from web.shell import shell_context
 NOTE = "topology_note"
 """Session key of the one sentence that the page after a change shows."""
 
+POOL_GONE = "That pool is gone, or you may not see it."
 GONE = "That engine is gone; somebody deleted it, or you may not see its pool."
 
 
@@ -49,6 +51,10 @@ def topology(request: HttpRequest) -> HttpResponse:
             gone, note = True, GONE
         else:
             drawer = engine_drawer(engine, fleet_feed().latest, actor, pools, do)
+    elif slug := request.GET.get("settings", ""):
+        pool = seen_pool(slug, pools)
+        gone, note = pool is None, note if pool else POOL_GONE
+        drawer = pool_drawer(pool, actor) if pool else None
     elif do == "register" and changeable_pools(actor, pools):
         drawer = {"kind": "form", "form": EngineForm.empty(request.GET.get("pool", "")), "engine": None}
     return topology_page(request, actor, pools, drawer=drawer, note=note, trouble=gone)
@@ -89,6 +95,7 @@ def topology_page(
         close_address=scope.address(),
         here_address=_here(scope, drawer),
         engine_prefix=scope.address(engine=""),
+        pool_prefix=scope.address(settings=""),
         register_address=scope.address(do="register"),
     )
     return render(request, "web/topology.html", context, status=status)
@@ -96,6 +103,8 @@ def topology_page(
 
 def _here(scope: TopologyScope, drawer: dict[str, Any] | None) -> str:
     """Return the address that shows the same without the form that was refused."""
+    if drawer and drawer["kind"] == "pool":
+        return scope.address(settings=drawer["pool"].slug)
     engine = drawer.get("engine") if drawer and drawer["kind"] == "engine" else None
     return scope.address(engine=engine.engine_id) if engine else scope.address()
 

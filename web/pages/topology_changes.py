@@ -100,7 +100,7 @@ def change(request: HttpRequest, engine: Engine) -> HttpResponse:
         try:
             with transaction.atomic():
                 before = preflight_of(engine)
-                change_engine(engine, changes, actor=actor, expected=_revision(request), why=_why(request))
+                change_engine(engine, changes, actor=actor, expected=seen_revision(request), why=_why(request))
                 if changes.keys() - {"name", "speed", "kind", "role"}:
                     then_ready = before is not None and before.then_ready and before.state != "passed"
                     start_preflight(engine, actor=actor, then_ready=then_ready)
@@ -110,7 +110,7 @@ def change(request: HttpRequest, engine: Engine) -> HttpResponse:
             return _stale_change(request, form, error.current)
         else:
             return _to_engine(request, engine, f"{engine.name} is changed." if changes else "Nothing was changed.")
-    drawer = {"kind": "form", "form": form, "engine": engine, "revision": _revision(request) or engine.revision}
+    drawer = {"kind": "form", "form": form, "engine": engine, "revision": seen_revision(request) or engine.revision}
     return topology_page(request, actor, seen_pools(actor), drawer=drawer, status=422)
 
 
@@ -123,7 +123,7 @@ def move(request: HttpRequest, engine: Engine) -> HttpResponse:
     state = VERBS[do][0]
     try:
         set_desired_state(
-            engine, state, actor=actor_of(request, CONSOLE), expected=_revision(request), why=_why(request)
+            engine, state, actor=actor_of(request, CONSOLE), expected=seen_revision(request), why=_why(request)
         )
     except StaleRevisionError as error:
         return _stale_move(request, error.current, state)
@@ -144,7 +144,7 @@ def delete(request: HttpRequest, engine: Engine) -> HttpResponse:
             actor=actor_of(request, CONSOLE),
             in_flight=in_flight(seen),
             lost=seen is not None and seen.state == "lost",
-            expected=_revision(request),
+            expected=seen_revision(request),
             why=_why(request),
         )
     except EngineNotEmptyError as error:
@@ -200,7 +200,7 @@ def _to_engine(request: HttpRequest, engine: Engine, note: str) -> HttpResponse:
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(engine=engine.engine_id))
 
 
-def _revision(request: HttpRequest) -> int | None:
+def seen_revision(request: HttpRequest) -> int | None:
     """Return the revision that the person saw; a form without a readable one matches none."""
     text = request.POST.get("revision", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1

@@ -13,6 +13,8 @@ from web.pages.whatif_words import tokens_words
 _LEFT, _RIGHT, _TOP, _BOTTOM = 9.0, 98.0, 5.0, 88.0
 """The plot within its picture, percent."""
 _MOMENTS = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_WORD_HIGH = 4.0
+"""Percent of the height that a figure takes on either side of its middle."""
 _APART = 7.0
 """Percent of the width that two words on the axis need."""
 _PERCENTILES = (10, 25, 50, 75, 90, 95, 99)
@@ -61,6 +63,9 @@ class BandMark:
     draft_high: str
     actual: str
     words: str
+    word_at: str
+    word_dx: str
+    """Pixels beyond `word_at` at which the figure begins."""
     row: tuple[str, ...]
 
 
@@ -125,6 +130,8 @@ def band_picture(result: WhatIfResult) -> BandPicture:
 def _mark(band: Band, at: float, y: Callable[[float], str]) -> BandMark:
     label = f"{tokens_words(band.from_tokens)}–{tokens_words(band.to_tokens)}"
     actual = "" if band.actual is None else percent(band.actual)
+    # The dashes of what really happened would run through the figure.
+    dashed = band.actual is not None and abs(float(y(band.actual)[:-1]) - float(y(band.draft.mean)[:-1])) < _WORD_HIGH
     return BandMark(
         at=_percent(at),
         left=_percent(at - 2.6),
@@ -136,6 +143,8 @@ def _mark(band: Band, at: float, y: Callable[[float], str]) -> BandMark:
         draft_high=y(band.draft.high),
         actual="" if band.actual is None else y(band.actual),
         words=f"{band.draft.mean * 100:.1f}",
+        word_at=_percent(at + 2.6 if dashed else at),
+        word_dx="4" if dashed else "9",
         row=(label, f"{band.requests:,}", actual or "—", percent(band.base.mean), percent(band.draft.mean)),
     )
 

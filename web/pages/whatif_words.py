@@ -137,9 +137,11 @@ def change_words(difference: Difference) -> str:
 
 
 def tokens_words(tokens: int) -> str:
-    """Return a count of tokens with three significant digits when short: 640, 3.6k, 128k."""
+    """Return a count of tokens with three significant digits when short: 640, 3.6k, 128k, 8.70M."""
     if tokens < 1000:
         return str(tokens)
+    if tokens >= 999_500:
+        return f"{tokens / 1e6:.2f}M" if tokens < 9_995_000 else f"{tokens / 1e6:,.1f}M"
     return f"{tokens / 1000:.1f}k" if tokens < 99_950 else f"{tokens / 1000:,.0f}k"
 
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from controlplane.api.views.decisions import detail
 from controlplane.decision_story.advice import CAUSE_WORDS
-from controlplane.decision_story.figures import age, plain, seconds, whole
+from controlplane.decision_story.figures import NO_BREAK, age, plain, seconds, whole
 from controlplane.decision_story.firmness import conditions, firmness, name_of
 from controlplane.decision_story.story import story_of, text_of
 from controlplane.services.actor import program
@@ -61,7 +61,7 @@ def explained(stored: StoredDecision) -> list[str]:
         "",
         *_candidates(stored),
     ]
-    return [line.replace("\u00a0", " ") for line in [*lines, *_regret(stored), *_firm(stored)]]
+    return [line.replace(NO_BREAK, " ") for line in [*lines, *_regret(stored), *_firm(stored)]]
 
 
 def _candidates(stored: StoredDecision) -> list[str]:

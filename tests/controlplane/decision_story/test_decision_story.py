@@ -16,7 +16,7 @@ from tests.controlplane.decision_store.records import CHOSEN, OTHER, on_time, st
 
 
 def plain(text: str) -> str:
-    return text.replace("\u00a0", " ")
+    return text.replace("\u202f", " ")
 
 
 def test_the_drawn_decision_is_told_as_drawn() -> None:
@@ -127,6 +127,7 @@ def test_every_end_has_its_words(fields: dict[str, Any], verdict: str, ending: s
         (0.9999, "1.00 s"),
         (3.357, "3.36 s"),
         (-0.5, "−500 ms"),
+        (60.53, "60.5 s"),
         (1234.5, "1,234 s"),
     ],
 )

@@ -39,7 +39,7 @@ export class Rows {
       strip.show(state, pool);
       heat.show(state, rows, state.pools[pool].ttft_slo_s, layout.pitch, layout.narrow);
       const waiting = state.poolNow('unbound', pool);
-      setText(unbound, `${Number.isNaN(waiting) ? '—' : whole(waiting)} unbound`);
+      setText(unbound, state.pools[pool].observes ? 'observe-only' : `${Number.isNaN(waiting) ? '—' : whole(waiting)} unbound`);
       rows.forEach((row, place) => this.#row(row, names[place], values[place]));
       const summary = this.#summary(pool, rows);
       if (heat.getAttribute('aria-label') !== summary) heat.setAttribute('aria-label', summary);
@@ -66,6 +66,7 @@ export class Rows {
     heat.setAttribute('role', 'img');
     heat.dataset.pool = state.pools[pool].id;
     const unbound = make('span', 'pool-unbound');
+    if (state.pools[pool].observes) unbound.title = 'Others route its requests and tell what they did; nothing is routed here.';
     const names = rows.map((row) => (row < state.engines.length ? this.#name(state.engines[row]) : this.#band(row)));
     const values = rows.map(() => {
       const [tokens, wait] = [make('span'), make('i')];

@@ -1,0 +1,74 @@
+"""The drawer of one pool on the Topology page: its settings, and the form in which an admin changes those of people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpRequest
+
+from controlplane.models import AuditEvent, Pool, Role
+from controlplane.models.pool import PoolMode
+from controlplane.services.actor import Actor
+from controlplane.services.field_problems import FieldProblem
+from controlplane.services.roles import may
+from web.form_field import whole_number
+from web.live.wording import clock_time
+from web.pages.topology_drawer import HISTORY
+from web.pages.topology_form import MAX_WHY
+from web.pages.topology_words import ago, iso
+
+NAME, LIMIT, PRODUCTION = "name", "max_prompt_tokens", "production"
+DONE_WORDS = {"pool.create": "made it", "pool.change": "changed it"}
+
+
+def pool_drawer(
+    pool: Pool, actor: Actor, *, typed: dict[str, Any] | None = None, problems: Sequence[FieldProblem] = ()
+) -> dict[str, Any]:
+    """Return what the drawer of one pool shows; `typed` is a form that was refused with `problems`."""
+    stored = {NAME: pool.name, LIMIT: str(pool.max_prompt_tokens), PRODUCTION: pool.production, "why": ""}
+    return {
+        "kind": "pool",
+        "pool": pool,
+        "engine": None,
+        "observes": pool.mode == PoolMode.OBSERVE,
+        "may_change": may(actor, Role.ADMIN),
+        "values": typed or stored,
+        "errors": {problem.path: problem.message for problem in problems},
+        "history": _history(pool, time.time()),
+    }
+
+
+def seen_pool(slug: str, pools: Sequence[Pool]) -> Pool | None:
+    """Return the pool if the person may see it."""
+    return next((pool for pool in pools if pool.slug == slug), None)
+
+
+def wanted(request: HttpRequest) -> tuple[dict[str, Any], dict[str, Any], list[FieldProblem]]:
+    """Return what was typed, the changes that it asks for, and what is no value at all."""
+    problems: list[FieldProblem] = []
+    typed = {
+        NAME: request.POST.get(NAME, "").strip()[:120],
+        LIMIT: request.POST.get(LIMIT, "").strip()[:12],
+        PRODUCTION: bool(request.POST.get(PRODUCTION)),
+        "why": request.POST.get("why", "").strip()[:MAX_WHY],
+    }
+    tokens = whole_number(LIMIT, typed[LIMIT], problems)
+    if tokens is None:
+        problems = [FieldProblem(LIMIT, "Type a whole number.")]
+    return typed, {NAME: typed[NAME], LIMIT: tokens, PRODUCTION: typed[PRODUCTION]}, problems
+
+
+def _history(pool: Pool, now: float) -> list[dict[str, str]]:
+    events = AuditEvent.objects.filter(object_kind="pool", object_id=pool.slug, verb__in=list(DONE_WORDS))[:HISTORY]
+    return [
+        {
+            "at": iso(event.at.timestamp()),
+            "clock": clock_time(event.at.timestamp()),
+            "ago": ago(now - event.at.timestamp()),
+            "text": f"{event.actor_name} {DONE_WORDS.get(event.verb, event.verb)}",
+            "why": event.why,
+        }
+        for event in events
+    ]
