@@ -22,7 +22,7 @@ from controlplane.services.publication import record_change
 from django.db import transaction
 with transaction.atomic():
     pool = Pool.objects.create(slug="pool", name="Pool", region=Region.objects.get(slug="local"),
-        served_model="loopback-8b", block_tokens=64, policy=Policy.objects.get(slug="default"))
+        served_model="loopback-8b", block_tokens={block_tokens}, policy=Policy.objects.get(slug="default"))
     for number, (http, events, replay) in enumerate({ports}):
         url = f"http://127.0.0.1:{{http}}"
         Engine.objects.create(engine_id=f"e{{number}}", name=f"e{{number}}", pool=pool, url=url, connect_url=url,
@@ -70,14 +70,14 @@ class LiveProgram:
             self._process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=output, stderr=output)
         wait_for(f"{self.url}/live", 120)
 
-    def start_engines(self, count: int = ENGINES, options: Sequence[str] = QUICK) -> None:
+    def start_engines(self, count: int = ENGINES, options: Sequence[str] = QUICK, *, block_tokens: int = 64) -> None:
         """Start engines, register them, and return when the gateway sends work there."""
         ports = free_ports(3 * count)
         parts = [ports[3 * number : 3 * number + 3] for number in range(count)]
         self._engine_commands = [engine_command(part, list(options)) for part in parts]
         self.engines = [subprocess.Popen(command, cwd=ROOT) for command in self._engine_commands]
         self.engine_urls = [f"http://127.0.0.1:{part[0]}" for part in parts]
-        self.shell(_SEED.format(ports=parts))
+        self.shell(_SEED.format(ports=parts, block_tokens=block_tokens))
         wait_for(f"{self.url}/ready", 60)
 
     def kill_engine(self, number: int) -> None:

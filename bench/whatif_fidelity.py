@@ -2,7 +2,11 @@
 
 Traffic goes through the real program, which records it. Then the recorded window is replayed on a fresh live fleet
 of simulated engines, each a process, under each of six policies, and the same window is given to what-if. Compared
-are the ranking by mean TTFT, of policies that the live runs tell apart, and the ratios of mean TTFT.
+are the ranking by mean TTFT, of policies that the live runs tell apart, and the ratios of mean TTFT: of each policy's
+prediction to its measurement, and between policies. What-if says the mean over its seeds, as the console shows it.
+
+Block keys of a recording are salted anew, so hash rings lie otherwise in each run: where one hot prefix decides
+(`--block-tokens 64`: short keys on short blocks), dual_map's live mean moved by 15 % from recording to recording.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from tempfile import TemporaryDirectory
 
 from bench.live_fleet import API_KEY, MODEL, live_fleet
@@ -37,9 +41,10 @@ ENGINES = 6
 APART = 0.05
 """Policies whose live mean TTFTs differ by less are not told apart."""
 _SLO_S, _LOOK_AHEAD_S = 5.0, 0.05
-BLOCK_TOKENS, NUM_BLOCKS = 64, 15_625
-"""Blocks of the recorded pool, folded into a trace's, and of the fleet on which its window is replayed: placements
-that hash prefixes go by them."""
+CACHE_TOKENS = 1_000_000
+"""What each engine holds."""
+SEEDS = 3
+"""Over which what-if takes its mean."""
 _LOOKS, _LOOK_S = 20, 1.0
 _KEEP = """
 from datetime import timedelta
@@ -64,10 +69,11 @@ def policy_of(placement: str, speed: float = 1.0) -> RoutingPolicy:
     )
 
 
-def recorded(rows: Sequence[TraceRow], folder: Path) -> Path:
+def recorded(rows: Sequence[TraceRow], folder: Path, block_tokens: int) -> Path:
     """Send the rows through the real program and return the recording that it kept of them."""
     with live_program(folder) as program:
-        program.start_engines(ENGINES, ["--block-size", str(BLOCK_TOKENS), "--num-blocks", str(NUM_BLOCKS)])
+        memory = ["--block-size", str(block_tokens), "--num-blocks", str(CACHE_TOKENS // block_tokens)]
+        program.start_engines(ENGINES, memory, block_tokens=block_tokens)
         options = ReplayOptions(target=program.url, model=MODEL, api_key=program.secrets.api_key, chat=False)
         summary = asyncio.run(replay(rows, options))
         if summary.ok != len(rows):
@@ -87,7 +93,7 @@ def _copied(path: Path, folder: Path) -> Path:
     return copy
 
 
-async def live(placement: str, rows: Sequence[TraceRow], speed: float) -> Measured:
+async def live(placement: str, rows: Sequence[TraceRow], speed: float, block_tokens: int) -> Measured:
     """Replay the window on a fresh fleet under the placement; times in trace seconds."""
     with (
         TemporaryDirectory() as folder,
@@ -96,8 +102,8 @@ async def live(placement: str, rows: Sequence[TraceRow], speed: float) -> Measur
             policy_of(placement, speed),
             engines=ENGINES,
             time_scale=speed,
-            block_tokens=BLOCK_TOKENS,
-            num_blocks=NUM_BLOCKS,
+            block_tokens=block_tokens,
+            num_blocks=CACHE_TOKENS // block_tokens,
         ) as fleet,
     ):
         options = ReplayOptions(target=fleet.url, model=MODEL, api_key=API_KEY, speed=speed, chat=False)
@@ -113,17 +119,18 @@ def predicted(placement: str, window: Path, rows: list[RecordedRow]) -> Measured
     plan = WhatIfPlan(
         recording=window,
         rows=rows,
-        conditions=Conditions(seeds=1, warmup_share=0.0),
+        conditions=Conditions(seeds=SEEDS, warmup_share=0.0),
         base=policy,
         draft=policy,
         base_version=1,
         engines=ENGINES,
         stand_ins=(StandIn(EngineProfile(recompute_last_block=True), WRITTEN, None),),
     )
-    report = do_task(plan.task(BASE, 0))
-    if report.ttft_mean_s is None:
+    reports = [do_task(plan.task(BASE, seed)) for seed in range(SEEDS)]
+    means = [each.ttft_mean_s for each in reports if each.ttft_mean_s is not None]
+    if len(means) < SEEDS:
         raise RuntimeError(f"{placement}: nothing was served")
-    return Measured(report.ttft_mean_s, report.token_hit_rate)
+    return Measured(fmean(means), fmean(each.token_hit_rate for each in reports))
 
 
 def middle(runs: Sequence[Measured]) -> Measured:
@@ -142,15 +149,15 @@ def agreeing_share(pairs: Sequence[Pair]) -> float:
 
 
 def compared(
-    rows: Sequence[TraceRow], folder: Path, placements: Sequence[str], repeats: int, speed: float
+    rows: Sequence[TraceRow], folder: Path, placements: Sequence[str], repeats: int, speed: float, block_tokens: int
 ) -> list[Pair]:
     """Record the rows, then replay and predict the window under each placement; repeats go round the placements."""
-    window = recorded(rows, folder)
+    window = recorded(rows, folder, block_tokens)
     kept = list(read_recorded(window))
     measured: dict[str, list[Measured]] = {each: [] for each in placements}
     for _ in range(repeats):
         for each in placements:
-            found = asyncio.run(live(each, kept, speed))
+            found = asyncio.run(live(each, kept, speed, block_tokens))
             measured[each].append(found)
             print(f"{each}: live mean TTFT {found.ttft_mean_s:.3f} s, hit rate {found.hit_rate:.3f}", file=sys.stderr)
     return [Pair(each, middle(measured[each]), predicted(each, window, kept)) for each in placements]
@@ -163,7 +170,10 @@ def figures_of(pairs: Sequence[Pair]) -> dict[str, float]:
         for where, what in (("live", pair.live), ("predicted", pair.simulated)):
             figures[f"{pair.placement}_{where}_ttft_mean_s"] = round(what.ttft_mean_s, 4)
             figures[f"{pair.placement}_{where}_hit_rate"] = round(what.hit_rate, 4)
-    figures["worst_ratio_error"] = round(worst_ratio(pairs), 4)
+    figures["worst_ratio_error"] = round(
+        max(abs(each.simulated.ttft_mean_s / each.live.ttft_mean_s - 1) for each in pairs), 4
+    )
+    figures["worst_ratio_error_between_policies"] = round(worst_ratio(pairs), 4)
     figures["worst_hit_error"] = round(max(abs(each.live.hit_rate - each.simulated.hit_rate) for each in pairs), 4)
     figures["ranked_alike_share"] = round(agreeing_share(pairs), 4)
     return figures
@@ -173,6 +183,9 @@ def targets_of(figures: Mapping[str, float]) -> dict[str, Target]:
     """Return the promises."""
     return {
         "worst_ratio_error": Target(value=figures["worst_ratio_error"], op="<=", target=0.15),
+        "worst_ratio_error_between_policies": Target(
+            value=figures["worst_ratio_error_between_policies"], op="<=", target=0.15
+        ),
         "ranked_alike_share": Target(value=figures["ranked_alike_share"], op=">=", target=1.0),
     }
 
@@ -187,12 +200,13 @@ def main() -> None:
     parser.add_argument("--max-input", type=int, default=16_384)
     parser.add_argument("--max-output", type=int, default=24)
     parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--block-tokens", type=int, default=512, help="of the recorded pool and of the live fleet")
     parser.add_argument("--placements", nargs="+", default=POLICIES)
     parser.add_argument("--json", type=Path, default=Path("var/bench/whatif_fidelity.json"), metavar="OUT")
     options = parser.parse_args()
     rows = rows_of(options.rows, options.qps, options.max_input, options.max_output, options.seed)
     with TemporaryDirectory() as folder:
-        pairs = compared(rows, Path(folder), options.placements, options.repeats, options.speed)
+        pairs = compared(rows, Path(folder), options.placements, options.repeats, options.speed, options.block_tokens)
     figures = figures_of(pairs)
     write_report("whatif_fidelity", figures, targets_of(figures), options.json)
 
