@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import json
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlencode
@@ -113,6 +114,13 @@ def give_evil_names(running: LiveProgram) -> None:
         "            kv_events_endpoint='udp://' + name)\n"
         "    record_change()\n"
     )
+    # The gateway hears of them within a poll, and must before the database breaks.
+    last = f"evil-{len(EVIL_NAMES) - 1}"
+    for _ in range(200):
+        if any(last in line for line in running.log_lines()):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"the gateway has not heard of {last}")
 
 
 @pytest.fixture(scope="module")
