@@ -193,7 +193,7 @@ def targets_of(figures: Mapping[str, float]) -> dict[str, Target]:
 def main() -> None:
     """Compare and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=240)
+    parser.add_argument("--rows", type=int, default=480)
     parser.add_argument("--qps", type=float, default=4.0)
     parser.add_argument("--speed", type=float, default=1.0, help="live seconds per trace second; below 1 spares cores")
     parser.add_argument("--repeats", type=int, default=2)
