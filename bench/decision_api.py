@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import uvloop
 
-from bench.decision_api_server import API_KEY, ENGINES, HASHES, MODEL, hash_groups
+from bench.decision_api_server import API_KEY, ENGINES, HASHES, MODEL, hash_groups, shared_hashes
 from bench.report import Target, write_report
 
 CONNECTIONS = 32
@@ -147,9 +147,12 @@ def route_requests(count: int, rng: Random) -> list[bytes]:
     groups = hash_groups()
     made = []
     for _ in range(count):
-        shared = rng.choice((6, 12, 24))
-        hashes = rng.choice(groups)[:shared] + [rng.getrandbits(64) for _ in range(HASHES - shared)]
-        body = {"model": MODEL, "block_hashes": hashes, "prompt_tokens": HASHES * 512, "wait": False}
+        body = {
+            "model": MODEL,
+            "block_hashes": shared_hashes(groups, rng),
+            "prompt_tokens": HASHES * 512,
+            "wait": False,
+        }
         made.append(http_request("/api/v1/route", json.dumps(body, separators=(",", ":")).encode()))
     return made
 

@@ -58,6 +58,12 @@ def hash_groups() -> list[list[int]]:
     return [[rng.getrandbits(64) for _ in range(HASHES)] for _ in range(GROUPS)]
 
 
+def shared_hashes(groups: list[list[int]], rng: Random) -> list[int]:
+    """Return the block hashes of one prompt, which shares 6, 12 or 24 of them with others."""
+    shared = rng.choice((6, 12, 24))
+    return rng.choice(groups)[:shared] + [rng.getrandbits(64) for _ in range(HASHES - shared)]
+
+
 def follow_events(gateway: Gateway) -> None:
     """Bring the pool to the state in which KV events have made each group known on two engines."""
     pool = gateway.pools["pool"]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.decision_api_server import API_KEY, GROUPS, HASHES, MODEL, _snapshot, follow_events, hash_groups
+from bench.decision_api_server import API_KEY, HASHES, MODEL, _snapshot, follow_events, hash_groups, shared_hashes
 from bench.report import Target, write_report
 from controlplane.recordings.ring import TrafficRing
 from gateway.app import GatewayApp
@@ -72,9 +72,7 @@ class Gate:
         """Return questions whose prompts share 6, 12 or 24 of their blocks with others."""
         made = []
         for _ in range(count):
-            shared = self.rng.choice((6, 12, 24))
-            begin = self.groups[self.rng.randrange(GROUPS)][:shared]
-            hashes = begin + [self.rng.getrandbits(64) for _ in range(HASHES - shared)]
+            hashes = shared_hashes(self.groups, self.rng)
             asked = {"model": MODEL, "block_hashes": hashes, "prompt_tokens": HASHES * 512, "wait": False}
             made.append(msgspec.json.encode(asked))
         return made
@@ -203,10 +201,8 @@ def an_hour_of_traffic(directory: Path) -> dict[str, float]:
     for second in range(HOUR_S):
         rows = []
         for number in range(HOUR_RATE):
-            keys = rng.choice(groups)[: rng.choice((6, 12, 24))]
-            keys = keys + [rng.getrandbits(64) for _ in range(HASHES - len(keys))]
             at, session = begin + second + number / HOUR_RATE, uuid.uuid4().hex[:12]
-            blocks = tuple(keys)
+            blocks = tuple(shared_hashes(groups, rng))
             rows.append(
                 TrafficRow(at, "default", HASHES * 512, 200, blocks, session, session, 0, "completed", head=blocks)
             )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.models import AuditEvent, Engine, Pool, Role
@@ -200,16 +201,20 @@ def checklist(preflight: Preflight | None, now: float) -> dict[str, Any] | None:
 
 def history(engine: Engine, now: float) -> list[dict[str, str]]:
     """Return the last changes of the engine, the newest first."""
-    events = AuditEvent.objects.filter(object_kind="engine", object_id=engine.engine_id)[:HISTORY]
+    return changes_of(AuditEvent.objects.filter(object_kind="engine", object_id=engine.engine_id), DONE_WORDS, now)
+
+
+def changes_of(events: QuerySet[AuditEvent], words: Mapping[str, str], now: float) -> list[dict[str, str]]:
+    """Return the newest of these changes, in the words of their verbs."""
     return [
         {
             "at": iso(event.at.timestamp()),
             "clock": clock_time(event.at.timestamp()),
             "ago": ago(now - event.at.timestamp()),
-            "text": f"{event.actor_name} {DONE_WORDS.get(event.verb, event.verb)}",
+            "text": f"{event.actor_name} {words.get(event.verb, event.verb)}",
             "why": event.why,
         }
-        for event in events
+        for event in events[:HISTORY]
     ]
 
 

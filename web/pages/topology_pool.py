@@ -14,10 +14,8 @@ from controlplane.services.actor import Actor
 from controlplane.services.field_problems import FieldProblem
 from controlplane.services.roles import may
 from web.form_field import whole_number
-from web.live.wording import clock_time
-from web.pages.topology_drawer import HISTORY
+from web.pages.topology_drawer import changes_of
 from web.pages.topology_form import MAX_WHY
-from web.pages.topology_words import ago, iso
 
 NAME, LIMIT, PRODUCTION = "name", "max_prompt_tokens", "production"
 DONE_WORDS = {"pool.create": "made it", "pool.change": "changed it"}
@@ -61,14 +59,5 @@ def wanted(request: HttpRequest) -> tuple[dict[str, Any], dict[str, Any], list[F
 
 
 def _history(pool: Pool, now: float) -> list[dict[str, str]]:
-    events = AuditEvent.objects.filter(object_kind="pool", object_id=pool.slug, verb__in=list(DONE_WORDS))[:HISTORY]
-    return [
-        {
-            "at": iso(event.at.timestamp()),
-            "clock": clock_time(event.at.timestamp()),
-            "ago": ago(now - event.at.timestamp()),
-            "text": f"{event.actor_name} {DONE_WORDS.get(event.verb, event.verb)}",
-            "why": event.why,
-        }
-        for event in events
-    ]
+    events = AuditEvent.objects.filter(object_kind="pool", object_id=pool.slug, verb__in=list(DONE_WORDS))
+    return changes_of(events, DONE_WORDS, now)
