@@ -3,7 +3,8 @@
 Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408 and
 heads over the limit with 431; both close the connection. Where the app offers a lane
 (gateway.fast_lane), complete decision requests are offered to it before a task is made for them; of a
-head that the parser has read on this connection before, byte for byte, it need not be asked again.
+head that the parser has read on this connection before, byte for byte, it need not be asked again, and
+its answer goes out with the others of the loop's turn (gateway.answer_batch).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from gateway.answer_batch import batch_of
 from gateway.event_log import log_event
 from gateway.fast_lane import MAX_BODY_BYTES, PATH, Admission, Lane, LaneAnswer, header_lines, lane_of
 
@@ -39,8 +41,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     Mutable state of its own: whether a head (or a body for the lane) is being read, since how many
     bytes, and under which timer; that body, None while the request takes the ordinary way; whether
     the whole request has come, and the timer of the rest of one that was answered before; the chunk
-    that a message began with; the heads that were admitted to the lane, with their body's length; and
-    when one of them was answered last, so that the timer of idle connections need not start anew each time.
+    that a message began with; the heads that were admitted to the lane, with their body's length;
+    when one of them was answered last, so that the timer of idle connections need not start anew each time;
+    and whether such an answer may still be held, which has to go out before anything else is written here.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
@@ -53,6 +56,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     _lane_body: bytes | None = None
     _chunk = b""
     _answered_s = 0.0
+    _holds = False
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._lane: Lane | None = lane_of(config.loaded_app)
         self._known: dict[bytes, tuple[Admission, int]] = {}
+        self._batch = batch_of(self.loop)
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
@@ -81,6 +86,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         whole = self._whole
         if whole and self._known and self._answer_known(data):
             return
+        if self._holds:
+            self._send_held()
         self._chunk = data if whole else b""
         super().data_received(data)
         self._chunk = b""
@@ -90,6 +97,21 @@ class GuardedHttpProtocol(HttpToolsProtocol):
                 self._close_with(b"431 Request Header Fields Too Large")
             elif self._timer is None:
                 self._arm()
+
+    @override
+    def eof_received(self) -> None:
+        # The connection is closed next.
+        self._send_held()
+        super().eof_received()
+
+    @override
+    def shutdown(self) -> None:
+        self._send_held()
+        super().shutdown()
+
+    def _send_held(self) -> None:
+        self._holds = False
+        self._batch.send()
 
     @override
     def on_message_begin(self) -> None:
@@ -216,7 +238,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if answer is None:
             del self._known[head]
             return False
-        self._write(answer)
+        self._batch.add(self.loop, self.transport, self._bytes_of(answer))
+        self._holds = True
         self.server_state.total_requests += 1
         self._answered_s = self.loop.time()
         if self.timeout_keep_alive_task is None:
@@ -229,14 +252,14 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         return not self.flow.write_paused and not self.pipeline and (self.cycle is None or self.cycle.response_complete)
 
     def _send(self, answer: LaneAnswer) -> None:
-        self._write(answer)
+        self.transport.write(self._bytes_of(answer))
         self.on_response_complete()
 
-    def _write(self, answer: LaneAnswer) -> None:
+    def _bytes_of(self, answer: LaneAnswer) -> bytes:
         body = answer.body
         default = self.server_state.default_headers
         head = header_lines(default) + answer.head if default else answer.head
-        self.transport.write(b"%scontent-length: %d\r\n%s\r\n%s" % (STATUS_LINE[answer.status], len(body), head, body))
+        return b"%scontent-length: %d\r\n%s\r\n%s" % (STATUS_LINE[answer.status], len(body), head, body)
 
     def _arm(self) -> None:
         self._timer = self.loop.call_later(self.head_timeout_s, self._close_with, b"408 Request Timeout")
