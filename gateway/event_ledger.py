@@ -145,6 +145,8 @@ class EventLedger:
     def replayed(self, seq: int, payload: bytes) -> bool:
         """Take in one replayed batch; False: this replay is over, another one is wanted."""
         self.heard = True
+        if not self._sequence.replaying:
+            return False
         verdict = self._sequence.replayed(seq, payload)
         if verdict == RESTARTED:
             self._restarted()
@@ -156,8 +158,14 @@ class EventLedger:
         return True
 
     def end_replay(self) -> None:
-        """Take in that the replay is complete, then the live batches that waited for it."""
+        """Take in that the replay is complete, then the live batches that waited for it.
+
+        One that was asked for before a resync answers a question that nobody has any more; taken for an answer to the new
+        one it would say that the engine has restarted, which whoever resynced has counted already.
+        """
         self.heard = True
+        if not self._sequence.replaying:
+            return
         if self._sequence.end_replay() == RESTARTED:
             self._restarted()
             return

@@ -109,6 +109,24 @@ def test_a_restart_clears_the_index_and_is_told() -> None:
     assert book.trust.grade == EXACT
 
 
+@pytest.mark.parametrize("answered", [0, 1, 3], ids=["empty", "one batch", "all"])
+def test_a_replay_that_was_asked_for_before_a_resync_counts_no_second_restart(answered: int) -> None:
+    book, held, _ = whole(batch(stored(1)), batch(stored(2)))
+    book.disconnected()
+    asked_from = book.start_replay()
+    # Somebody else has noticed the restart, and counted it.
+    book.resync(SEED, BLOCK)
+    fresh = [(seq, batch(stored(prompt, process=1))) for seq, prompt in enumerate((4, 5, 6))]
+    over = any(not book.replayed(seq, payload) for seq, payload in fresh[asked_from : asked_from + answered])
+    if not over:
+        book.end_replay()
+    assert book.wanted == "start"
+    assert (held.restarts, book.counts["restarts"]) == (0, 0)
+    replay(book, fresh)
+    assert held.keys >= {key(4), key(5), key(6)}
+    assert (held.restarts, book.trust.grade) == (0, EXACT)
+
+
 def test_a_buffer_that_lost_the_gap_costs_the_index_and_the_trust_until_it_is_rebuilt() -> None:
     book, held, history = whole(batch(stored(1)))
     history += [(seq, batch(stored(seq))) for seq in range(1, 50)]
