@@ -73,7 +73,7 @@ class ArmResults:
         """Count a first token that came `ttft_s` after the request."""
         tally = self._tally(record)
         if tally is not None:
-            tally.answered(ttft_s)
+            tally.answered(ttft_s, record.decision.prompt_tokens)
             tally.count("judged")
             tally.count("on_time", int(ttft_s <= record.ttft_slo_s))
             self._metrics.arm_ttft.observe(record.decision.pool_id, record.decision.arm, value=ttft_s)

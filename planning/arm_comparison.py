@@ -3,6 +3,10 @@
 Both arms share engines and moments, so that what hits one hits the other; the doubt in a difference is therefore
 taken from how it varies from slice to slice of time, and never below what independent requests would give. A look
 comes every other second and the looks are many, so a line counts as crossed only DOUBT standard errors beyond it.
+
+Long prompts take long in either arm. What their lengths explain of the times to first token is taken out before the
+arms are compared (regression adjustment, as CUPED does with what is known before a trial: Deng, Xu, Kohavi and Walker
+2013), so that an arm is not blamed for its prompts, and fewer requests tell a difference.
 """
 
 from __future__ import annotations
@@ -37,8 +41,8 @@ class ArmSlice(msgspec.Struct, frozen=True, gc=False):
 class GuardReading(msgspec.Struct, frozen=True, gc=False):
     """One guard: both values, what is between them, how far that can be trusted, and the line.
 
-    `late` and `failed` are shares; `ttft` is in seconds and its difference a ratio; `tail` the share of requests
-    slower than the line allows a tenth to be.
+    `late` and `failed` are shares; `ttft` is in seconds and its difference a ratio at equal prompt lengths; `tail` the
+    share of requests slower than the line allows a tenth to be.
     """
 
     guard: str
@@ -105,25 +109,43 @@ def _share(
 
 
 def _ttft(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards: GuardDocument) -> GuardReading:
-    """Return the ratio of the geometric means of the times to first token."""
+    """Return the ratio of the geometric means of the times to first token, at equal lengths of the prompts."""
     n, m = base.answered, tried.answered
     if min(n, m) < guards.min_requests:
         values = (math.exp(base.ttft_log_sum / n) if n else None, math.exp(tried.ttft_log_sum / m) if m else None)
         return GuardReading(TTFT, *values, None, None, None, guards.ttft_ratio, TOO_FEW)
-    mean, other = base.ttft_log_sum / n, tried.ttft_log_sum / m
-    alike = _spread(base, mean) / n + _spread(tried, other) / m
+    slope = _slope(base, tried)
+    mean, other = _log_sum(base, slope) / n, _log_sum(tried, slope) / m
+    alike = _spread(base, slope) / n + _spread(tried, slope) / m
     residuals = [
-        (each.tried.ttft_log_sum - other * each.tried.answered) / m
-        - (each.base.ttft_log_sum - mean * each.base.answered) / n
+        (_log_sum(each.tried, slope) - other * each.tried.answered) / m
+        - (_log_sum(each.base, slope) - mean * each.base.answered) / n
         for each in slices
     ]
     error = math.sqrt(max(alike, _clustered(residuals)))
     ratio = other - mean
     lower, upper = math.exp(ratio - DOUBT * error), math.exp(ratio + DOUBT * error)
     verdict = _verdict(ratio, error, math.log(guards.ttft_ratio))
-    return GuardReading(
-        TTFT, math.exp(mean), math.exp(other), math.exp(ratio), lower, upper, guards.ttft_ratio, verdict
-    )
+    values = math.exp(base.ttft_log_sum / n), math.exp(tried.ttft_log_sum / m)
+    return GuardReading(TTFT, *values, math.exp(ratio), lower, upper, guards.ttft_ratio, verdict)
+
+
+def _slope(base: ArmWindow, tried: ArmWindow) -> float:
+    """Return by how much the logarithm of the time grows with that of the prompt's length, within the arms.
+
+    0 where some length is not known, as of gateways of the version before, or where all are the same.
+    """
+    both = (base, tried)
+    if any(each.sized != each.answered for each in both):
+        return 0.0
+    squares = sum(each.size_log_squares - each.size_log_sum**2 / each.sized for each in both)
+    products = sum(each.size_ttft_logs - each.size_log_sum * each.ttft_log_sum / each.sized for each in both)
+    return products / squares if squares > 1e-9 * base.sized else 0.0
+
+
+def _log_sum(window: ArmWindow, slope: float) -> float:
+    """Return the sum of the logarithms of the times, less what the prompts' lengths explain of them."""
+    return window.ttft_log_sum - slope * window.size_log_sum
 
 
 def _tail(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards: GuardDocument) -> GuardReading:
@@ -168,8 +190,11 @@ def _binomial(hits: int, of: int) -> float:
     return share * (1 - share) / of
 
 
-def _spread(window: ArmWindow, mean: float) -> float:
-    return max(0.0, window.ttft_log_squares / window.answered - mean * mean)
+def _spread(window: ArmWindow, slope: float) -> float:
+    """Return the variance of what `_log_sum` sums up."""
+    squares = window.ttft_log_squares - 2 * slope * window.size_ttft_logs + slope * slope * window.size_log_squares
+    mean = _log_sum(window, slope) / window.answered
+    return max(0.0, squares / window.answered - mean * mean)
 
 
 def _clustered(residuals: Sequence[float]) -> float:

@@ -30,6 +30,14 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Sum of the natural logarithms of their seconds…"""
     ttft_log_squares: float = 0.0
     """…and of the squares of these."""
+    sized: int = 0
+    """Of the answered requests, those whose prompt's length is counted in the sums that follow."""
+    size_log_sum: float = 0.0
+    """Sum of the natural logarithms of their prompt tokens…"""
+    size_log_squares: float = 0.0
+    """…of the squares of these…"""
+    size_ttft_logs: float = 0.0
+    """…and of their products with the logarithms of the times to first token."""
     prompt_tokens: int = 0
     """Of completed requests whose engine told its cached tokens."""
     cached_tokens: int = 0
@@ -47,11 +55,11 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def problem(self) -> str:
         """Return what cannot be in these figures; empty for sound ones."""
         counts = [*(getattr(self, name) for name in _COUNTS), *self.ttft.values()]
-        if min(counts) < 0 or max(self.on_time, self.answered) > self.judged or self.cached_tokens < 0:
+        if min(counts) < 0 or max(self.on_time, self.answered) > self.judged or self.sized > self.answered:
             return "counts are negative or above their whole"
         if any(not 0 <= bucket < BUCKETS for bucket in self.ttft):
             return f"a bucket is not between 0 and {BUCKETS - 1}"
-        if not math.isfinite(self.ttft_log_sum) or not math.isfinite(self.ttft_log_squares):
+        if not all(math.isfinite(getattr(self, name)) for name in _SUMS):
             return "a sum is no number"
         return ""
 
@@ -97,20 +105,19 @@ def together(windows: Iterable[ArmWindow]) -> ArmWindow:
 class ArmTally:
     """Adds results up. Mutable: the counts, by the names of ArmWindow's fields."""
 
-    __slots__ = ("_counts", "_log_squares", "_log_sum", "_ttft")
+    __slots__ = ("_counts", "_sums", "_ttft")
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(_COUNTS, 0)
-        self._log_sum = 0.0
-        self._log_squares = 0.0
+        self._sums = dict.fromkeys(_SUMS, 0.0)
         self._ttft: dict[int, int] = {}
 
     def add(self, window: ArmWindow) -> None:
         """Count a window in."""
         for name in _COUNTS:
             self._counts[name] += getattr(window, name)
-        self._log_sum += window.ttft_log_sum
-        self._log_squares += window.ttft_log_squares
+        for name in _SUMS:
+            self._sums[name] += getattr(window, name)
         for bucket, count in window.ttft.items():
             self._ttft[bucket] = self._ttft.get(bucket, 0) + count
 
@@ -118,22 +125,31 @@ class ArmTally:
         """Raise one count."""
         self._counts[name] += amount
 
-    def answered(self, ttft_s: float) -> None:
-        """Count a first token after so many seconds."""
+    def answered(self, ttft_s: float, prompt_tokens: int) -> None:
+        """Count a first token after so many seconds, to a prompt of so many tokens."""
         bucket = bucket_of(ttft_s)
         self._ttft[bucket] = self._ttft.get(bucket, 0) + 1
-        logarithm = math.log(max(ttft_s, FIRST_BUCKET_S))
-        self._log_sum += logarithm
-        self._log_squares += logarithm * logarithm
+        ttft, size, sums = math.log(max(ttft_s, FIRST_BUCKET_S)), math.log(max(prompt_tokens, 1)), self._sums
+        self._counts["sized"] += 1
+        sums["ttft_log_sum"] += ttft
+        sums["ttft_log_squares"] += ttft * ttft
+        sums["size_log_sum"] += size
+        sums["size_log_squares"] += size * size
+        sums["size_ttft_logs"] += size * ttft
 
     def window(self) -> ArmWindow:
         """Return what was counted."""
+        sums = self._sums
         return ArmWindow(
             **self._counts,
             ttft=dict(self._ttft),
-            ttft_log_sum=self._log_sum,
-            ttft_log_squares=self._log_squares,
+            ttft_log_sum=sums["ttft_log_sum"],
+            ttft_log_squares=sums["ttft_log_squares"],
+            size_log_sum=sums["size_log_sum"],
+            size_log_squares=sums["size_log_squares"],
+            size_ttft_logs=sums["size_ttft_logs"],
         )
 
 
-_COUNTS = ("judged", "on_time", "ended", "failed", "refused", "prompt_tokens", "cached_tokens")
+_COUNTS = ("judged", "on_time", "ended", "failed", "refused", "sized", "prompt_tokens", "cached_tokens")
+_SUMS = ("ttft_log_sum", "ttft_log_squares", "size_log_sum", "size_log_squares", "size_ttft_logs")

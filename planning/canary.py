@@ -13,6 +13,8 @@ from planning.reason import Reason
 
 Advance = Literal["by_hand", "steps", "promote"]
 KEEP, STEP, PROMOTE, ABORT = "keep", "step", "promote", "abort"
+TELLING = 0.01
+"""A ratio that differs by so much from that of the two figures beside it is told to be one at equal lengths."""
 
 
 class CanaryFacts(msgspec.Struct, frozen=True):
@@ -100,7 +102,9 @@ def guard_words(reading: GuardReading, tried: str = "the canary", base: str = "t
         return f"{reading.guard} is not known"
     if reading.guard == TTFT:
         times = f"{reading.tried:.3g} s in {tried}, {reading.base:.3g} s in {base}"
-        return f"Mean time to first token is {times}: {reading.difference or 0:.2f} times, at most {reading.limit:.2f}"
+        ratio = reading.difference or 0.0
+        alike = " for prompts of equal length" if abs(ratio * reading.base / reading.tried - 1) > TELLING else ""
+        return f"Mean time to first token is {times}: {ratio:.2f} times{alike}, at most {reading.limit:.2f}"
     if reading.guard == TAIL:
         over = f"{_percent(reading.tried)} of {tried} is slower than {base}'s 90th percentile allows"
         return f"{over}: at most {_percent(reading.limit)}"

@@ -90,7 +90,7 @@ def _count(tally: ArmTally, record: RequestRecord, met: bool) -> None:
     tally.count("judged")
     tally.count("on_time", int(met))
     if record.ttft_s is not None:
-        tally.answered(record.ttft_s)
+        tally.answered(record.ttft_s, record.request.prompt_tokens)
     if record.status == UNFINISHED:
         return
     tally.count("ended")

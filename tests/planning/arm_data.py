@@ -11,8 +11,10 @@ from planning.arm_window import ArmTally, ArmWindow
 SLO_S = 1.0
 
 
-def window(rng: Random, requests: int, median_s: float, *, failing: float = 0.0, spread: float = 0.5) -> ArmWindow:
-    """Return requests with log-normal times to first token."""
+def window(
+    rng: Random, requests: int, median_s: float, *, failing: float = 0.0, spread: float = 0.5, tokens: float = 2000.0
+) -> ArmWindow:
+    """Return requests with log-normal times to first token, which grow with the prompts around `tokens`."""
     tally = ArmTally()
     for _ in range(requests):
         tally.count("ended")
@@ -20,8 +22,9 @@ def window(rng: Random, requests: int, median_s: float, *, failing: float = 0.0,
         if rng.random() < failing:
             tally.count("failed")
             continue
-        ttft_s = median_s * math.exp(rng.gauss(0.0, spread))
-        tally.answered(ttft_s)
+        longer = math.exp(rng.gauss(0.0, 0.7))
+        ttft_s = median_s * longer * tokens / 2000.0 * math.exp(rng.gauss(0.0, spread))
+        tally.answered(ttft_s, round(tokens * longer))
         tally.count("on_time", int(ttft_s <= SLO_S))
     return tally.window()
 

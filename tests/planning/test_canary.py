@@ -1,11 +1,15 @@
+import math
+from collections.abc import Sequence
+from random import Random
+
 import msgspec
 import pytest
 
-from planning.arm_comparison import FINE, TOO_FEW, WORSE, ArmSlice, compare
+from planning.arm_comparison import FINE, TOO_FEW, TTFT, WORSE, ArmSlice, GuardReading, compare
 from planning.arm_window import ArmTally, ArmWindow, bucket_end_s, bucket_of, quantile_s, together
 from planning.canary import ABORT, KEEP, PROMOTE, STEP, CanaryFacts, plan_canary
 from planning.guard_document import GuardDocument
-from tests.planning.arm_data import slices
+from tests.planning.arm_data import slices, window
 
 GUARDS = GuardDocument()
 
@@ -41,7 +45,7 @@ def test_a_clear_regression_is_seen_within_a_minute(worse: dict[str, float], gua
 
 
 def test_a_regression_that_begins_late_is_seen_by_the_recent_stretch() -> None:
-    made = slices(1, 600, 40, 4) + slices(2, 22, 40, 4, failing=0.2)
+    made = slices(1, 600, 40, 4) + slices(2, 22, 40, 4, failing=0.35)
     assert plan_canary(facts(made, recent={"pool": made[-22:]})).action == ABORT
 
 
@@ -86,12 +90,54 @@ def test_a_better_arm_is_fine() -> None:
     assert WORSE not in {each.verdict for each in readings}
 
 
+def test_an_arm_is_not_blamed_for_longer_prompts() -> None:
+    rng = Random(5)
+    made = [ArmSlice(window(rng, 40, 0.2), window(rng, 20, 0.2, tokens=6000)) for _ in range(30)]
+    reading = _ttft(made)
+    assert reading.base is not None
+    assert reading.tried is not None
+    assert reading.tried > 2.5 * reading.base
+    assert reading.difference == pytest.approx(1.0, abs=0.1)
+    assert reading.verdict == FINE
+    slower = [ArmSlice(window(rng, 40, 0.2), window(rng, 20, 0.6, tokens=6000)) for _ in range(30)]
+    assert _ttft(slower).difference == pytest.approx(3.0, rel=0.1)
+    assert _ttft(slower).verdict == WORSE
+    words = " ".join(each.text for each in plan_canary(facts(tuple(slower))).reasons)
+    assert "times for prompts of equal length, at most 1.30" in words
+
+
+def test_known_lengths_leave_less_doubt_and_unknown_ones_change_nothing() -> None:
+    rng = Random(6)
+    made = [ArmSlice(window(rng, 10, 0.2), window(rng, 10, 0.3)) for _ in range(30)]
+    known = _ttft(made)
+    unknown = _ttft([ArmSlice(_without_lengths(each.base), each.tried) for each in made])
+    assert _doubt(known) < 0.7 * _doubt(unknown)
+    assert unknown.tried is not None
+    assert unknown.base is not None
+    assert unknown.difference == pytest.approx(unknown.tried / unknown.base)
+
+
+def _ttft(made: Sequence[ArmSlice]) -> GuardReading:
+    return next(each for each in compare(made, GUARDS).readings if each.guard == TTFT)
+
+
+def _doubt(reading: GuardReading) -> float:
+    assert reading.lower is not None
+    assert reading.upper is not None
+    return math.log(reading.upper / reading.lower)
+
+
+def _without_lengths(known: ArmWindow) -> ArmWindow:
+    """Return the window as a gateway of the version before tells it."""
+    return msgspec.structs.replace(known, sized=0, size_log_sum=0.0, size_log_squares=0.0, size_ttft_logs=0.0)
+
+
 def test_windows_add_up() -> None:
     tally = ArmTally()
     for ttft_s in (0.0005, 0.1, 0.1, 1.0, 500.0):
-        tally.answered(ttft_s)
+        tally.answered(ttft_s, 100)
     one = tally.window()
-    assert one.answered == 5
+    assert one.answered == one.sized == 5
     assert together([one, ArmWindow(), one]).answered == 10
     assert quantile_s(one, 0.5) == pytest.approx(0.1, rel=0.15)
     assert quantile_s(ArmWindow(), 0.5) is None
