@@ -240,6 +240,7 @@ def test_forced_colours_keep_the_pictures_and_their_edges(
     context.close()
 
 
+@pytest.mark.thorough
 def test_history_survives_a_restart_and_the_pause_is_a_gap(page: Page, console: Console) -> None:
     # The stored columns are looked at before and after: the same numbers, from another process. One pool alone has a
     # row for every second column, so that a pause of more than two columns cannot fall between the rows.

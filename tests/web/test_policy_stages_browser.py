@@ -91,6 +91,7 @@ def test_rules_that_do_not_go_together_are_refused_at_their_field(admin: Page) -
     admin.click("#discard")
 
 
+@pytest.mark.thorough
 def test_another_placement_order_and_admission_go_live_and_decisions_and_the_fleet_page_follow(
     admin: Page, program: Program, trouble: list[str]
 ) -> None:
