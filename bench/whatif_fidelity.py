@@ -3,7 +3,8 @@
 Traffic goes through the real program, which records it. Then the recorded window is replayed on a fresh live fleet
 of simulated engines, each a process, under each of six policies, and the same window is given to what-if. Compared
 are the ranking by mean TTFT, of policies that the live runs tell apart, and the ratios of mean TTFT: of each policy's
-prediction to its measurement, and between policies. What-if says the mean over its seeds, as the console shows it.
+prediction to its measurement, and between policies. What-if says the mean over its seeds, as the console shows it, and
+simulates engines that mix prefill and decode as comes closest to what happened in the recorded window.
 
 Block keys of a recording are salted anew, so hash rings lie otherwise in each run: where one hot prefix decides
 (`--block-tokens 64`: short keys on short blocks), dual_map's live mean moved by 15 % from recording to recording.
@@ -21,12 +22,15 @@ from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
 
+import msgspec
+
 from bench.live_fleet import API_KEY, MODEL, live_fleet
 from bench.live_program import live_program
 from bench.paired_simulation import Measured, Pair, rows_of, worst_ratio
 from bench.report import Target, write_report
 from controlplane.recordings.recorded_row import RecordedRow, read_recorded
-from controlplane.whatif.conditions import Conditions
+from controlplane.whatif.comparison import closest, own_ttft_s
+from controlplane.whatif.conditions import ENGINE_MODELS, Conditions
 from controlplane.whatif.plan import BASE, WhatIfPlan
 from controlplane.whatif.stand_in import WRITTEN, StandIn
 from routing.policy_document import RoutingPolicy, Stage
@@ -34,7 +38,7 @@ from simulator.engine_profile import EngineProfile
 from simulator.replay import replay
 from simulator.replay_options import ReplayOptions
 from simulator.run_task import do_task
-from simulator.trace import TraceRow
+from simulator.trace import BLOCK_TOKENS, TraceRow
 
 POLICIES = ("round_robin", "least_loaded", "least_cost", "dual_map", "consistent_hash", "sglang_cache_aware")
 ENGINES = 6
@@ -47,6 +51,7 @@ SEEDS = 3
 """Over which what-if takes its mean."""
 _LOOKS, _LOOK_S = 20, 1.0
 _KEEP = """
+import json
 from datetime import timedelta
 from django.utils import timezone
 from controlplane.models import Pool
@@ -55,6 +60,7 @@ from controlplane.services.actor import program
 from controlplane.services.recordings import record_window
 now = timezone.now()
 made = record_window(Pool.objects.get(slug="pool"), now - timedelta(hours=1), now, actor=program("bench"))
+print(json.dumps(Pool.objects.get(slug="pool").policy.live_version.routing_document))
 print(recording_shelf().path(made.key))
 """
 
@@ -69,8 +75,8 @@ def policy_of(placement: str, speed: float = 1.0) -> RoutingPolicy:
     )
 
 
-def recorded(rows: Sequence[TraceRow], folder: Path, block_tokens: int) -> Path:
-    """Send the rows through the real program and return the recording that it kept of them."""
+def recorded(rows: Sequence[TraceRow], folder: Path, block_tokens: int) -> tuple[Path, RoutingPolicy]:
+    """Send the rows through the real program; return the recording that it kept of them, and the policy it followed."""
     with live_program(folder) as program:
         memory = ["--block-size", str(block_tokens), "--num-blocks", str(CACHE_TOKENS // block_tokens)]
         program.start_engines(ENGINES, memory, block_tokens=block_tokens)
@@ -80,10 +86,10 @@ def recorded(rows: Sequence[TraceRow], folder: Path, block_tokens: int) -> Path:
             raise RuntimeError(f"{summary.ok} of {len(rows)} requests were answered: {summary.errors}")
         for _ in range(_LOOKS):
             time.sleep(_LOOK_S)
-            path = Path(program.shell(_KEEP).strip().splitlines()[-1])
-            if len(list(read_recorded(path))) == len(rows):
+            *_, document, kept = program.shell(_KEEP).strip().splitlines()
+            if len(list(read_recorded(Path(kept)))) == len(rows):
                 # The state directory leaves with the program.
-                return _copied(path, folder)
+                return _copied(Path(kept), folder), msgspec.json.decode(document, type=RoutingPolicy)
     raise RuntimeError("the program did not record every request")
 
 
@@ -113,10 +119,10 @@ async def live(placement: str, rows: Sequence[TraceRow], speed: float, block_tok
     return Measured(summary.ttft_mean_s * speed, summary.cached_share)
 
 
-def predicted(placement: str, window: Path, rows: list[RecordedRow]) -> Measured:
-    """Return what what-if says of the placement on the window."""
-    policy = policy_of(placement)
-    plan = WhatIfPlan(
+def asked(policy: RoutingPolicy, window: Path, rows: list[RecordedRow], models: Sequence[str]) -> WhatIfPlan:
+    """Return the question what the policy comes to on the window."""
+    profile = EngineProfile(recompute_last_block=True, num_blocks=CACHE_TOKENS // BLOCK_TOKENS)
+    return WhatIfPlan(
         recording=window,
         rows=rows,
         conditions=Conditions(seeds=SEEDS, warmup_share=0.0),
@@ -124,8 +130,26 @@ def predicted(placement: str, window: Path, rows: list[RecordedRow]) -> Measured
         draft=policy,
         base_version=1,
         engines=ENGINES,
-        stand_ins=(StandIn(EngineProfile(recompute_last_block=True), WRITTEN, None),),
+        stand_ins=tuple(StandIn(profile, WRITTEN, CACHE_TOKENS, model) for model in models),
     )
+
+
+def engine_model(policy: RoutingPolicy, window: Path, rows: list[RecordedRow]) -> str:
+    """Return which engine model comes closest to the window, as the console's what-if finds out."""
+    plan = asked(policy, window, rows, ENGINE_MODELS)
+    actual_s = own_ttft_s(rows, plan.base_version)
+    if actual_s is None:
+        raise RuntimeError("the window was not routed by the program's first policy")
+    trials = [do_task(plan.with_engine(number).task(BASE, 0)) for number in range(len(ENGINE_MODELS))]
+    found = ENGINE_MODELS[closest(trials, actual_s)]
+    told = ", ".join(f"{name} {each.ttft_mean_s or 0:.3f} s" for name, each in zip(ENGINE_MODELS, trials, strict=True))
+    print(f"recorded mean TTFT {actual_s:.3f} s; {told}: {found}", file=sys.stderr)
+    return found
+
+
+def predicted(placement: str, window: Path, rows: list[RecordedRow], model: str) -> Measured:
+    """Return what what-if says of the placement on the window."""
+    plan = asked(policy_of(placement), window, rows, (model,))
     reports = [do_task(plan.task(BASE, seed)) for seed in range(SEEDS)]
     means = [each.ttft_mean_s for each in reports if each.ttft_mean_s is not None]
     if len(means) < SEEDS:
@@ -152,7 +176,7 @@ def compared(
     rows: Sequence[TraceRow], folder: Path, placements: Sequence[str], repeats: int, speed: float, block_tokens: int
 ) -> list[Pair]:
     """Record the rows, then replay and predict the window under each placement; repeats go round the placements."""
-    window = recorded(rows, folder, block_tokens)
+    window, policy = recorded(rows, folder, block_tokens)
     kept = list(read_recorded(window))
     measured: dict[str, list[Measured]] = {each: [] for each in placements}
     for _ in range(repeats):
@@ -160,7 +184,8 @@ def compared(
             found = asyncio.run(live(each, kept, speed, block_tokens))
             measured[each].append(found)
             print(f"{each}: live mean TTFT {found.ttft_mean_s:.3f} s, hit rate {found.hit_rate:.3f}", file=sys.stderr)
-    return [Pair(each, middle(measured[each]), predicted(each, window, kept)) for each in placements]
+    model = engine_model(policy, window, kept)
+    return [Pair(each, middle(measured[each]), predicted(each, window, kept, model)) for each in placements]
 
 
 def figures_of(pairs: Sequence[Pair]) -> dict[str, float]:
@@ -198,7 +223,7 @@ def main() -> None:
     parser.add_argument("--speed", type=float, default=1.0, help="live seconds per trace second; below 1 spares cores")
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--max-input", type=int, default=16_384)
-    parser.add_argument("--max-output", type=int, default=24)
+    parser.add_argument("--max-output", type=int, default=200)
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--block-tokens", type=int, default=512, help="of the recorded pool and of the live fleet")
     parser.add_argument("--placements", nargs="+", default=POLICIES)

@@ -47,5 +47,5 @@ def render(welcome: Welcome, *, show_secrets: bool) -> str:
 
 def _login(welcome: Welcome) -> str:
     if welcome.password:
-        return f"{welcome.user} / {welcome.password}   (unchanged since the first run)"
+        return f"{welcome.user} / {welcome.password}"
     return f"the password of {welcome.user} from the first run was changed"

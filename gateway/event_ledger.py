@@ -160,8 +160,8 @@ class EventLedger:
     def end_replay(self) -> None:
         """Take in that the replay is complete, then the live batches that waited for it.
 
-        One that was asked for before a resync answers a question that nobody has any more; taken for an answer to the new
-        one it would say that the engine has restarted, which whoever resynced has counted already.
+        One that was asked for before a resync answers a question that nobody has any more; taken for an answer to the
+        new one it would say that the engine has restarted, which whoever resynced has counted already.
         """
         self.heard = True
         if not self._sequence.replaying:

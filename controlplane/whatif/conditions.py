@@ -9,6 +9,10 @@ from msgspec import Meta
 
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
 
+AUTO = "auto"
+ENGINE_MODELS = ("chunked", "colocated", "reference")
+"""The likelier first: engines of today prefill in chunks."""
+
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The same for both policies."""
@@ -21,10 +25,18 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """First requests of the recording that are taken."""
     engines: Annotated[int, Meta(ge=1, le=512)] | None = None
     """None: as many as took work during the recording, or as the pool has."""
-    engine_model: Literal["colocated", "chunked", "reference"] = "colocated"
-    """How an engine mixes prefill and decode: prefills first, in chunks beside decodes, or one prefill at a time."""
+    engine_model: Literal["auto", "chunked", "colocated", "reference"] = AUTO
+    """How an engine mixes prefill and decode: in chunks beside decodes, prefills first, or one prefill at a time.
+
+    AUTO: as comes closest to what happened, and ENGINE_MODELS[0] where nobody knows what happened.
+    """
     goodput: bool = False
     """Also search the largest rate at which 90 % are on time, which takes many more runs."""
+
+
+def models_of(conditions: Conditions) -> tuple[str, ...]:
+    """Return the engine models that may be simulated, the likelier first."""
+    return ENGINE_MODELS if conditions.engine_model == AUTO else (conditions.engine_model,)
 
 
 def conditions_of(given: dict[str, Any]) -> Conditions:

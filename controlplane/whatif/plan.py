@@ -16,6 +16,8 @@ from simulator.simulation_run import RunSpec
 from simulator.trace import BLOCK_TOKENS
 
 BASE, DRAFT = "base", "draft"
+TRIAL_REQUESTS = 3000
+"""Of longer recordings, this many requests tell which simulated engine comes closest to what happened."""
 _JITTER_GAPS = 1.0
 """Seeds after the first move each request by up to so many mean gaps between requests."""
 
@@ -45,6 +47,11 @@ class WhatIfPlan:
     def with_engine(self, number: int) -> WhatIfPlan:
         """Return the plan with one of its stand-ins alone."""
         return replace(self, stand_ins=(self.stand_ins[number],))
+
+    @property
+    def trial(self) -> WhatIfPlan:
+        """The plan on as many requests as it takes to tell which stand-in comes closest."""
+        return replace(self, rows=self.rows[:TRIAL_REQUESTS])
 
     @property
     def coarse_starts(self) -> bool:
@@ -85,7 +92,7 @@ class WhatIfPlan:
                 engines=self.engines,
                 arrivals=ArrivalPattern(jitter_s=_JITTER_GAPS * self.mean_gap_s if seed else 0.0),
                 warmup=self.warmup,
-                engine_model=self.conditions.engine_model,
+                engine_model=self.engine.engine_model,
                 profile=self.engine.profile,
                 counted_slo_s=self.base.ttft_slo_s,
                 seed=seed,

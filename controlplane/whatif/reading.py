@@ -13,7 +13,7 @@ from controlplane.recordings.recorded_row import RecordedRow, read_recorded
 from controlplane.recordings.storage import recording_shelf
 from controlplane.services import policy_upgrade
 from controlplane.services.learned_costs import fitted_of
-from controlplane.whatif.conditions import Conditions, conditions_of
+from controlplane.whatif.conditions import Conditions, conditions_of, models_of
 from controlplane.whatif.plan import WhatIfPlan
 from controlplane.whatif.stand_in import as_it_would_route, reported_kv_tokens, stand_ins
 from routing.policy_document import RoutingPolicy
@@ -43,7 +43,7 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
         draft=as_it_would_route(routing_of(whatif.draft), learned),
         base_version=whatif.base.number,
         engines=_engines(conditions, rows, engines),
-        stand_ins=stand_ins(base, learned, kv_tokens),
+        stand_ins=stand_ins(base, learned, kv_tokens, models_of(conditions)),
         block_tokens=whatif.pool.block_tokens,
     )
 

@@ -50,19 +50,23 @@ def carry_out(
 ) -> WhatIfResult:
     """Do all runs that are not in `done` and return the answer.
 
-    Where it is not sure which engine stands in best, the base's first seed is tried with each, and what comes
-    closest to what happened is taken. `on_look` is told twice a second which share is done, 0..1, and all reports
-    so far; where it returns False the runs end and StoppedError is raised. Raises simulator.whatif.WhatIfError
-    where a run fails.
+    Where it is not sure which engine stands in best, the base's first seed is tried with each on the first requests,
+    and what comes closest to what happened is taken. `on_look` is told twice a second which share is done, 0..1, and
+    all reports so far; where it returns False the runs end and StoppedError is raised. Raises
+    simulator.whatif.WhatIfError where a run fails.
     """
-    actual_s = own_ttft_s(plan.counted, plan.base_version)
+    trial = plan.trial
+    actual_s = own_ttft_s(trial.counted, plan.base_version)
     trials = range(len(plan.stand_ins)) if actual_s is not None and len(plan.stand_ins) > 1 else range(0)
-    wanted = {f"trial:{number}": plan.with_engine(number).task(BASE, 0) for number in trials}
-    work = _Work(len(wanted) + len(plan.names()) - bool(wanted), on_look, at_once)
+    wanted = {f"trial:{number}": trial.with_engine(number).task(BASE, 0) for number in trials}
+    reused = bool(wanted) and len(trial.rows) == len(plan.rows)
+    work = _Work(len(wanted) + len(plan.names()) - reused, on_look, at_once)
     reports = work.do(wanted, done)
     if actual_s is not None and wanted:
         number = closest([reports[f"trial:{each}"] for each in trials], actual_s)
-        plan, reports[run_name(BASE, 0)] = plan.with_engine(number), reports[f"trial:{number}"]
+        plan = plan.with_engine(number)
+        if reused:
+            reports[run_name(BASE, 0)] = reports[f"trial:{number}"]
     wanted = {run_name(side, seed): plan.task(side, seed) for side, seed in plan.names()}
     return answer_of(plan, work.do(wanted, reports))
 
@@ -120,7 +124,7 @@ def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
         counted=len(plan.counted),
         seeds=plan.conditions.seeds,
         engines=plan.engines,
-        engine_model=plan.conditions.engine_model,
+        engine_model=plan.engine.engine_model,
         costs=plan.engine.costs,
         kv_tokens=plan.engine.kv_tokens,
         ttft_slo_s=plan.base.ttft_slo_s,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -29,21 +29,32 @@ class StandIn:
     """LEARNED from what requests took, LEARNED_PREFILL for prefills alone, or WRITTEN in the policy."""
     kv_tokens: int | None
     """What fits in an engine's cache as engines report it; None: not known, the profile's default stands."""
+    engine_model: str
+    """How it mixes prefill and decode, a name of simulator.engine_models."""
 
 
-def stand_ins(policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens: int | None) -> tuple[StandIn, ...]:
-    """Return the engines that may behave as the pool's do, the likelier first: by learned costs, and as written."""
-    written = _stand_in(PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost), WRITTEN, kv_tokens)
+def stand_ins(
+    policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens: int | None, models: Sequence[str]
+) -> tuple[StandIn, ...]:
+    """Return the engines that may behave as the pool's do, the likelier first: each model, by learned costs and not."""
+    costs = _by_costs(policy, learned, kv_tokens)
+    return tuple(StandIn(*each, kv_tokens, model) for each in costs for model in models)
+
+
+def _by_costs(
+    policy: RoutingPolicy, learned: Mapping[str, FittedCost], kv_tokens: int | None
+) -> tuple[tuple[EngineProfile, str], ...]:
+    written = _profile(PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost), kv_tokens), WRITTEN
     fitted = learned.get("") or next(iter(learned.values()), None)
     if fitted is None or fitted.samples < TRUSTED_SAMPLES:
         return (written,)
     # What a decode step takes is learned while prefills run between steps, so it may hold a part of theirs.
-    mixed = _stand_in(fitted.prefill, DecodeCost.of(policy.decode_cost), LEARNED_PREFILL, kv_tokens)
-    known = (_stand_in(fitted.prefill, fitted.decode, LEARNED, kv_tokens),) if fitted.decode else ()
+    mixed = _profile(fitted.prefill, DecodeCost.of(policy.decode_cost), kv_tokens), LEARNED_PREFILL
+    known = ((_profile(fitted.prefill, fitted.decode, kv_tokens), LEARNED),) if fitted.decode else ()
     return (mixed, *known, written) if fitted.better else (written, mixed, *known)
 
 
-def _stand_in(prefill: PrefillCost, decode: DecodeCost, costs: str, kv_tokens: int | None) -> StandIn:
+def _profile(prefill: PrefillCost, decode: DecodeCost, kv_tokens: int | None) -> EngineProfile:
     profile = EngineProfile(
         prefill_base_s=prefill.base_s,
         prefill_per_token_s=prefill.per_token_s,
@@ -54,9 +65,9 @@ def _stand_in(prefill: PrefillCost, decode: DecodeCost, costs: str, kv_tokens: i
         step_per_context_token_s=decode.per_context_token_s,
         recompute_last_block=True,
     )
-    if kv_tokens is not None:
-        profile = replace(profile, num_blocks=min(max(1, kv_tokens // BLOCK_TOKENS), 10_000_000))
-    return StandIn(profile, costs, kv_tokens)
+    if kv_tokens is None:
+        return profile
+    return replace(profile, num_blocks=min(max(1, kv_tokens // BLOCK_TOKENS), 10_000_000))
 
 
 def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) -> RoutingPolicy:

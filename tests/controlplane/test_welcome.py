@@ -21,8 +21,6 @@ def test_secrets_that_open_nothing_any_more_are_told_as_such() -> None:
     text = render(dataclasses.replace(WELCOME, password="", api_key=""), show_secrets=True)
     assert "the password of admin from the first run was changed" in text
     assert "is revoked; make another one" in text
-    assert "unchanged" not in text
-    assert "unchanged since the first run" in render(WELCOME, show_secrets=True)
 
 
 def test_elsewhere_no_secret_is_printed() -> None:

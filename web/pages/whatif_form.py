@@ -12,7 +12,7 @@ from controlplane.models import PolicyVersion, Pool, Recording
 from controlplane.services.actor import Actor
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.services.recordings import record_window, recorded_words, visible_recordings
-from controlplane.whatif.conditions import Conditions, conditions_of
+from controlplane.whatif.conditions import AUTO, Conditions, conditions_of
 from web.form_field import CHECKS, NUMBER, SELECT, FormField, Option, whole_number
 
 WINDOWS = {"5": "Last 5 min", "15": "Last 15 min", "60": "Last hour"}
@@ -20,8 +20,9 @@ _LISTED_VERSIONS = 40
 _LISTED_RECORDINGS = 100
 _SEEDS = ("1", "3", "5", "10")
 _MODELS = (
-    Option("colocated", "Prefills first (colocated)"),
+    Option(AUTO, "As comes closest to what happened"),
     Option("chunked", "Chunked prefill, as vLLM V1"),
+    Option("colocated", "Prefills first (colocated)"),
     Option("reference", "One prefill at a time"),
 )
 
@@ -54,7 +55,7 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
             "seeds", "Seeds", SELECT, help="Runs of each policy; more show how far chance goes.",
             options=tuple(Option(each, each) for each in _SEEDS), chosen=("3",),
         ),
-        FormField("engine_model", "Engines mix work", SELECT, options=_MODELS, chosen=("colocated",)),
+        FormField("engine_model", "Engines mix work", SELECT, options=_MODELS, chosen=(AUTO,)),
         FormField(
             "engines", "Engines", NUMBER, help="Empty: as many as took work then.", limit=3
         ),

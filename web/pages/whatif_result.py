@@ -14,6 +14,7 @@ from controlplane.models import Role
 from controlplane.services import job_control
 from controlplane.services.roles import NotAllowedError, may
 from controlplane.services.whatifs import WhatIfStanding, standing_of, visible_whatifs
+from controlplane.whatif.conditions import AUTO
 from controlplane.whatif.stand_in import LEARNED, LEARNED_PREFILL, WRITTEN
 from web.live.wording import count
 from web.moments import moment
@@ -91,6 +92,8 @@ def _answer(standing: WhatIfStanding) -> dict[str, Any]:
         return {}
     model, is_far = model_words(result)
     costs = COSTS[result.costs].format(whatif.base.number)
+    told = whatif.conditions.get("engine_model", AUTO) == AUTO and result.model_error is not None
+    model_name = f"{result.engine_model}, closest to what happened" if told else result.engine_model
     cache = f"{result.kv_tokens:,} tokens of cache each" if result.kv_tokens else "cache of the default size"
     return {
         "result": result,
@@ -101,6 +104,6 @@ def _answer(standing: WhatIfStanding) -> dict[str, Any]:
         "rows": figure_rows(result),
         "picture": distribution(result),
         "bands": band_picture(result),
-        "setting": f"{count(result.engines, 'simulated engine')} ({result.engine_model}), {cache}, {costs}",
+        "setting": f"{count(result.engines, 'simulated engine')} ({model_name}), {cache}, {costs}",
         "counted": f"{result.counted:,} of {count(result.requests, 'request')} counted, {count(result.seeds, 'seed')}",
     }

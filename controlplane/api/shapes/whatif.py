@@ -60,6 +60,6 @@ class NewWhatIf(Change):
     conditions = Document(
         required=False,
         default=dict,
-        help_text="seeds (1 to 10), warmup_share, max_requests, engines, engine_model (colocated, chunked, reference), "
-        "goodput; what is left out takes its default.",
+        help_text="seeds (1 to 10), warmup_share, max_requests, engines, engine_model (auto: as comes closest "
+        "to what happened, chunked, colocated, reference), goodput; what is left out takes its default.",
     )

@@ -14,8 +14,10 @@ from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.job_control import cancel, pool_of, retry
 from controlplane.services.policies import draft
 from controlplane.services.whatifs import TooManyWaitError, forget_whatifs, standing_of, start_whatif
-from controlplane.whatif import runs
-from controlplane.whatif.conditions import Conditions
+from controlplane.whatif import plan, runs
+from controlplane.whatif.conditions import ENGINE_MODELS, Conditions
+from controlplane.whatif.plan import BASE
+from controlplane.whatif.reading import plan_of
 from controlplane.whatif.result import ON_TIME, TTFT_MEAN, WhatIfResult
 from routing.cost_fit import FittedCost
 from routing.cost_model import PrefillCost
@@ -64,7 +66,7 @@ def test_it_is_answered_and_kept(asked: WhatIf) -> None:
     assert standing_of(asked).state == "waiting"
     result = answer(asked)
     assert (result.requests, result.counted, result.seeds, result.engines) == (120, 96, 2, 3)
-    assert (result.costs, result.engine_model) == ("written", "colocated")
+    assert (result.costs, result.engine_model) == ("written", "chunked")
     told = {each.figure: each for each in result.differences}
     assert told[TTFT_MEAN].better + told[TTFT_MEAN].worse <= 2
     assert told[ON_TIME].change.low <= told[ON_TIME].change.mean <= told[ON_TIME].change.high
@@ -126,10 +128,36 @@ def test_of_several_stand_ins_the_closest_to_what_happened_is_taken(pool: Pool, 
         in_this_process.clear()
         result = answer(start_whatif(keep(pool, rows), better, live, QUICK, actor=ACTOR))
         assert result.costs == costs
-        # Two trials, of which the chosen one is the base's first seed.
-        assert len(in_this_process) == 5
+        # Two costs times three models are tried, and the chosen trial is the base's first seed.
+        assert len(in_this_process) == 6 + 3
     result = answer(start_whatif(keep(pool, recorded()), better, live, QUICK, actor=ACTOR))
     assert result.costs == "learned_prefill"
+
+
+@pytest.mark.parametrize("model", ENGINE_MODELS)
+@pytest.mark.parametrize("long", [False, True], ids=["whole", "trial on a part"])
+def test_the_engine_model_that_comes_closest_to_what_happened_is_taken(
+    pool: Pool, model: str, long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, better = live_and_draft(pool)
+    if long:
+        monkeypatch.setattr(plan, "TRIAL_REQUESTS", 80)
+    # Many short prompts at once, so that it matters whether their prefills share a step.
+    rows = [
+        msgspec.structs.replace(
+            row, policy_version=live.number, timestamp=40.0 * number, input_length=1024, output_length=200, hash_ids=()
+        )
+        for number, row in enumerate(recorded())
+    ]
+    asked = start_whatif(keep(pool, rows), better, live, Conditions(seeds=1, engine_model=model), actor=ACTOR)  # type: ignore[arg-type]
+    trial = plan_of(asked).trial if long else plan_of(asked)
+    happened_s = do_task(trial.task(BASE, 0)).ttft_mean_s
+    rows = [msgspec.structs.replace(row, ttft_s=happened_s) for row in rows]
+    result = answer(start_whatif(keep(pool, rows), better, live, Conditions(seeds=1), actor=ACTOR))
+    assert result.engine_model == model
+    assert result.requests == len(rows)
+    if not long:
+        assert result.model_error == pytest.approx(0.0, abs=1e-6)
 
 
 def test_equal_seeds_move_requests_alike(asked: WhatIf, in_this_process: list[RunTask]) -> None:
