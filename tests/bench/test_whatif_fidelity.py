@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from bench.paired_simulation import Measured, Pair
-from bench.whatif_fidelity import agreeing_share, figures_of, middle, predicted, targets_of
+from bench.whatif_fidelity import (
+    agreeing_share,
+    asked,
+    engine_model,
+    figures_of,
+    middle,
+    policy_of,
+    predicted,
+    targets_of,
+)
 from controlplane.recordings.recorded_row import RecordedRow
+from controlplane.whatif.conditions import ENGINE_MODELS
+from controlplane.whatif.plan import BASE
+from simulator.run_task import do_task
 from simulator.trace import write_trace
 from tests.controlplane.whatif.installation import recorded
 
@@ -38,6 +52,17 @@ def test_the_prediction_is_what_ifs(tmp_path: Path) -> None:
     rows: list[RecordedRow] = recorded(60)
     window = tmp_path / "window.jsonl.gz"
     write_trace(window, rows)
-    one, other = (predicted(each, window, rows) for each in ("cache_affinity", "least_cost"))
+    one, other = (predicted(each, window, rows, "chunked") for each in ("cache_affinity", "least_cost"))
     assert other.ttft_mean_s < 0.95 * one.ttft_mean_s
-    assert predicted("least_cost", window, rows) == other
+    assert predicted("least_cost", window, rows, "chunked") == other
+
+
+def test_engines_are_simulated_as_comes_closest_to_the_window(tmp_path: Path) -> None:
+    rows = [msgspec.structs.replace(row, policy_version=1, output_length=300) for row in recorded(80)]
+    window = tmp_path / "window.jsonl.gz"
+    write_trace(window, rows)
+    policy = policy_of("round_robin")
+    for model in ENGINE_MODELS:
+        happened_s = do_task(asked(policy, window, rows, (model,)).task(BASE, 0)).ttft_mean_s
+        told = [msgspec.structs.replace(row, ttft_s=happened_s) for row in rows]
+        assert engine_model(policy, window, told) == model
