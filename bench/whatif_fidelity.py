@@ -32,13 +32,12 @@ from controlplane.recordings.recorded_row import RecordedRow, read_recorded
 from controlplane.whatif.comparison import closest, own_ttft_s
 from controlplane.whatif.conditions import ENGINE_MODELS, Conditions
 from controlplane.whatif.plan import BASE, WhatIfPlan
-from controlplane.whatif.stand_in import WRITTEN, StandIn
+from controlplane.whatif.stand_in import stand_ins
 from routing.policy_document import RoutingPolicy, Stage
-from simulator.engine_profile import EngineProfile
 from simulator.replay import replay
 from simulator.replay_options import ReplayOptions
 from simulator.run_task import do_task
-from simulator.trace import BLOCK_TOKENS, TraceRow
+from simulator.trace import TraceRow
 
 POLICIES = ("round_robin", "least_loaded", "least_cost", "dual_map", "consistent_hash", "sglang_cache_aware")
 ENGINES = 6
@@ -121,7 +120,6 @@ async def live(placement: str, rows: Sequence[TraceRow], speed: float, block_tok
 
 def asked(policy: RoutingPolicy, window: Path, rows: list[RecordedRow], models: Sequence[str]) -> WhatIfPlan:
     """Return the question what the policy comes to on the window."""
-    profile = EngineProfile(recompute_last_block=True, num_blocks=CACHE_TOKENS // BLOCK_TOKENS)
     return WhatIfPlan(
         recording=window,
         rows=rows,
@@ -130,7 +128,7 @@ def asked(policy: RoutingPolicy, window: Path, rows: list[RecordedRow], models: 
         draft=policy,
         base_version=1,
         engines=ENGINES,
-        stand_ins=tuple(StandIn(profile, WRITTEN, CACHE_TOKENS, model) for model in models),
+        stand_ins=stand_ins(policy, {}, CACHE_TOKENS, models),
     )
 
 

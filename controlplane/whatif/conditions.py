@@ -10,8 +10,9 @@ from msgspec import Meta
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
 
 AUTO = "auto"
-ENGINE_MODELS = ("chunked", "colocated", "reference")
-"""The likelier first: engines of today prefill in chunks."""
+ENGINE_MODELS = ("chunked", "colocated")
+"""Those that AUTO chooses from, the likelier first: engines of today prefill in chunks. `reference` is not among them:
+it makes no answers, so that a placement that counts requests would see none that decode."""
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -67,7 +67,8 @@ def _profile(prefill: PrefillCost, decode: DecodeCost, kv_tokens: int | None) ->
     )
     if kv_tokens is None:
         return profile
-    return replace(profile, num_blocks=min(max(1, kv_tokens // BLOCK_TOKENS), 10_000_000))
+    # Running requests and what stays cached behind them share that memory.
+    return replace(profile, num_blocks=min(max(1, kv_tokens // BLOCK_TOKENS), 10_000_000), device_tokens=kv_tokens)
 
 
 def as_it_would_route(policy: RoutingPolicy, learned: Mapping[str, FittedCost]) -> RoutingPolicy:

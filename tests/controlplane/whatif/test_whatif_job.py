@@ -14,7 +14,7 @@ from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.job_control import cancel, pool_of, retry
 from controlplane.services.policies import draft
 from controlplane.services.whatifs import TooManyWaitError, forget_whatifs, standing_of, start_whatif
-from controlplane.whatif import plan, runs
+from controlplane.whatif import plan, reading, runs
 from controlplane.whatif.conditions import ENGINE_MODELS, Conditions
 from controlplane.whatif.plan import BASE
 from controlplane.whatif.reading import plan_of
@@ -128,8 +128,8 @@ def test_of_several_stand_ins_the_closest_to_what_happened_is_taken(pool: Pool, 
         in_this_process.clear()
         result = answer(start_whatif(keep(pool, rows), better, live, QUICK, actor=ACTOR))
         assert result.costs == costs
-        # Two costs times three models are tried, and the chosen trial is the base's first seed.
-        assert len(in_this_process) == 6 + 3
+        # Two costs times two models are tried, and the chosen trial is the base's first seed.
+        assert len(in_this_process) == 4 + 3
     result = answer(start_whatif(keep(pool, recorded()), better, live, QUICK, actor=ACTOR))
     assert result.costs == "learned_prefill"
 
@@ -158,6 +158,19 @@ def test_the_engine_model_that_comes_closest_to_what_happened_is_taken(
     assert result.requests == len(rows)
     if not long:
         assert result.model_error == pytest.approx(0.0, abs=1e-6)
+
+
+def test_running_requests_have_the_memory_that_engines_report(
+    pool: Pool, recording: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, better = live_and_draft(pool)
+    asked = start_whatif(recording, better, live, QUICK, actor=ACTOR)
+    assert {each.profile.device_tokens for each in plan_of(asked).stand_ins} == {0}
+    monkeypatch.setattr(reading, "reported_kv_tokens", lambda *_: 1_000_000)
+    engines = plan_of(asked).stand_ins
+    assert {(each.profile.device_tokens, each.profile.num_blocks) for each in engines} == {
+        (1_000_000, 1_000_000 // 512)
+    }
 
 
 def test_equal_seeds_move_requests_alike(asked: WhatIf, in_this_process: list[RunTask]) -> None:
