@@ -67,7 +67,7 @@ def _profile(prefill: PrefillCost, decode: DecodeCost, kv_tokens: int | None) ->
     )
     if kv_tokens is None:
         return profile
-    # Running requests and what stays cached behind them share that memory.
+    # Running requests have that memory too: without a figure of their own they would get the simulator's default.
     return replace(profile, num_blocks=min(max(1, kv_tokens // BLOCK_TOKENS), 10_000_000), device_tokens=kv_tokens)
 
 
