@@ -21,8 +21,8 @@ BAD, GOOD = "cache_affinity", "least_cost"
 SYSTEM_PROMPT_BLOCKS = 1
 """Every prompt of the demo begins with this block: a key no longer than it sends all of a canary to one engine.
 
-The usual key on half of the sessions makes the time to first token 1.2 to 2 times as long, by the luck of the hash, and
-the guard rightly takes minutes to be sure of that at the demo's rate.
+With the usual key on half of the sessions the time to first token was 1.6 times as long in one run; the hash decides.
+At the demo's rate the guard rightly takes minutes to be sure that it is beyond its line of 1.3.
 """
 
 
