@@ -48,9 +48,8 @@ def run(server: str, state_dir: Path, *command: str) -> subprocess.CompletedProc
 def test_models_services_and_jobs_keep_their_promises(server: str, tmp_path: Path) -> None:
     folders = [f"tests/controlplane/{room}" for room in ROOMS]
     options = ["-q", "-p", "no:cacheprovider", "--create-db", "--basetemp", str(tmp_path / "tests")]
-    # What never asks a database has been tested already; wrong documents, and engines, are wrong on every database.
+    # What never asks a database has been tested already, and wrong documents are wrong on every database.
     options += ["-m", "django_db", "--ignore", "tests/controlplane/services/test_policy_problems.py"]
-    options += ["--ignore", "tests/controlplane/jobs/test_preflight.py"]
     # A thread of a test may hold its connection until it is collected; the database is then dropped below.
     options += ["-W", "ignore:Error when trying to teardown test databases:pytest.PytestWarning"]
     try:

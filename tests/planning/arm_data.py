@@ -16,13 +16,16 @@ def window(
 ) -> ArmWindow:
     """Return requests with log-normal times to first token, which grow with the prompts around `tokens`."""
     tally = ArmTally()
+    # Lengths have draws of their own, so that they change no other.
+    state = rng.getstate()[1]
+    sizes = Random(state[0] ^ state[-1])
     for _ in range(requests):
         tally.count("ended")
         tally.count("judged")
         if rng.random() < failing:
             tally.count("failed")
             continue
-        longer = math.exp(rng.gauss(0.0, 0.7))
+        longer = math.exp(sizes.gauss(0.0, 0.7))
         ttft_s = median_s * longer * tokens / 2000.0 * math.exp(rng.gauss(0.0, spread))
         tally.answered(ttft_s, round(tokens * longer))
         tally.count("on_time", int(ttft_s <= SLO_S))

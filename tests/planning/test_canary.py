@@ -45,7 +45,7 @@ def test_a_clear_regression_is_seen_within_a_minute(worse: dict[str, float], gua
 
 
 def test_a_regression_that_begins_late_is_seen_by_the_recent_stretch() -> None:
-    made = slices(1, 600, 40, 4) + slices(2, 22, 40, 4, failing=0.35)
+    made = slices(1, 600, 40, 4) + slices(2, 22, 40, 4, failing=0.2)
     assert plan_canary(facts(made, recent={"pool": made[-22:]})).action == ABORT
 
 

@@ -156,7 +156,7 @@ def test_a_second_editor_is_shown_both_versions(page: Page) -> None:
 
 
 def test_axe_finds_nothing_serious(page: Page, program: Program, trouble: list[str]) -> None:
-    for query in ("", "?engine=e-01", "?engine=e-01&do=drain", "?q=nothing"):
+    for query in ("", "?engine=e-01", "?engine=e-01&do=drain", "?engine=e-01&do=delete", "?do=register", "?q=nothing"):
         page.goto(f"{program.url}/topology{query}")
         assert serious_violations_in_both_themes(page) == [], query
     page.click("text=Clear")
