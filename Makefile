@@ -4,13 +4,17 @@ TRACE ?=
 PORT ?= 8000
 PREFILL ?=
 DECODE ?=
-SOAK_MINUTES ?= 10
-SOAK_SEED ?= 1
+SOAK_MINUTES ?= 2
+SOAK_SEEDS ?= $(shell seq 1 20)
+FUZZ_EXAMPLES ?= 10000
+FUZZED := tests/fuzz tests/gateway/test_json_body.py tests/gateway/test_large_body.py tests/gateway/test_engine_metrics.py \
+	tests/kvstore/test_kv_events.py tests/kvstore/test_kv_event_forms.py tests/controlplane/api/test_schemathesis.py \
+	tests/controlplane/api/test_schemathesis_gateway.py
 # Browsers and processes wait much, so there may be more workers than cores.
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-thorough check format bench bench-peers evidence soak clean
+.PHONY: help setup run test test-thorough fuzz check format bench bench-peers evidence soak clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -28,6 +32,9 @@ test: setup ## run all tests
 
 test-thorough: setup ## run the long walks that make test leaves out
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m thorough
+
+fuzz: setup ## try FUZZ_EXAMPLES inputs on each test of what arrives on a wire (make test tries 100)
+	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) $(FUZZED)
 
 check: setup ## lint, types, import directions, house rules
 	@$(PYTHON) -m ruff check .
@@ -50,8 +57,10 @@ bench-peers: setup ## compare with other products, each installed into var/peers
 evidence: setup ## write docs/evidence.md and its pictures from the committed results in bench/results
 	@$(PYTHON) -m bench.evidence
 
-soak: setup ## kill processes of a whole installation at random for SOAK_MINUTES (SOAK_SEED=n) and check every request and effect
-	@$(PYTHON) -m bench.soak --minutes $(SOAK_MINUTES) --seed $(SOAK_SEED)
+soak: setup ## kill processes of a whole installation at random, SOAK_MINUTES for each of SOAK_SEEDS, and check every request and effect
+	@failed=0; for seed in $(SOAK_SEEDS); do \
+	  $(PYTHON) -m bench.soak --minutes $(SOAK_MINUTES) --seed $$seed --json var/bench/soak-$$seed.json --log var/bench/soak-$$seed.log || failed=1; \
+	done; exit $$failed
 
 clean: ## remove what was set up and built (not var/, which holds your data)
 	rm -rf .venv node_modules web/static/dist

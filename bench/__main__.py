@@ -15,6 +15,7 @@ BENCHMARKS = (
     "publish_storm",
     "queue",
     "simulate_speed",
+    "slow_clients",
 )
 
 

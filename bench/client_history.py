@@ -19,6 +19,14 @@ _PATIENCE_S = 60.0
 _PAUSE_S = 0.3
 
 
+class Decided(msgspec.Struct, frozen=True):
+    """One decision as its gateway explains it. `decided_at` in unix seconds; `number`: of the policy's version."""
+
+    gateway: str
+    decided_at: float
+    number: int
+
+
 class Asked(msgspec.Struct, gc=False):
     """One request of one client. Times in seconds since the history began."""
 
@@ -32,6 +40,8 @@ class Asked(msgspec.Struct, gc=False):
     ended_s: float | None = None
     fate: Fate = "lost"
     why: str = ""
+    decided: Decided | None = None
+    """What the gateway that answered said of its decision, where clients ask."""
 
     @property
     def ttft_s(self) -> float | None:
@@ -53,7 +63,7 @@ class ClientHistory:
 
     `urls` are gateways that serve the same; a request goes to one by turns, and to the next one while its
     connection fails before the first byte, for a minute at most; with `persistent` also while the answer says
-    503, try again.
+    503, try again. With `asks_why` each request ends with a question for its explanation.
     """
 
     def __init__(
@@ -64,6 +74,7 @@ class ClientHistory:
         seed: int,
         *,
         persistent: bool = False,
+        asks_why: bool = False,
         shape: Shape | None = None,
     ) -> None:
         self.asked: list[Asked] = []
@@ -72,6 +83,7 @@ class ClientHistory:
         self._headers = {"Authorization": f"Bearer {api_key}"}
         self._model = model
         self._persistent = persistent
+        self._asks_why = asks_why
         self._shape = shape or Shape()
         self._rng = random.Random(seed)
         prefixes = random.Random(seed + 1)
@@ -123,15 +135,20 @@ class ClientHistory:
                 asked.fate = "refused" if answer.status == 429 else "lost"
                 asked.why = (await answer.text())[:300]
                 return
-            if not asked.streams:
-                await answer.read()
-                asked.first_s, asked.fate = self.now(), "whole"
-                return
-            async for line in answer.content:
-                if asked.first_s is None:
-                    asked.first_s = self.now()
-                if line.strip() == b"data: [DONE]":
-                    asked.fate = "whole"
+            await self._read(answer, asked)
+            if self._asks_why:
+                asked.decided = await _explained(session, url, answer.headers["x-switchyard-decision"])
+
+    async def _read(self, answer: aiohttp.ClientResponse, asked: Asked) -> None:
+        if not asked.streams:
+            await answer.read()
+            asked.first_s, asked.fate = self.now(), "whole"
+            return
+        async for line in answer.content:
+            if asked.first_s is None:
+                asked.first_s = self.now()
+            if line.strip() == b"data: [DONE]":
+                asked.fate = "whole"
 
     def _body(self, asked: Asked) -> dict[str, object]:
         rng = self._rng
@@ -143,3 +160,15 @@ class ClientHistory:
             "max_tokens": rng.randint(*self._shape.output_tokens),
             "stream": asked.streams,
         }
+
+
+async def _explained(session: aiohttp.ClientSession, url: str, decision: str) -> Decided | None:
+    """Return what the gateway says of the decision; None where it is gone by then."""
+    try:
+        async with session.get(f"{url}/api/v1/explain/{decision}", timeout=aiohttp.ClientTimeout(total=5.0)) as answer:
+            if answer.status != 200:
+                return None
+            said = await answer.json()
+    except (aiohttp.ClientError, OSError, TimeoutError):
+        return None
+    return Decided(url, said["decided_at"], said["decision"]["policy_version"])

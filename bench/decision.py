@@ -31,7 +31,7 @@ ORDERS = {CENTRAL_PLACEMENT: "late_binding"}
 KEYS, BLOCK, GROUPS, ROUNDS, PER_ROUND = 24, 512, 200, 7, 3_000
 
 
-def measure(placement: str, engines: int) -> tuple[float, float]:
+def measure(placement: str, engines: int, count: int = ROUNDS) -> tuple[float, float]:
     """Return the median and 99th percentile of one decision, in microseconds (best round's median)."""
     order = ORDERS.get(placement, "shed")
     router = Router("bench", RoutingPolicy(placement=Stage(name=placement), order=Stage(name=order)), 1)
@@ -42,7 +42,7 @@ def measure(placement: str, engines: int) -> tuple[float, float]:
         for engine in rng.sample(range(engines), 2):
             router.blocks_stored(f"e-{engine:03}", group)
     under_way: deque[str] = deque()
-    rounds = [_round(router, groups, rng, under_way, start=number * PER_ROUND) for number in range(ROUNDS)]
+    rounds = [_round(router, groups, rng, under_way, start=number * PER_ROUND) for number in range(count)]
     return min(median for median, _ in rounds), min(tail for _, tail in rounds)
 
 

@@ -181,7 +181,8 @@ async def connected(port: int) -> Client:
     raise RuntimeError(f"the server on port {port} does not listen")
 
 
-async def _healthy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def healthy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer 200 to whatever is asked, as an engine whose health is probed."""
     while await reader.readline():
         while (await reader.readline()).strip():
             pass
@@ -215,7 +216,7 @@ async def one_round(null: tuple[int, Client], gateway: tuple[int, Client], rng: 
 async def measure(rounds: int) -> dict[str, float]:
     """Return the figures; the first round only warms up."""
     rng = Random(7)
-    health = await asyncio.start_server(_healthy, "127.0.0.1", FIRST_PORT)
+    health = await asyncio.start_server(healthy, "127.0.0.1", FIRST_PORT)
     null_port, gateway_port = FIRST_PORT + 1, FIRST_PORT + 2
     with (
         server("null", str(null_port)) as null_pid,

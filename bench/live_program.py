@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+import msgspec
 
 from bench.live_fleet import engine_command, free_ports, wait_for
 from controlplane.first_run_secrets import FirstRunSecrets, secrets_of
@@ -34,7 +36,7 @@ with transaction.atomic():
 class LiveProgram:
     """`manage.py up` without the demo; with `engines`, simulated ones in one pool."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, environment: Mapping[str, str] | None = None) -> None:
         self.state_dir = directory / "state"
         self.temporary = directory / "tmp"
         self.temporary.mkdir()
@@ -48,8 +50,10 @@ class LiveProgram:
             "PATH": os.environ["PATH"],
             "SWITCHYARD_STATE_DIR": str(self.state_dir),
             "TMPDIR": str(self.temporary),
+            **(environment or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._api_key = ""
 
     @property
     def pid(self) -> int:
@@ -60,8 +64,8 @@ class LiveProgram:
 
     @property
     def secrets(self) -> FirstRunSecrets:
-        """Password and API key of the first start."""
-        return secrets_of(self.state_dir)
+        """Password of the first start, and the API key that was made after it."""
+        return msgspec.structs.replace(secrets_of(self.state_dir), api_key=self._api_key)
 
     def start(self) -> None:
         """Start the server and return when it answers."""
@@ -69,6 +73,8 @@ class LiveProgram:
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=output, stderr=output)
         wait_for(f"{self.url}/live", 120)
+        if not self._api_key:
+            self._api_key = self._manage("create_api_key", "--name", "bench", "--scopes", "infer", "route").strip()
 
     def start_engines(self, count: int = ENGINES, options: Sequence[str] = QUICK, *, block_tokens: int = 64) -> None:
         """Start engines, register them, and return when the gateway sends work there."""
@@ -91,10 +97,13 @@ class LiveProgram:
 
     def shell(self, program: str) -> str:
         """Run Python in the program's Django, in a process of its own; returns what it prints."""
-        command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", program]
+        return self._manage("shell", "--no-imports", "-c", program)
+
+    def _manage(self, *arguments: str) -> str:
+        command = [sys.executable, "manage.py", *arguments]
         done = subprocess.run(command, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"the program's shell failed: {done.stderr}")
+            raise RuntimeError(f"manage.py {arguments[0]} failed: {done.stderr}")
         return done.stdout
 
     def stop(self) -> None:
@@ -138,9 +147,11 @@ class LiveProgram:
 
 
 @contextmanager
-def live_program(directory: Path, *, engines: bool = False) -> Iterator[LiveProgram]:
-    """Run the program for the block."""
-    running = LiveProgram(directory)
+def live_program(
+    directory: Path, *, engines: bool = False, environment: Mapping[str, str] | None = None
+) -> Iterator[LiveProgram]:
+    """Run the program for the block; `environment` adds variables."""
+    running = LiveProgram(directory, environment)
     try:
         running.start()
         if engines:

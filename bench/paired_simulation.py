@@ -101,6 +101,10 @@ async def pairs(rows: Sequence[TraceRow], placements: Sequence[str], speed: floa
     return [Pair(each, await live(each, rows, speed), simulated(each, rows)) for each in placements]
 
 
+MOST_APART = 0.15
+"""By so much the simulated ratio of two placements' mean TTFTs may differ from the live one."""
+
+
 def worst_ratio(measured: Sequence[Pair]) -> float:
     """Return how far the simulated ratio of two placements' mean TTFTs is from the live one, at worst (0.1: 10 %)."""
     worst = 0.0

@@ -1,9 +1,10 @@
 """A grown installation under random kills: `python -m bench.soak --minutes M --seed S --json OUT --log FILE`.
 
 Starts web, two workers and their beat, two gateways, four engines, PostgreSQL and Redis; clients send requests while
-processes are killed by chance, and a pool behind a webhook is told to have more and fewer engines. Afterwards the
-history of every request and every effect of a job is checked: nothing lost before its first byte, each order once in
-effect, no process left, memory bounded. Exits with 1 where something is wrong.
+processes are killed by chance, policy versions are published, and a pool behind a webhook is told to have more and
+fewer engines. Afterwards the history of every request and every effect of a job is checked: nothing lost before its
+first byte, each order once in effect, no decision by a version that is not published or older than the one before, no
+process left, memory bounded. Exits with 1 where something is wrong.
 """
 
 from __future__ import annotations
@@ -23,32 +24,45 @@ from typing import Any
 
 import psycopg
 
-from bench.client_history import Asked, ClientHistory
+from bench.client_history import Asked, ClientHistory, Decided
+from bench.decision_history import DecisionHistory
+from bench.decision_history import figures as decision_figures
 from bench.report import Target, write_report
 from bench.soak_run.engine_service import EngineService
 from bench.soak_run.installation import MODEL, ROOT, Installation
 from bench.soak_run.kills import Killer
+from bench.soak_run.policy_versions import Published, wrong_versions
 from bench.soak_run.verdict import DOUBLES, ENGINES, ORDERS, wrong_effects, wrong_requests
 from tests.private_postgresql import own_database, postgresql
 from tests.private_redis import private_redis
 
 QPS, BURST_QPS = 3.0, 8.0
+DECIDERS = 1
 WISH_S = 12.0
 MOST_HOOKED = 3
 SETTLE_S = 90.0
+FIRST_VERSION = 1
+"""Of the policy that a new installation has."""
 MEMORY_MIB = 500.0
 """No process may be larger at any time."""
 _OPERATOR = """
-import sys
+import sys, time
 from datetime import timedelta
 from django.utils import timezone
-from controlplane.models import Pool
+from controlplane.models import Policy, Pool
 from controlplane.services.actor import program
+from controlplane.services.policies import draft, publish_version
 from controlplane.services.steering import take_over
+me = program("soak")
 for line in sys.stdin:
     until = timezone.now() + timedelta(hours=1)
-    take_over(Pool.objects.get(slug="hooked"), until=until, engines=int(line), actor=program("soak"))
-    print("told", flush=True)
+    take_over(Pool.objects.get(slug="hooked"), until=until, engines=int(line), actor=me)
+    policy = Policy.objects.get(slug="default")
+    live = policy.live_version
+    version = draft(policy, live.document, actor=me)
+    begun_at = time.time()
+    publish_version(version, instead_of=live.number, actor=me)
+    print(version.number, begun_at, flush=True)
 """
 
 
@@ -56,19 +70,28 @@ class Soak:
     """One run. Mutable: the clients' history, the kills, the wishes of the operator, samples of memory."""
 
     def __init__(self, installation: Installation, service: EngineService, api_key: str, seed: int) -> None:
-        self.clients = ClientHistory(installation.gateway_urls, api_key, MODEL, seed, persistent=True)
+        urls = installation.gateway_urls
+        self.clients = ClientHistory(urls, api_key, MODEL, seed, persistent=True, asks_why=True)
+        self.decisions = DecisionHistory(urls, api_key, MODEL)
         self.killer = Killer(installation, seed, self.clients.now)
         self.wishes: list[tuple[float, int]] = []
+        self.published = [Published(FIRST_VERSION, 0.0)]
         self.memory: list[tuple[float, dict[str, float]]] = []
         self._installation = installation
         self._service = service
         self._rng = random.Random(seed + 2)
+
+    @property
+    def decided(self) -> list[Decided]:
+        """What gateways said of decisions while they were there to be asked."""
+        return [each.decided for each in self.clients.asked if each.decided is not None]
 
     async def run(self, seconds: float) -> None:
         """Run everything for so long, and then until all is quiet."""
         stop, settled = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as parts:
             parts.create_task(self.clients.run(_rate, stop))
+            parts.create_task(self.decisions.run(DECIDERS, stop))
             parts.create_task(self.killer.run(stop))
             wishes = parts.create_task(self._wish(stop))
             parts.create_task(self._sample(settled))
@@ -78,8 +101,17 @@ class Soak:
             await self._settle()
             settled.set()
 
+    def gateway_away(self) -> list[tuple[float, float]]:
+        """Return from when to when a gateway was away, in seconds of the decisions' history."""
+        later_s = self.clients.began - self.decisions.began
+        kills = [each for each in self.killer.kills if each.name.startswith("gateway")]
+        return [(each.at_s + later_s, each.back_s + later_s) for each in kills]
+
     async def _wish(self, stop: asyncio.Event) -> None:
-        """Tell the pool behind the webhook how many engines it shall have; ends with one engine wanted."""
+        """Say how many engines the pool behind the webhook shall have, and publish a policy version with each word.
+
+        Ends with one engine wanted.
+        """
         command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", _OPERATOR]
         environment = dict(self._installation.environment)
         operator = await asyncio.create_subprocess_exec(
@@ -101,8 +133,10 @@ class Soak:
             raise RuntimeError("the operator's shell has no input")
         operator.stdin.write(f"{wanted}\n".encode())
         await operator.stdin.drain()
-        if await operator.stdout.readline() != b"told\n":
+        number, _, begun_at = (await operator.stdout.readline()).decode().partition(" ")
+        if not begun_at:
             raise RuntimeError("the operator's shell did not take the order")
+        self.published.append(Published(int(number), float(begun_at)))
         self.wishes.append((self.clients.now(), wanted))
 
     async def _settle(self) -> None:
@@ -134,7 +168,7 @@ def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str], list[s
     """Return the figures, everything that is wrong, and the log's lines."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         directory = Path(folder)
-        with postgresql(directory) as server, own_database(server) as database, private_redis(directory) as redis:
+        with postgresql() as server, own_database(server) as database, private_redis(directory) as redis:
             installation, service = Installation(directory, database, redis.url), EngineService(ROOT)
             service.environment = installation.environment
             try:
@@ -143,6 +177,7 @@ def soak(minutes: float, seed: int) -> tuple[dict[str, float], list[str], list[s
                 asyncio.run(run.run(60 * minutes))
                 rows = found(installation)
                 wrong = wrong_requests(run.clients.asked, run.killer.kills) + wrong_effects(service, 1, rows)
+                wrong += wrong_versions(run.decided, run.published)
             finally:
                 stubborn = installation.stop_all()
                 service.close()
@@ -172,9 +207,12 @@ def _figures(
         "ttft_p50_s": round(statistics.median(waits), 3) if waits else 0.0,
         "ttft_worst_s": round(waits[-1], 3) if waits else 0.0,
         **{f"killed_{kind}": kills.count(kind) for kind in ("worker", "beat", "gateway", "engine", "web")},
+        **decision_figures(run.decisions.decided, run.gateway_away()),
         "orders": len(rows["orders"]),
         "effects": len(service.started) + len(service.stopped),
         "calls": sum(service.calls.values()),
+        "versions": len(run.published),
+        "explained": len(run.decided),
         "peak_mib": round(max(peak_mib.values()), 1),
     }
 
@@ -208,7 +246,8 @@ def main() -> int:
     figures["load_average"] = round(os.getloadavg()[0], 1)
     targets = {
         "wrong": Target(value=float(len(wrong)), op="<=", target=0.0),
-        "lost": Target(value=figures["lost"], op="<=", target=0.0),
+        "lost": Target(value=figures["lost"] + figures["decisions_lost"], op="<=", target=0.0),
+        "decision_p99_ratio": Target(value=figures["decision_p99_ratio"], op="<=", target=3.0),
         "orphans": Target(value=figures["orphans"], op="<=", target=0.0),
         "peak_mib": Target(value=figures["peak_mib"], op="<=", target=MEMORY_MIB),
     }

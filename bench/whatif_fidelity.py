@@ -1,7 +1,7 @@
 """Is what-if right? `python -m bench.whatif_fidelity --json OUT`.
 
 Traffic goes through the real program, which records it. Then the recorded window is replayed on a fresh live fleet
-of simulated engines, each a process, under each of six policies, and the same window is given to what-if. Compared
+of simulated engines, each a process, under each of seven policies, and the same window is given to what-if. Compared
 are the ranking by mean TTFT, of policies that the live runs tell apart, and the ratios of mean TTFT: of each policy's
 prediction to its measurement, and between policies. What-if says the mean over its seeds, as the console shows it, and
 simulates engines that mix prefill and decode as comes closest to what happened in the recorded window.
@@ -39,7 +39,15 @@ from simulator.replay_options import ReplayOptions
 from simulator.run_task import do_task
 from simulator.trace import TraceRow
 
-POLICIES = ("round_robin", "least_loaded", "least_cost", "dual_map", "consistent_hash", "sglang_cache_aware")
+POLICIES = (
+    "round_robin",
+    "least_loaded",
+    "least_cost",
+    "dual_map",
+    "consistent_hash",
+    "sglang_cache_aware",
+    "mooncake",
+)
 ENGINES = 6
 APART = 0.05
 """Policies whose live mean TTFTs differ by less are not told apart."""

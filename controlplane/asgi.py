@@ -10,7 +10,6 @@ import django
 from asgiref.sync import sync_to_async
 from channels.auth import AuthMiddlewareStack
 from channels.routing import URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
 from django.apps import apps
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
@@ -29,15 +28,19 @@ from controlplane.recent_decisions import offer
 from controlplane.recordings.storage import traffic_storage
 from controlplane.services.publication import publish
 from controlplane.state_lock import hold_state
-from gateway.app import GatewayApp
+from controlplane.upload_gate import UploadGate
+from gateway.app import AppSettings, GatewayApp
 from gateway.asgi_types import AsgiApp, Receive, Scope, Send
 from gateway.bus_metrics import BusMetrics
+from gateway.drain import Drain
 from gateway.edge import Edge, EdgeSettings
 from gateway.gateway import Gateway
 from gateway.redis_bus import RedisBus
 from gateway.settings import GatewaySettings
+from gateway.wake_up_age import WakeUpAge
 from web.live.feed import fleet_feed
 from web.routing import websocket_urlpatterns
+from web.socket_origin import SameOrigin
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +50,7 @@ class Switchyard:
 
     def __init__(self, gateway: Gateway, pages: AsgiApp, sockets: AsgiApp) -> None:
         self._gateway = gateway
-        self._gateway_app = GatewayApp(gateway)
+        self._gateway_app = GatewayApp(gateway, AppSettings(scrape_token=settings.SCRAPE_TOKEN))
         offer(self._gateway_app.recent)
         self.fast_lane = self._gateway_app
         self._pages = pages
@@ -108,7 +111,7 @@ def _store_last() -> None:
             logger.exception("what came last could not be stored")
 
 
-def _compose() -> Edge:
+def _compose() -> tuple[Edge, Drain]:
     bus = get_bus()
     gateway = Gateway(
         bus,
@@ -120,16 +123,17 @@ def _compose() -> Edge:
             recording=settings.RECORDING_BYTES > 0,
         ),
     )
+    WakeUpAge(gateway.metrics.registry, bus)
     if isinstance(bus, RedisBus):
         BusMetrics(gateway.metrics.registry, bus)
-    pages = cast("AsgiApp", ASGIHandler())
-    sockets = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
+    pages = UploadGate(cast("AsgiApp", ASGIHandler()), settings.LONG_BODIES)
+    sockets = SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)), settings.CSRF_TRUSTED_ORIGINS)
     hosts = tuple(settings.ALLOWED_HOSTS)
     edge_settings = EdgeSettings(
         allowed_hosts=hosts, body_limit=settings.MAX_BODY_BYTES, long_bodies=settings.LONG_BODIES
     )
     app = Switchyard(gateway, pages, sockets)
-    return Edge(app, edge_settings, gateway.metrics.rejected_input.inc, fast_lane=app.fast_lane)
+    return Edge(app, edge_settings, gateway.metrics.rejected_input.inc, fast_lane=app.fast_lane), app.fast_lane.drain
 
 
-application = _compose()
+application, drain = _compose()

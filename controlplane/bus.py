@@ -17,7 +17,7 @@ def get_bus() -> Bus:
         return InProcessBus()
     from gateway.redis_bus import RedisBus
 
-    return RedisBus(settings.REDIS_URL, settings.REDIS_PREFIX)
+    return RedisBus(settings.REDIS_URL, settings.FLEET_SECRET)
 
 
 # A forked child has the bus object without the thread behind it, so that it needs one of its own.

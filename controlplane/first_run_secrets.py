@@ -24,7 +24,9 @@ class FirstRunSecrets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     fleet_secret: str
     """Hex; seeds block keys and tenants' cache salts."""
     admin_password: str
+    """Empty once it is not needed here any more."""
     api_key: str
+    """The demo's; empty where it opens nothing."""
 
 
 class UnsafeSecretsError(RuntimeError):
@@ -40,6 +42,24 @@ def secrets_of(state_dir: Path) -> FirstRunSecrets:
     if not path.exists():
         _create(path)
     return read_secrets(path)
+
+
+def keep_secrets(state_dir: Path, kept: FirstRunSecrets) -> FirstRunSecrets:
+    """Replace what the secrets file holds, where it differs; call it under the lock of the state directory."""
+    path = state_dir / FILE_NAME
+    if read_secrets(path) != kept:
+        _written(path, kept).replace(path)
+    return kept
+
+
+def new_password() -> str:
+    """Make up a password."""
+    return secrets.token_urlsafe(12)
+
+
+def new_api_key() -> str:
+    """Make up an API key."""
+    return "sy_" + secrets.token_urlsafe(32)
 
 
 def read_secrets(path: Path) -> FirstRunSecrets:
@@ -66,18 +86,24 @@ def _create(path: Path) -> None:
     made = FirstRunSecrets(
         secret_key=secrets.token_urlsafe(48),
         fleet_secret=secrets.token_hex(32),
-        admin_password=secrets.token_urlsafe(12),
-        api_key="sy_" + secrets.token_urlsafe(32),
+        admin_password=new_password(),
+        api_key=new_api_key(),
     )
-    draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    draft = _written(path, made)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(made)))
-            file.flush()
-            os.fsync(file.fileno())
         with contextlib.suppress(FileExistsError):
             # A link, unlike a rename, never replaces the secrets of a process that was faster.
             os.link(draft, path)
     finally:
         draft.unlink()
+
+
+def _written(path: Path, made: FirstRunSecrets) -> Path:
+    """Return a file beside `path` that holds the secrets."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(made)))
+        file.flush()
+        os.fsync(file.fileno())
+    return draft

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import uvicorn
 
 from controlplane.child_process import ChildSpec
 from controlplane.supervisor import Supervisor
 from gateway import background
+from gateway.draining_server import CUT_OFF_S, DrainingServer
+from gateway.process_end import ProcessEnd
 from gateway.settled_heap import settle_heap
 
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.02
-_GRACEFUL_S = 1
-"""Streams that are still open when the program ends get this long."""
 _JOBS_S = 2.5
 """Jobs that do not end within this time are left to the end of the process; their leases run out."""
+_STEP_S = 4.0
+"""Longer than children, jobs and server need when all is well; what takes longer is named, and the process ends."""
 
 
 class PortTakenError(RuntimeError):
@@ -60,34 +63,37 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve(serving: Serving) -> bool:
-    """Serve until SIGINT or SIGTERM, then end everything that was started; False when the server failed.
+async def serve(serving: Serving, end: ProcessEnd) -> bool:
+    """Serve until `end` is asked for, then end everything that was started; False when the server failed.
 
     Run it in the main thread: its children live as long as the thread that starts them.
     """
-    # uvicorn acts on signals and raises them again at its end; these handlers keep the process alive for the rest.
-    asked_to_stop = asyncio.Event()
-    for sign in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(sign, asked_to_stop.set)
-    server = uvicorn.Server(_config())
+    from controlplane.asgi import drain
+
+    server = DrainingServer(_config(), drain, end)
     serving_task = asyncio.create_task(server.serve(sockets=[serving.listener]))
     jobs = following = None
     try:
-        if await _started(server, serving_task):
+        if await _started(server, serving_task, end):
             settle_heap()
             serving.on_ready()
             serving.supervisor.start(serving.children)
             following = background.start("engine processes", serving.follow_topology)
             if serving.embed_jobs:
-                jobs = await asyncio.to_thread(_start_jobs)
-            await serving_task
+                jobs = await asyncio.to_thread(_start_jobs, partial(_jobs_ended, end))
+            await _drained(server, serving_task)
     finally:
         server.should_exit = True
-        if following is not None:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
-        await _stop(serving.supervisor, jobs, serving_task)
-    return server.started or asked_to_stop.is_set()
+        asked = end.asked
+        end.ask("the server ended by itself", drains=False, status=1)
+        steps: dict[str, Awaitable[object]] = {"the server": serving_task}
+        steps["child processes"] = _stop_children(serving.supervisor, following)
+        if jobs is not None:
+            steps["jobs"] = _in_daemon_thread(jobs)
+        late = await end_steps(steps, _STEP_S)
+        if late:
+            end.at_once(f"{' and '.join(late)} did not end within {_STEP_S:g} s", 1)
+    return server.started or asked
 
 
 def _config() -> uvicorn.Config:
@@ -103,34 +109,54 @@ def _config() -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_GRACEFUL_S,
+        timeout_graceful_shutdown=CUT_OFF_S,
     )
 
 
-async def _started(server: uvicorn.Server, serving_task: asyncio.Task[None]) -> bool:
-    while not server.started and not serving_task.done():  # noqa: ASYNC110 - uvicorn offers only a flag
+async def _started(server: uvicorn.Server, serving_task: asyncio.Task[None], end: ProcessEnd) -> bool:
+    while not (server.started or serving_task.done() or end.asked):  # noqa: ASYNC110 - uvicorn offers only a flag
         await asyncio.sleep(_LOOK_S)
     return server.started
 
 
-def _start_jobs() -> Callable[[], None]:
+async def _drained(server: DrainingServer, serving_task: asyncio.Task[None]) -> None:
+    """Return when nothing under way needs engines or jobs any more, or the server failed."""
+    drained = asyncio.create_task(server.drained.wait())
+    await asyncio.wait((drained, serving_task), return_when=asyncio.FIRST_COMPLETED)
+    drained.cancel()
+
+
+def _start_jobs(on_end: Callable[[str], None]) -> Callable[[], None]:
     """Import and start Celery off the loop, which already answers requests; returns what stops it."""
     from controlplane.celery import app
     from controlplane.embedded_celery import EmbeddedCelery
 
-    embedded = EmbeddedCelery(app)
+    embedded = EmbeddedCelery(app, on_end=on_end)
     embedded.start()
     return embedded.stop
 
 
-async def _stop(supervisor: Supervisor, stop_jobs: Callable[[], None] | None, serving_task: asyncio.Task[None]) -> None:
-    ending = [supervisor.stop(), serving_task]
-    if stop_jobs is not None:
-        ending.append(_in_daemon_thread(stop_jobs))
-    results = await asyncio.gather(*ending, return_exceptions=True)
-    for result in results:
-        if isinstance(result, Exception):
-            logger.error("the server failed", exc_info=result)
+def _jobs_ended(end: ProcessEnd, part: str) -> None:
+    """A program without jobs would serve on what it knows and judge no engine: its process manager starts it anew."""
+    end.ask(f"the thread of {part} ended by itself", status=1)
+
+
+async def end_steps(steps: Mapping[str, Awaitable[object]], limit_s: float) -> list[str]:
+    """Do all steps of the shutdown side by side, and return the names of those that are not done within the limit."""
+    names = {asyncio.ensure_future(step): name for name, step in steps.items()}
+    done, late = await asyncio.wait(names, timeout=limit_s)
+    for task in done:
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("%s failed", names[task], exc_info=task.exception())
+    return [name for task, name in names.items() if task in late]
+
+
+async def _stop_children(supervisor: Supervisor, following: asyncio.Task[None] | None) -> None:
+    if following is not None:
+        # One that is about to start engines must be over before the last are ended.
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    await supervisor.stop()
 
 
 async def _in_daemon_thread(work: Callable[[], None]) -> None:
@@ -142,5 +168,6 @@ async def _in_daemon_thread(work: Callable[[], None]) -> None:
         loop.call_soon_threadsafe(done.set)
 
     threading.Thread(target=run, name="stop-jobs", daemon=True).start()
-    async with asyncio.timeout(_JOBS_S):
-        await done.wait()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_JOBS_S):
+            await done.wait()

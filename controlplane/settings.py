@@ -15,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from controlplane.environment import BASE_DIR, env, state_directory
 from controlplane.first_run_secrets import UnsafeSecretsError, secrets_of
 from controlplane.json_log import logging_settings
+from gateway.process_end import DRAIN_S as DEFAULT_DRAIN_S
 from gateway.redis_scripts import installation_prefix
 
 STATE_DIR = state_directory()
@@ -28,12 +29,14 @@ CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
 MAX_BODY_BYTES = env.whole_number("SWITCHYARD_MAX_BODY_BYTES", default=1 << 20, at_least=1 << 10, at_most=1 << 26)
 # Where whole traces are uploaded, bodies may be as long as the proxy's.
 LONG_BODIES = ("/api/v1/recordings/upload", "/experiments/recordings")
+SCRAPE_TOKEN = env.text("SWITCHYARD_SCRAPE_TOKEN")
 PROCESSES = env.whole_number(
     "SWITCHYARD_PROCESSES",
     default=env.whole_number("WEB_CONCURRENCY", default=1, at_least=1, at_most=1024),
     at_least=1,
     at_most=1024,
 )
+DRAIN_S = env.whole_number("SWITCHYARD_DRAIN_S", default=DEFAULT_DRAIN_S, at_least=0, at_most=999_999)
 
 # Secrets ----------------------------------------------------------------------------------------
 SECRET_KEY = env.text("SECRET_KEY")
@@ -70,8 +73,11 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.auth.middleware.LoginRequiredMiddleware",
     "web.session_record.note_sessions",
+    "web.no_role.NoRoleMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "web.error_pages.show_wrong_methods",
 ]
+CSRF_FAILURE_VIEW = "web.error_pages.csrf_failure"
 ROOT_URLCONF = "controlplane.urls"
 ASGI_APPLICATION = "controlplane.asgi.application"
 TEMPLATES: list[dict[str, Any]] = [
@@ -102,6 +108,18 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=67108864;",
     }
 
+else:
+    # A server that is gone without a word must not hold the threads of pages and jobs; what the URL says goes first.
+    DATABASES["default"]["OPTIONS"] = {
+        "connect_timeout": 5,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 15_000,
+        "options": "-c statement_timeout=30s -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s",
+        **DATABASES["default"].get("OPTIONS", {}),
+    }
+
 # Bus, channel layer, jobs -----------------------------------------------------------------------
 REDIS_URL = env.text("REDIS_URL")
 # Installations that share a server stay apart by a name that their processes derive from the same secret.
@@ -122,6 +140,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
     else {"polling_interval": 0.05}
 )
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# Celery's default gives up after three quarters of an hour without Redis, and jobs never come back.
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_SERIALIZER = "json"
@@ -134,12 +154,8 @@ CELERY_TIMEZONE = "UTC"
 # Engines ----------------------------------------------------------------------------------------
 ALLOW_LOOPBACK_ENGINES = env.flag("SWITCHYARD_ALLOW_LOOPBACK_ENGINES", default=LOOPBACK_ONLY)
 try:
-    ENGINE_NETWORKS = tuple(
-        ipaddress.ip_network(network)
-        for network in env.words(
-            "SWITCHYARD_ENGINE_NETWORKS", default=["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"]
-        )
-    )
+    # None by default: an address is sent tenants' prompts and the engines' key, so somebody has to allow its network.
+    ENGINE_NETWORKS = tuple(ipaddress.ip_network(network) for network in env.words("SWITCHYARD_ENGINE_NETWORKS"))
 except ValueError as error:
     raise ImproperlyConfigured(f"SWITCHYARD_ENGINE_NETWORKS: {error}") from error
 
@@ -159,6 +175,9 @@ KEPT_RECORDING_BYTES = env.whole_number(
 
 # Policies ---------------------------------------------------------------------------------------
 PUBLISH_GRACE_MIN = env.whole_number("SWITCHYARD_PUBLISH_GRACE_MIN", default=10, at_least=1, at_most=1440)
+
+# Audit ------------------------------------------------------------------------------------------
+AUDIT_RETENTION_DAYS = env.whole_number("SWITCHYARD_AUDIT_RETENTION_DAYS", default=730, at_least=0, at_most=36_500)
 
 # Browser security -------------------------------------------------------------------------------
 CONTENT_SECURITY_POLICY: dict[str, Any] = {
@@ -227,6 +246,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "DesiredState": "controlplane.models.engine.DesiredState.choices",
         "JobState": "controlplane.models.job_run.JobState.choices",
         "KeySource": "controlplane.models.pool.KeySource.choices",
+        "EngineRole": "controlplane.models.engine.EngineRole.choices",
         "ActuatorKind": "controlplane.models.pool.ActuatorKind.choices",
         "HealthState": "controlplane.models.engine_health.HealthState.choices",
         "OrderKind": "controlplane.models.engine_order.OrderKind.choices",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-_REVOKED = "that of the first run is revoked; make another one on the Access page"
+_NO_KEY = "make one on the Access page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Welcome:
     password: str
     """Empty where it no longer opens the console."""
     api_key: str
-    """Empty where it is revoked."""
+    """Empty where there is none."""
     served_model: str
     log_dir: str
 
@@ -36,7 +36,7 @@ def render(welcome: Welcome, *, show_secrets: bool) -> str:
     if show_secrets:
         lines += [
             f"    Login     {_login(welcome)}",
-            f"    API key   {welcome.api_key or _REVOKED}",
+            f"    API key   {welcome.api_key or _NO_KEY}",
         ]
     else:
         lines += ["    Login and API key are in first_run.json in the state directory."]
@@ -48,4 +48,4 @@ def render(welcome: Welcome, *, show_secrets: bool) -> str:
 def _login(welcome: Welcome) -> str:
     if welcome.password:
         return f"{welcome.user} / {welcome.password}"
-    return f"the password of {welcome.user} from the first run was changed"
+    return f"{welcome.user}, with the password you chose or were shown at the first start"

@@ -8,27 +8,34 @@ control plane writes `last-known-good.snapshot` into DIR; a newer file is taken 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import logging.config
 import os
 import socket
 import sys
+from asyncio import Runner
 from pathlib import Path
 
 import uvicorn
+import uvloop
 
 from gateway.bus_metrics import BusMetrics
+from gateway.connection_limit import allow_open_files
+from gateway.draining_server import CUT_OFF_S, DrainingServer
 from gateway.edge import Edge, EdgeSettings
+from gateway.engine_keys import FLEET_KEY, key_in
 from gateway.follower_bus import FollowerBus
 from gateway.http_protocol import KEEP_ALIVE_S, GuardedHttpProtocol
 from gateway.json_log import logging_settings
+from gateway.process_end import DRAIN_S, ProcessEnd
 from gateway.redis_bus import RedisBus
-from gateway.redis_scripts import installation_prefix
 from gateway.settings import GatewaySettings
 from gateway.settled_heap import settle_heap
 from gateway.standalone import StandaloneGateway
+from gateway.wake_up_age import WakeUpAge
 
 _SECRET_VARIABLE = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
+_DECISIONS, _DRAIN = "SWITCHYARD_DECISIONS_PER_S", "SWITCHYARD_DRAIN_S"
+_NUMBERS = {_DECISIONS: "50", _DRAIN: str(DRAIN_S)}
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -41,13 +48,19 @@ def main() -> int:
         return _refuse(f"SWITCHYARD_LOG_LEVEL={level!r} is not one of {', '.join(_LEVELS)}.")
     if not secret:
         return _refuse(f"Set {_SECRET_VARIABLE} to the fleet's secret, the same as in the control plane.")
-    kept = os.environ.get("SWITCHYARD_DECISIONS_PER_S", "") or "50"
-    if not kept.isascii() or not kept.isdecimal() or len(kept) > 6:
-        return _refuse(f"SWITCHYARD_DECISIONS_PER_S={kept!r} is no whole number from 0 to 999999.")
+    numbers = {name: os.environ.get(name, "") or default for name, default in _NUMBERS.items()}
+    for name, given in numbers.items():
+        if not given.isascii() or not given.isdecimal() or len(given) > 6:
+            return _refuse(f"{name}={given!r} is no whole number from 0 to 999999.")
+    try:
+        fleet_key = key_in(FLEET_KEY)
+    except (OSError, UnicodeDecodeError) as error:
+        return _refuse(f"{FLEET_KEY}_FILE cannot be read: {error}.")
     recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
     logging.config.dictConfig(logging_settings(level))
+    allow_open_files()
     try:
-        redis_bus = _redis_bus(options.redis, secret.encode()) if options.redis else None
+        redis_bus = RedisBus(options.redis, secret.encode()) if options.redis else None
     except ValueError as error:
         return _refuse(f"--redis is no address of a Redis server ({error}); write redis://host:6379/0.")
     app = StandaloneGateway(
@@ -56,30 +69,34 @@ def main() -> int:
         bus=FollowerBus(redis_bus, _name(options)) if redis_bus else None,
         scrape_token=os.environ.get("SWITCHYARD_SCRAPE_TOKEN", ""),
         settings=GatewaySettings(
-            engine_bearer=os.environ.get("SWITCHYARD_ENGINE_API_KEY", ""),
-            decisions_kept_per_s=float(kept),
+            engine_bearer=fleet_key,
+            decisions_kept_per_s=float(numbers[_DECISIONS]),
             recording=recorded,
         ),
         on_started=settle_heap,
     )
     if redis_bus is not None:
         BusMetrics(app.registry, redis_bus)
+        WakeUpAge(app.registry, redis_bus)
     limits = EdgeSettings(allowed_hosts=tuple(options.allowed_host)) if options.allowed_host else None
     edge = Edge(app, limits, app.count_rejected, fast_lane=app.fast_lane)
-    with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.run(
-            edge,
-            host=options.host,
-            port=options.port,
-            http=GuardedHttpProtocol,
-            loop="uvloop",
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            log_config=None,
-            log_level="warning",
-        )
-    return 0
+    config = uvicorn.Config(
+        edge,
+        host=options.host,
+        port=options.port,
+        http=GuardedHttpProtocol,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=CUT_OFF_S,
+        log_config=None,
+        log_level="warning",
+    )
+    end = ProcessEnd(float(numbers[_DRAIN]))
+    end.handle_signals()
+    with Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(DrainingServer(config, app.drain, end).serve())
+    return end.status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -96,10 +113,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--name", default="", help="this gateway's name on the bus (default: host:port)")
     return parser
-
-
-def _redis_bus(url: str, fleet_secret: bytes) -> RedisBus:
-    return RedisBus(url, installation_prefix(fleet_secret))
 
 
 def _name(options: argparse.Namespace) -> str:

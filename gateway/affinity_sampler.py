@@ -91,7 +91,7 @@ class AffinitySampler:
     ) -> EngineAffinity:
         engine_id = engine.entry.engine_id
         trust, verdict, samples = (
-            engine.index_trust(by_dispatches=pool.by_dispatches),
+            engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine)),
             engine.hits.verdict,
             engine.hits.recent(),
         )

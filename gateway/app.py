@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from time import monotonic, time
@@ -18,6 +18,7 @@ from gateway import explain_api, feedback_api, proxy
 from gateway.asgi_types import Receive, Scope, Send
 from gateway.authentication import INFER, UnauthenticatedError, authenticate, has_expired, require_scope
 from gateway.authentication import ROUTE as ROUTE_SCOPE
+from gateway.drain import SHUTDOWN, Drain, ShuttingDownError
 from gateway.engine_relay import RelaySettings
 from gateway.event_log import log_event
 from gateway.explain_api import ExplainApi
@@ -26,6 +27,7 @@ from gateway.feedback_api import FeedbackApi
 from gateway.guarded_receive import RefusedAtEdgeError
 from gateway.http_exchange import JSON, ClientGoneError, Exchange
 from gateway.json_body import BadBodyError
+from gateway.key_quota import KeyQuotas
 from gateway.metrics import CONTENT_TYPE
 from gateway.observe_api import ObserveApi
 from gateway.openai_error import ApiError, error_body
@@ -33,7 +35,7 @@ from gateway.placement_desk import PlacementDesk
 from gateway.prompt_keys import PromptKeys
 from gateway.proxy import Proxy
 from gateway.recent_decisions import RecentDecisions
-from gateway.request_head import RequestHead, new_id
+from gateway.request_head import RequestHead
 from gateway.route_api import RouteApi
 from gateway.snapshot import ApiKeyEntry
 from gateway.unattended import ReportingKeys
@@ -44,8 +46,14 @@ if TYPE_CHECKING:
 ROUTE = "/api/v1/route"
 BATCH = "/api/v1/route/batch"
 OBSERVE = "/api/v1/observe"
+_PLACING = frozenset((ROUTE, BATCH, proxy.CHAT, proxy.COMPLETIONS))
+"""Paths that bring new work, which a gateway that shuts down sends elsewhere."""
 
 _DECISION_HEAD = header_lines((JSON, (b"x-switchyard-decision", b"%s"), (b"x-request-id", b"%s")))
+
+_PROXY_HEADERS = frozenset(
+    (b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"cf-connecting-ip", b"x-original-host")
+)
 
 Handler = Callable[[Exchange, ApiKeyEntry], Awaitable[None]]
 
@@ -71,6 +79,8 @@ class GatewayApp:
         self._gateway = gateway
         self._settings = settings
         self.recent = RecentDecisions(settings.recent_decisions)
+        self.drain = Drain(lambda: gateway.refuse_waiting(SHUTDOWN))
+        self.new_id = gateway.new_id
         self._note_use = gateway.key_usage.note
         desk = PlacementDesk(
             gateway.metrics,
@@ -87,11 +97,12 @@ class GatewayApp:
             gateway,
             desk,
             prompt_keys,
-            fleet_secret=gateway.fleet_secret,
-            engine_bearer=gateway.settings.engine_bearer,
+            self.drain,
             settings=settings.relay,
         )
-        feedback = _scoped(ROUTE_SCOPE, FeedbackApi(desk, reporting).serve)
+        feedback = self._metered(
+            ROUTE_SCOPE, FeedbackApi(desk, reporting, gateway.peers).serve, gateway.feedback_quotas
+        )
         models = self._metered(INFER, proxied.models)
         self._exact: dict[str, tuple[str, Handler]] = {
             ROUTE: ("POST", self._metered(ROUTE_SCOPE, route_api.route)),
@@ -101,10 +112,10 @@ class GatewayApp:
             proxy.COMPLETIONS: ("POST", self._metered(INFER, proxied.serve)),
             proxy.MODELS: ("GET", models),
         }
-        # Feedback frees what a request holds, so it is never limited; any key may ask about its own decisions.
+        # Feedback frees what a request holds, so it has a minute of its own; any key may ask about its own decisions.
         self._below: tuple[tuple[str, str, Handler], ...] = (
             (feedback_api.PREFIX, "POST", feedback),
-            (explain_api.PREFIX, "GET", ExplainApi(self.recent).serve),
+            (explain_api.PREFIX, "GET", ExplainApi(self.recent, gateway.peers).serve),
             (proxy.MODELS + "/", "GET", models),
         )
         self._open: dict[str, Callable[[Exchange], Awaitable[None]]] = {
@@ -123,6 +134,8 @@ class GatewayApp:
 
     def admit(self, head: RequestHead) -> Admission | None:
         """Say whose `POST /api/v1/route` may be answered at once; None: the ordinary way looks closer."""
+        if self.drain.begun:
+            return None
         try:
             caller = authenticate(head.headers.get(b"authorization"), self._gateway, time())
         except UnauthenticatedError:
@@ -140,9 +153,9 @@ class GatewayApp:
         """
         caller = admission.caller
         now = time()
-        if admission.snapshot is not self._gateway.snapshot or has_expired(caller, now):
+        if admission.snapshot is not self._gateway.snapshot or has_expired(caller, now) or self.drain.begun:
             return None
-        decision_id = new_id()
+        decision_id = self.new_id()
         try:
             answer = self._route_api.at_once(caller, body, decision_id, monotonic())
         except BadBodyError:
@@ -161,6 +174,7 @@ class GatewayApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one HTTP request."""
         exchange = Exchange(scope, receive, send)
+        self.drain.under_way += 1
         try:
             await self._serve(exchange)
         except ClientGoneError:
@@ -177,6 +191,8 @@ class GatewayApp:
                 raise BrokenOffError(type(error).__name__) from None
             body = error_body(500, "The gateway failed; the error is in its log.", "internal_error")
             await exchange.answer(500, body)
+        finally:
+            self.drain.under_way -= 1
 
     async def _serve(self, exchange: Exchange) -> None:
         path = exchange.path
@@ -192,6 +208,8 @@ class GatewayApp:
         caller = self._caller(exchange.head)
         if exchange.method != method:
             raise ApiError(405, f"Use {method} here.", "method_not_allowed")
+        if self.drain.begun and path in _PLACING:
+            raise ShuttingDownError
         await handler(exchange, caller)
 
     def _caller(self, head: RequestHead) -> ApiKeyEntry:
@@ -201,12 +219,13 @@ class GatewayApp:
         self._note_use(caller.key_id, now)
         return caller
 
-    def _metered(self, scope: str, handler: Handler) -> Handler:
-        """Return the handler behind the key's scope and its requests per minute."""
+    def _metered(self, scope: str, handler: Handler, quotas: KeyQuotas | None = None) -> Handler:
+        """Return the handler behind the key's scope and its calls per minute."""
+        spend = (quotas or self._gateway.key_quotas).spend
 
         def serve(exchange: Exchange, caller: ApiKeyEntry) -> Awaitable[None]:
             require_scope(caller, scope)
-            self._gateway.key_quotas.spend(caller, monotonic())
+            spend(caller, monotonic())
             return handler(exchange, caller)
 
         return serve
@@ -239,6 +258,8 @@ class GatewayApp:
         await exchange.answer(200, b'{"ready":true}')
 
     def _unready(self) -> str:
+        if self.drain.begun:
+            return "This gateway is shutting down."
         if self._gateway.snapshot is None:
             return "No topology has been published to this gateway yet."
         if not any(engine.breaker.accepts for pool in self._gateway.pools.values() for engine in pool.engines.values()):
@@ -257,9 +278,7 @@ class GatewayApp:
             offered = headers.get(b"authorization", b"")
             if hmac.compare_digest(offered, b"Bearer " + token.encode()):
                 return True
-        # Behind a proxy on this machine every client looks local; forwarding headers give it away.
-        forwarded = b"x-forwarded-for" in headers or b"forwarded" in headers
-        return not forwarded and _is_loopback(exchange.scope.get("client"))
+        return not _is_proxied(headers) and _is_loopback(exchange.scope.get("client"))
 
 
 def _scoped(scope: str, handler: Handler) -> Handler:
@@ -270,6 +289,11 @@ def _scoped(scope: str, handler: Handler) -> Handler:
         return handler(exchange, caller)
 
     return serve
+
+
+def _is_proxied(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a proxy passed the request on: behind one on this machine every client looks local."""
+    return any(name in _PROXY_HEADERS or name.startswith(b"x-forwarded") for name in headers)
 
 
 def _is_loopback(client: tuple[str, int] | None) -> bool:

@@ -18,6 +18,10 @@ ROUTE = "route"
 """Scope of the decision API: routes and their feedback."""
 
 
+MANAGE = "manage"
+"""Scope of the management API: an operator's key, which may see all tenants' traffic."""
+
+
 class KeyDirectory(Protocol):
     """Where API keys are looked up; the Gateway is one."""
 

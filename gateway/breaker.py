@@ -18,8 +18,13 @@ HALF_OPEN = "half_open"
 CONNECT = "connect"
 TIMEOUT = "timeout"
 HTTP_5XX = "http_5xx"
+HTTP_4XX = "http_4xx"
+THROTTLED = "throttled"
 BROKEN_STREAM = "broken_stream"
 NO_PROGRESS = "no_progress"
+
+ANSWERING = frozenset({HTTP_5XX, HTTP_4XX, THROTTLED, NO_PROGRESS})
+"""Causes of an engine that is out although something answers there."""
 
 NOT_HEARD = "no answer yet since this gateway started"
 
@@ -42,11 +47,15 @@ class Breaker:
         self.state = OPEN
         self.reason = NOT_HEARD
         self.cause = "start"
-        """What opened it last: start, connect, timeout, http_5xx, no_progress or silent."""
+        """What opened it last: start, connect, timeout, http_5xx, http_4xx, throttled, no_progress or silent."""
         self.since = now
         self.heard = False
         """Whether the engine ever proved healthy."""
         self.trips = 0
+        self.refusals = 0
+        """Requests in a row that the engine refused and another might have taken."""
+        self.contradicted = False
+        """Whether another engine took a request that this one refused, since it last took one itself."""
         self.on_change = on_change
         self.on_doubt: Callable[[], None] | None = None
         self._settings = settings
@@ -67,7 +76,7 @@ class Breaker:
     @property
     def lost(self) -> bool:
         """Whether it is out because nothing answers, as opposed to answering wrongly."""
-        return self.state == OPEN and self.cause not in (HTTP_5XX, NO_PROGRESS)
+        return self.state == OPEN and self.cause not in ANSWERING
 
     @property
     def stalled(self) -> bool:
@@ -77,7 +86,12 @@ class Breaker:
     @property
     def outlier(self) -> bool:
         """Whether it is out although it answers: its answers are errors."""
-        return self.state == OPEN and self.cause == HTTP_5XX
+        return self.state == OPEN and self.cause in (HTTP_5XX, HTTP_4XX, THROTTLED)
+
+    @property
+    def doubted(self) -> bool:
+        """Whether its last answers were errors, so that a retry goes elsewhere first."""
+        return self.refusals > 0 or self.outlier
 
     @property
     def suspect(self) -> bool:
@@ -98,6 +112,27 @@ class Breaker:
         if self.on_doubt is not None:
             self.on_doubt()
 
+    def record_refusal(self, status: int, now: float, *, shared: bool) -> None:
+        """Count a request refused with 401, 403, 404, 408 or 425; opens at the limit unless the others refuse, too."""
+        if self.state == OPEN:
+            return
+        self.refusals += 1
+        if not shared and (self.state == HALF_OPEN or self.refusals >= self._settings.refusals):
+            words = "1 request was" if self.refusals == 1 else f"{self.refusals} requests in a row were"
+            self._open(HTTP_4XX, f"{words} refused with {status}", now)
+
+    def record_throttle(self, pause_s: float, now: float) -> None:
+        """Take it out for as long as it asks for; that is no ejection, and makes no later one longer."""
+        if self.state != OPEN:
+            self._open(THROTTLED, f"it asks for a pause of {pause_s:.0f} s (429)", now)
+            self._hold_until = now + pause_s
+
+    def forgive(self, now: float) -> None:
+        """Take one refusal back, because all engines gave the same answer."""
+        self.refusals = max(0, self.refusals - 1)
+        if self.state == OPEN and self.cause == THROTTLED:
+            self._close(now)
+
     def record_stall(self, reason: str, now: float) -> None:
         """Take it out because nothing comes of what it was given; each time in a row for longer."""
         if self.state != OPEN:
@@ -106,6 +141,7 @@ class Breaker:
     def record_success(self, now: float) -> None:
         """Count a request that the engine answered; closes a half-open breaker."""
         self._reset_counts()
+        self.contradicted = False
         if self.state == HALF_OPEN:
             self._close(now)
 
@@ -185,10 +221,10 @@ class Breaker:
         self.cause = cause
         self.trips += 1
         self._hold_until = now
-        if cause in (HTTP_5XX, NO_PROGRESS):
+        if cause in (HTTP_5XX, HTTP_4XX, NO_PROGRESS):
             long_well = self.state == CLOSED and now - self.since > self._settings.outlier_hold_max_s
             self._ejections = 1 if long_well else self._ejections + 1
-            term_s = self._settings.outlier_hold_s if cause == HTTP_5XX else self._settings.stall_hold_s
+            term_s = self._settings.stall_hold_s if cause == NO_PROGRESS else self._settings.outlier_hold_s
             hold_s = min(term_s * self._ejections, self._settings.outlier_hold_max_s)
             self._hold_until = now + hold_s
         self._reset_counts()
@@ -198,6 +234,7 @@ class Breaker:
         self._change(CLOSED, "", now)
 
     def _reset_counts(self) -> None:
+        self.refusals = 0
         for kind in self._counts:
             self._counts[kind] = 0
 

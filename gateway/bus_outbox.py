@@ -5,9 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 
+from gateway.bus import BusAwayError
 from gateway.bus_frame import Frame
 
 
@@ -19,10 +23,28 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
     is_entry: bool
 
 
+class Question(msgspec.Struct, frozen=True, gc=False):
+    """A command for the server that is sent once; `answered` gets its answer, or BusAwayError."""
+
+    command: tuple[Any, ...]
+    answered: Future[Any]
+
+    def answer(self, answer: Any) -> None:
+        """Say what the server said; who asked may have gone."""
+        with suppress(InvalidStateError):
+            self.answered.set_result(answer)
+
+    def fail(self) -> None:
+        """Say that nobody answered."""
+        with suppress(InvalidStateError):
+            self.answered.set_exception(BusAwayError("the bus has lost its server"))
+
+
 class Outbox:
     """Of a last-value topic only the newest value waits; of streams the newest entries. Thread-safe.
 
-    Mutable state, under `_lock`: `_values`, `_entries` and their bytes. `dropped` counts what found no place.
+    Mutable state, under `_lock`: `_values`, `_entries` and their bytes, `_questions`. `dropped` counts the values
+    and entries that found no place.
     """
 
     def __init__(self, max_topics: int, max_entries: int, max_bytes: int, wake: Callable[[], None]) -> None:
@@ -34,10 +56,11 @@ class Outbox:
         self._lock = threading.Lock()
         self._values: dict[str, Outgoing] = {}
         self._entries: deque[Outgoing] = deque()
+        self._questions: deque[Question] = deque()
         self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._values) + len(self._entries)
+        return len(self._values) + len(self._entries) + len(self._questions)
 
     def put(self, item: Outgoing) -> None:
         """Let an item wait and return at once; the oldest entries make room, a topic too many is dropped."""
@@ -49,6 +72,22 @@ class Outbox:
                 self._put_value(item)
             self._make_room()
         self._wake()
+
+    def ask(self, question: Question) -> None:
+        """Let a question wait and return at once; one too many fails."""
+        with self._lock:
+            has_room = len(self._questions) < self._max_entries
+            if has_room:
+                self._questions.append(question)
+        if has_room:
+            self._wake()
+        else:
+            question.fail()
+
+    def take_questions(self, most: int) -> list[Question]:
+        """Return the oldest questions and let them no longer wait."""
+        with self._lock:
+            return [self._questions.popleft() for _ in range(min(most, len(self._questions)))]
 
     def take(self, most: int) -> list[Outgoing]:
         """Return the oldest items, values before entries, and let them no longer wait."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from gateway.bus_frame import Frame
 from gateway.bus_subscribers import covers
 
-_MAX_STREAM_ORIGINS = 4096
+_MAX_ORIGINS = 4096
 
 
 class BusReplica:
@@ -18,7 +18,7 @@ class BusReplica:
 
     Versions are microseconds since the epoch, raised above everything seen, so that they keep rising
     when a clock jumps back and when the server has forgotten all. Mutable state, under `_lock`: the
-    registers, the newest own number per topic, and per stream and origin the last number heard.
+    registers, the newest own number per topic, and per topic and origin the last number heard.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -29,7 +29,7 @@ class BusReplica:
         self._seq = 0
         self._held: dict[str, Frame] = {}
         self._own: dict[str, int] = {}
-        self._streams: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._heard: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def publish(self, topic: str, value: bytes) -> Frame:
         """Make `value` the topic's value here, in a version of our own until the server has given one."""
@@ -54,6 +54,10 @@ class BusReplica:
             held = self._held.get(topic)
             if held is not None and frame.version <= held.version:
                 return False
+            if frame.seq < self._heard.get((topic, frame.origin), 0):
+                # An old value of its publisher under a new version: no bus sends that.
+                return False
+            self._note(topic, frame)
             self._held[topic] = frame
             return True
 
@@ -76,14 +80,10 @@ class BusReplica:
         """Return whether this stream entry was not heard before, over whatever way it came."""
         if frame.origin == self.origin:
             return False
-        name = (topic, frame.origin)
         with self._lock:
-            if frame.seq <= self._streams.get(name, 0):
+            if frame.seq <= self._heard.get((topic, frame.origin), 0):
                 return False
-            self._streams[name] = frame.seq
-            self._streams.move_to_end(name)
-            if len(self._streams) > _MAX_STREAM_ORIGINS:
-                self._streams.popitem(last=False)
+            self._note(topic, frame)
             return True
 
     def value(self, topic: str) -> bytes | None:
@@ -106,6 +106,14 @@ class BusReplica:
         """Return the known version of every topic."""
         with self._lock:
             return {topic: frame.version for topic, frame in self._held.items()}
+
+    def _note(self, topic: str, frame: Frame) -> None:
+        """Remember how far this publisher was heard on the topic."""
+        name = (topic, frame.origin)
+        self._heard[name] = frame.seq
+        self._heard.move_to_end(name)
+        if len(self._heard) > _MAX_ORIGINS:
+            self._heard.popitem(last=False)
 
     def _next_frame(self, value: bytes) -> Frame:
         self._newest = max(self._newest + 1, int(self._clock() * 1e6))

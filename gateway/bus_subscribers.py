@@ -31,12 +31,13 @@ class Subscribers:
 
         return unsubscribe
 
-    def deliver(self, topic: str, value: bytes) -> None:
-        """Call everyone who hears `topic`; one who fails does not disturb the others."""
+    def deliver(self, topic: str, value: bytes) -> int:
+        """Call everyone who hears `topic` and return how many do; one who fails does not disturb the others."""
         with self._lock:
             callbacks = [callback for name in patterns_of(topic) for callback in self._callbacks.get(name, ())]
         for callback in callbacks:
             call(callback, topic, value)
+        return len(callbacks)
 
     def _remove(self, pattern: str, callback: Callback) -> None:
         with self._lock:

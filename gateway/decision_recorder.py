@@ -83,13 +83,14 @@ class DecisionRecorder:
             record.slo_class,
             record.priority,
             regret,
+            _after(record, record.asked_s) or 0.0,
         )
 
 
 def hit_sample(record: DecisionRecord, engine: LiveEngine | None) -> HitSample | None:
     """Return predicted and reported hit side by side; None where the engine reported none."""
     decision, reported = record.decision, record.cached_tokens
-    if engine is None or reported is None or record.finished_s is None or decision.fetch is not None:
+    if engine is None or reported is None or record.finished_s is None:
         return None
     watch, block_tokens = engine.hits, record.pool.entry.block_tokens
     counted = record.key_source in _COUNTED
@@ -102,6 +103,7 @@ def hit_sample(record: DecisionRecord, engine: LiveEngine | None) -> HitSample |
         record.engine_prompt_tokens if counted else None,
         watch.gap_near(decision.decided_s, record.finished_s),
         watch.removed_between(decision.decided_s, record.finished_s),
+        record.reporter,
     )
 
 
@@ -121,7 +123,7 @@ def _known(pool: LivePool, candidate: Candidate, decision: Decision, engine: Liv
     if engine is None:
         return Known(candidate.engine_id, "")
     at_s = max(decision.decided_s, decision.migrated_s)
-    trust = engine.index_trust(by_dispatches=pool.by_dispatches).grade
+    trust = engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine)).grade
     heard = engine.intake.heard.age_s(at_s) if engine.intake is not None else None
     return Known(candidate.engine_id, engine.entry.name, trust, engine.report_times.age_s(at_s), heard)
 

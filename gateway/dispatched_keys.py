@@ -1,4 +1,4 @@
-"""The keys of requests under way, for pools whose index is fed by our own dispatches."""
+"""The keys of requests under way, for engines whose index is fed by our own dispatches."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ class Dispatch(msgspec.Struct, frozen=True, gc=False):
     engine_id: str
     incarnation: int
     keys: tuple[int, ...]
+    tenant_id: str = ""
+    salted: bool = False
+    """The engine keeps these blocks under a cache salt."""
 
 
 class DispatchedKeys:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gateway.asgi_types import AsgiApp, Message, Receive, Scope, Send
 from gateway.fast_lane import Admission, Headers, InnerLane
 from gateway.guarded_receive import BodyWatch, GuardedReceive, RefusedAtEdgeError, too_large
-from gateway.request_head import SCOPE_KEY, RequestHead
+from gateway.request_head import SCOPE_KEY, RequestHead, new_id
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 MAX_KNOWN_HOSTS = 256
@@ -56,6 +56,7 @@ class Edge:
         self._settings = settings or EdgeSettings()
         self._count = count
         self.lane = _CheckedLane(self._check_head, fast_lane) if fast_lane is not None else None
+        self._new_id = fast_lane.new_id if fast_lane is not None else new_id
         self._known_hosts: set[bytes] = set()
         self._watch = BodyWatch(self._settings.stall_s, self._settings.min_bytes_per_s)
 
@@ -71,7 +72,7 @@ class Edge:
 
     def _check_head(self, headers: Headers) -> RequestHead | None:
         """Return the head where it passes the edge as it is, and is not named."""
-        head = RequestHead(headers)
+        head = RequestHead(headers, self._new_id)
         if head.given:
             # A named request may be a repetition, which may have to wait for the first one's answer.
             return None
@@ -82,7 +83,7 @@ class Edge:
         return head
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head = scope[SCOPE_KEY] = RequestHead(scope["headers"])
+        head = scope[SCOPE_KEY] = RequestHead(scope["headers"], self._new_id)
         id_header = (b"x-request-id", head.request_id.encode())
         started = False
 
@@ -105,6 +106,10 @@ class Edge:
             await self._refuse(error, receive, send_with_id)
 
     def _check(self, head: RequestHead, limit: int) -> None:
+        if head.repeats:
+            raise RefusedAtEdgeError(
+                400, "Send Host, Authorization and Content-* headers once each.", "repeated_header"
+            )
         headers = head.headers
         host = headers.get(b"host")
         if host is None or (host not in self._known_hosts and not self._allows(host)):
@@ -131,9 +136,9 @@ class Edge:
         return allowed
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        head = scope[SCOPE_KEY] = RequestHead(scope["headers"])
+        head = scope[SCOPE_KEY] = RequestHead(scope["headers"], self._new_id)
         host = head.headers.get(b"host")
-        if host is not None and (host in self._known_hosts or self._allows(host)):
+        if host is not None and not head.repeats and (host in self._known_hosts or self._allows(host)):
             await self._app(scope, receive, send)
             return
         if self._count is not None:

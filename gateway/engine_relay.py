@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 import aiohttp
 import msgspec
 
-from gateway.breaker import BROKEN_STREAM, CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
+from gateway.breaker import BROKEN_STREAM, CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
 from gateway.forwarded_request import ForwardedRequest
-from gateway.http_exchange import Exchange, Header
+from gateway.http_exchange import Exchange
 from gateway.openai_error import ApiError, error_body
 from gateway.openai_usage import StreamUsage, usage_of, with_cached_tokens
 from gateway.placement_desk import PlacementDesk
 from gateway.progress_guard import EngineSilentError, ProgressGuard
 from gateway.recent_decisions import DecisionRecord
+from gateway.refusal import REFUSALS, TOO_MANY, Refusal, passed_headers, read_refusal
 
 if TYPE_CHECKING:
     from gateway.live_engine import LiveEngine
@@ -29,7 +30,6 @@ HANDOFF = "handoff"
 """An engine that answered a prefill leg without handing anything over: no failure of the engine itself."""
 
 MAX_WHOLE_ANSWER = 64 * 1024 * 1024
-_PASSED_HEADERS = ("content-type", "cache-control", "retry-after")
 BROKEN = (aiohttp.ClientError, OSError, EngineSilentError, asyncio.IncompleteReadError)
 
 
@@ -51,6 +51,8 @@ class AttemptFailure(msgspec.Struct, frozen=True):
     status: int = 0
     engine_id: str = ""
     """Which engine failed; empty: the decision's."""
+    refusal: Refusal | None = None
+    """What it answered, where that goes to the client if all engines answer likewise."""
 
     def as_error(self) -> ApiError:
         """Return the answer for the client if no other attempt is made."""
@@ -58,7 +60,11 @@ class AttemptFailure(msgspec.Struct, frozen=True):
             return ApiError(504, "The engine did not answer in time; try again.", "engine_timeout", retry_after_s=1.0)
         if self.kind == HANDOFF:
             return ApiError(502, "The engine did not hand the prompt over; try again.", "handoff_failed")
-        if self.kind == HTTP_5XX and self.status != 503:
+        if self.kind == THROTTLED:
+            pause_s = self.refusal.pause_s if self.refusal is not None else None
+            message = "The engines ask for a pause; try again later."
+            return ApiError(503, message, "engine_busy", retry_after_s=pause_s or 1.0)
+        if self.kind == HTTP_4XX or (self.kind == HTTP_5XX and self.status != 503):
             return ApiError(502, f"The engine failed with status {self.status}; try again.", "engine_error")
         code = "engine_busy" if self.kind == HTTP_5XX else "engine_unreachable"
         return ApiError(503, "No engine could take the request; try again.", code, retry_after_s=1.0)
@@ -81,7 +87,7 @@ class EngineRelay:
         first_byte_s: float | None = None,
     ) -> AttemptFailure | None:
         """Relay one answer; None: the request has had its end, and the record says which."""
-        settings = self._settings
+        settings, begun_s = self._settings, monotonic()
         first_s = settings.first_byte_s if first_byte_s is None else first_byte_s
         progress, name = record.pool.progress.engine(engine.entry.engine_id), record.decision.decision_id
         (progress.streams if request.streams else progress.whole)(name)
@@ -90,13 +96,13 @@ class EngineRelay:
                 async with engine.session.post(
                     engine.entry.url.rstrip("/") + request.path,
                     data=request.payload(),
-                    headers=request.headers,
+                    headers=engine.authorized(request.headers),
                     allow_redirects=False,
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_s),
                 ) as response:
                     return await self._relay(exchange, engine, record, request, response, guard)
         except BROKEN as error:
-            return await self._broken(exchange, engine, record, error)
+            return await self._broken(exchange, engine, record, error, begun_s)
 
     async def _relay(
         self,
@@ -111,12 +117,24 @@ class EngineRelay:
             response.close()
             engine.breaker.record_failure(HTTP_5XX, monotonic())
             return AttemptFailure(HTTP_5XX, response.status)
+        # A decode engine's 404 may mean the KV that it was to fetch.
+        if response.status in REFUSALS and not (request.handed_over and response.status == 404):
+            return await self.refused(engine, record, response)
         if request.handed_over and response.status >= 400:
             response.close()
             return AttemptFailure(HANDOFF, response.status)
         if response.status == 200 and response.content_type == "text/event-stream":
             return await self._stream(exchange, engine, record, request, response, guard)
         return await self._whole(exchange, engine, record, request, response, guard)
+
+    async def refused(
+        self, engine: LiveEngine, record: DecisionRecord, response: aiohttp.ClientResponse
+    ) -> AttemptFailure:
+        """Return an answer that another engine may not give, and let the engine's breaker know of it."""
+        refusal = await read_refusal(response)
+        record.pool.refusals.refused(engine, refusal, monotonic())
+        kind = THROTTLED if refusal.status == TOO_MANY else HTTP_4XX
+        return AttemptFailure(kind, refusal.status, engine.entry.engine_id, refusal)
 
     async def _stream(
         self,
@@ -185,6 +203,7 @@ class EngineRelay:
                 prompt_tokens=used.counted_tokens if used is not None else None,
             )
         else:
+            record.pool.progress.engine(engine.entry.engine_id).refused(monotonic())
             self._desk.client_error(record, monotonic(), response.status)
         answer = (
             bytes(body) if request.cached_tokens is None else with_cached_tokens(bytes(body), request.cached_tokens)
@@ -193,14 +212,17 @@ class EngineRelay:
         return None
 
     async def _broken(
-        self, exchange: Exchange, engine: LiveEngine, record: DecisionRecord, error: BaseException
+        self, exchange: Exchange, engine: LiveEngine, record: DecisionRecord, error: BaseException, begun_s: float
     ) -> AttemptFailure | None:
+        proves = is_evidence(error, engine, begun_s)
         if not exchange.started:
             silent = isinstance(error, EngineSilentError) and not engine.lost
             if silent and engine.stuck:
                 return AttemptFailure(NO_PROGRESS)
-            return self._failed_before_first_byte(engine, TIMEOUT if silent else CONNECT)
-        engine.breaker.record_failure(BROKEN_STREAM, monotonic())
+            kind = TIMEOUT if silent else CONNECT
+            return self._failed_before_first_byte(engine, kind) if proves else AttemptFailure(kind)
+        if proves:
+            engine.breaker.record_failure(BROKEN_STREAM, monotonic())
         self._desk.failed(record, monotonic(), BROKEN_STREAM)
         event = error_body(502, "The engine failed while it was answering; send the request again.", BROKEN_STREAM)
         await exchange.chunk(b"\n\ndata: " + event + b"\n\n")
@@ -212,10 +234,7 @@ class EngineRelay:
         return AttemptFailure(kind)
 
 
-def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:
-    """Return the headers of an engine's answer that go on to the client."""
-    return [
-        (name.encode(), response.headers[name].encode("latin-1"))
-        for name in _PASSED_HEADERS
-        if name in response.headers
-    ]
+def is_evidence(error: BaseException, engine: LiveEngine, begun_s: float) -> bool:
+    """Return whether an attempt's end speaks against the engine; a time-out does not where this process was away."""
+    timed_out = isinstance(error, TimeoutError | EngineSilentError)
+    return not timed_out or engine.lag.vouches(begun_s, monotonic())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.breaker import HALF_OPEN, OPEN
-from gateway.engine_verdict import HEALTHY
+from gateway.breaker import HALF_OPEN, OPEN, THROTTLED
+from gateway.engine_verdict import HEALTHY, QUARANTINED
 from gateway.live_engine import LiveEngine
 
 STARTING_S = 60.0
@@ -23,6 +23,8 @@ def health_state(engine: LiveEngine, now: float, *, accepts: bool) -> tuple[str,
         return ("degraded" if accepts else _out_of_rotation(engine, now)), engine.breaker.reason
     if engine.entry.desired_state == "draining":
         return "draining", "takes no new work, by an operator's wish"
+    if engine.entry.health == QUARANTINED and not accepts:
+        return QUARANTINED, engine.entry.health_reason
     if engine.entry.health != HEALTHY:
         return "degraded", f"{engine.entry.health}: {engine.entry.health_reason}"
     complaint = engine.breaker.reason if engine.breaker.state == HALF_OPEN else _complaint(engine, now)
@@ -30,6 +32,8 @@ def health_state(engine: LiveEngine, now: float, *, accepts: bool) -> tuple[str,
 
 
 def _out_of_rotation(engine: LiveEngine, now: float) -> str:
+    if engine.breaker.cause == THROTTLED:
+        return "degraded"
     if engine.breaker.heard:
         return "lost"
     if not engine.probed.is_set():

@@ -8,7 +8,7 @@ sends requests to the wrong engine. It has no sockets and no clock.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from gateway.event_sequence import APPLY, ASK, LOST, RESTARTED, EventSequence
 from gateway.settings import EventSettings
 from kvstore.engine_block_map import EngineBlockMap
+from kvstore.event_domain import domain_of
 from kvstore.kv_events import (
     BlockRemoved,
     BlockStored,
@@ -66,14 +67,16 @@ class EventLedger:
     the marks behind the trust. `wanted` says why a replay is wanted; empty: none is.
     """
 
-    def __init__(self, sink: BlockSink, seed: int, block_tokens: int, settings: EventSettings) -> None:
+    def __init__(
+        self, sink: BlockSink, seed_of: Callable[[str], int], block_tokens: int, settings: EventSettings
+    ) -> None:
         self.counts: Counter[str] = Counter()
-        """Batches and events by kind: applied, gaps, restarts, lost, unreadable, BlockStored, …"""
+        """Batches and events by kind: applied, gaps, restarts, lost, unreadable, salted, BlockStored, …"""
         self.wanted = "start"
         self.heard = False
         self.blocks = EngineBlockMap(settings.max_blocks)
         self._sink = sink
-        self._seed = seed
+        self._seed_of = seed_of
         self._block_tokens = block_tokens
         self._settings = settings
         self._sequence = EventSequence()
@@ -106,10 +109,8 @@ class EventLedger:
             return Trust(DEGRADED, self._unreadable)
         return Trust(EXACT, "")
 
-    def resync(self, seed: int, block_tokens: int) -> None:
+    def resync(self) -> None:
         """Forget all, as after a restart that somebody else noticed; the sink is told by whoever did."""
-        self._seed = seed
-        self._block_tokens = block_tokens
         self._sequence = EventSequence()
         self.blocks.cleared()
         self._drop_pending()
@@ -295,8 +296,9 @@ class EventLedger:
 
     def _apply_event(self, event: KvEvent) -> None:
         if isinstance(event, BlockStored):
-            if _is_ours(event):
-                self._store(event)
+            domain = domain_of(event)
+            if domain is not None and event.medium in (None, "GPU"):
+                self._store(event, domain)
         elif isinstance(event, BlockRemoved):
             if event.medium in (None, "GPU"):
                 self._sink.removed(self.blocks.removed(event))
@@ -306,12 +308,14 @@ class EventLedger:
             self._mark_whole()
             self._sink.cleared()
 
-    def _store(self, event: BlockStored) -> None:
+    def _store(self, event: BlockStored, domain: str) -> None:
         if event.block_size != self._block_tokens:
             self._foreign_block_size = event.block_size
             return
         self._foreign_block_size = 0
-        keys = self.blocks.stored(event, self._seed)
+        if domain:
+            self.counts["salted"] += 1
+        keys = self.blocks.stored(event, self._seed_of(domain))
         if keys:
             self._sink.stored(keys)
         dropped = self.blocks.take_dropped()
@@ -323,10 +327,3 @@ class EventLedger:
                 # As many blocks came in as were known before, so that the old ones have been evicted.
                 self._sequence.cleared()
                 self._mark_whole()
-
-
-def _is_ours(event: BlockStored) -> bool:
-    """Return whether our requests can hit these blocks: on the GPU, without adapter, salt or image."""
-    adapted = event.lora_name is not None or event.lora_id is not None
-    plain = not adapted and event.cache_salt is None and not any(event.extra_keys or ())
-    return plain and event.medium in (None, "GPU")

@@ -5,13 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from gateway.feedback_api import unknown_decision
+from gateway.hit_figures import may_see_hits
 from gateway.http_exchange import Exchange
+from gateway.openai_error import ApiError
+from gateway.peer_calls import PeerCalls
 from gateway.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.snapshot import ApiKeyEntry
 from routing import reasons
 from routing.decision import Decision
 
 PREFIX = "/api/v1/explain/"
+_EXPLAIN = "explain"
+_SHARED = (
+    "Tenants share caches in this pool, so an explanation would tell of others' prompts; "
+    "use a key with the scope manage, or have the tenants' caches kept apart."
+)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,15 +59,23 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 class ExplainApi:
     """Looks decisions up; each tenant sees its own."""
 
-    def __init__(self, recent: RecentDecisions) -> None:
+    def __init__(self, recent: RecentDecisions, peers: PeerCalls) -> None:
         self._recent = recent
+        self._peers = peers
+        peers.serve(_EXPLAIN, self._explain)
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
-        """Serve one explanation."""
-        record = self._recent.find(exchange.path.removeprefix(PREFIX), caller.tenant_id)
+        """Serve one explanation, of the gateway that decided."""
+        decision_id = exchange.path.removeprefix(PREFIX)
+        await exchange.answer(200, await self._peers.at_owner(_EXPLAIN, decision_id, caller, decision_id))
+
+    async def _explain(self, caller: ApiKeyEntry, decision_id: str, _body: bytes) -> bytes:
+        record = self._recent.find(decision_id, caller.tenant_id)
         if record is None:
             raise unknown_decision()
-        await exchange.answer(200, msgspec.json.encode(explanation(record)))
+        if not may_see_hits(caller, record.pool, salted=record.salted):
+            raise ApiError(403, _SHARED, "shared_caches")
+        return msgspec.json.encode(explanation(record))
 
 
 def explanation(record: DecisionRecord) -> Explanation:

@@ -9,7 +9,7 @@ lane did not exist, so the lane may decline whatever is rare.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -48,6 +48,11 @@ class Admission(msgspec.Struct, frozen=True, gc=False):
 
 class InnerLane(Protocol):
     """An app behind the edge that answers decisions at once; GatewayApp is one."""
+
+    @property
+    def new_id(self) -> Callable[[], str]:
+        """What makes the ids of its requests."""
+        ...
 
     def admit(self, head: RequestHead) -> Admission | None:
         """Say who is calling; None where the ordinary way has to look closer."""

@@ -9,14 +9,16 @@ import msgspec
 from msgspec import Meta
 
 from gateway.http_exchange import Exchange
-from gateway.json_body import decode_object, typed
+from gateway.json_body import decode_object, refuse_nul, typed
 from gateway.openai_error import ApiError
+from gateway.peer_calls import PeerCalls
 from gateway.placement_desk import PlacementDesk
 from gateway.recent_decisions import DecisionRecord
 from gateway.snapshot import ApiKeyEntry
 from gateway.unattended import ReportingKeys
 
 PREFIX = "/api/v1/requests/"
+_FEEDBACK = "feedback"
 VERBS = ("handed_over", "first_token", "complete", "fail")
 """handed_over: the prefill leg is done, with its cached tokens; the others tell of the engine that answers."""
 
@@ -35,22 +37,35 @@ class Completion(msgspec.Struct, kw_only=True):
 class FeedbackApi:
     """Takes feedback; a repeated call is answered alike and changes nothing."""
 
-    def __init__(self, desk: PlacementDesk, reporting: ReportingKeys) -> None:
+    def __init__(self, desk: PlacementDesk, reporting: ReportingKeys, peers: PeerCalls) -> None:
         self._desk = desk
         self._reporting = reporting
+        self._peers = peers
+        peers.serve(_FEEDBACK, self._take)
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
-        """Serve one feedback call."""
-        now = monotonic()
+        """Serve one feedback call, at the gateway that decided."""
         body = await exchange.body()
-        decision_id, _, verb = exchange.path.removeprefix(PREFIX).partition("/")
+        subject = exchange.path.removeprefix(PREFIX)
+        decision_id = subject.partition("/")[0]
+        answer = await self._peers.at_owner(_FEEDBACK, decision_id, caller, subject, body)
+        exchange.decision_id = decision_id
+        await exchange.answer(200, answer)
+
+    async def _take(self, caller: ApiKeyEntry, subject: str, body: bytes) -> bytes:
+        """Take feedback on a decision of this gateway and return the answer's body."""
+        now = monotonic()
+        decision_id, _, verb = subject.partition("/")
         if verb not in VERBS:
             raise ApiError(404, f"There is no such call; use {', '.join(VERBS)}.", "not_found")
         record = self._desk.recent.find(decision_id, caller.tenant_id)
         if record is None:
             raise unknown_decision()
         self._reporting.told(caller.key_id, now)
-        if verb == "handed_over":
+        if record.proxied:
+            # What the gateway sees by itself is not for the caller to say.
+            pass
+        elif verb == "handed_over":
             self._desk.handed_over(record, now, self._report(record, body).cached_tokens)
         elif verb == "first_token":
             self._desk.first_token(record, now)
@@ -58,8 +73,7 @@ class FeedbackApi:
             self._complete(record, body, now)
         else:
             self._desk.failed(record, now, "reported_by_caller")
-        exchange.decision_id = decision_id
-        await exchange.answer(200, msgspec.json.encode({"decision_id": decision_id, "outcome": record.outcome}))
+        return msgspec.json.encode({"decision_id": decision_id, "outcome": record.outcome})
 
     def _complete(self, record: DecisionRecord, body: bytes, now: float) -> None:
         report = self._report(record, body)
@@ -72,6 +86,7 @@ class FeedbackApi:
         )
 
     def _report(self, record: DecisionRecord, body: bytes) -> Completion:
+        refuse_nul(body)
         report = typed(decode_object(body), Completion) if body else Completion()
         cached = report.cached_tokens
         if cached is not None:

@@ -10,7 +10,10 @@ SCHEMA_VERSION = 1
 TOPIC = "fleet"
 """Last-value bus topic on which the gateway publishes a FleetSample twice a second."""
 
-STATES = ("serving", "hot", "degraded", "lost", "draining", "maintenance", "starting", "unknown")
+STATES = ("serving", "hot", "degraded", "lost", "draining", "maintenance", "starting", "unknown", "quarantined")
+"""Stored by place: a new one goes to the end."""
+TAKING_WORK = frozenset({"serving", "hot", "degraded"})
+"""The states in which an engine gets new requests."""
 
 
 class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +38,9 @@ class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Median over the last minute of the mean seconds between a request's tokens."""
     tbt_samples: int
     event_gaps_total: int
+    refused_share: float | None = None
+    """Share of its last answers, those of the last minute at most, that were 4xx."""
+    refused_samples: int = 0
 
 
 class PrefixCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +106,8 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """mixed, prefill or decode."""
     counts: EngineCounts | None = None
     """None: the gateway does not say."""
+    heard: bool = True
+    """Whether it ever answered since the gateway started."""
     index_trust_reason: str = ""
     """Why the index is trusted less, as a sentence; empty when exact."""
 
@@ -122,8 +130,8 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     unbound_tokens: int
     oldest_wait_s: float
     load_cv: float
-    """Coefficient of variation of outstanding work over serving engines, each engine's work smoothed over about
-    4 s (0 when idle)."""
+    """Coefficient of variation of pending prefill tokens over serving engines, each engine's smoothed over about
+    4 s (0 when idle): routing.load_cv."""
     requests_per_s: float
     prompt_tokens_per_s: float
     ttft_p50_s: float | None
@@ -162,6 +170,19 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """Engine seconds of prefill that wait, at the gateway or on engines."""
 
 
+class Lateness(msgspec.Struct, frozen=True, kw_only=True):
+    """A gateway that is late itself: its event loop was away, so what it says of engines is old."""
+
+    since: float
+    """Unix seconds."""
+    lapses: int
+    """Times that it stood still since then."""
+    away_s: float
+    """Seconds of them in all."""
+    refuses: bool
+    """It refuses requests for that reason at this moment."""
+
+
 class FleetSample(msgspec.Struct, frozen=True, kw_only=True):
     """The whole fleet at one moment, as one gateway sees it."""
 
@@ -174,6 +195,8 @@ class FleetSample(msgspec.Struct, frozen=True, kw_only=True):
     engines: tuple[EngineSample, ...]
     """In a stable order: by pool name, then engine name."""
     pools: tuple[PoolSample, ...]
+    lateness: Lateness | None = None
+    """None: the gateway is not late."""
 
 
 def encode_sample(sample: FleetSample) -> bytes:

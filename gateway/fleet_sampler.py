@@ -12,16 +12,26 @@ import msgspec
 from gateway.bus import Bus
 from gateway.engine_state import health_state
 from gateway.event_counters import EventCounters
-from gateway.fleet_sample import STATES, TOPIC, EngineSample, FleetSample, PoolSample, PoolTotals, encode_sample
+from gateway.fleet_sample import (
+    STATES,
+    TOPIC,
+    EngineSample,
+    FleetSample,
+    Lateness,
+    PoolSample,
+    PoolTotals,
+    encode_sample,
+)
 from gateway.hotspot import HotspotDetector
 from gateway.live_engine import LiveEngine
 from gateway.live_pool import LivePool
-from gateway.load_smoother import LoadSmoother, load_cv
+from gateway.loop_lag import LoopLag
 from gateway.metrics import GatewayMetrics
 from gateway.queue_counters import QueueCounters
 from gateway.settings import GatewaySettings
 from routing.cost_model import PrefillCost
 from routing.fleet import EngineLoad
+from routing.load_cv import LoadSmoother, load_cv
 
 REFERENCE_PROMPT_TOKENS = 4096
 """Prompt length at which a pool's prefill speed is stated."""
@@ -43,12 +53,14 @@ class FleetSampler:
         snapshot_version: Callable[[], int],
         metrics: GatewayMetrics,
         settings: GatewaySettings,
+        lag: LoopLag,
     ) -> None:
         self._bus = bus
         self._pools = pools
         self._snapshot_version = snapshot_version
         self._metrics = metrics
         self._settings = settings
+        self._lag = lag
         self._seq = 0
         self._hotspots = HotspotDetector()
         self._smoother = LoadSmoother()
@@ -86,6 +98,18 @@ class FleetSampler:
             snapshot_version=self._snapshot_version(),
             engines=tuple(engines),
             pools=tuple(pools),
+            lateness=self._lateness(now, unix),
+        )
+
+    def _lateness(self, now: float, unix: float) -> Lateness | None:
+        lag = self._lag
+        if not lag.late:
+            return None
+        return Lateness(
+            since=unix - (now - lag.since_s),
+            lapses=lag.lapses,
+            away_s=lag.away_s,
+            refuses=lag.retry_after_s(now) is not None,
         )
 
     def _engines(
@@ -112,7 +136,8 @@ class FleetSampler:
             samples.append(_engine_sample(pool, engine, load, shown, oldest_s, now))
             if engine.intake is not None:
                 self._event_counters.take(engine.entry.engine_id, engine.intake.ledger.counts)
-        return samples, load_cv(self._smoother.update(serving, now))
+        pending = {engine_id: float(loads[engine_id].outstanding_tokens) for engine_id in serving}
+        return samples, load_cv(self._smoother.update(pending, now))
 
     def _state(
         self, pool: LivePool, engine: LiveEngine, load: EngineLoad, median_s: float, now: float, unix: float
@@ -196,6 +221,7 @@ class FleetSampler:
             metrics.load_cv.set(pool.pool_id, value=pool.load_cv)
         for live in self._pools():
             metrics.index_bytes.set(live.entry.pool_id, value=live.router.index.bytes_used)
+        metrics.gateway_late.set(sample.lateness is not None)
         metrics.snapshot_version.set(sample.snapshot_version)
         self._forget_gone({engine.engine_id for engine in sample.engines}, {pool.pool_id for pool in sample.pools})
 
@@ -221,7 +247,7 @@ def _engine_sample(
 ) -> EngineSample:
     entry = engine.entry
     prompt, cached = pool.traffic.totals(entry.engine_id)
-    trust = engine.index_trust(by_dispatches=pool.by_dispatches)
+    trust = engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine))
     return EngineSample(
         engine_id=entry.engine_id,
         name=entry.name,
@@ -243,6 +269,7 @@ def _engine_sample(
         index_trust_reason=trust.reason,
         report_age_s=engine.report_age_s(now),
         role=entry.role,
+        heard=engine.breaker.heard,
         counts=pool.progress.engine(entry.engine_id).look(now, _event_gaps(engine)),
     )
 

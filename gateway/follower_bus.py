@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 
 from gateway.bus import Bus
 from gateway.bus_subscribers import Callback
@@ -19,6 +20,11 @@ class FollowerBus:
         self._bus = bus
         self._own = f"{TOPIC_PREFIX}{name}/"
 
+    @property
+    def connected(self) -> bool:
+        """Whether the shared bus is reached now."""
+        return self._bus.connected
+
     def publish(self, topic: str, value: bytes) -> None:
         """Make `value` the last value of this gateway's own `topic`."""
         self._bus.publish(self._own + topic, value)
@@ -30,6 +36,14 @@ class FollowerBus:
     def append(self, topic: str, value: bytes) -> None:
         """Tell the subscribers of the shared topic."""
         self._bus.append(topic, value)
+
+    def tell(self, topic: str, value: bytes) -> Future[int]:
+        """Tell who subscribes to the shared topic now."""
+        return self._bus.tell(topic, value)
+
+    def claim(self, name: str, holder: str, *, instead_of: str = "") -> Future[str]:
+        """Return who of all holds `name`."""
+        return self._bus.claim(name, holder, instead_of=instead_of)
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
         """Hear the shared topic, or all below a prefix ending in "/"."""

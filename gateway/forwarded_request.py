@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.handoff_bodies import decode_body, prefill_body
+from gateway.openai_usage import UNTOLD
 
 OWNED_FIELDS = (
     "cache_salt",
@@ -23,8 +24,10 @@ OWNED_FIELDS = (
 """Body fields by which a trusted front steers an engine; a client's copies are removed."""
 
 PASSED_HEADERS = (b"traceparent", b"tracestate", b"x-session-id")
-"""All other headers of the client stay here, its credentials and X-Data-Parallel-Rank among them."""
+"""All other headers of the client stay here, its credentials and X-Data-Parallel-Rank among them. The engine's own key
+is added where the engine is known (LiveEngine.authorized)."""
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _LARGE_BODY = 1024 * 1024
 
 
@@ -37,10 +40,8 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     streams: bool
     strip_usage: bool
     """Usage in the stream was asked for by the gateway, not by the client."""
-    fields: dict[str, Any] = {}
-    """The body decoded; what legs of a hand-off are made of."""
     cached_tokens: int | None = None
-    """Cached prompt tokens that the client is told of: those of the prefill, where another engine did it."""
+    """Cached prompt tokens that the client is told of: those of the prefill, where another engine did it, or UNTOLD."""
 
     handed_over: bool = False
     """Its prompt was computed by another engine: a refusal is no word on what the client sent."""
@@ -51,12 +52,13 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
 
     def prefill_payload(self) -> bytes | io.BytesIO:
         """Return the body for an engine that only prefills."""
-        return _payload(prefill_body(self.fields))
+        return _payload(prefill_body(_fields(self.body)))
 
     def decode_leg(self, transfer: msgspec.Raw, cached_tokens: int | None) -> ForwardedRequest:
         """Return the request for the engine that goes on with another one's prefill."""
-        body = decode_body(self.fields, transfer)
-        return msgspec.structs.replace(self, body=body, cached_tokens=cached_tokens, handed_over=True)
+        body = decode_body(_fields(self.body), transfer)
+        told = UNTOLD if self.cached_tokens == UNTOLD else cached_tokens
+        return msgspec.structs.replace(self, body=body, cached_tokens=told, handed_over=True)
 
     def payload(self) -> bytes | io.BytesIO:
         """Return the body in the form that the HTTP client sends without copying it in one go."""
@@ -74,29 +76,36 @@ def forwarded_request(
     client_headers: Mapping[bytes, bytes],
     *,
     request_id: str,
-    salt: str | None,
-    bearer: str,
+    salt: str,
+    priority: int | None = None,
+    tells_hits: bool = True,
 ) -> ForwardedRequest:
-    """Return the request for the engine; the client's own bytes where nothing in the body has to change."""
-    changed = {name: value for name, value in body.items() if name not in OWNED_FIELDS}
-    if salt is not None:
-        changed["cache_salt"] = salt
+    """Return the request for the engine; the client's own bytes where nothing in the body has to change.
+
+    The values that stay are those bytes in any case: a long prompt is not encoded anew.
+    """
+    ours: dict[str, Any] = {"cache_salt": salt} if salt else {}
+    if priority is not None:
+        ours["priority"] = priority
     streams = body.get("stream") is True
     options = body.get("stream_options")
     asked = isinstance(options, dict) and options.get("include_usage") is True
     if streams and not asked:
-        changed["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+        ours["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+    if ours or any(name in body for name in OWNED_FIELDS):
+        kept = {name: value for name, value in _fields(original).items() if name not in OWNED_FIELDS}
+        original = msgspec.json.encode({**kept, **ours})
     return ForwardedRequest(
         path,
-        original if changed == body else msgspec.json.encode(changed),
-        _headers(client_headers, request_id, bearer),
+        original,
+        _headers(client_headers, request_id),
         streams,
         streams and not asked,
-        changed,
+        None if tells_hits else UNTOLD,
     )
 
 
-def _headers(client_headers: Mapping[bytes, bytes], request_id: str, bearer: str) -> dict[str, str]:
+def _headers(client_headers: Mapping[bytes, bytes], request_id: str) -> dict[str, str]:
     headers = {
         "content-type": "application/json",
         "accept-encoding": "identity",
@@ -107,6 +116,4 @@ def _headers(client_headers: Mapping[bytes, bytes], request_id: str, bearer: str
         value = client_headers.get(name)
         if value is not None:
             headers[name.decode()] = value.decode("latin-1")
-    if bearer:
-        headers["authorization"] = f"Bearer {bearer}"
     return headers

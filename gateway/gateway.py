@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import zmq.asyncio
 
 from gateway import background
@@ -23,11 +24,15 @@ from gateway.fleet_sampler import FleetSampler
 from gateway.key_quota import KeyQuotas
 from gateway.key_usage import KeyUsage
 from gateway.live_pool import LivePool
+from gateway.loop_lag import LoopLag
 from gateway.metrics import GatewayMetrics
+from gateway.named_requests import NamedRequests
+from gateway.peer_calls import PeerCalls
 from gateway.pool_roles import warn_of_roles
 from gateway.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
 from gateway.rebalance_order import decode_order
 from gateway.report_fence import ReportFence
+from gateway.request_head import TaggedIds
 from gateway.settings import GatewaySettings
 from gateway.shadow_reports import ShadowReports
 from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, decode_snapshot
@@ -35,6 +40,8 @@ from gateway.snapshot_store import SnapshotStore
 from gateway.traffic_outbox import TrafficOutbox
 from gateway.wire import UnreadableMessageError
 
+FEEDBACK_CALLS = 4
+"""Reports that a key may send for each request of its minute: each kind once, and one repetition."""
 SNAPSHOT_TOPIC = "snapshot"
 """Last-value bus topic of the encoded Snapshot."""
 
@@ -49,11 +56,13 @@ class Gateway:
     def __init__(self, bus: Bus, *, fleet_secret: bytes, state_dir: Path, settings: GatewaySettings) -> None:
         self.settings = settings
         self.metrics = GatewayMetrics()
+        self.lag = LoopLag(lambda lag_s: self.metrics.loop_lag.note((), lag_s))
         self.pools: dict[str, LivePool] = {}
         self.snapshot: Snapshot | None = None
         self.session: aiohttp.ClientSession | None = None
         """Shared by proxy and adapters; made by `start`."""
         self.key_quotas = KeyQuotas(self.metrics.key_limited)
+        self.feedback_quotas = KeyQuotas(self.metrics.key_limited, calls="reports", per_request=FEEDBACK_CALLS)
         self.key_usage = KeyUsage(bus, settings.key_usage_interval_s)
         self.cost_reports = CostReports(
             bus, self.pools.values, self.metrics.cost_samples, settings.cost_report_interval_s
@@ -76,6 +85,10 @@ class Gateway:
             interval_s=settings.traffic_interval_s,
             enabled=settings.recording,
         )
+        self.new_id = TaggedIds()
+        """Makes the ids of this gateway's requests and decisions."""
+        self.peers = PeerCalls(bus, self.new_id)
+        self.named_requests = NamedRequests(bus, self.peers, fleet_secret)
         self._bus = bus
         self.fleet_secret = fleet_secret
         """Secret behind block keys and cache salts."""
@@ -83,6 +96,8 @@ class Gateway:
         self._context: zmq.asyncio.Context | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._from_disk = False
+        self._confirmed_s = time.monotonic()
+        """When the bus last stood behind the API keys."""
         self._report_fence = ReportFence()
         self._pool_of_model: dict[str, LivePool] = {}
         self._pool_of_engine: dict[str, LivePool] = {}
@@ -92,7 +107,9 @@ class Gateway:
         self._stopping_pools: set[asyncio.Task[None]] = set()
         self._saved = asyncio.Event()
         self._affinity = AffinitySampler(bus, self.pools.values, settings.affinity_interval_s)
-        self._sampler = FleetSampler(bus, self.pools.values, lambda: self.snapshot_version, self.metrics, settings)
+        self._sampler = FleetSampler(
+            bus, self.pools.values, lambda: self.snapshot_version, self.metrics, settings, self.lag
+        )
 
     @property
     def snapshot_version(self) -> int:
@@ -109,12 +126,14 @@ class Gateway:
             self._take_snapshot(value)
         if self.snapshot is None:
             await self._restore()
+        self.peers.start()
         self._unsubscribe = [
             self._bus.subscribe(SNAPSHOT_TOPIC, self._on_snapshot),
             self._bus.subscribe(TOPIC_PREFIX, self._on_report),
             self._bus.subscribe(REBALANCE_PREFIX, self._on_rebalance),
         ]
         self._tasks = [
+            background.start("loop lag", self.lag.run),
             background.start("fleet samples", self._sampler.run),
             background.start("affinity", self._affinity.run),
             background.start("last-known-good", self._keep_confirmed),
@@ -133,6 +152,7 @@ class Gateway:
         for unsubscribe in self._unsubscribe:
             unsubscribe()
         self._unsubscribe = []
+        await self.peers.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._stopping_pools, return_exceptions=True)
@@ -148,13 +168,39 @@ class Gateway:
         if self._context is not None:
             self._context.destroy(linger=0)
 
+    def pool_for(self, caller: ApiKeyEntry, served_model: str) -> LivePool | None:
+        """Return the pool that serves this model to the caller; None too where its tenant may not use the model."""
+        granted = caller.served_models
+        return None if granted and served_model not in granted else self._pool_of_model.get(served_model)
+
+    def refuse_waiting(self, code: str) -> None:
+        """Refuse the requests that wait for an engine."""
+        for pool in self.pools.values():
+            pool.refuse_waiting(code)
+
     def pool_for_model(self, served_model: str) -> LivePool | None:
         """Return the pool that serves this model; of several the first by region and name."""
         return self._pool_of_model.get(served_model)
 
     def api_key(self, sha256: str) -> ApiKeyEntry | None:
-        """Return the API key with this SHA-256 (hex); None: there is none."""
-        return self._api_keys.get(sha256)
+        """Return the API key with this SHA-256 (hex); None: there is none, or nobody confirms it any more."""
+        return None if self._keys_are_old() else self._api_keys.get(sha256)
+
+    def _keys_are_old(self) -> bool:
+        """Return whether keys may have been revoked long ago without our hearing of it."""
+        return not self._bus.connected and time.monotonic() - self._confirmed_s > self.settings.snapshot_max_age_s
+
+    def _tell_of_old_keys(self) -> None:
+        if self.snapshot is None or not self._keys_are_old():
+            return
+        # Admissions end with the snapshot that they were made under.
+        self.snapshot = msgspec.structs.replace(self.snapshot)
+        log_event(
+            "api_keys_refused",
+            level=logging.ERROR,
+            confirmed_s_ago=round(time.monotonic() - self._confirmed_s),
+            remedy="nobody has confirmed the API keys for too long; make the server that REDIS_URL names reachable",
+        )
 
     # -- what comes over the bus, in the publisher's thread
 
@@ -226,16 +272,19 @@ class Gateway:
         wanted = {entry.pool_id for entry in snapshot.pools}
         for pool_id in [known for known in self.pools if known not in wanted]:
             self._end_pool(self.pools.pop(pool_id))
+        one_tenant = len({key.tenant_id for key in snapshot.api_keys}) < 2
         for entry in snapshot.pools:
-            self._apply_pool(entry, engines_of.get(entry.pool_id, []))
+            self._apply_pool(entry, engines_of.get(entry.pool_id, []), one_tenant)
         self._api_keys = {key.sha256: key for key in snapshot.api_keys}
         self.key_quotas.keep_only(snapshot.api_keys)
+        self.feedback_quotas.keep_only(snapshot.api_keys)
         self._index_pools()
         log_event("snapshot_applied", version=snapshot.version, pools=len(self.pools), engines=len(snapshot.engines))
 
-    def _apply_pool(self, entry: PoolEntry, engines: list[EngineEntry]) -> None:
+    def _apply_pool(self, entry: PoolEntry, engines: list[EngineEntry], one_tenant: bool) -> None:
         try:
             pool = self.pools.get(entry.pool_id) or self._make_pool(entry)
+            pool.one_tenant = one_tenant
             pool.apply(entry, engines)
         except ValueError as error:
             log_event("pool_refused", level=logging.ERROR, pool=entry.pool_id, reason=str(error))
@@ -253,6 +302,7 @@ class Gateway:
             session=self.session,
             context=self._context,
             metrics=self.metrics,
+            lag=self.lag,
         )
 
     def _end_pool(self, pool: LivePool) -> None:
@@ -272,6 +322,7 @@ class Gateway:
         if snapshot is not None:
             log_event("last_known_good_served", version=snapshot.version)
             self._from_disk = True
+            self._confirmed_s = time.monotonic() - self._store.age_s
             self._apply(snapshot)
 
     async def _first_probes(self) -> None:
@@ -283,16 +334,19 @@ class Gateway:
                 task.cancel()
 
     async def _keep_confirmed(self) -> None:
-        """Write the snapshot after each change, and again from time to time, as a sign that it is in force."""
+        """Write the snapshot after each change, and again while the bus confirms that it is in force."""
         while True:
             try:
                 async with asyncio.timeout(self.settings.snapshot_refresh_s):
                     await self._saved.wait()
             except TimeoutError:
-                pass
+                if not self._bus.connected:
+                    self._tell_of_old_keys()
+                    continue
             self._saved.clear()
             if self.snapshot is None or self._from_disk:
                 continue
+            self._confirmed_s = time.monotonic()
             try:
                 await asyncio.to_thread(self._store.save, self.snapshot, time.time())
             except OSError as error:

@@ -15,13 +15,14 @@ import aiohttp
 import msgspec
 
 from gateway.breaker import CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
-from gateway.engine_relay import BROKEN, HANDOFF, AttemptFailure, EngineRelay, RelaySettings, passed_headers
+from gateway.engine_relay import BROKEN, HANDOFF, AttemptFailure, EngineRelay, RelaySettings, is_evidence
 from gateway.forwarded_request import ForwardedRequest
 from gateway.handoff_bodies import PrefillAnswer, read_prefill_answer
 from gateway.http_exchange import ClientGoneError, Exchange
 from gateway.placement_desk import PlacementDesk
 from gateway.progress_guard import EngineSilentError, ProgressGuard
 from gateway.recent_decisions import DecisionRecord
+from gateway.refusal import REFUSALS, passed_headers
 from routing.engine_pair import EnginePair
 from routing.observation import FirstToken, HandedOver
 
@@ -113,14 +114,14 @@ class Handoff:
         request: ForwardedRequest,
     ) -> PrefillAnswer | AttemptFailure | None:
         """Return the prefill leg's answer or failure; None: the engine refused the request, and the client knows."""
-        settings, engine_id = self._settings, first.entry.engine_id
+        settings, engine_id, begun_s = self._settings, first.entry.engine_id, monotonic()
         watch = _EitherLost(first, second)
         try:
             with ProgressGuard(watch, first_s=settings.prefill_leg_s, idle_s=settings.idle_s) as guard:
                 async with first.session.post(
                     first.entry.url.rstrip("/") + request.path,
                     data=request.prefill_payload(),
-                    headers=request.headers,
+                    headers=first.authorized(request.headers),
                     allow_redirects=False,
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=settings.connect_s),
                 ) as response:
@@ -132,7 +133,8 @@ class Handoff:
             if silent and watch.stuck:
                 return AttemptFailure(NO_PROGRESS, engine_id=engine_id if first.stuck else second.entry.engine_id)
             kind = TIMEOUT if silent else CONNECT
-            first.breaker.record_failure(kind, monotonic())
+            if is_evidence(error, first, begun_s):
+                first.breaker.record_failure(kind, monotonic())
             return AttemptFailure(kind, engine_id=engine_id)
 
     async def _read(
@@ -148,6 +150,8 @@ class Handoff:
             response.close()
             first.breaker.record_failure(HTTP_5XX, monotonic())
             return AttemptFailure(HTTP_5XX, response.status, engine_id)
+        if response.status in REFUSALS:
+            return await self._relay.refused(first, record, response)
         body = bytearray()
         async for chunk in response.content.iter_any():
             guard.progress()
@@ -157,6 +161,7 @@ class Handoff:
                 return AttemptFailure(HANDOFF, engine_id=engine_id)
         first.breaker.record_success(monotonic())
         if response.status >= 400:
+            record.pool.progress.engine(engine_id).refused(monotonic())
             self._desk.client_error(record, monotonic(), response.status)
             await exchange.answer(response.status, bytes(body), passed_headers(response))
             return None

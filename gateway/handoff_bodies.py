@@ -6,6 +6,7 @@ decode leg, which makes the whole answer. As measured with vLLM's NIXL connector
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -46,12 +47,12 @@ class PrefillAnswer(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(PrefillAnswer).decode
 
 
-def prefill_body(body: dict[str, Any]) -> bytes:
+def prefill_body(body: Mapping[str, msgspec.Raw]) -> bytes:
     """Return the body of the prefill leg for a client's body that is cleaned of what is ours to set."""
     return msgspec.json.encode({**body, **PREFILL_FRAGMENT})
 
 
-def decode_body(body: dict[str, Any], transfer: msgspec.Raw) -> bytes:
+def decode_body(body: Mapping[str, msgspec.Raw], transfer: msgspec.Raw) -> bytes:
     """Return the body of the decode leg."""
     return msgspec.json.encode({**body, TRANSFER: transfer})
 

@@ -64,6 +64,7 @@ class Hindsight:
             for each in candidates
         ]
         before_s = max(0.0, max(decision.decided_s, decision.migrated_s) - record.arrived_s)
+        gateway_s = min(before_s, record.asked_s - record.arrived_s) if record.asked_s is not None else 0.0
         if not decision.engine_id:
             return refusal_regret(options, record.ttft_slo_s - before_s)
         if ttft_s is None or not candidates or len(record.attempts) > 1 + (decision.pair is not None):
@@ -80,6 +81,7 @@ class Hindsight:
             hit_tokens,
             before_s,
             may_park and decision.reason != reasons.MIGRATED,
+            gateway_s,
             self._overtaken_s(record),
             view_age_s,
         )

@@ -24,6 +24,8 @@ class HitWatch:
     def __init__(self) -> None:
         self.verdict: HitVerdict = NO_VERDICT
         self._samples: deque[HitSample] = deque(maxlen=MAX_SAMPLES)
+        self._reported: deque[HitSample] = deque(maxlen=MAX_SAMPLES)
+        """Those that tenants tell of, which never push out what the gateway saw."""
         self._gaps = PastMoments()
         self._removals = PastMoments()
         self._counts = (0, 0)
@@ -49,23 +51,23 @@ class HitWatch:
 
     def take(self, sample: HitSample) -> None:
         """Take in what one request told."""
-        self._samples.append(sample)
+        (self._reported if sample.reporter else self._samples).append(sample)
         self._fresh = True
 
     def recent(self) -> list[HitSample]:
         """Return the samples that count, the oldest first; any thread may ask."""
-        return list(self._samples)
+        return sorted([*self._samples, *self._reported], key=lambda each: each.at_s)
 
     def judge(self, keys: PoolKeys, now: float) -> bool:
         """Judge anew; returns whether grade or cause changed."""
-        samples = self._samples
-        while samples and now - samples[0].at_s > WINDOW_S:
-            samples.popleft()
-            self._fresh = True
+        for samples in (self._samples, self._reported):
+            while samples and now - samples[0].at_s > WINDOW_S:
+                samples.popleft()
+                self._fresh = True
         if not self._fresh or now - self._judged_s < JUDGED_EVERY_S:
             return False
         self._fresh, self._judged_s = False, now
-        before, found = self.verdict, hit_verdict(samples, keys, self.verdict.grade)
+        before, found = self.verdict, hit_verdict(self.recent(), keys, self.verdict.grade)
         changed = (before.grade, before.cause) != (found.grade, found.cause)
         # Figures that move a little would send every viewer new words twice a second.
         if changed or abs((found.share or 0.0) - (before.share or 0.0)) > TOLD_SHARE:
@@ -75,6 +77,7 @@ class HitWatch:
     def forget(self) -> None:
         """Begin anew, as with a new process of the engine or other keys."""
         self._samples.clear()
+        self._reported.clear()
         self.verdict = NO_VERDICT
         self._counts = (0, 0)
         self._fresh = False

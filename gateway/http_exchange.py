@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 
 from gateway.asgi_types import Receive, Scope, Send
 from gateway.request_head import RequestHead, head_of
@@ -64,12 +64,15 @@ class Exchange:
         except OSError:
             raise ClientGoneError from None
 
-    def start(self, status: int, headers: list[Header]) -> Awaitable[None]:
+    async def start(self, status: int, headers: list[Header]) -> None:
         """Send status and headers; chunks follow."""
         self.started = True
         if self.decision_id:
             headers.append((b"x-switchyard-decision", self.decision_id.encode()))
-        return self._send({"type": "http.response.start", "status": status, "headers": headers})
+        try:
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        except OSError:
+            raise ClientGoneError from None
 
     async def chunk(self, body: bytes) -> None:
         """Send a part of the body at once."""

@@ -1,7 +1,8 @@
-"""uvicorn's HTTP protocol with the two limits that no ASGI app can set, and with the fast lane.
+"""uvicorn's HTTP protocol with the limits that no ASGI app can set, and with the fast lane.
 
-Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408 and
-heads over the limit with 431; both close the connection. Where the app offers a lane
+Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408, heads
+and trailers over their limits with 431, and connections over theirs with 503; all are closed. Trailer
+fields are dropped: only the head says who is calling. Where the app offers a lane
 (gateway.fast_lane), complete decision requests are offered to it before a task is made for them; of a
 head that the parser has read on this connection before, byte for byte, it need not be asked again, and
 its answer goes out with the others of the loop's turn (gateway.answer_batch).
@@ -19,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from gateway.answer_batch import batch_of
+from gateway.connection_limit import limit_of
 from gateway.event_log import log_event
 from gateway.fast_lane import MAX_BODY_BYTES, PATH, Admission, Lane, LaneAnswer, header_lines, lane_of
 
@@ -29,21 +31,29 @@ HEAD_TIMEOUT_S = 10.0
 REST_TIMEOUT_S = 5.0
 """A client may go on sending a body this long after it was answered; uvicorn alone would wait for ever."""
 MAX_HEAD_BYTES = 64 * 1024
+MAX_TRAILER_BYTES = 8 * 1024
 MAX_KNOWN_HEADS = 32
 MAX_KNOWN_HEAD_BYTES = 2048
 _HEAD_END = b"\r\n\r\n"
 _UNKNOWN: tuple[Admission | None, int] = (None, 0)
+_TOO_LARGE = b"431 Request Header Fields Too Large"
+
+
+class _TooLargeError(Exception):
+    """Ends the parsing of a head or of trailers that are over their limit."""
 
 
 class GuardedHttpProtocol(HttpToolsProtocol):
     """One connection whose request heads must arrive whole, in time and within a size.
 
-    Mutable state of its own: whether a head (or a body for the lane) is being read, since how many
-    bytes, and under which timer; that body, None while the request takes the ordinary way; whether
-    the whole request has come, and the timer of the rest of one that was answered before; the chunk
-    that a message began with; the heads that were admitted to the lane, with their body's length;
-    when one of them was answered last, so that the timer of idle connections need not start anew each time;
-    and whether such an answer may still be held, which has to go out before anything else is written here.
+    Mutable state of its own: whether a head (or a body for the lane) is being read, and under which timer. Of
+    bytes: those in the parser's hands, those of the chunk in which the head began, those that came since then or
+    since the last chunk with some of the body, and those of trailer fields. The lane's body, None while the
+    request takes the ordinary way; whether the whole request has come, and the timer of the rest of one that was
+    answered before; the chunk that a message began with; the heads that were admitted to the lane, with their
+    body's length; when one of them was answered last, so that the timer of idle connections need not start anew
+    each time; whether such an answer may still be held, which has to go out before anything else is written here.
+    Where the connection counts towards the limit of connections, and whether it has become a websocket.
     """
 
     head_timeout_s = HEAD_TIMEOUT_S
@@ -51,12 +61,18 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     _whole = True
     _rest_timer: asyncio.TimerHandle | None = None
     _reading = True
-    _read_bytes = 0
+    _in_head = True
+    _fed_bytes = 0
+    _first_bytes = 0
+    _gathered_bytes = 0
+    _trailer_bytes = 0
     _timer: asyncio.TimerHandle | None = None
     _lane_body: bytes | None = None
     _chunk = b""
     _answered_s = 0.0
     _holds = False
+    _source: str | None = None
+    _upgraded = False
 
     def __init__(
         self,
@@ -69,17 +85,36 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         self._lane: Lane | None = lane_of(config.loaded_app)
         self._known: dict[bytes, tuple[Admission, int]] = {}
         self._batch = batch_of(self.loop)
+        self._limit = limit_of(self.loop)
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
         super().connection_made(transport)
-        self._arm()
+        address = self.client[0] if self.client else ""
+        self._source = self._limit.enter(address, len(self.connections))
+        if self._source is None:
+            self._close_with(b"503 Service Unavailable\r\nretry-after: 1")
+        else:
+            self._arm()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         self._rest_is_here()
+        self._leave()
         super().connection_lost(exc)
+
+    @override
+    def handle_websocket_upgrade(self) -> None:
+        # What comes from here on is the other protocol's.
+        self._upgraded = True
+        self._leave()
+        super().handle_websocket_upgrade()
+
+    def _leave(self) -> None:
+        if self._source is not None:
+            self._limit.leave(self._source)
+            self._source = None
 
     @override
     def data_received(self, data: bytes) -> None:
@@ -89,14 +124,35 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if self._holds:
             self._send_held()
         self._chunk = data if whole else b""
+        self._fed_bytes = len(data)
         super().data_received(data)
         self._chunk = b""
-        if self._reading:
-            self._read_bytes += len(data)
-            if self._read_bytes > MAX_HEAD_BYTES + MAX_BODY_BYTES:
-                self._close_with(b"431 Request Header Fields Too Large")
-            elif self._timer is None:
-                self._arm()
+        if not self._whole:
+            # The parser tells of a field only when it has ended.
+            self._gathered_bytes += len(data)
+            if self._gathered_bytes > (MAX_HEAD_BYTES if self._in_head else MAX_TRAILER_BYTES):
+                self._close_with(_TOO_LARGE)
+        if self._timer is None and (self._reading or (self.timeout_keep_alive_task is None and self._is_silent)):
+            self._arm()
+
+    @override
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value)
+            return
+        self._trailer_bytes += _field_bytes(name, value)
+        if self._trailer_bytes > MAX_TRAILER_BYTES:
+            self._refuse_fields()
+
+    def _refuse_fields(self) -> None:
+        self._close_with(_TOO_LARGE)
+        raise _TooLargeError
+
+    @override
+    def send_400_response(self, msg: str) -> None:
+        # What was refused here has its answer; the parser only reports that it was stopped.
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
 
     @override
     def eof_received(self) -> None:
@@ -115,8 +171,11 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @override
     def on_message_begin(self) -> None:
-        self._reading = True
-        self._read_bytes = 0
+        self._reading = self._in_head = True
+        # How much of this chunk is of the message before is not known.
+        self._first_bytes = self._fed_bytes
+        self._gathered_bytes = -self._fed_bytes
+        self._trailer_bytes = 0
         self._whole = False
         if self._lane is None:
             super().on_message_begin()
@@ -128,6 +187,10 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @override
     def on_headers_complete(self) -> None:
+        if self._first_bytes + self._gathered_bytes + self._fed_bytes > MAX_HEAD_BYTES and self._has_large_head():
+            self._refuse_fields()
+        self._in_head = False
+        self._gathered_bytes = -self._fed_bytes
         if self._lane is not None and self.url == PATH and self._may_take_lane():
             self._lane_body = b""
             return
@@ -135,6 +198,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     @override
     def on_body(self, body: bytes) -> None:
+        self._gathered_bytes = -self._fed_bytes
         if self._lane_body is None:
             super().on_body(body)
             return
@@ -182,6 +246,9 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if self._rest_timer is not None:
             self._rest_timer.cancel()
             self._rest_timer = None
+
+    def _has_large_head(self) -> bool:
+        return len(self.url) + sum([_field_bytes(*field) for field in self.headers]) > MAX_HEAD_BYTES
 
     def _may_take_lane(self) -> bool:
         """Return whether the request is of the plain kind: POST on an idle keep-alive connection."""
@@ -251,6 +318,11 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         """Whether no answer is under way, and the client takes what is sent."""
         return not self.flow.write_paused and not self.pipeline and (self.cycle is None or self.cycle.response_complete)
 
+    @property
+    def _is_silent(self) -> bool:
+        """Whether what came began no request: blank lines, which would keep a connection without any timer."""
+        return self._idle and not self._upgraded
+
     def _send(self, answer: LaneAnswer) -> None:
         self.transport.write(self._bytes_of(answer))
         self.on_response_complete()
@@ -276,6 +348,15 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def _close_with(self, status: bytes) -> None:
         self._disarm()
-        if not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        cycle = self.cycle
+        # Within another answer a status line would be taken for its body.
+        if not self.pipeline and (cycle is None or cycle.response_complete or not cycle.response_started):
             self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
-            self.transport.close()
+        self.transport.close()
+
+
+def _field_bytes(name: bytes, value: bytes) -> int:
+    """Return what a field takes as it is sent."""
+    return len(name) + len(value) + len(b": \r\n")

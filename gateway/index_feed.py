@@ -18,11 +18,15 @@ class IndexFeed:
         self._engine = engine
 
     def stored(self, keys: Sequence[int]) -> None:
-        """These blocks are there."""
+        """These blocks are there; without salts nobody could say in which domain."""
+        if self._engine.salts_seen.missing:
+            return
         self._pool.router.blocks_stored(self._engine.entry.engine_id, keys)
 
     def removed(self, keys: Sequence[int]) -> None:
         """These blocks are gone."""
+        if self._engine.salts_seen.missing:
+            return
         self._pool.router.blocks_removed(self._engine.entry.engine_id, keys)
 
     def cleared(self) -> None:

@@ -7,13 +7,16 @@ wrong field. Messages name the fault and its place, never the value: values may 
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.large_body import SMALL_BYTES, TooManyPartsError, surveyed, surveyed_at_once
 from gateway.openai_error import ApiError
 
 MAX_DEPTH = 64
@@ -23,6 +26,9 @@ MAX_FIELD_NAME = 256
 
 _decode = msgspec.json.Decoder().decode
 _NOT_A_BRACKET = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
+_PLACE = re.compile(r"\(byte (\d+)\)")
+_NEAR_BYTES = 64 * 1024
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 T = TypeVar("T")
@@ -38,11 +44,50 @@ class BadBodyError(ApiError):
 
 def decode_object(body: bytes) -> dict[str, Any]:
     """Return the JSON object in `body` (last one wins of duplicate keys); raises BadBodyError."""
-    value = decode_value(body)
+    return _object(decode_value(body))
+
+
+def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadBodyError("not_an_object", "The body must be a JSON object.")
     _check_fields(value)
     return value
+
+
+async def decode_object_in_turns(body: bytes) -> dict[str, Any]:
+    """Return the same where the body may be large: no turn of the event loop takes long over it.
+
+    A long list of token ids comes as an array of them.
+    """
+    return _object(await decode_value_in_turns(body, takes_lists=True))
+
+
+async def decode_value_in_turns(body: bytes, *, takes_lists: bool = False) -> Any:
+    """Return the same as `decode_value` where the body may be large."""
+    if len(body) <= SMALL_BYTES:
+        return decode_value(body)
+    with _parts_counted():
+        survey = await surveyed(body, takes_lists=takes_lists)
+    _check_brackets(survey.outside)
+    value = _decoded(survey.rest)
+    await asyncio.sleep(0)
+    if not survey.fill(value):
+        return await decode_value_in_turns(body)
+    return value
+
+
+@contextmanager
+def _parts_counted() -> Iterator[None]:
+    try:
+        yield
+    except TooManyPartsError as error:
+        raise BadBodyError("too_complex", f"{error}; send fewer, or the prompt as one string.") from None
+    except UnicodeDecodeError:
+        raise _not_utf8() from None
+
+
+def _not_utf8(where: str = "") -> BadBodyError:
+    return BadBodyError("bad_utf8", f"The body is not UTF-8{where}.")
 
 
 def decode_value(body: bytes) -> Any:
@@ -50,10 +95,14 @@ def decode_value(body: bytes) -> Any:
     if not body:
         raise BadBodyError("empty_body", "The body is empty; send a JSON object.")
     _check_nesting(body)
+    return _decoded(body)
+
+
+def _decoded(body: bytes) -> Any:
     try:
-        value = _decode(body)
+        return _decode(body)
     except UnicodeDecodeError as error:
-        raise BadBodyError("bad_utf8", f"The body is not UTF-8 (byte {error.start}).") from None
+        raise _not_utf8(f" (byte {error.start})") from None
     except RecursionError:
         raise BadBodyError("too_deep", _TOO_DEEP) from None
     except msgspec.ValidationError:
@@ -61,9 +110,18 @@ def decode_value(body: bytes) -> Any:
         raise BadBodyError("bad_number", "A number in the body is out of range.") from None
     except msgspec.DecodeError as error:
         raise _malformed(body, error) from None
+
+
+def refuse_nul(body: bytes) -> None:
+    """Raise BadBodyError where a string of this JSON holds a NUL, which no database takes."""
     if b"\\u0000" in body and b"\\u0000" in body.replace(b"\\\\", b""):
         raise BadBodyError("nul_character", "Strings must not contain NUL (\\u0000); remove it.")
-    return value
+
+
+def refuse_nul_name(value: object, param: str) -> None:
+    """Raise BadBodyError where a name holds a NUL; prompts may."""
+    if isinstance(value, str) and "\0" in value:
+        raise BadBodyError("nul_character", f"A name must not contain NUL (field {param}); remove it.", param=param)
 
 
 def typed(value: dict[str, Any], kind: Callable[..., T]) -> T:
@@ -80,10 +138,19 @@ _TOO_DEEP = f"The body is nested too deeply; at most {MAX_DEPTH} levels are read
 
 
 def _check_nesting(body: bytes) -> None:
+    if len(body) > SMALL_BYTES:
+        with _parts_counted():
+            outside = surveyed_at_once(body).outside
+        _check_brackets(outside)
+        return
     # Few brackets cannot nest deeply, so that ordinary bodies cost two memory scans and no parsing.
     if body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
         return
-    brackets = _outside_strings(body).translate(None, _NOT_A_BRACKET)
+    _check_brackets(_outside_strings(body))
+
+
+def _check_brackets(outside: bytes) -> None:
+    brackets = outside.translate(None, _NOT_A_BRACKET)
     if len(brackets) > 2 * MAX_CONTAINERS:
         raise BadBodyError("too_complex", f"The body holds more than {MAX_CONTAINERS} objects and lists; send fewer.")
     if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH:
@@ -105,6 +172,12 @@ def _check_fields(value: dict[str, Any]) -> None:
 def _malformed(body: bytes, error: msgspec.DecodeError) -> BadBodyError:
     if body.startswith(b"\xef\xbb\xbf"):
         return BadBodyError("byte_order_mark", "The body starts with a byte order mark; send plain UTF-8.")
-    if "surrogate" in str(error) or re.search(rb"\\u[dD][89a-fA-F]", body):
+    if "surrogate" in str(error) or _HALF_PAIR.search(body, _place_of(error, body) - _NEAR_BYTES):
         return BadBodyError("lone_surrogate", "A string holds half of a surrogate pair; send whole characters.")
     return BadBodyError("not_json", f"The body is not JSON: {error}.")
+
+
+def _place_of(error: msgspec.DecodeError, body: bytes) -> int:
+    """Return the byte at which decoding ended: the last one where the error names none."""
+    place = _PLACE.search(str(error))
+    return int(place[1]) if place else len(body)

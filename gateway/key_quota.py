@@ -58,21 +58,24 @@ class KeyQuotas:
 
     The rate is a token bucket that holds one minute's requests and fills evenly, so that a key that
     rested may send a minute's worth at once; in T seconds it never gets more than rate × (1 + T/60).
+    `per_request` calls of a kind of their own (`calls`) may come for each request, from a bucket of their own.
     A slot is taken under the request's id and freed once: by `release`, or at the end that `end_by`
     set, so that a caller who never reports loses its slot with its reservation.
     """
 
-    def __init__(self, limited: LimitCounter) -> None:
+    def __init__(self, limited: LimitCounter, *, calls: str = "requests", per_request: int = 1) -> None:
         self._limited = limited
+        self._calls = calls
+        self._per_request = per_request
         self._uses: dict[str, _Use] = {}
         self._holders: dict[str, _Use] = {}
         """Who holds the slot of a request id."""
 
     def spend(self, key: ApiKeyEntry, now_s: float, requests: int = 1) -> None:
         """Take `requests` from the key's minute; raises ApiError 429, having taken nothing, where they are not left."""
-        rate = key.rate_per_min
-        if rate is None:
+        if key.rate_per_min is None:
             return
+        rate = key.rate_per_min * self._per_request
         use = self._use(key, now_s)
         use.refill(rate, now_s)
         if use.tokens >= requests - _ROUNDING:
@@ -80,11 +83,12 @@ class KeyQuotas:
             return
         self._limited.inc(RATE)
         if requests > rate:
-            message = f"This API key may send {rate} requests per minute; send at most so many in one batch."
+            message = f"This API key may send {rate} {self._calls} per minute; send at most so many in one batch."
             raise ApiError(429, message, "key_rate_limit", retry_after_s=60.0)
         raise ApiError(
             429,
-            f"This API key may send {rate} requests per minute; wait as Retry-After says, or ask for a higher limit.",
+            f"This API key may send {rate} {self._calls} per minute; wait as Retry-After says, "
+            "or ask for a higher limit.",
             "key_rate_limit",
             retry_after_s=(requests - use.tokens) * 60.0 / rate if rate > 0 else 60.0,
         )
@@ -148,5 +152,5 @@ class KeyQuotas:
     def _use(self, key: ApiKeyEntry, now_s: float) -> _Use:
         use = self._uses.get(key.key_id)
         if use is None:
-            use = self._uses[key.key_id] = _Use(float(key.rate_per_min or 0), now_s)
+            use = self._uses[key.key_id] = _Use(float((key.rate_per_min or 0) * self._per_request), now_s)
         return use

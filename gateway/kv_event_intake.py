@@ -71,9 +71,9 @@ class KvEventIntake:
             return Trust(DEGRADED, "the event socket does not answer")
         return trust
 
-    def resync(self, seed: int, block_tokens: int) -> None:
+    def resync(self) -> None:
         """Forget this engine's history and ask for it again from the start."""
-        self.ledger.resync(seed, block_tokens)
+        self.ledger.resync()
         self._after_input()
 
     async def run(self) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 import aiohttp
 
 from gateway.breaker import Breaker
+from gateway.engine_keys import engine_key
 from gateway.engine_report import EngineReport
 from gateway.event_ledger import BLIND, DEGRADED, Trust
 from gateway.hit_watch import HitWatch
 from gateway.kv_event_intake import KvEventIntake
+from gateway.loop_lag import LoopLag
 from gateway.past_moments import PastMoments
+from gateway.salts_seen import SaltsSeen
 from gateway.settings import GatewaySettings
 from gateway.snapshot import EngineEntry
 from gateway.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter
@@ -41,16 +45,18 @@ class LiveEngine:
         served_model: str,
         session: aiohttp.ClientSession,
         settings: GatewaySettings,
+        lag: LoopLag,
         now: float,
     ) -> None:
         self.entry = entry
         self.incarnation = incarnation
         self.session = session
+        self._bearer = engine_key(entry.key_variable, settings.engine_bearer)
         self.adapter = VllmAdapter(
             session,
             entry.url,
             served_model=served_model,
-            bearer=settings.engine_bearer,
+            bearer=self._bearer,
             timeout_s=settings.probe_timeout_s,
         )
         self.breaker = Breaker(settings.breaker, now)
@@ -61,16 +67,22 @@ class LiveEngine:
         self.report_times = PastMoments()
         self.hits = HitWatch()
         self.created_at = now
+        self.salts_seen = SaltsSeen()
         self.shunned = False
         """Whether engine health keeps it out, and others can do its work."""
         self.probed = asyncio.Event()
         """Set after the first direct probe, whatever it said."""
+        self.lag = lag
         self._settings = settings
         self._incarnated_at = now
         self._incarnated_unix = time.time()
         self._process_start: float | None = None
         self._wake = asyncio.Event()
         self.breaker.on_doubt = self._wake.set
+
+    def authorized(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the headers with the engine's own key among them."""
+        return {**headers, "authorization": f"Bearer {self._bearer}"} if self._bearer else headers
 
     @property
     def lost(self) -> bool:
@@ -107,8 +119,12 @@ class LiveEngine:
 
     def index_trust(self, *, by_dispatches: bool) -> Trust:
         """Return what routing makes of the index and people are shown: the least that events and hits allow."""
-        dispatched = Trust(DEGRADED, "the index is built from this gateway's own dispatches")
-        trust = dispatched if by_dispatches else self.trust
+        if self.salts_seen.missing:
+            trust = Trust(DEGRADED, "events name no cache salts; the index is built from this gateway's own dispatches")
+        elif by_dispatches:
+            trust = Trust(DEGRADED, "the index is built from this gateway's own dispatches")
+        else:
+            trust = self.trust
         verdict = self.hits.verdict
         by_hits = Trust(verdict.grade, verdict_words(verdict))
         return by_hits if by_hits.weight < trust.weight else trust
@@ -142,6 +158,7 @@ class LiveEngine:
         """Count a new process of the engine."""
         self.incarnation += 1
         self.hits.forget()
+        self.salts_seen = SaltsSeen(self.salts_seen.named)
         self._incarnated_at = now
         self._incarnated_unix = time.time()
 
@@ -176,9 +193,14 @@ class LiveEngine:
 
     async def _probe(self) -> None:
         self._wake.clear()
+        begun_s = time.monotonic()
         try:
             await self.adapter.health()
         except EngineUnreachableError as error:
+            if error.timed_out and not self.lag.vouches(begun_s, time.monotonic()):
+                # The answer may lie unread. The engine is asked again, since nothing was learned.
+                self._wake.set()
+                return
             self.breaker.observe_probe(False, str(error), time.monotonic(), refused=error.refused)
         except EngineAnswerError as error:
             self.breaker.observe_probe(False, str(error), time.monotonic())

@@ -15,50 +15,53 @@ import zmq.asyncio
 
 from gateway.affinity_book import AffinityBook
 from gateway.breaker import HALF_OPEN, OPEN
-from gateway.dispatched_keys import Dispatch, DispatchedKeys
+from gateway.dispatch_feed import DispatchFeed
 from gateway.engine_report import EngineReport
 from gateway.engine_tasks import EngineTasks
 from gateway.engine_verdict import PROBATION, sated, shares_of
 from gateway.event_ledger import EventLedger
 from gateway.event_log import log_event
 from gateway.index_feed import IndexFeed
+from gateway.isolation import IsolationDomains
 from gateway.kv_event_intake import KvEventIntake
+from gateway.late_refusal import queue_refusal
 from gateway.live_engine import READY, LiveEngine
+from gateway.loop_lag import LoopLag
 from gateway.metrics import GatewayMetrics
 from gateway.observing import OBSERVE
 from gateway.outlier_excuse import excused_engines
 from gateway.pool_progress import PoolProgress
+from gateway.pool_refusals import PoolRefusals
 from gateway.pool_shadow import PoolShadow
 from gateway.queue_window import QueueWindow
 from gateway.rebalancing import Rebalancing
 from gateway.retry_budget import RetryBudget
 from gateway.router_driver import RouterDriver
+from gateway.salts_seen import SaltsSeen
 from gateway.settings import GatewaySettings
 from gateway.snapshot import EngineEntry, PoolEntry
 from gateway.stall_watch import StallWatch
 from gateway.traffic_window import TrafficWindow
-from kvstore.block_keys import key_seed
 from routing.cost_fit import FittedCost
 from routing.cost_model import DecodeCost, PrefillCost
 from routing.cost_observer import CostObserver
 from routing.decision import Granted, Refused
 from routing.fleet import EngineFacts
 from routing.inference_request import InferenceRequest
-from routing.observation import Failed, Observation
+from routing.observation import Observation
 from routing.policy_document import RoutingPolicy
 from routing.router import Router
 from routing.steering import keeper_of
 
 EXACT_KEYS = "exact"
-_MAX_SEEDS = 4096
 _POLICY_FIELDS = ("policy", "policy_version")
-_KEY_FIELDS = ("served_model", "key_source", "block_tokens", "block_bytes", "isolated", "mode")
+_KEY_FIELDS = ("served_model", "key_source", "block_tokens", "block_bytes", "mode")
 
 
 class LivePool:
     """One pool at work.
 
-    Mutable state: `entry`, `engines`, the dispatched keys, the facts last given to the router, the
+    Mutable state: `entry`, `engines`, the facts last given to the router, the
     tasks and last incarnation of each engine, and since when lost ones are lost.
     """
 
@@ -71,7 +74,12 @@ class LivePool:
         session: aiohttp.ClientSession,
         context: zmq.asyncio.Context,
         metrics: GatewayMetrics,
+        lag: LoopLag,
     ) -> None:
+        self.domains = IsolationDomains(fleet_secret, entry)
+        self.seed = self.domains.seed
+        self.one_tenant = True
+        """Whether only one tenant has keys."""
         self._follow(entry)
         self.router = Router(
             entry.pool_id, entry.policy, entry.policy_version, index_max_bytes=settings.index_max_bytes
@@ -81,81 +89,74 @@ class LivePool:
         self.costs = _observer(entry.policy)
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
         self.queue = QueueWindow(settings.window_s)
-        self.progress = PoolProgress()
+        self.progress = PoolProgress(lag.vouches)
+        self.refusals = PoolRefusals(self, settings.breaker)
         self.affinity = AffinityBook()
         self.shadow = PoolShadow(self.router, metrics)
         self.prefix_keeper = keeper_of(self.router)
         """The placement, where it keeps prefixes to a few engines."""
-        self._fleet_secret = fleet_secret
         self._settings = settings
         self._session = session
         self._context = context
         self._metrics = metrics
+        self.lag = lag
         self._driver = RouterDriver(self.router, settings.tick_s)
         self.rebalancing = Rebalancing(self.router, self._driver.relieve)
-        self._dispatched = DispatchedKeys(settings.max_dispatched)
+        self._feed = DispatchFeed(self, settings)
         self._facts: tuple[EngineFacts, ...] = ()
         self._accepting: frozenset[str] = frozenset()
-        self._stalls = StallWatch(settings.breaker.stall_s)
+        self._stalls = StallWatch(settings.breaker.stall_s, lag.vouches)
         self._sated: frozenset[str] = frozenset()
         """Engines in probation that have their share for now."""
         self._tasks = EngineTasks()
         self._incarnations: dict[str, int] = {}
         self._lost_at: dict[str, float] = {}
-        self._seeds: dict[str, int] = {}
 
     # -- requests
 
     async def place(
-        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset()
+        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
     ) -> Granted | Refused:
         """Return when the request is granted an engine or refused; cancelling withdraws it.
 
         With `hold` it may wait as a ticket, without it an engine is chosen at once. Raises ValueError
         for a request id that is already under way.
         """
+        if hold and not excluded and (late := queue_refusal(self.lag, self.router, request)):
+            return late
         outcome = await self._driver.place(request, hold=hold, excluded=excluded)
-        self._remember(outcome, request)
+        self._remember(outcome, request, salted)
         return outcome
 
-    def place_at_once(self, request: InferenceRequest) -> Granted | Refused:
+    def place_at_once(self, request: InferenceRequest, salted: bool = False) -> Granted | Refused:
         """Return an engine for a request that does not wait; raises ValueError for an id already under way."""
         outcome = self._driver.place_at_once(request)
-        self._remember(outcome, request)
+        self._remember(outcome, request, salted)
         return outcome
 
     def take_observed(self, request: InferenceRequest, engine_id: str) -> Granted | None:
         """Account for a request that others have sent to the engine; None where it takes no work."""
         granted = self._driver.take_observed(request, engine_id)
         if granted is not None:
-            self._remember(granted, request)
+            self._remember(granted, request, False)
         return granted
 
     def observe(self, observation: Observation) -> None:
         """Tell the router what happened to a request, and grant what follows; unknown ids are ignored."""
-        if self.by_dispatches:
-            dispatch = self._dispatched.take(observation.request_id)
-            if dispatch is not None and not isinstance(observation, Failed):
-                self._store_dispatch(dispatch)
+        self._feed.observed(observation)
         self._driver.observe(observation)
-
-    def seed(self, tenant_id: str) -> int:
-        """Return the key seed of the caller's isolation domain: its own where the pool isolates."""
-        domain = tenant_id if self.entry.isolated else ""
-        seed = self._seeds.get(domain)
-        if seed is None:
-            if len(self._seeds) >= _MAX_SEEDS:
-                self._seeds.clear()
-            seed = self._seeds[domain] = key_seed(self._fleet_secret, self.entry.served_model, "", domain)
-        return seed
 
     def _follow(self, entry: PoolEntry) -> None:
         """Take the entry, and what each request asks of it."""
-        self.entry = entry
+        self.entry = self.domains.entry = entry
         self.observes = entry.mode == OBSERVE
         """Whether others route the pool's requests, and tell of them afterwards."""
-        self.by_dispatches = entry.key_source != EXACT_KEYS or entry.isolated or self.observes
-        """Whether the index is fed by dispatches: events do not name the isolation domain, and precede observations."""
+        self.by_dispatches = entry.key_source != EXACT_KEYS or self.observes
+        """Whether the index is fed by dispatches: the keys are not those of events, or events precede observations."""
+
+    def fed_by_dispatches(self, engine: LiveEngine) -> bool:
+        """Return whether this engine's part of the index is: the pool's is, or no event of it says whose blocks are."""
+        return self.by_dispatches or engine.salts_seen.missing or (self.entry.isolated and engine.intake is None)
 
     def accepts(self, engine_id: str) -> bool:
         """Return whether the engine takes new work at this moment."""
@@ -170,8 +171,9 @@ class LivePool:
         """
         now = time.monotonic()
         arms = self.router.arms.built(entry.arms, entry.policy.order.name)
-        if _differ(entry, self.entry, _POLICY_FIELDS):
-            self._driver.set_policy(entry.policy, entry.policy_version)
+        policy = entry.policy if self.one_tenant else entry.policy.fair_to_tenants()
+        if _differ(entry, self.entry, _POLICY_FIELDS) or policy != self.router.policy:
+            self._driver.set_policy(policy, entry.policy_version)
             self.prefix_keeper = keeper_of(self.router)
             self.retry_budget.limit(entry.policy.retry_share, entry.policy.retry_least)
             if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):
@@ -204,9 +206,10 @@ class LivePool:
         shares = shares_of(self.engines.values(), well, time.time())
         for engine_id, engine in self.engines.items():
             engine.shunned = shares.get(engine_id, 1.0) == 0.0
+        self._feed.tells = any(self.fed_by_dispatches(engine) for engine in self.engines.values())
         facts = tuple(
             engine.facts(
-                by_dispatches=self.by_dispatches,
+                by_dispatches=self.fed_by_dispatches(engine),
                 accepts=engine_id in well and shares.get(engine_id, 1.0) > 0 and engine_id not in self._sated,
                 learned=self._learned(engine),
                 share=shares.get(engine_id, 1.0),
@@ -257,6 +260,10 @@ class LivePool:
             self._new_incarnation(engine, resync=True)
             self.refresh()
 
+    def refuse_waiting(self, code: str) -> None:
+        """Refuse the requests that wait for an engine."""
+        self._driver.refuse_waiting(code)
+
     async def stop(self) -> None:
         """End all tasks and refuse what still waits."""
         self._driver.stop()
@@ -268,7 +275,7 @@ class LivePool:
 
     def _apply_engine(self, entry: EngineEntry, now: float) -> None:
         live = self.engines.get(entry.engine_id)
-        if live is not None and live.entry.url != entry.url:
+        if live is not None and _differ(live.entry, entry, ("url", "key_variable")):
             self._drop(entry.engine_id)
             live = None
         if live is None:
@@ -290,6 +297,7 @@ class LivePool:
             served_model=self.entry.served_model,
             session=self._session,
             settings=self._settings,
+            lag=self.lag,
             now=now,
         )
         engine.breaker.on_change = lambda: self._breaker_changed(engine)
@@ -308,7 +316,8 @@ class LivePool:
         entry = engine.entry
         if self.by_dispatches or not entry.kv_events_endpoint:
             return
-        ledger = EventLedger(IndexFeed(self, engine), self.seed(""), self.entry.block_tokens, self._settings.events)
+        engine.salts_seen = SaltsSeen()
+        ledger = EventLedger(IndexFeed(self, engine), self.seed, self.entry.block_tokens, self._settings.events)
         try:
             engine.intake = KvEventIntake(
                 entry.engine_id,
@@ -330,8 +339,8 @@ class LivePool:
 
     def _rekey(self) -> None:
         """Start all indices anew, because keys mean something else."""
-        self._seeds.clear()
-        self._dispatched.clear()
+        self.domains.forget()
+        self._feed.clear()
         for engine_id, engine in self.engines.items():
             self._drop_intake(engine)
             engine.hits.forget()
@@ -366,22 +375,16 @@ class LivePool:
         self.progress.forget(engine.entry.engine_id)
         self._incarnations[engine.entry.engine_id] = engine.incarnation
         if resync and engine.intake is not None:
-            engine.intake.resync(self.seed(""), self.entry.block_tokens)
+            engine.intake.resync()
 
     # -- an index fed by our own dispatches
 
-    def _remember(self, outcome: Granted | Refused, request: InferenceRequest) -> None:
+    def _remember(self, outcome: Granted | Refused, request: InferenceRequest, salted: bool) -> None:
         if not isinstance(outcome, Granted):
             return
         decision = outcome.decision
         self.queue.granted(decision.queued_s)
-        if self.by_dispatches:
-            self._dispatched.add(request.request_id, Dispatch(decision.engine_id, decision.incarnation, request.keys))
-
-    def _store_dispatch(self, dispatch: Dispatch) -> None:
-        engine = self.engines.get(dispatch.engine_id)
-        if engine is not None and engine.incarnation == dispatch.incarnation:
-            self.router.blocks_stored(dispatch.engine_id, dispatch.keys)
+        self._feed.granted(decision, request, salted)
 
 
 def _observer(policy: RoutingPolicy) -> CostObserver:

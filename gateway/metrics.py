@@ -9,6 +9,7 @@ from gateway.metric_families import CounterFamily, GaugeFamily, HistogramFamily
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 20.0, 30.0, 60.0, 120.0)
+LAG_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 DECISION_BUCKETS_S = (5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2, 0.25)
 
 
@@ -180,6 +181,14 @@ class GatewayMetrics:
             DECISION_BUCKETS_S,
         )
 
+        self.loop_lag = HistogramFamily(
+            registry,
+            "switchyard_loop_lag_seconds",
+            "How much too late the event loop came back to a timer of 0.1 s.",
+            (),
+            LAG_BUCKETS_S,
+        )
+
     def _add_gauges(self, registry: CollectorRegistry) -> None:
         self.outstanding_tokens = GaugeFamily(
             registry, "switchyard_outstanding_tokens", "Uncached prompt tokens bound to or running on it.", ("engine",)
@@ -188,13 +197,21 @@ class GatewayMetrics:
             registry, "switchyard_queue_tickets", "Requests that wait at the gateway.", ("pool",)
         )
         self.load_cv = GaugeFamily(
-            registry, "switchyard_load_cv", "Coefficient of variation of outstanding work.", ("pool",)
+            registry,
+            "switchyard_load_cv",
+            "Coefficient of variation of pending prefill tokens over serving engines.",
+            ("pool",),
         )
         self.engine_state = GaugeFamily(
             registry, "switchyard_engine_state", "1 for the state an engine is in, else 0.", ("engine", "state")
         )
         self.index_bytes = GaugeFamily(
             registry, "switchyard_index_bytes", "Bytes that the pool's prefix index uses.", ("pool",)
+        )
+        self.gateway_late = Gauge(
+            "switchyard_gateway_late",
+            "1 while this gateway's own loop is late, so that its time-outs condemn no engine, else 0.",
+            registry=registry,
         )
         self.snapshot_version = Gauge(
             "switchyard_snapshot_version", "Version of the topology snapshot being served.", registry=registry

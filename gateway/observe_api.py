@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gateway.hit_figures import reporter_of
 from gateway.http_exchange import Exchange
 from gateway.observe_request import LineProblem, Observation, ObserveAnswer, observed_prompt, read_observations
 from gateway.openai_error import ApiError
 from gateway.placement_desk import PlacementDesk, Wanted
 from gateway.prompt_keys import KeyedPrompt, PromptKeys
 from gateway.recent_decisions import DecisionRecord
-from gateway.request_head import new_id
 from gateway.route_api import unknown_model
 from gateway.snapshot import ApiKeyEntry
 
@@ -44,7 +44,7 @@ class ObserveApi:
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve one call: 200 with the count of lines taken, 400 where none could be."""
-        read = read_observations(await exchange.body())
+        read = await read_observations(await exchange.body())
         problems: list[LineProblem] = []
         for number, observed in enumerate(read, 1):
             if isinstance(observed, LineProblem):
@@ -62,7 +62,7 @@ class ObserveApi:
 
     async def _take(self, caller: ApiKeyEntry, observed: Observation) -> None:
         """Have one observation played back at its time; raises ApiError where it cannot be used."""
-        pool = self._gateway.pool_for_model(observed.request.model)
+        pool = self._gateway.pool_for(caller, observed.request.model)
         if pool is None:
             raise unknown_model()
         if not pool.observes:
@@ -74,9 +74,9 @@ class ObserveApi:
         if self._waiting >= MAX_WAITING:
             self._count(pool.entry.pool_id, "too_many")
             raise ApiError(429, "Too many observations wait to be played back; send fewer.", "too_many")
-        decision_id = new_id()
+        decision_id = self._gateway.new_id()
         prompt = observed_prompt(observed, pool.entry.block_tokens, decision_id)
-        keyed = await self._prompt_keys.keys(pool, caller.tenant_id, prompt)
+        keyed = await self._prompt_keys.keys(pool, pool.domains.of(caller.tenant_id), prompt)
         wait_s = observed.started_at + self._delay_s - time()
         if wait_s > 2 * self._delay_s:
             raise ApiError(400, "started_at lies in the future; check the clock of the sender.", "bad_field")
@@ -97,6 +97,7 @@ class ObserveApi:
         wanted = Wanted(
             decision_id, caller.tenant_id, now, asked.ttft_slo_s, asked.max_tokens or 0, asked.session_id or "",
             asked.priority, asked.tbt_slo_s, asked.slo_class or "", caller.slo_class,
+            reporter=reporter_of(caller, pool),
         )  # fmt: skip
         try:
             record = None if engine_id is None else self._desk.observed(pool, wanted, keyed, engine_id)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import blake2b
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from gateway.json_body import BadBodyError, decode_value, typed
+from gateway.json_body import BadBodyError, decode_value_in_turns, typed
 from gateway.openai_error import ApiError
 from gateway.prompt import HashedPrompt, Prompt
-from gateway.route_request import MAX_HASHES, Name, RouteRequest, Tokens, prompt_of
+from gateway.route_request import MAX_HASHES, Name, RouteRequest, Tokens, prompt_of, refuse_nul_names
 
 MAX_OBSERVATIONS = 1000
 """Lines of one call."""
+LINES_OF_TURN = 50
 
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 
@@ -54,14 +56,19 @@ class ObserveAnswer(msgspec.Struct, frozen=True):
     problems: list[LineProblem]
 
 
-def read_observations(body: bytes) -> list[Observation | LineProblem]:
+async def read_observations(body: bytes) -> list[Observation | LineProblem]:
     """Return what each line says: one JSON object per line, or a single object. Raises BadBodyError for too many."""
     lines = [line for line in body.split(b"\n") if line.strip()]
     if not lines:
         raise BadBodyError("empty_body", "The body is empty; send one observation per line.")
     if len(lines) > MAX_OBSERVATIONS:
         raise BadBodyError("too_complex", f"The body has more than {MAX_OBSERVATIONS} lines; send fewer at once.")
-    return [_read_line(number, line) for number, line in enumerate(lines, 1)]
+    read: list[Observation | LineProblem] = []
+    for number, line in enumerate(lines, 1):
+        read.append(await _read_line(number, line))
+        if number % LINES_OF_TURN == 0:
+            await asyncio.sleep(0)
+    return read
 
 
 def observed_prompt(observed: Observation, block_tokens: int, name: str) -> Prompt:
@@ -84,11 +91,13 @@ def observed_prompt(observed: Observation, block_tokens: int, name: str) -> Prom
     return HashedPrompt(hashes, asked.prompt_tokens)
 
 
-def _read_line(number: int, line: bytes) -> Observation | LineProblem:
+async def _read_line(number: int, line: bytes) -> Observation | LineProblem:
     try:
-        value = decode_value(line)
+        value = await decode_value_in_turns(line)
         if not isinstance(value, dict):
             return LineProblem(number, "Each line must be a JSON object.")
-        return typed(value, Observation)
+        observed = typed(value, Observation)
+        refuse_nul_names(observed.request)
+        return observed
     except ApiError as error:
         return LineProblem(number, error.message)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 MAX_HELD_BYTES = 1024 * 1024
+UNTOLD = -1
+"""Instead of a number of cached tokens: the client is not told of any."""
 
 
 class _PromptDetails(msgspec.Struct, gc=False):
@@ -51,7 +53,7 @@ def usage_of(body: bytes) -> Usage | None:
 
 
 def with_cached_tokens(body: bytes, cached_tokens: int) -> bytes:
-    """Return an answer whose usage names so many cached prompt tokens; one without a usage stays as it is.
+    """Return an answer whose usage names so many cached prompt tokens, or none; one without a usage stays as it is.
 
     A decode engine counts what came from another engine as cached, although it was computed there.
     """
@@ -63,7 +65,11 @@ def with_cached_tokens(body: bytes, cached_tokens: int) -> bytes:
     if not isinstance(usage, dict):
         return body
     details = usage.get("prompt_tokens_details")
-    usage["prompt_tokens_details"] = {**(details if isinstance(details, dict) else {}), "cached_tokens": cached_tokens}
+    told = {**details} if isinstance(details, dict) else {}
+    told["cached_tokens"] = cached_tokens
+    if cached_tokens == UNTOLD:
+        del told["cached_tokens"]
+    usage["prompt_tokens_details"] = told or None
     return msgspec.json.encode(answer)
 
 
@@ -72,7 +78,7 @@ class StreamUsage:
 
     With `strip`, the extra event that only carries usage (no choices) is taken out, because it was
     asked for by the gateway and not by the client; only then is an event that has not arrived whole
-    held back, until it has. So it is with `cached_tokens`, which then replaces the engine's figure.
+    held back, until it has. So it is with `cached_tokens`, which then replaces the engine's figure, or takes it out.
     """
 
     def __init__(self, *, strip: bool, cached_tokens: int | None = None) -> None:

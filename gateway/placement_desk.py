@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic, perf_counter, time
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from gateway.drain import CUT_OFF, SENTENCE, SHUTDOWN
 from gateway.event_log import log_event
+from gateway.late_refusal import lag_refusal
+from gateway.new_record import engines_of, new_record, no_decision
 from gateway.objectives import objectives
 from gateway.openai_error import ApiError
-from gateway.prompt_keys import KeyedPrompt
+from gateway.prompt_keys import NONE, KeyedPrompt
 from gateway.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.traffic_window import CANCELLED, COMPLETED, FAILED, REFUSED, RequestResult
 from routing.decision import Decision, Granted, Refused
@@ -40,8 +43,13 @@ _REFUSALS = {
     "hopeless": (429, "No engine could still meet the request's time to first token; try again later."),
     "prefill_overload": (429, "The request would have missed its time to first token; try again later."),
     "decode_overload": (429, "The engines' answers would have become too slow; try again later."),
+    SHUTDOWN: (503, SENTENCE),
+    "gateway_late": (429, "This gateway cannot keep up at this moment; try again later."),
     "deadline_passed": (429, "The deadline of the request's SLO class passed while it waited; try again later."),
 }
+
+_UNREAD = KeyedPrompt((), 0, NONE)
+"""The prompt of a request that was refused before it was read; recordings, which want its shape, leave it out."""
 
 
 class Wanted(msgspec.Struct, frozen=True, gc=False):
@@ -63,6 +71,10 @@ class Wanted(msgspec.Struct, frozen=True, gc=False):
     """The class of its API key."""
     attended: bool = True
     """Somebody will tell what becomes of it."""
+    proxied: bool = False
+    """This gateway forwards it."""
+    reporter: str = ""
+    """The tenant, where what is known of the request will be its word alone; empty: it is believed."""
 
 
 class PlacementDesk:
@@ -100,20 +112,27 @@ class PlacementDesk:
         `earlier` is the record of the same request's attempt on another engine, which is continued.
         """
         request = _request(pool, wanted, keyed)
-        asked_s = perf_counter()
+        asked_s = monotonic()
         try:
-            outcome = await pool.place(request, hold=hold, excluded=excluded)
+            outcome = await pool.place(request, hold=hold, excluded=excluded, salted=keyed.salted)
         except asyncio.CancelledError:
             if earlier is None:
                 self.metrics.requests.inc(pool.entry.pool_id, CANCELLED)
             raise
-        return self._taken(pool, request, keyed, outcome, asked_s, earlier, wanted.attended)
+        return self._taken(pool, request, keyed, outcome, asked_s, earlier, wanted)
+
+    def refuse_if_late(self, pool: LivePool, wanted: Wanted) -> None:
+        """Raise ApiError 429 where the gateway cannot keep up, before anybody is asked to read the prompt."""
+        refused = lag_refusal(pool.lag, pool.router, wanted.request_id)
+        if refused is not None:
+            raise self._refused(pool, _request(pool, wanted, _UNREAD), _UNREAD, refused, monotonic(), None)
 
     def place_at_once(self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> DecisionRecord:
         """Return the record of a request that does not wait for its engine; raises ApiError as `place` does."""
         request = _request(pool, wanted, keyed)
-        asked_s = perf_counter()
-        return self._taken(pool, request, keyed, pool.place_at_once(request), asked_s, None, wanted.attended)
+        asked_s = monotonic()
+        outcome = pool.place_at_once(request, keyed.salted)
+        return self._taken(pool, request, keyed, outcome, asked_s, None, wanted)
 
     def observed(self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt, engine_id: str) -> DecisionRecord | None:
         """Return the record of a request that others have sent to the engine; None where it takes no work.
@@ -122,7 +141,7 @@ class PlacementDesk:
         """
         request = _request(pool, wanted, keyed)
         granted = pool.take_observed(request, engine_id)
-        return None if granted is None else self._taken(pool, request, keyed, granted, perf_counter(), None)
+        return None if granted is None else self._taken(pool, request, keyed, granted, monotonic(), None, wanted)
 
     def _taken(
         self,
@@ -132,15 +151,16 @@ class PlacementDesk:
         outcome: Granted | Refused,
         asked_s: float,
         earlier: DecisionRecord | None,
-        attended: bool = True,
+        wanted: Wanted,
     ) -> DecisionRecord:
         """Count and keep the decision; raises ApiError for a refusal."""
         if isinstance(outcome, Refused):
-            raise self._refused(pool, request, keyed, outcome, earlier)
+            raise self._refused(pool, request, keyed, outcome, asked_s, earlier)
         decision = outcome.decision
-        self._count(decision, perf_counter() - asked_s)
+        self._count(decision, monotonic() - asked_s)
         granted_s = request.arrived_s + decision.queued_s
         granted_s = granted_s if granted_s > decision.decided_s else decision.decided_s
+        attended = wanted.attended and not wanted.reporter
         keeper = pool.prefix_keeper
         pool.progress.granted(decision, granted_s, keeper.prefix_of(request) if keeper is not None else None, attended)
         if attended:
@@ -150,12 +170,16 @@ class PlacementDesk:
         pool.affinity.prompts.note(request.keys, decision.engine_id, granted_s)
         if earlier is not None:
             earlier.decision = decision
-            earlier.attempts += _engines(decision)
+            earlier.attempts += engines_of(decision)
             earlier.handed_over_s = earlier.cached_tokens = None
             self.recent.add(earlier)
             return earlier
-        tried = (decision.engine_id,) if decision.pair is None else _engines(decision)
-        record = _record(decision, pool, request, keyed, tried)
+        tried = (decision.engine_id,) if decision.pair is None else engines_of(decision)
+        record = new_record(decision, pool, request, keyed, tried, asked_s)
+        if wanted.proxied:
+            record.proxied = True
+        elif wanted.reporter:
+            record.reporter = wanted.reporter
         self.recent.add(record)
         if self._outbox is not None:
             self._outbox.begun(record)
@@ -178,11 +202,14 @@ class PlacementDesk:
         """Note that the engine sent its first token; a second call changes nothing."""
         if record.first_token_s is None and not record.outcome:
             record.first_token_s = now
-            record.pool.costs.first_token(record.decision.decision_id, now)
-            record.pool.progress.first_token(record.decision, now)
+            if record.reporter:
+                record.pool.progress.told(record.decision, record.reporter, failed=False)
+            else:
+                record.pool.costs.first_token(record.decision.decision_id, now)
+                record.pool.progress.first_token(record.decision, now)
             record.pool.observe(FirstToken(record.decision.decision_id))
             self.metrics.ttft.observe(record.decision.pool_id, value=now - record.arrived_s)
-            if self._arms is not None and record.decision.arm:
+            if self._arms is not None and record.decision.arm and not record.reporter:
                 self._arms.first_token(record, now - record.arrived_s)
 
     def handed_over(self, record: DecisionRecord, now: float, cached_tokens: int | None) -> None:
@@ -195,8 +222,9 @@ class PlacementDesk:
             return
         record.handed_over_s = now
         record.cached_tokens = cached_tokens
-        record.pool.costs.handed_over(decision.decision_id, decision.pair.engine_id, now, cached_tokens)
-        record.pool.progress.moved(decision, now, prefilled=True)
+        if not record.reporter:
+            record.pool.costs.handed_over(decision.decision_id, decision.pair.engine_id, now, cached_tokens)
+            record.pool.progress.moved(decision, now, prefilled=True)
         record.pool.observe(HandedOver(decision.decision_id))
 
     def completed(
@@ -220,8 +248,12 @@ class PlacementDesk:
         record.cached_tokens = cached_tokens
         record.output_tokens = output_tokens
         record.engine_prompt_tokens = prompt_tokens
-        record.pool.costs.completed(decision.decision_id, now, cached_tokens=cached_tokens, output_tokens=output_tokens)
-        record.pool.progress.completed(decision, output_tokens, now)
+        if record.reporter:
+            record.pool.progress.told(decision, record.reporter, failed=False)
+        else:
+            costs = record.pool.costs
+            costs.completed(decision.decision_id, now, cached_tokens=cached_tokens, output_tokens=output_tokens)
+            record.pool.progress.completed(decision, output_tokens, now)
         record.pool.observe(Completed(decision.decision_id, cached_tokens))
         self.metrics.prompt_tokens.inc(decision.pool_id, amount=decision.prompt_tokens)
         self.metrics.predicted_tokens.inc(decision.pool_id, amount=decision.hit_tokens)
@@ -234,20 +266,28 @@ class PlacementDesk:
 
     def failed(self, record: DecisionRecord, now: float, error: str) -> None:
         """Note that the request ended without a whole answer; `error` is a code."""
-        self._end_without_answer(record, FAILED, now, error)
+        self._end_without_answer(record, FAILED, now, error, engine_failed=True)
 
     def cancelled(self, record: DecisionRecord, now: float) -> None:
         """Note that the client went away."""
         self._end_without_answer(record, CANCELLED, now, "client_gone")
 
+    def cut_off(self, record: DecisionRecord, now: float) -> None:
+        """Note that the end of this process cut the answer off, for which no engine is to blame."""
+        self._end_without_answer(record, FAILED, now, CUT_OFF, engine_failed=False)
+
     def client_error(self, record: DecisionRecord, now: float, status: int) -> None:
         """Note that the engine refused the request for what it is."""
         self._end_without_answer(record, CLIENT_ERROR, now, f"http_{status}")
 
-    def released(self, record: DecisionRecord) -> None:
+    def released(self, record: DecisionRecord, *, failed: bool = True) -> None:
         """Give the engine's reservation back although the request goes on, on another engine."""
         record.pool.costs.dropped(record.decision.decision_id)
-        record.pool.progress.dropped(record.decision, failed=True)
+        record.pool.progress.dropped(record.decision, failed=failed)
+        record.pool.observe(Failed(record.decision.decision_id))
+
+    def let_go(self, record: DecisionRecord) -> None:
+        """Give the engine back for a request that may never be sent; what becomes of it can still be told."""
         record.pool.observe(Failed(record.decision.decision_id))
 
     def assume_over(self, record: DecisionRecord) -> None:
@@ -255,12 +295,17 @@ class PlacementDesk:
         if not record.outcome and record.first_token_s is None:
             record.pool.observe(Completed(record.decision.decision_id, None))
 
-    def _end_without_answer(self, record: DecisionRecord, outcome: str, now: float, error: str) -> None:
+    def _end_without_answer(
+        self, record: DecisionRecord, outcome: str, now: float, error: str, *, engine_failed: bool = False
+    ) -> None:
         if record.outcome:
             return
         record.error = error
         record.pool.costs.dropped(record.decision.decision_id)
-        record.pool.progress.dropped(record.decision, failed=outcome == FAILED)
+        if not record.reporter:
+            record.pool.progress.dropped(record.decision, failed=engine_failed)
+        elif outcome == FAILED:
+            record.pool.progress.told(record.decision, record.reporter, failed=True)
         record.pool.observe(Failed(record.decision.decision_id))
         self._end(record, outcome, now, on_time=False)
 
@@ -273,7 +318,8 @@ class PlacementDesk:
         if self._outbox is not None and not record.recorded:
             self._outbox.ended(record)
         self.metrics.requests.inc(decision.pool_id, outcome)
-        if self._arms is not None and decision.arm:
+        # A refusal is our own doing, whoever asked.
+        if self._arms is not None and decision.arm and (outcome == REFUSED or not record.reporter):
             self._arms.ended(record, on_time=on_time)
         counted = CANCELLED if outcome == CLIENT_ERROR else outcome
         result = RequestResult(
@@ -295,14 +341,15 @@ class PlacementDesk:
         request: InferenceRequest,
         keyed: KeyedPrompt,
         refused: Refused,
+        asked_s: float,
         earlier: DecisionRecord | None,
     ) -> ApiError:
         pool_id = pool.entry.pool_id
         record = earlier
         if record is None:
-            record = _record(_no_decision(pool, request, refused), pool, request, keyed, ())
+            record = new_record(no_decision(pool, request, refused), pool, request, keyed, (), asked_s)
             self.recent.add(record)
-            if self._traffic is not None:
+            if self._traffic is not None and keyed is not _UNREAD:
                 self._traffic.noted(record, request.keys)
         self.metrics.refusals.inc(pool_id, refused.code)
         self._end_without_answer(record, REFUSED, monotonic(), refused.code)
@@ -314,53 +361,6 @@ def prompt_too_long(prompt_tokens: int, limit: int) -> ApiError:
     """Return the 400 for a prompt over the pool's limit."""
     message = f"The prompt has {prompt_tokens} tokens; this model takes at most {limit}. Send a shorter prompt."
     return ApiError(400, message, "context_length_exceeded", param="messages")
-
-
-def _record(
-    decision: Decision, pool: LivePool, request: InferenceRequest, keyed: KeyedPrompt, attempts: tuple[str, ...]
-) -> DecisionRecord:
-    """Return the record of a decision made now, on which nothing has happened yet."""
-    return DecisionRecord(
-        decision,
-        pool,
-        request.tenant_id,
-        keyed.source,
-        request.arrived_s,
-        request.ttft_slo_s,
-        time(),
-        attempts,
-        session_id=request.session_id,
-        slo_class=request.slo_class,
-        priority=request.priority,
-    )
-
-
-def _engines(decision: Decision) -> tuple[str, ...]:
-    pair = decision.pair
-    return (decision.engine_id,) if pair is None else (decision.engine_id, pair.engine_id)
-
-
-def _no_decision(pool: LivePool, request: InferenceRequest, refused: Refused) -> Decision:
-    policy = pool.entry.policy
-    decision = Decision(
-        request.request_id,
-        pool.entry.pool_id,
-        "",
-        0,
-        policy.placement.name,
-        policy.order.name,
-        pool.entry.policy_version,
-        refused.code,
-        request.prompt_tokens,
-        0,
-        0.0,
-        0.0,
-        # It was refused at this moment, after its candidates were looked at.
-        monotonic(),
-        candidates=refused.candidates,
-    )
-    arms = pool.router.arms
-    return decision if arms.tried is None else arms.signed(decision, request)
 
 
 def _request(pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> InferenceRequest:

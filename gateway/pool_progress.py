@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.engine_progress import EngineProgress
 from gateway.hot_prefixes import HotPrefixes
 from routing.decision import Decision
@@ -10,7 +12,8 @@ from routing.decision import Decision
 class PoolProgress:
     """Follows granted requests. Mutable state: the totals, and one EngineProgress per engine."""
 
-    def __init__(self) -> None:
+    def __init__(self, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
+        self._vouches = vouches
         self.work_s = 0.0
         """Engine seconds of uncached prefill that were granted."""
         self.prompt_tokens = 0
@@ -23,7 +26,7 @@ class PoolProgress:
         """Return the engine's progress; one that was never seen begins here."""
         found = self._engines.get(engine_id)
         if found is None:
-            found = self._engines[engine_id] = EngineProgress()
+            found = self._engines[engine_id] = EngineProgress(self._vouches)
         return found
 
     def forget(self, engine_id: str) -> None:
@@ -72,6 +75,10 @@ class PoolProgress:
     def completed(self, decision: Decision, output_tokens: int | None, now: float) -> None:
         """Note the end of an answer."""
         self._at(decision).completed(decision.decision_id, output_tokens, now)
+
+    def told(self, decision: Decision, tenant_id: str, *, failed: bool) -> None:
+        """Note what a tenant says of a request that nobody else saw."""
+        self._at(decision).told(tenant_id, failed=failed)
 
     def dropped(self, decision: Decision, *, failed: bool) -> None:
         """Note the end of a request without an answer; `failed`: by its engine's fault. Unbound ones are ignored."""

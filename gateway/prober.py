@@ -16,15 +16,17 @@ from collections.abc import Callable, Sequence
 import aiohttp
 
 from gateway.bus import Bus
+from gateway.engine_keys import engine_key
 from gateway.engine_metrics import EngineMetrics
 from gateway.engine_report import EngineReport, encode_report, load_topic
 from gateway.event_log import log_event
+from gateway.loop_lag import LoopLag
 from gateway.snapshot import EngineEntry
 from gateway.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter
 
 MAX_CONCURRENT_READS = 64
-EngineKey = tuple[str, str]
-"""Engine id and URL: the same id at another URL is another process."""
+EngineKey = tuple[str, str, str]
+"""Engine id, URL and the variable of its key: the same id at another URL is another process."""
 RECONCILE_S = 0.5
 """How often the list of engines is looked at again."""
 SILENT_READS = 10
@@ -49,17 +51,21 @@ async def probe_engines(
     """Probe the engines of `get_targets()` until `stop` is set; publishes EngineReports on `load/<engine_id>`.
 
     `get_targets` is called twice a second on the loop and must not block. Reports carry `shard` and `fence`.
+    `bearer` is the fleet's key, for engines whose pools have none of their own.
     """
     connector = aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, keepalive_timeout=30)
     async with aiohttp.ClientSession(
         connector=connector, auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
     ) as session:
-        prober = _Prober(session, bus, light_interval_s, full_interval_s, timeout_s, bearer, (shard, fence))
+        lag = LoopLag()
+        prober = _Prober(session, bus, light_interval_s, full_interval_s, timeout_s, bearer, (shard, fence), lag)
+        ticking = asyncio.create_task(lag.run(), name="lag of the prober")
         try:
             while not stop.is_set():
                 prober.reconcile(get_targets())
                 await _sleep_until(stop, RECONCILE_S)
         finally:
+            ticking.cancel()
             await prober.close()
 
 
@@ -75,6 +81,7 @@ class _Prober:
         timeout_s: float,
         bearer: str,
         lease: tuple[int, int],
+        lag: LoopLag,
     ) -> None:
         self._session = session
         self._bus = bus
@@ -83,12 +90,13 @@ class _Prober:
         self._timeout_s = timeout_s
         self._bearer = bearer
         self._lease = lease
+        self._lag = lag
         self._slots = asyncio.Semaphore(MAX_CONCURRENT_READS)
         self._tasks: dict[EngineKey, asyncio.Task[None]] = {}
 
     def reconcile(self, targets: Sequence[EngineEntry]) -> None:
         """Start a task for each new engine or new URL, end those that left, restart those that died."""
-        wanted = {(entry.engine_id, entry.url) for entry in targets}
+        wanted = {(entry.engine_id, entry.url, entry.key_variable) for entry in targets}
         for key, task in list(self._tasks.items()):
             if key not in wanted:
                 task.cancel()
@@ -109,10 +117,11 @@ class _Prober:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _watch(self, engine_id: str, url: str) -> None:
-        adapter = VllmAdapter(self._session, url, bearer=self._bearer, timeout_s=self._timeout_s, plain=True)
+    async def _watch(self, engine_id: str, url: str, key_variable: str) -> None:
+        bearer = engine_key(key_variable, self._bearer)
+        adapter = VllmAdapter(self._session, url, bearer=bearer, timeout_s=self._timeout_s, plain=True)
         try:
-            await self._read_on(_Watched(engine_id, adapter, self._lease))
+            await self._read_on(_Watched(engine_id, adapter, self._lease, self._lag))
         finally:
             adapter.close()
 
@@ -124,9 +133,14 @@ class _Prober:
             full = time.monotonic() >= next_full_at
             async with self._slots:
                 report = await (watched.full() if full else watched.light())
-            self._bus.publish(topic, encode_report(report))
+            if report is not None:
+                self._bus.publish(topic, encode_report(report))
             if full:
-                pause_s = self._full_interval_s if report.healthy else min(self._full_interval_s, SILENT_INTERVAL_S)
+                pause_s = (
+                    self._full_interval_s
+                    if report is not None and report.healthy
+                    else min(self._full_interval_s, SILENT_INTERVAL_S)
+                )
                 next_full_at = time.monotonic() + pause_s * random.uniform(0.9, 1.1)
             interval_s = self._light_interval_s if watched.silent < SILENT_READS else SILENT_INTERVAL_S
             await asyncio.sleep(interval_s * random.uniform(0.9, 1.1))
@@ -138,36 +152,39 @@ class _Watched:
     Mutable state: `silent`, `_lights` (light reads so far), `_metrics`, `_verdict`.
     """
 
-    def __init__(self, engine_id: str, adapter: VllmAdapter, lease: tuple[int, int]) -> None:
+    def __init__(self, engine_id: str, adapter: VllmAdapter, lease: tuple[int, int], lag: LoopLag) -> None:
         self.silent = 0
         self.engine_id = engine_id
         self._lights = 0
         self._shard, self._fence = lease
+        self._lag = lag
         self._read_at: float | None = None
         self._adapter = adapter
         self._metrics: EngineMetrics | None = None
         self._verdict = (True, True, "")
         """healthy, readable, reason of the last full read."""
 
-    async def light(self) -> EngineReport:
-        """Read the load only; health and metrics stay as the last full read left them."""
+    async def light(self) -> EngineReport | None:
+        """Read the load only; health and metrics stay as the last full read left them. None: nothing was learned."""
         self._lights += 1
+        begun_s = time.monotonic()
         try:
             load = await self._adapter.load(with_waiting=self._lights % WAITING_EVERY == 0)
         except EngineUnreachableError as error:
-            return self._unreachable(str(error))
+            return None if self._was_away(error, begun_s) else self._unreachable(str(error))
         except EngineAnswerError as error:
             self.silent = 0
             return self._report((False, error.status is not None, str(error)))
         self.silent = 0
         return self._report(self._verdict, load.running, load.waiting, load.kv_usage)
 
-    async def full(self) -> EngineReport:
-        """Ask for health and read all metrics."""
+    async def full(self) -> EngineReport | None:
+        """Ask for health and read all metrics. None: nothing was learned."""
+        begun_s = time.monotonic()
         try:
             await self._adapter.health()
         except EngineUnreachableError as error:
-            return self._unreachable(str(error))
+            return None if self._was_away(error, begun_s) else self._unreachable(str(error))
         except EngineAnswerError as error:
             self.silent = 0
             self._verdict = (False, True, str(error))
@@ -178,11 +195,18 @@ class _Watched:
             self._read_at = time.time()
             self._verdict = (True, True, "")
         except (EngineAnswerError, EngineUnreachableError) as error:
+            if self._was_away(error, begun_s):
+                return None
             self._metrics = None
             self._verdict = (False, False, str(error))
             return self._report(self._verdict)
         metrics = self._metrics
         return self._report(self._verdict, metrics.running, metrics.waiting, metrics.kv_usage, full=True)
+
+    def _was_away(self, error: Exception, begun_s: float) -> bool:
+        """Return whether this is a time-out of a read that may have been answered while this loop was away."""
+        timed_out = isinstance(error, EngineUnreachableError) and error.timed_out
+        return timed_out and not self._lag.vouches(begun_s, time.monotonic())
 
     def _unreachable(self, reason: str) -> EngineReport:
         self.silent += 1

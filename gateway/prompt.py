@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -54,9 +55,13 @@ def completion_prompt(prompt: object) -> TextPrompt | TokenPrompt:
     """Read OpenAI's `prompt`: a string or token ids; of a list of prompts the first decides the route."""
     if isinstance(prompt, str):
         return TextPrompt(prompt)
+    if isinstance(prompt, array):
+        return TokenPrompt(prompt)
     if isinstance(prompt, list) and prompt:
         if isinstance(prompt[0], str):
             return TextPrompt(prompt[0])
+        if isinstance(prompt[0], array):
+            return TokenPrompt(prompt[0])
         return TokenPrompt(_token_ids(prompt[0] if isinstance(prompt[0], list) else prompt))
     raise BadBodyError("bad_field", "Send prompt as a string or a list of token ids.", param="prompt")
 

@@ -8,24 +8,23 @@ key is random per process and cannot be turned back into text.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import os
+from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
-from hashlib import blake2b, sha256
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gateway.event_log import log_event
+from gateway.isolation import SHARED
 from gateway.json_body import BadBodyError
 from gateway.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt
 from gateway.vllm_adapter import EngineAnswerError, EngineUnreachableError
-from kvstore.block_keys import byte_block_keys, rekey_hashes, token_block_keys
+from kvstore.block_keys import TOKEN_BYTES, byte_block_keys, pack_tokens, rekey_hashes, token_block_keys
 
 if TYPE_CHECKING:
-    from array import array
-
     from gateway.live_engine import LiveEngine
     from gateway.live_pool import LivePool
 
@@ -38,7 +37,8 @@ NONE = "none"
 
 BYTES_PER_TOKEN = 4
 MAX_TOKENIZERS_ASKED = 2
-_SALT_CONTEXT = b"switchyard cache salt\0"
+TURN_BYTES = 1024 * 1024
+"""Bytes of a text that one turn of the event loop hashes."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -49,11 +49,8 @@ class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
     prompt_tokens: int
     source: str
     """tokens, tokenized, remembered, bytes, hashes, or none: no tokenizer answered, the length is a guess."""
-
-
-def cache_salt(fleet_secret: bytes, tenant_id: str) -> str:
-    """Return the salt that separates a tenant's KV blocks in the engines; nobody without the secret can guess it."""
-    return hmac.new(fleet_secret, _SALT_CONTEXT + tenant_id.encode(), sha256).hexdigest()[:32]
+    salted: bool = False
+    """The engine keeps the prompt's blocks under a cache salt."""
 
 
 class PromptKeys:
@@ -66,45 +63,58 @@ class PromptKeys:
         self._max_prompts = max_prompts
         self._max_keys = max_keys
         self._digest_key = os.urandom(32)
-        self._memory: OrderedDict[bytes, KeyedPrompt] = OrderedDict()
+        self._memory: OrderedDict[bytes, tuple[array[int], int]] = OrderedDict()
+        """Keys as 8 bytes each (as numbers of their own they take five times as much), and the prompt's tokens."""
         self._kept_keys = 0
         self._under_way: dict[bytes, asyncio.Task[KeyedPrompt | None]] = {}
         self._turn = 0
 
-    def at_once(self, pool: LivePool, tenant_id: str, prompt: Prompt) -> KeyedPrompt | None:
-        """Return the keys where no engine has to be asked for them, else None."""
+    def at_once(self, pool: LivePool, domain: str, prompt: Prompt) -> KeyedPrompt | None:
+        """Return the keys in the caller's isolation domain where no engine has to be asked for them, else None."""
         entry = pool.entry
+        seed, salted = pool.seed(domain), domain != SHARED
         if isinstance(prompt, HashedPrompt):
-            return _from_hashes(pool.seed(tenant_id), prompt, entry.block_tokens)
+            return _from_hashes(seed, prompt, entry.block_tokens, salted)
         if isinstance(prompt, TokenPrompt):
             tokens = prompt.token_ids
-            return KeyedPrompt(token_block_keys(pool.seed(tenant_id), tokens, entry.block_tokens), len(tokens), TOKENS)
+            return KeyedPrompt(token_block_keys(seed, tokens, entry.block_tokens), len(tokens), TOKENS, salted)
         if entry.key_source == "approximate":
             data = _text_of(prompt)
-            keys = byte_block_keys(pool.seed(tenant_id), data, entry.block_bytes)
-            return KeyedPrompt(keys, max(1, len(data) * entry.block_tokens // entry.block_bytes), BYTES)
+            return _from_bytes(pool, byte_block_keys(seed, data, entry.block_bytes), data, salted)
         return None
 
-    async def keys(self, pool: LivePool, tenant_id: str, prompt: Prompt) -> KeyedPrompt:
+    async def keys(self, pool: LivePool, domain: str, prompt: Prompt) -> KeyedPrompt:
         """Return the keys, asking an engine's tokenizer where that is needed; never fails for want of one."""
-        made = self.at_once(pool, tenant_id, prompt)
-        if made is not None:
-            return made
+        seed, salted = pool.seed(domain), domain != SHARED
+        if isinstance(prompt, TokenPrompt) and len(prompt.token_ids) > TURN_BYTES // 8:
+            return await _token_keys_in_turns(pool, seed, prompt.token_ids, salted)
+        if isinstance(prompt, TokenPrompt | HashedPrompt):
+            made = self.at_once(pool, domain, prompt)
+            if made is not None:
+                return made
         data = _text_of(prompt)
-        seed = pool.seed(tenant_id)
-        digest = self._digest(pool.entry.pool_id, seed, prompt, data)
+        if len(data) > TURN_BYTES:
+            await asyncio.sleep(0)
+        if pool.entry.key_source == "approximate":
+            return _from_bytes(pool, await _keys_in_turns(seed, data, pool.entry.block_bytes), data, salted)
+        digest = await self._digest(pool.entry.pool_id, seed, prompt, data)
         remembered = self._memory.get(digest)
         if remembered is not None:
             self._memory.move_to_end(digest)
-            return msgspec.structs.replace(remembered, source=REMEMBERED)
+            return KeyedPrompt(tuple(remembered[0]), remembered[1], REMEMBERED, salted)
         keyed = await self._tokenized_once(digest, pool, seed, prompt)
-        return keyed or KeyedPrompt((), max(1, len(data) // BYTES_PER_TOKEN), NONE)
+        if keyed is None:
+            return KeyedPrompt((), max(1, len(data) // BYTES_PER_TOKEN), NONE, salted)
+        return msgspec.structs.replace(keyed, salted=True) if salted else keyed
 
-    def _digest(self, pool_id: str, seed: int, prompt: Prompt, data: bytes) -> bytes:
+    async def _digest(self, pool_id: str, seed: int, prompt: Prompt, data: bytes) -> bytes:
         kind = b"chat" if isinstance(prompt, ChatPrompt) else b"text"
         digest = blake2b(digest_size=16, key=self._digest_key, salt=seed.to_bytes(8, "little"), person=kind)
         digest.update(pool_id.encode() + b"\0")
-        digest.update(data)
+        for start in range(0, len(data), TURN_BYTES):
+            digest.update(memoryview(data)[start : start + TURN_BYTES])
+            if start + TURN_BYTES < len(data):
+                await asyncio.sleep(0)
         return digest.digest()
 
     async def _tokenized_once(self, digest: bytes, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
@@ -144,27 +154,50 @@ class PromptKeys:
     def _remember(self, digest: bytes, keyed: KeyedPrompt) -> None:
         if digest in self._memory or len(keyed.keys) > self._max_keys:
             return
-        self._memory[digest] = keyed
+        self._memory[digest] = (array("Q", keyed.keys), keyed.prompt_tokens)
         self._kept_keys += len(keyed.keys)
         while len(self._memory) > self._max_prompts or self._kept_keys > self._max_keys:
-            _, oldest = self._memory.popitem(last=False)
-            self._kept_keys -= len(oldest.keys)
+            _, (oldest, _) = self._memory.popitem(last=False)
+            self._kept_keys -= len(oldest)
 
     def check(self) -> None:
         """Raise AssertionError unless the memory's count is right and within its bounds."""
-        if self._kept_keys != sum(len(keyed.keys) for keyed in self._memory.values()):
+        if self._kept_keys != sum(len(keys) for keys, _ in self._memory.values()):
             raise AssertionError("the count of kept keys is wrong")
         if len(self._memory) > self._max_prompts or self._kept_keys > self._max_keys:
             raise AssertionError("the memory is over its bounds")
 
 
-def _from_hashes(seed: int, prompt: HashedPrompt, block_tokens: int) -> KeyedPrompt:
+def _from_hashes(seed: int, prompt: HashedPrompt, block_tokens: int, salted: bool) -> KeyedPrompt:
     try:
         keys = rekey_hashes(seed, prompt.block_hashes)
     except OverflowError:
         raise BadBodyError("bad_field", "A block hash must fit in 64 bits.", param="block_hashes") from None
     tokens = prompt.prompt_tokens
-    return KeyedPrompt(keys, len(keys) * block_tokens if tokens is None else tokens, HASHES)
+    return KeyedPrompt(keys, len(keys) * block_tokens if tokens is None else tokens, HASHES, salted)
+
+
+def _from_bytes(pool: LivePool, keys: tuple[int, ...], data: bytes, salted: bool) -> KeyedPrompt:
+    entry = pool.entry
+    return KeyedPrompt(keys, max(1, len(data) * entry.block_tokens // entry.block_bytes), BYTES, salted)
+
+
+async def _token_keys_in_turns(pool: LivePool, seed: int, tokens: Sequence[int], salted: bool) -> KeyedPrompt:
+    packed = pack_tokens(tokens)
+    await asyncio.sleep(0)
+    keys = await _keys_in_turns(seed, packed, pool.entry.block_tokens * TOKEN_BYTES)
+    return KeyedPrompt(keys, len(tokens), TOKENS, salted)
+
+
+async def _keys_in_turns(seed: int, data: bytes, block_bytes: int) -> tuple[int, ...]:
+    """Return the keys of a long prompt; each turn of the loop goes on where the one before ended."""
+    piece_bytes = max(1, TURN_BYTES // block_bytes) * block_bytes
+    keys: list[int] = []
+    for start in range(0, len(data), piece_bytes):
+        if start:
+            await asyncio.sleep(0)
+        keys.extend(byte_block_keys(keys[-1] if keys else seed, data[start : start + piece_bytes], block_bytes))
+    return tuple(keys)
 
 
 def _text_of(prompt: Prompt) -> bytes:

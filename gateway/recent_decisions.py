@@ -50,6 +50,14 @@ class DecisionRecord(msgspec.Struct, gc=False):
     """As the caller gave it; only keyed digests of it leave the process."""
     slo_class: str = ""
     priority: int = 0
+    asked_s: float | None = None
+    """When the router was first asked for an engine; what passed before was the gateway's own time."""
+    proxied: bool = False
+    """This gateway forwards it, and sees by itself what becomes of it."""
+    reporter: str = ""
+    """The tenant on whose word alone it depends what is known of the request; empty: it is believed as it is."""
+    salted: bool = False
+    """Its blocks carry a cache salt in the engine."""
     recorded: bool = False
     """It went to the decision store before its end, which nobody told in time."""
 

@@ -13,14 +13,17 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
+from typing import Any
 
-from gateway.bus_outbox import Outbox, Outgoing
+from gateway.bus import CLAIM_S
+from gateway.bus_frame import FrameSeal
+from gateway.bus_outbox import Outbox, Outgoing, Question
 from gateway.bus_replica import BusReplica
 from gateway.bus_subscribers import Callback, Subscribers, call
 from gateway.redis_link import LinkSettings, RedisLink
-from gateway.redis_scripts import BusNames
+from gateway.redis_scripts import CLAIM, BusNames, installation_prefix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +53,11 @@ class BusState:
     dropped: int
     """Values and entries that found no place while they waited, or that the server refused."""
     unreadable: int
-    """Messages on our channels that no bus of this program published."""
+    """Messages on our channels that nobody with the fleet secret published there; each is ignored."""
 
 
 class RedisBus:
-    """One process's end of the shared bus; `prefix` names the installation (redis_scripts.installation_prefix).
+    """One process's end of the shared bus; all processes of an installation have the same `fleet_secret`.
 
     Raises ValueError where `url` is no Redis URL. A server that does not answer is no error: see `state`.
     """
@@ -62,7 +65,7 @@ class RedisBus:
     def __init__(
         self,
         url: str,
-        prefix: str,
+        fleet_secret: bytes,
         settings: RedisBusSettings | None = None,
         *,
         clock: Callable[[], float] = time.time,
@@ -71,10 +74,13 @@ class RedisBus:
         limits = self._settings
         self._replica = BusReplica(clock)
         self._subscribers = Subscribers()
+        self._names = BusNames(installation_prefix(fleet_secret))
+        self._seal = FrameSeal(fleet_secret)
         self._outbox = Outbox(limits.max_topics, limits.max_entries, limits.max_waiting_bytes, self._wake)
         self._link = RedisLink(
             url,
-            BusNames(prefix),
+            self._names,
+            self._seal,
             self._replica,
             self._outbox,
             self._subscribers.deliver,
@@ -94,6 +100,11 @@ class RedisBus:
             link.connected, link.changed_at, link.connections, self._outbox.dropped + link.refused, link.unreadable
         )
 
+    @property
+    def connected(self) -> bool:
+        """Whether the server is reached now."""
+        return self._link.connected
+
     def publish(self, topic: str, value: bytes) -> None:
         """Make `value` the last value of `topic`, tell subscribers here, and send it on."""
         frame = self._replica.publish(topic, value)
@@ -110,6 +121,17 @@ class RedisBus:
         frame = self._replica.append(value)
         self._subscribers.deliver(topic, value)
         self._outbox.put(Outgoing(topic, frame, is_entry=True))
+
+    def tell(self, topic: str, value: bytes) -> Future[int]:
+        """Tell who subscribes to `topic` at this moment, and how many do; BusAwayError while the server is away."""
+        frame = self._replica.append(value)
+        self._subscribers.deliver(topic, value)
+        data = b"\n%d%s" % (frame.version, self._seal.tail("s", topic, frame))
+        return self._ask("PUBLISH", self._names.channel("s", topic), data)
+
+    def claim(self, name: str, holder: str, *, instead_of: str = "") -> Future[str]:
+        """Return who holds `name`; BusAwayError while the server is away."""
+        return self._ask("EVAL", CLAIM, 1, self._names.claim(name), holder, instead_of, CLAIM_S)
 
     def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
         """Hear `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.
@@ -133,6 +155,14 @@ class RedisBus:
         self._link.stop()
         if threading.current_thread() is not self._thread:
             self._thread.join(self._settings.close_s)
+
+    def _ask(self, *command: str | int | bytes) -> Future[Any]:
+        question = Question(command, Future())
+        if self._link.connected:
+            self._outbox.ask(question)
+        else:
+            question.fail()
+        return question.answered
 
     def _wake(self) -> None:
         self._link.wake()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from redis.exceptions import RedisError
 
+from gateway.bus_frame import FrameSeal
 from gateway.bus_outbox import Outbox
 from gateway.bus_replica import BusReplica
 from gateway.event_log import log_event
@@ -49,9 +50,10 @@ class RedisLink:
         self,
         url: str,
         names: BusNames,
+        seal: FrameSeal,
         replica: BusReplica,
         outbox: Outbox,
-        deliver: Callable[[str, bytes], None],
+        deliver: Callable[[str, bytes], object],
         settings: LinkSettings,
         *,
         max_topics: int,
@@ -64,7 +66,7 @@ class RedisLink:
         self._settings = settings
         self._outbox = outbox
         self._make = client_maker(url, connect_s=settings.connect_s, answer_s=settings.answer_s)
-        self._ports = Ports(names, replica, outbox, deliver, max_topics, max_entries, settings.compare_s)
+        self._ports = Ports(names, seal, replica, outbox, deliver, max_topics, max_entries, settings.compare_s)
         self._loop = asyncio.new_event_loop()
         self._session: RedisSession | None = None
         self._patterns: dict[str, str] = {}
@@ -159,6 +161,7 @@ class RedisLink:
         finally:
             self._session = None
             await session.close()
+            session.fail_questions()
         return "the session ended"
 
     def _found(self) -> None:

@@ -7,7 +7,9 @@ the higher version, whatever its publisher's clock says.
 
 from __future__ import annotations
 
-import hashlib
+import hmac
+
+_PREFIX_BYTES = 12
 
 PUBLISH = """
 local stored = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '-1')
@@ -45,6 +47,15 @@ Returns the entry's id, or -1 where there are too many streams.
 """
 
 
+CLAIM = """
+local held = redis.call('GET', KEYS[1])
+if held and held ~= ARGV[2] then return held end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[3])
+return ARGV[1]
+"""
+"""KEYS the claimed name; ARGV who claims it, whose claim counts no longer, seconds. Returns who holds it."""
+
+
 class BusNames:
     """Keys and channels of one installation's bus; several installations may share a server."""
 
@@ -54,11 +65,16 @@ class BusNames:
         self.values = f"{{{prefix}}}:bus:values"
         self.streams = f"{{{prefix}}}:bus:streams"
         self._stream = f"{{{prefix}}}:bus:stream:"
+        self._claim = f"{{{prefix}}}:bus:claim:"
         self._channel = f"{prefix}:bus:"
 
     def stream(self, topic: str) -> str:
         """Return the key of a stream's entries."""
         return self._stream + topic
+
+    def claim(self, name: str) -> str:
+        """Return the key of a claimed name."""
+        return self._claim + name
 
     def channel(self, kind: str, topic: str) -> str:
         """Return the channel of a topic; `kind` is v (values) or s (stream entries)."""
@@ -77,4 +93,4 @@ class BusNames:
 
 def installation_prefix(fleet_secret: bytes) -> str:
     """Return the name under which one installation's processes meet; it tells nothing about the secret."""
-    return "switchyard:" + hashlib.blake2b(fleet_secret, digest_size=6, person=b"bus prefix").hexdigest()
+    return "switchyard:" + hmac.digest(fleet_secret, b"switchyard bus prefix", "sha256")[:_PREFIX_BYTES].hex()

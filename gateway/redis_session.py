@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,14 +12,16 @@ from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from gateway.bus_frame import Frame, UnreadableFrameError, read_frame, tail
-from gateway.bus_outbox import Outbox, Outgoing
+from gateway.bus_frame import Frame, FrameSeal, UnreadableFrameError
+from gateway.bus_outbox import Outbox, Outgoing, Question
 from gateway.bus_replica import BusReplica
 from gateway.bus_subscribers import covers
+from gateway.event_log import log_event
 from gateway.redis_scripts import APPEND, PUBLISH, BusNames
 
 _BATCH = 256
 _KINDS = ("v", "s")
+_LOGGED_CHARACTERS = 80
 
 
 class Ports:
@@ -27,14 +30,16 @@ class Ports:
     def __init__(
         self,
         names: BusNames,
+        seal: FrameSeal,
         replica: BusReplica,
         outbox: Outbox,
-        deliver: Callable[[str, bytes], None],
+        deliver: Callable[[str, bytes], object],
         max_topics: int,
         max_entries: int,
         compare_s: float,
     ) -> None:
         self.names = names
+        self.seal = seal
         self.replica = replica
         self.outbox = outbox
         self.deliver = deliver
@@ -45,6 +50,19 @@ class Ports:
         self.unreadable = 0
         self.heard_until: dict[str, str] = {}
         """Per stream the id of the last entry heard, from which the next session goes on."""
+
+    def refuse(self, topic: str, reason: str) -> None:
+        """Count a message that is ignored; the first one is logged."""
+        self.unreadable += 1
+        if self.unreadable == 1:
+            log_event(
+                "bus_message_refused",
+                level=logging.WARNING,
+                topic=topic[:_LOGGED_CHARACTERS],
+                reason=reason,
+                remedy="see who else writes to the server that REDIS_URL names, and whether all processes have one "
+                "version and one SWITCHYARD_FLEET_SECRET; more are counted in switchyard_bus_unreadable_total",
+            )
 
 
 def client_maker(url: str, *, connect_s: float, answer_s: float) -> Callable[[], Any]:
@@ -179,7 +197,8 @@ class RedisSession:
         elif kind in ("message", "pmessage"):
             self._take_value(message["channel"].decode(errors="replace"), message["data"])
 
-    def _take_value(self, channel: str, data: bytes) -> None:
+    def _take_value(self, channel: str, data: bytes) -> bool:
+        """Take in what a channel says; False: nobody with our secret said it."""
         kind, topic = self._ports.names.topic(channel)
         try:
             if kind == "v":
@@ -187,17 +206,20 @@ class RedisSession:
             elif kind == "s":
                 entry_id, _, frame = data.partition(b"\n")
                 self._hear_entry(topic, entry_id.decode("ascii", errors="replace"), frame)
-        except UnreadableFrameError:
-            self._ports.unreadable += 1
+        except UnreadableFrameError as error:
+            self._ports.refuse(topic, str(error))
+            return False
+        return True
 
     def _hear_value(self, topic: str, data: bytes) -> None:
-        frame = read_frame(data)
+        frame = self._ports.seal.read("v", topic, data)
         if self._ports.replica.hear(topic, frame):
             self._ports.deliver(topic, frame.value)
 
     def _hear_entry(self, topic: str, entry_id: str, data: bytes) -> None:
-        frame = read_frame(data)
-        self._ports.heard_until[topic] = entry_id
+        frame = self._ports.seal.read("s", topic, data)
+        if entry_id:
+            self._ports.heard_until[topic] = entry_id
         if self._ports.replica.is_new_entry(topic, frame):
             self._ports.deliver(topic, frame.value)
 
@@ -231,13 +253,14 @@ class RedisSession:
             part = topics[start : start + _BATCH]
             values = await self._client.hmget(self._ports.names.values, part)
             for topic, value in zip(part, values, strict=True):
-                if value is not None:
-                    self._take_value(self._ports.names.channel("v", topic), value)
+                if value is not None and not self._take_value(self._ports.names.channel("v", topic), value):
+                    await self._restore(topic, "publish")
 
-    async def _restore(self, topic: str) -> None:
+    async def _restore(self, topic: str, mode: str = "restore") -> None:
+        """Store what we know; mode "publish" does so over whatever is there."""
         frame = self._ports.replica.frame(topic)
         if frame is not None:
-            await self._client.evalsha(*self._publish_call(topic, frame, "restore"))
+            await self._client.evalsha(*self._publish_call(topic, frame, mode))
 
     async def _catch_up(self, patterns: list[str]) -> None:
         """Hear the entries that came while nobody listened, as far as the server still has them."""
@@ -263,23 +286,36 @@ class RedisSession:
         while True:
             self._work.clear()
             self.sending = True
-            while items := outbox.take(_BATCH):
+            while len(outbox):
+                items, questions = outbox.take(_BATCH), outbox.take_questions(_BATCH)
                 try:
-                    await self._send_batch(items)
+                    await self._send_batch(items, questions)
                 except BaseException:
-                    # Cancelled or cut off in between: the next session sends all of it again.
+                    # Cancelled or cut off in between: the next session sends all values and entries again.
                     outbox.put_back(items)
+                    for question in questions:
+                        question.fail()
                     raise
             self.sending = False
             await self._work.wait()
 
-    async def _send_batch(self, items: list[Outgoing]) -> None:
+    def fail_questions(self) -> None:
+        """Answer the questions that still wait: nobody is there."""
+        while questions := self._ports.outbox.take_questions(_BATCH):
+            for question in questions:
+                question.fail()
+
+    async def _send_batch(self, items: list[Outgoing], questions: list[Question]) -> None:
         pipeline = self._client.pipeline(transaction=False)
         for item in items:
             made = self._append_call if item.is_entry else self._publish_call
             pipeline.evalsha(*made(item.topic, item.frame))
+        for question in questions:
+            pipeline.execute_command(*question.command)
         answers = await pipeline.execute()
-        for item, answer in zip(items, answers, strict=True):
+        for question, answer in zip(questions, answers[len(items) :], strict=True):
+            question.answer(answer.decode() if isinstance(answer, bytes) else answer)
+        for item, answer in zip(items, answers[: len(items)], strict=True):
             if answer == b"-1":
                 self._ports.refused += 1
             elif not item.is_entry and self._ports.replica.settle(item.topic, item.frame, int(float(answer))):
@@ -287,12 +323,13 @@ class RedisSession:
 
     def _publish_call(self, topic: str, frame: Frame, mode: str = "publish") -> tuple[Any, ...]:
         names, most = self._ports.names, self._ports.max_topics
+        tail = self._ports.seal.tail("v", topic, frame)
         keys = (names.versions, names.values)
-        return (self._publish, 2, *keys, topic, frame.version, tail(frame), names.channel("v", topic), mode, most)
+        return (self._publish, 2, *keys, topic, frame.version, tail, names.channel("v", topic), mode, most)
 
     def _append_call(self, topic: str, frame: Frame) -> tuple[Any, ...]:
         names = self._ports.names
         keys = (names.streams, names.stream(topic))
-        data = str(frame.version).encode() + tail(frame)
+        data = str(frame.version).encode() + self._ports.seal.tail("s", topic, frame)
         limits = (self._ports.max_entries, self._ports.max_topics)
         return (self._append, 2, *keys, topic, data, names.channel("s", topic), *limits)

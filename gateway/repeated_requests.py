@@ -24,6 +24,16 @@ class RepeatedRequests(Generic[Answer]):
     def __len__(self) -> int:
         return len(self._answers)
 
+    async def known(self, key: Key, wait_s: float) -> Answer | None:
+        """Return the answer under `key`; None: there is none. Raises TimeoutError for one that is still being made."""
+        made = self._answers.get(key)
+        if made is None:
+            return None
+        done, _ = await asyncio.wait([made], timeout=wait_s)
+        if not done:
+            raise TimeoutError
+        return None if made.cancelled() else made.result()
+
     async def once(self, key: Key, make: Callable[[], Awaitable[Answer]]) -> Answer:
         """Return the answer under `key`, making it if nobody has; waits for one that is being made."""
         while (known := self._answers.get(key)) is not None:

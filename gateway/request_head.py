@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, MutableMapping
+import secrets
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 import uuid_utils
@@ -11,28 +12,56 @@ import uuid_utils
 SCOPE_KEY = "switchyard.head"
 """Where the edge puts the head in the ASGI scope."""
 
+_SINGLE = frozenset((b"host", b"authorization", b"content-type", b"content-length", b"content-encoding"))
+_TAG_DIGITS = 8
+_UUID_7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}").fullmatch
 _SANE_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}").fullmatch
-
-
-class RequestHead:
-    """Headers by name (the last of duplicates) and the request's id.
-
-    `request_id` is the client's X-Request-Id where that is sane (`given` is then True), else a new
-    UUIDv7, which may then also name the decision.
-    """
-
-    __slots__ = ("given", "headers", "request_id")
-
-    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        self.headers: dict[bytes, bytes] = dict(headers)
-        offered = self.headers.get(b"x-request-id")
-        self.given = offered is not None and _SANE_ID(offered) is not None
-        self.request_id = offered.decode() if offered is not None and self.given else new_id()
 
 
 def new_id() -> str:
     """Return a fresh UUIDv7 as text."""
     return str(uuid_utils.uuid7())
+
+
+class RequestHead:
+    """Headers by name (the last of duplicates) and the request's id.
+
+    `repeats` where a field came twice that may come once only, so that nobody can take the other one's word.
+    `request_id` is the client's X-Request-Id where that is sane (`given` is then True), else a new
+    UUIDv7, which may then also name the decision.
+    """
+
+    __slots__ = ("given", "headers", "repeats", "request_id")
+
+    def __init__(self, headers: Sequence[tuple[bytes, bytes]], make_id: Callable[[], str] = new_id) -> None:
+        self.headers: dict[bytes, bytes] = dict(headers)
+        self.repeats = len(self.headers) != len(headers) and _repeats(headers)
+        offered = self.headers.get(b"x-request-id")
+        self.given = offered is not None and _SANE_ID(offered) is not None
+        self.request_id = offered.decode() if offered is not None and self.given else make_id()
+
+
+def _repeats(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    single = [name for name, _ in headers if name in _SINGLE]
+    return len(single) != len(set(single))
+
+
+class TaggedIds:
+    """Makes UUIDv7 whose last digits name one gateway since its start, so that others know whom to ask."""
+
+    __slots__ = ("tag",)
+
+    def __init__(self) -> None:
+        self.tag = secrets.token_hex(_TAG_DIGITS // 2)
+
+    def __call__(self) -> str:
+        """Return a fresh id; of its random bits those at the end are the tag."""
+        return new_id()[:-_TAG_DIGITS] + self.tag
+
+
+def tag_of(made_id: str) -> str:
+    """Return the tag of an id, empty where none of us can have made it."""
+    return made_id[-_TAG_DIGITS:] if _UUID_7(made_id) else ""
 
 
 def head_of(scope: MutableMapping[str, Any]) -> RequestHead:

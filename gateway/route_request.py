@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from gateway.json_body import BadBodyError, decode_object, decode_value, typed
+from gateway.json_body import BadBodyError, decode_object_in_turns, decode_value_in_turns, refuse_nul_name, typed
+from gateway.large_body import SMALL_BYTES
 from gateway.prompt import HashedPrompt, Prompt, TokenPrompt, chat_prompt, completion_prompt
 from routing.admission_document import ClassName
 
@@ -42,6 +44,8 @@ class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
     slo_class: ClassName | None = None
     session_id: Annotated[str, Meta(max_length=256)] | None = None
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
+    """Sets the prompt apart from the tenant's others; the answer's body has the salt for the engine."""
     wait: bool = True
 
 
@@ -66,9 +70,33 @@ def read_flat(body: bytes) -> RouteRequest | None:
     return asked if flat and asked.messages is None and asked.prompt is None else None
 
 
-def read(body: bytes) -> RouteRequest:
+async def read(body: bytes) -> RouteRequest:
     """Return the request in `body`; raises BadBodyError."""
-    return read_flat(body) or typed(decode_object(body), RouteRequest)
+    if len(body) <= SMALL_BYTES and (flat := read_flat(body)) is not None:
+        return flat
+    return _typed(await decode_object_in_turns(body))
+
+
+def _typed(value: object) -> RouteRequest:
+    if not isinstance(value, dict):
+        raise BadBodyError("not_an_object", "A request must be a JSON object.")
+    arrays = {name: held for name, held in value.items() if isinstance(held, array)}
+    asked = typed({**value, **{name: [] for name in arrays}}, RouteRequest)
+    for name, held in arrays.items():
+        if name in ("prompt", "token_ids"):
+            # Checked already, and long.
+            setattr(asked, name, held)
+        elif name in asked.__struct_fields__:
+            value[name] = held.tolist()
+            return _typed(value)
+    refuse_nul_names(asked)
+    return asked
+
+
+def refuse_nul_names(asked: RouteRequest) -> None:
+    """Raise BadBodyError where the model or the session has a NUL in its name."""
+    refuse_nul_name(asked.model, "model")
+    refuse_nul_name(asked.session_id, "session_id")
 
 
 def prompt_of(asked: RouteRequest) -> Prompt:
@@ -90,10 +118,10 @@ def prompt_of(asked: RouteRequest) -> Prompt:
     return chat_prompt({name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None})
 
 
-def read_batch(body: bytes) -> list[RouteRequest]:
+async def read_batch(body: bytes) -> list[RouteRequest]:
     """Return the requests of a batch: a list, or an object with `requests`; raises BadBodyError."""
-    value = decode_value(body)
+    value = await decode_value_in_turns(body)
     entries = value.get("requests") if isinstance(value, dict) else value
     if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_BATCH:
         raise BadBodyError("bad_field", f"Send a list of 1 to {MAX_BATCH} requests.", param="requests")
-    return [typed(entry, RouteRequest) for entry in entries]
+    return [_typed(entry) for entry in entries]

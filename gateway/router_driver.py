@@ -94,9 +94,13 @@ class RouterDriver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.refuse_waiting("no_engine")
+
+    def refuse_waiting(self, code: str) -> None:
+        """Refuse what still waits."""
         for request_id, future in self._waiting.items():
             if not future.done():
-                future.set_result(Refused(request_id, "no_engine", 1.0))
+                future.set_result(Refused(request_id, code, 1.0))
 
     def _deliver(self, outcomes: list[Outcome], now: float) -> None:
         """Hand outcomes to those who wait; a grant that nobody waits for is released again."""

@@ -14,6 +14,11 @@ class BreakerSettings:
     timeouts: int = 3
     server_errors: int = 5
     """Consecutive 5xx answers or broken streams that open it, as in Envoy's outlier detection."""
+    refusals: int = 3
+    """Consecutive 401, 403, 404, 408 or 425 that open it: as many as may always be retried (RetryBudget)."""
+    throttle_s: float = 1.0
+    """Pause of an engine that answers 429 without saying for how long."""
+    throttle_max_s: float = 30.0
     silent_reports: int = 3
     """Consecutive probe reports that say unreachable or unhealthy, over at least `silent_span_s`."""
     silent_span_s: float = 0.3
@@ -78,7 +83,8 @@ class GatewaySettings:
     max_dispatched: int = 65_536
     """Requests per pool whose keys are kept until their first token (approximate pools)."""
     snapshot_max_age_s: float = 7 * 86_400.0
-    """A last-known-good snapshot on disk that was confirmed longer ago than this is not served."""
+    """A last-known-good snapshot on disk that was confirmed longer ago than this is not served, and the API keys of a
+    gateway whose bus was away for longer open nothing."""
     key_usage_interval_s: float = 5.0
     """Last uses of API keys are told to the control plane this often."""
     affinity_interval_s: float = 2.0
@@ -101,6 +107,6 @@ class GatewaySettings:
     snapshot_refresh_s: float = 600.0
     """The snapshot on disk is confirmed this often while the gateway runs."""
     engine_bearer: str = field(default="", repr=False)
-    """Bearer token that the engines ask for; sent to engines of the topology only."""
+    """Key of the engines whose pools have none of their own; sent where the snapshot says so."""
     breaker: BreakerSettings = field(default_factory=BreakerSettings)
     events: EventSettings = field(default_factory=EventSettings)

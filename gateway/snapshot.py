@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.engine_keys import FLEET_KEY
 from gateway.wire import MIB, UnreadableMessageError, WireForm
 from routing import policy_document, policy_upgrades
 from routing.arms import ArmEntry
@@ -34,6 +35,8 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
     pool_id: str
     url: str
     """Base URL, for example http://10.0.3.7:8000, already checked against the allow-list."""
+    key_variable: str = FLEET_KEY
+    """Name of the variable that holds the key which the engine is sent; empty: it is sent none."""
     desired_state: str = "ready"
     """What the operator wants: ready, draining or maintenance."""
     kv_events_endpoint: str = ""
@@ -84,6 +87,8 @@ class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     block_bytes: int = 2048
     isolated: bool = False
     """True: caches are separated per tenant by a server-derived cache salt."""
+    unsalted_tenant: str = ""
+    """The tenant whose blocks carry no salt where caches are separated; empty: none."""
     max_prompt_tokens: int = 131_072
     policy_version: int = 0
     policy: RoutingPolicy = msgspec.field(default_factory=RoutingPolicy)
@@ -112,6 +117,10 @@ class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that may be under way at once at each gateway; None: no limit."""
     slo_class: str = ""
     """SLO class of requests that name none, in pools that have it; empty: none."""
+    served_models: tuple[str, ...] = ()
+    """Served models that its tenant may use; empty: all."""
+    priority_ceiling: int | None = None
+    """Most urgent priority that its requests may ask for (lower goes first); None: any."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

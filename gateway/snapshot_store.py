@@ -31,20 +31,25 @@ class SnapshotStore:
     def __init__(self, state_dir: Path, max_age_s: float) -> None:
         self.path = state_dir / FILE_NAME
         self._max_age_s = max_age_s
+        self.age_s = 0.0
+        """How long before it was loaded the snapshot had been confirmed last."""
 
     def save(self, snapshot: Snapshot, now_unix: float) -> None:
         """Replace the file; `now_unix` is when the snapshot was last known to be in force. Blocks on the disk."""
         payload = encode_snapshot(snapshot)
         envelope = _Envelope(now_unix, hashlib.sha256(payload).digest(), payload)
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        for left in self.path.parent.glob(f"{FILE_NAME}.*.tmp"):
+            # Of a process that was killed while it wrote.
+            left.unlink(missing_ok=True)
         draft = self.path.with_name(f"{FILE_NAME}.{os.getpid()}.tmp")
-        draft.unlink(missing_ok=True)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_envelope.encode(envelope))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path)
+        try:
+            _write(draft, _envelope.encode(envelope))
+            draft.replace(self.path)
+        except OSError:
+            # A full disk must not be filled further.
+            draft.unlink(missing_ok=True)
+            raise
         directory = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(directory)
@@ -81,4 +86,13 @@ class SnapshotStore:
             raise UnreadableMessageError(
                 f"it was last confirmed {age_s:.0f} s ago, over the limit of {self._max_age_s:.0f} s"
             )
+        self.age_s = max(0.0, age_s)
         return decode_snapshot(envelope.snapshot)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a new file that only its owner can read, and return when the disk has it."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

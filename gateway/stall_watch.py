@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from gateway.engine_progress import Watched
 
@@ -20,8 +20,10 @@ class StallWatch:
     An engine alone, or with half of the pool out already, is left in: others could not do its work.
     """
 
-    def __init__(self, stall_s: float) -> None:
+    def __init__(self, stall_s: float, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
+        """`vouches`: whether this process was there to hear the engines between two moments."""
         self._stall_s = stall_s
+        self._vouches = vouches
         self._silent: dict[str, tuple[int, float]] = {}
         self._looked_at: float | None = None
 
@@ -51,7 +53,9 @@ class StallWatch:
             yield engine_id, f"{streams} brought nothing for {silent_s:.1f} s"
 
     def _listen(self, watched: Mapping[str, Watched], accepting: Collection[str], now: float) -> None:
-        step_s = 0.0 if self._looked_at is None else min(now - self._looked_at, LONGEST_STEP_S)
+        step_s, since_s = 0.0, self._looked_at
+        if since_s is not None and self._vouches(since_s, now):
+            step_s = min(now - since_s, LONGEST_STEP_S)
         self._looked_at = now
         heard = {}
         for engine_id, facts in watched.items():

@@ -42,6 +42,7 @@ class StandaloneGateway:
         self._gateway = Gateway(self._bus, fleet_secret=fleet_secret, state_dir=state_dir, settings=settings)
         self._app = GatewayApp(self._gateway, AppSettings(scrape_token=scrape_token))
         self.fast_lane = self._app
+        self.drain = self._app.drain
         self.count_rejected = self._gateway.metrics.rejected_input.inc
         self.registry = self._gateway.metrics.registry
         self._watch: asyncio.Task[None] | None = None

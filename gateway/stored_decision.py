@@ -84,6 +84,8 @@ class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     slo_class: str = ""
     priority: int = 0
     regret: Regret | None = None
+    asked_after_s: float = 0.0
+    """Until the gateway asked its router for an engine: its own time, no engine's."""
 
 
 class DecisionBatch(msgspec.Struct, frozen=True):

@@ -26,7 +26,7 @@ class SplitMean(msgspec.Struct, frozen=True):
     queue_s: float
     """Waiting at the gateway for a grant."""
     transfer_s: float
-    """Moving KV blocks: from the prefill engine to the decode engine, or from another engine's cache."""
+    """From the hand-over to the first token: KV blocks on their way from the prefill engine to the decode engine."""
     prefill_s: float
     """The rest: on the engine until the first token, its own queue among it."""
 
@@ -120,12 +120,12 @@ def split_of(record: DecisionRecord) -> SplitMean | None:
     decision, ttft_s = record.decision, record.ttft_s
     if ttft_s is None or not decision.engine_id or len(record.attempts) > 1 + (decision.pair is not None):
         return None
-    queue_s = min(max(0.0, decision.queued_s), ttft_s)
+    # A grant at once waited for no engine, but it may have waited for a gateway that was late itself.
+    queue_s = min(max(0.0, decision.queued_s, decision.decided_s - record.arrived_s), ttft_s)
     rest_s = ttft_s - queue_s
-    transfer_s = decision.fetch.seconds if decision.fetch is not None else 0.0
+    transfer_s = 0.0
     if decision.pair is not None and record.handed_over_s is not None and record.first_token_s is not None:
-        transfer_s += max(0.0, record.first_token_s - record.handed_over_s)
-    transfer_s = min(transfer_s, rest_s)
+        transfer_s = min(max(0.0, record.first_token_s - record.handed_over_s), rest_s)
     return SplitMean(queue_s, transfer_s, rest_s - transfer_s)
 
 

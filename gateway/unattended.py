@@ -22,6 +22,10 @@ SLOWER = 2.0
 """So many times the estimated seconds until the end of its prefill."""
 MAX_UNATTENDED = 50_000
 """Of more requests at one time the reservation stands until it expires."""
+FEW = 8
+"""Such requests for which a key may hold an engine at once, where other tenants have to wait for it."""
+SHARE = 0.1
+"""Part of the engines' time within the TTFT objective that a key may hold by more than one; a tenant twice as much."""
 
 
 class ReportingKeys:
@@ -44,6 +48,38 @@ def estimated_life_s(record: DecisionRecord, max_output_tokens: int, tbt_slo_s: 
     """Return the seconds after which a granted request that nobody tells of is over, by the decision's estimate."""
     decision = record.decision
     return min(at_most, decision.wait_s + SLOWER * decision.compute_s + max_output_tokens * tbt_slo_s + GRACE_S)
+
+
+class UntoldHolds:
+    """What keys hold that tell of no request, in pools where others would wait for it.
+
+    Nobody knows whether such a request was ever sent. Mutable: by key and by tenant, the records and their ends.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str], list[tuple[float, DecisionRecord]]] = {}
+
+    def take(self, record: DecisionRecord, key_id: str, life_s: float, now: float) -> bool:
+        """Note that the request is held so long; False, and nothing noted: its key or its tenant holds enough."""
+        pool = record.pool
+        room_s = SHARE * pool.entry.policy.ttft_slo_s * len(pool.router.view.accepting)
+        places = [
+            (self._standing((kind, name), now), shares)
+            for kind, name, shares in (("key", key_id, 1), ("tenant", record.tenant_id, 2))
+        ]
+        for standing, shares in places:
+            held_s = record.decision.compute_s + sum(each.decision.compute_s for _, each in standing)
+            if len(standing) >= FEW * shares or (standing and held_s > room_s * shares):
+                return False
+        for standing, _ in places:
+            standing.append((now + life_s, record))
+        return True
+
+    def _standing(self, holder: tuple[str, str], now: float) -> list[tuple[float, DecisionRecord]]:
+        """Return what the holder still holds; the list is the table's own."""
+        kept = [each for each in self._held.get(holder, ()) if each[0] > now and not each[1].outcome]
+        self._held[holder] = kept
+        return kept
 
 
 class UnattendedRequests:

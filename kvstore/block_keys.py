@@ -18,7 +18,7 @@ from struct import error as struct_error
 
 from xxhash import xxh3_64_intdigest
 
-_TOKEN_BYTES = 4
+TOKEN_BYTES = 4
 
 
 def key_seed(fleet_secret: bytes, served_model: str, lora: str = "", domain: str = "") -> int:
@@ -44,7 +44,7 @@ def pack_tokens(tokens: array[int] | Sequence[int]) -> bytes:
 
 def token_block_keys(seed: int, tokens: array[int] | Sequence[int], block_tokens: int) -> tuple[int, ...]:
     """Return one key per full block of `block_tokens` token ids; a partial last block has no key."""
-    return byte_block_keys(seed, pack_tokens(tokens), block_tokens * _TOKEN_BYTES)
+    return byte_block_keys(seed, pack_tokens(tokens), block_tokens * TOKEN_BYTES)
 
 
 def byte_block_keys(seed: int, data: bytes, block_bytes: int) -> tuple[int, ...]:

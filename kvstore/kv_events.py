@@ -45,7 +45,7 @@ class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStore
     """Older engines name an adapter only so."""
     cache_salt: str | None = None
     extra_keys: list[Any] | None = None
-    """Per block what else the engine hashed, the cache salt among it."""
+    """Per block what else the engine hashed, the cache salt among it (kvstore.event_domain)."""
 
 
 class BlockRemoved(msgspec.Struct, frozen=True, tag_field="type", tag="BlockRemoved", omit_defaults=True):

@@ -75,6 +75,11 @@ class PrefixIndex:
             else:
                 del table[key]
 
+    def drop(self, keys: Iterable[int]) -> None:
+        """Forget blocks, whoever holds them; unknown keys are ignored."""
+        for key in keys:
+            self._targets_of.pop(key, None)
+
     def clear(self, target: int) -> None:
         """Forget everything about `target`. One sweep over the index."""
         bit = 1 << target

@@ -8,4 +8,4 @@ from __future__ import annotations
 from planning.automation_document import SCHEMA_VERSION
 from routing.schema_line import SchemaLine
 
-AUTOMATION_SCHEMA = SchemaLine("automation policies", SCHEMA_VERSION, {})
+AUTOMATION_SCHEMA = SchemaLine("automation policies", SCHEMA_VERSION, {}, ("rebalance.max_replicas",))

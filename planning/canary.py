@@ -59,7 +59,9 @@ def plan_canary(facts: CanaryFacts) -> CanaryPlan:
         words = f"{_percent(facts.steps[facts.step])} of the sessions did well for {facts.step_for_s:.0f} s"
         return CanaryPlan(PROMOTE, (Reason("did_well", words),), together)
     if last:
-        return CanaryPlan(KEEP, (Reason("last_step", "It did well at its last step; promote or abort it."),), together)
+        return CanaryPlan(
+            KEEP, (Reason("last_step", "No guard looks broken at its last step; promote or abort it."),), together
+        )
     after = _percent(facts.steps[facts.step + 1])
     words = f"{_percent(facts.steps[facts.step])} of the sessions did well for {facts.step_for_s:.0f} s; {after} next"
     return CanaryPlan(STEP, (Reason("did_well", words),), together)
@@ -88,11 +90,13 @@ def _waits(facts: CanaryFacts, together: Comparison) -> Reason | None:
         return Reason("suspect", f"{guard_words(suspects[0])}, which may still be chance")
     if facts.step_for_s < facts.min_dwell_s:
         left_s = facts.min_dwell_s - facts.step_for_s
-        return Reason("dwell", f"Does well; stays at {_percent(facts.steps[facts.step])} for {left_s:.0f} s more")
+        return Reason(
+            "dwell", f"No guard looks broken; stays at {_percent(facts.steps[facts.step])} for {left_s:.0f} s more"
+        )
     if facts.frozen:
-        return Reason("frozen", "Does well; goes no further by itself while a pool of it is frozen")
+        return Reason("frozen", "No guard looks broken; goes no further by itself while a pool of it is frozen")
     if facts.advance == "by_hand":
-        return Reason("by_hand", "Does well; waits for somebody to take the next step")
+        return Reason("by_hand", "No guard looks broken; waits for somebody to take the next step")
     return None
 
 

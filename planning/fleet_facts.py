@@ -69,6 +69,9 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Estimated seconds of the longest prefill that stands there."""
     failures_in_row: int = 0
     """Requests that failed there since the last one that did not."""
+    refused_share: float | None = None
+    """Share of its last answers that were 4xx, 0..1."""
+    refused_samples: int = 0
     slowness: float | None = None
     """Median over the window: seconds from grant to first token over the estimate of the same; 1: as estimated.
     Requests that have stood for longer than their estimate count with the time so far."""
@@ -105,7 +108,7 @@ class PoolWindow(msgspec.Struct, frozen=True, kw_only=True):
     recomputed_tokens: int = 0
     """Prompt tokens computed on one engine although another held them."""
     load_cv: float = 0.0
-    """Coefficient of variation of the outstanding work over the serving engines."""
+    """Coefficient of variation of pending tokens over the serving engines at the end of the span (routing.load_cv)."""
     engines: int = 0
     """Engines that served at the end of the span."""
 
@@ -118,6 +121,12 @@ class PoolFacts(msgspec.Struct, frozen=True, kw_only=True):
     ttft_slo_s: float = 5.0
     tbt_slo_s: float = 0.1
     engines: tuple[EngineFacts, ...] = ()
+    failed_starts: int = 0
+    """Starts of engines in a row that were given up."""
+    start_failed_s: float | None = None
+    """When the last of them was."""
+    start_failure: str = ""
+    """What was said of it."""
     windows: tuple[PoolWindow, ...] = ()
     """Oldest first, without overlap; they reach back as far as the automations judge."""
 
@@ -151,10 +160,6 @@ class PrefixFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Engine id → seconds of prefill that its requests brought there within the window."""
     candidates: tuple[str, ...] = ()
     """Engines that its requests may go to now; empty: any."""
-    holders: tuple[str, ...] = ()
-    """Engines whose caches hold it."""
-    tokens: int = 0
-    """Its length in prompt tokens."""
     recomputed_tokens: int = 0
     """Tokens of it computed within the window on engines that did not hold it."""
 

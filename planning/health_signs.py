@@ -26,16 +26,19 @@ LYING = "lying"
 FAILURES = "failures"
 CRAWLING = "crawling"
 FLAPPING = "flapping"
+REFUSING = "refusing"
 BOTTLENECK = "decode_bottleneck"
 FROZEN_METRICS = "frozen_metrics"
 GARBAGE_METRICS = "garbage_metrics"
 EVENT_GAPS = "event_gaps"
 
-OUTLIER_CODES = frozenset({FAILURES, CRAWLING, FLAPPING})
+OUTLIER_CODES = frozenset({FAILURES, CRAWLING, FLAPPING, REFUSING})
 """What an engine can be quarantined for that is worse than the rest."""
 STANDING_FAULTS = frozenset({UNREACHABLE, PAUSED})
 """Faults that are over when the engine says so: their quarantine needs no term."""
 
+REFUSES = 0.9
+"""Share of refused requests from which an engine serves nobody: one client's bad requests among others stay below."""
 FULL = 0.85
 """Share of the KV memory from which a long prompt may not fit."""
 _INSTANT_S = 1e-6
@@ -65,6 +68,7 @@ def signs_of(
         *_silence(facts, memory, settings, now_s),
         *_standstill(facts, memory, settings, now_s),
         *_failing(facts, memory, settings, now_s),
+        *_refusing(facts, peers, settings),
         *_crawling(facts, peers, settings, tbt_slo_s),
         *_doubts(facts, memory, settings, now_s),
     ]
@@ -139,6 +143,16 @@ def _failing(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument,
     if len(flaps) >= settings.flaps:
         text = f"it was lost or restarted {len(flaps)} times within {settings.flap_window_s:.0f} s"
         yield Sign(FLAPPING, OUTLIER, text)
+
+
+def _refusing(facts: EngineFacts, peers: Peers, settings: HealthDocument) -> Iterator[Sign]:
+    """Yield a sign where the engine refuses what its peers take; what all refuse is not the engine's fault."""
+    share, elsewhere = known(facts.refused_share), peers.refused_share
+    if share is None or elsewhere is None or facts.refused_samples < settings.failures:
+        return
+    if share >= REFUSES and share >= settings.slow_factor * elsewhere:
+        text = f"it refused {100 * share:.0f} % of its requests (4xx), elsewhere {100 * elsewhere:.0f} %"
+        yield Sign(REFUSING, OUTLIER, text)
 
 
 def _crawling(facts: EngineFacts, peers: Peers, settings: HealthDocument, tbt_slo_s: float) -> Iterator[Sign]:

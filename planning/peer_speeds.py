@@ -1,4 +1,4 @@
-"""How fast an engine's peers are: medians over all others, from one sorted list for the whole pool."""
+"""How an engine's peers do: medians over all others, from one sorted list for the whole pool."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Peers(msgspec.Struct, frozen=True):
 
     slowness: float | None
     tbt_s: float | None
+    refused_share: float | None = None
 
 
 class PeerSpeeds:
@@ -26,14 +27,20 @@ class PeerSpeeds:
 
     def __init__(self, engines: Sequence[EngineFacts], settings: HealthDocument) -> None:
         self._least = settings.slow_samples
+        self._refused = sorted(each for each in map(self._refused_of, engines) if each is not None)
         self._slowness = sorted(each for each in map(self._slowness_of, engines) if each is not None)
         self._tbts = sorted(each for each in map(self._tbt_of, engines) if each is not None)
 
     def peers_of(self, facts: EngineFacts) -> Peers:
         """Return the medians over the engines but this one, which is among them."""
         return Peers(
-            _median_without(self._slowness, self._slowness_of(facts)), _median_without(self._tbts, self._tbt_of(facts))
+            _median_without(self._slowness, self._slowness_of(facts)),
+            _median_without(self._tbts, self._tbt_of(facts)),
+            _median_without(self._refused, self._refused_of(facts)),
         )
+
+    def _refused_of(self, facts: EngineFacts) -> float | None:
+        return known(facts.refused_share) if facts.refused_samples >= self._least else None
 
     def _slowness_of(self, facts: EngineFacts) -> float | None:
         return known(facts.slowness) if facts.slowness_samples >= self._least else None

@@ -1,4 +1,4 @@
-"""Relieves engines that stay hot: more engines for their hot prefixes, copies of those, and tickets moved away.
+"""Relieves engines that stay hot: more engines for their hot prefixes, and tickets moved away.
 
 Two candidates per prefix bound the load of most traffic, but one prefix with more than its share keeps
 its engines hot however tickets migrate (DualMap §3.3; d > 2 in A.9). Such a prefix gets one more
@@ -9,14 +9,13 @@ is no goal: while much is computed again that another engine holds, nothing is s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
 
 import msgspec
 
 from planning.fleet_facts import ACTIVE, EngineFacts, PoolFacts, PrefixFacts, known
 from planning.reason import Reason
 from planning.rebalance_document import RebalanceDocument
-from planning.rebalance_plan import ChangeReplica, MoveTickets, RebalanceMemory, RebalancePlan, Widened
+from planning.rebalance_plan import MoveTickets, RebalanceMemory, RebalancePlan, Widened
 
 NEEDED = 0.5
 """Share of its usual engines' part of the work below which a prefix needs no more of them."""
@@ -29,6 +28,7 @@ class _Look(msgspec.Struct, frozen=True, kw_only=True):
     """Engine id → outstanding work of the engines that serve."""
     mean_s: float
     cv: float
+    """As the Fleet page and /metrics show it."""
     hot: tuple[str, ...]
     """Hot for long enough, the hottest first."""
     recomputed: float | None
@@ -56,8 +56,6 @@ def plan_rebalance(
     memory = _needed(prefixes, memory, len(look.work_s), usual_d, now_s)
     widened, wider, reasons = _widen(look, prefixes, memory, settings, now_s, usual_d)
     widened, narrower, calm = _narrow(widened, even_since_s, settings, now_s)
-    known_keys = {each.key: each for each in prefixes}
-    replicas = _replicas(look, [known_keys[key] for key in wider], settings)
     moves = _moves(look, serving, settings)
     plan = RebalancePlan(
         pool_id=facts.pool_id,
@@ -65,7 +63,6 @@ def plan_rebalance(
         widened={key: each.d for key, each in sorted(widened.items())},
         wider=tuple(wider),
         narrower=tuple(narrower),
-        replicas=replicas,
         moves=moves,
         load_cv=look.cv,
         hot=look.hot,
@@ -81,7 +78,7 @@ def _look(
     work_s = {each.engine_id: work for each in serving if (work := known(each.outstanding_s)) is not None}
     count = len(work_s)
     mean_s = sum(work_s.values()) / count if count else 0.0
-    cv = sqrt(sum((each - mean_s) ** 2 for each in work_s.values()) / count) / mean_s if mean_s else 0.0
+    cv = facts.windows[-1].load_cv if facts.windows else 0.0
     limit_s = max(settings.hot_factor * mean_s, settings.hot_work_s)
     since_s = {
         name: memory.hot_since_s.get(name, facts.now_s)
@@ -180,19 +177,6 @@ def _narrow(
     return kept, over, reasons
 
 
-def _replicas(look: _Look, prefixes: Sequence[PrefixFacts], settings: RebalanceDocument) -> tuple[ChangeReplica, ...]:
-    """Order a copy of each newly widened prefix on the freest engine that does not hold it."""
-    orders: list[ChangeReplica] = []
-    for prefix in prefixes:
-        holders = [each for each in prefix.holders if each in look.work_s]
-        others = [each for each in look.work_s if each not in prefix.holders]
-        if holders and others and len(orders) < settings.max_replicas:
-            source = min(holders, key=lambda each: (look.work_s[each], each))
-            target = min(others, key=lambda each: (look.work_s[each], each))
-            orders.append(ChangeReplica(prefix.key, source, target, prefix.tokens))
-    return tuple(orders)
-
-
 def _moves(look: _Look, serving: Sequence[EngineFacts], settings: RebalanceDocument) -> tuple[MoveTickets, ...]:
     """Let tickets leave the hot engines, the hottest first, within the round's bound."""
     tickets = {each.engine_id: each.tickets for each in serving}
@@ -216,7 +200,14 @@ def _told(look: _Look, moves: Sequence[MoveTickets], settings: RebalanceDocument
         return [Reason("no_tickets", f"{', '.join(look.hot)} {_stay(look.hot)} hot, but no ticket waits there")]
     if len(look.work_s) < 2:
         return [Reason("no_choice", "there are fewer than two engines to balance")]
-    return [Reason("no_hotspot", f"no engine stays hot; CV {look.cv:.2f}, uneven from {settings.cv_high:.2f}")]
+    return [Reason("no_hotspot", _spread(look, settings))]
+
+
+def _spread(look: _Look, settings: RebalanceDocument) -> str:
+    if look.cv < settings.cv_high:
+        return f"even: load CV {look.cv:.2f}, limit {settings.cv_high:.2f}"
+    figures = f"load CV {look.cv:.2f}, limit {settings.cv_high:.2f}"
+    return f"uneven ({figures}), but no engine has been hot for {settings.hold_s:g} s"
 
 
 def _stay(engines: Sequence[str]) -> str:

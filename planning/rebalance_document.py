@@ -27,8 +27,8 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             ge=0,
             le=10,
             title="Uneven above",
-            description="Coefficient of variation of the outstanding work over the engines from which the load counts "
-            "as uneven.",
+            description="Coefficient of variation of pending prefill tokens over the engines, each smoothed, from "
+            "which the load counts as uneven.",
             extra_json_schema={"x-unit": "× mean", "x-usual": [0.5, 1.5]},
         ),
     ] = 0.8
@@ -133,13 +133,3 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             extra_json_schema={"x-unit": "tickets", "x-usual": [4, 64]},
         ),
     ] = 16
-    max_replicas: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=1000,
-            title="Replicas per round",
-            description="Copies of hot prefixes that one round may order.",
-            extra_json_schema={"x-unit": "copies", "x-usual": [0, 8]},
-        ),
-    ] = 2

@@ -7,15 +7,6 @@ import msgspec
 from planning.reason import Reason
 
 
-class ChangeReplica(msgspec.Struct, frozen=True):
-    """An order to copy a prefix's KV blocks to an engine; the KV store carries it out (Mooncake §4.2, §6.2)."""
-
-    key: str
-    source_engine_id: str
-    engine_id: str
-    tokens: int
-
-
 class MoveTickets(msgspec.Struct, frozen=True):
     """Waiting tickets that may leave an engine, each for another of its own candidates where it gains by that."""
 
@@ -34,7 +25,6 @@ class RebalancePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that got more candidates in this round."""
     narrower: tuple[str, ...] = ()
     """Keys that went back to the usual number."""
-    replicas: tuple[ChangeReplica, ...] = ()
     moves: tuple[MoveTickets, ...] = ()
     load_cv: float | None = None
     hot: tuple[str, ...] = ()

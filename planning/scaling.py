@@ -23,6 +23,7 @@ from planning.scaling_document import ScalingDocument
 from planning.scaling_need import wanted_engines
 from planning.scaling_plan import ScalingMemory, ScalingPlan, engine_h_of_day, metered
 from planning.scaling_round import ScalingRound
+from planning.start_pause import STARTS_FAIL
 
 
 def plan_scaling(
@@ -61,7 +62,9 @@ def plan_scaling(
     wanted, reasons = wanted_engines(look, override)
     memory = _remembered(look, wanted)
     count, blocked = bounded_change(msgspec.structs.replace(look, memory=memory), wanted, override is not None)
-    return _plan_and_memory(look, memory, count, (*reasons, *blocked), rings, virtual_nodes)
+    failing = [each for each in blocked if each.code == STARTS_FAIL]
+    held = [each for each in blocked if each.code != STARTS_FAIL]
+    return _plan_and_memory(look, memory, count, (*failing, *reasons, *held), rings, virtual_nodes)
 
 
 def _remembered(look: ScalingRound, wanted: int) -> ScalingMemory:

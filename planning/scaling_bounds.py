@@ -6,6 +6,7 @@ from planning.fleet_facts import DRAINING
 from planning.reason import Reason
 from planning.scaling_plan import engine_h_of_day
 from planning.scaling_round import ScalingRound
+from planning.start_pause import why_no_start
 
 
 def bounded_change(look: ScalingRound, wanted: int, by_hand: bool) -> tuple[int, list[Reason]]:
@@ -20,6 +21,11 @@ def bounded_change(look: ScalingRound, wanted: int, by_hand: bool) -> tuple[int,
 
 def _bounded_up(look: ScalingRound, change: int, by_hand: bool) -> tuple[int, list[Reason]]:
     settings, memory = look.settings, look.memory
+    if look.facts.failed_starts:
+        failing = why_no_start(look.facts)
+        if failing is not None:
+            return 0, [failing]
+        change = 1
     pause_s = settings.warm_up_s + settings.up_cool_down_s
     left_s = pause_s - (look.now_s - memory.added_s) if memory.added_s is not None else 0.0
     if left_s > 0 and not by_hand and look.engines >= settings.min_engines:

@@ -43,21 +43,20 @@ def _why_more(look: ScalingRound) -> list[Reason]:
     busy = demand > settings.utilisation * engines or load.queued_s > 0.5 * slo_s * max(engines, 1)
     if load.attainment is not None and load.attainment < settings.attainment and busy:
         text = (
-            f"{100 * load.attainment:.0f} % of {load.requests} requests were on time, {demand:.1f} engines' work came"
+            f"{100 * load.attainment:.0f} % of {load.requests} requests were on time; demand was {demand:.1f} engines"
         )
         reasons.append(Reason("violation", text))
     ahead_s = load.queued_s + max(load.queue_growth, 0.0) * settings.warm_up_s
     if load.queue_growth > 0 and demand > engines and ahead_s > slo_s * max(engines, 1):
         text = f"{load.queued_s:.0f} s of work wait and grow by {load.queue_growth:.1f} s a second"
         reasons.append(Reason("queue_growth", text))
-    limit = engines * settings.utilisation * (1 + settings.hysteresis)
+    limit = look.most
     if look.forecast is not None and look.forecast.ahead > limit:
-        text = f"{look.forecast.ahead:.1f} engines' work is expected ({look.forecast.basis})"
-        reasons.append(Reason("forecast", f"{text}, {limit:.1f} is the most for {engines}"))
+        text = f"a demand of {look.forecast.ahead:.1f} engines is expected ({look.forecast.basis})"
+        reasons.append(Reason("forecast", f"{text}; adds above {limit:.1f} of {engines}"))
     elif look.forecast is None and demand > limit:
-        reasons.append(
-            Reason("utilisation", f"{demand:.1f} engines' work comes, {limit:.1f} is the most for {engines}")
-        )
+        text = f"load is {demand:.1f} of {engines} engines ({_percent(demand, engines)}); adds above {limit:.1f}"
+        reasons.append(Reason("utilisation", text))
     return reasons
 
 
@@ -77,7 +76,24 @@ def _fewer(look: ScalingRound) -> tuple[int, list[Reason]]:
     if remembered and look.lasting >= memory.too_few_demand * (1.0 - settings.hysteresis):
         enough = max(enough, memory.too_few + 1)
     if enough >= engines:
-        text = f"{look.lasting:.1f} engines' work needs {enough} engines"
-        return engines, [Reason("right_size", f"{text}, there are {engines}")]
+        return engines, [Reason("right_size", _right_size(look, engines))]
     wanted = max(enough, engines - settings.max_down)
-    return wanted, [Reason("idle", f"{look.lasting:.1f} engines' work needs {enough} of {engines} engines")]
+    working = engines - look.lost
+    text = f"load is {look.lasting:.1f} of {working} engines ({_percent(look.lasting, working)}); {enough} are enough"
+    return wanted, [Reason("idle", text)]
+
+
+def _right_size(look: ScalingRound, engines: int) -> str:
+    """Return the arithmetic in one line: the load, and the loads at which engines are added or removed."""
+    working, settings = engines - look.lost, look.settings
+    fewer = f"removes below {look.least:.1f}"
+    if engines <= settings.min_engines:
+        fewer = f"{settings.min_engines} is the fewest allowed"
+    elif look.lasting <= look.least:
+        fewer = f"{look.memory.too_few} were too few lately"
+    load = f"load is {look.lasting:.1f} of {working} engines ({_percent(look.lasting, working)})"
+    return f"{load}; adds above {look.most:.1f}, {fewer}"
+
+
+def _percent(part: float, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %" if whole > 0 else "none works"

@@ -49,6 +49,16 @@ class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
         return self.forecast.ahead if self.forecast is not None else self.load.demand or 0.0
 
     @property
+    def most(self) -> float:
+        """The work per second above which engines are added."""
+        return (self.engines - self.lost) * self.settings.utilisation * (1 + self.settings.hysteresis)
+
+    @property
+    def least(self) -> float:
+        """The work per second below which one engine fewer is enough."""
+        return max(0, self.engines - self.lost - 1) * self.settings.utilisation * (1 - self.settings.hysteresis)
+
+    @property
     def expected(self) -> float:
         """The most work per second that is asked for now or expected before new engines could help."""
         return max(self.load.demand or 0.0, self.lasting)

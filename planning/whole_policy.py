@@ -31,3 +31,11 @@ def upgraded(document: Any) -> Any:
 def upgraded_automation(document: Any) -> Any:
     """Return an automation document in today's schema; raises SchemaError."""
     return automation_upgrades.AUTOMATION_SCHEMA.upgraded(document) if isinstance(document, dict) else document
+
+
+def left_out(document: Any) -> tuple[str, ...]:
+    """Return the dotted paths of the settings in a whole policy that nothing reads, so that `upgraded` drops them."""
+    automation = document.get(AUTOMATION) if isinstance(document, dict) else None
+    if not isinstance(automation, dict):
+        return ()
+    return tuple(f"{AUTOMATION}.{path}" for path in automation_upgrades.AUTOMATION_SCHEMA.left_out(automation))

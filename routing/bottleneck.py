@@ -2,13 +2,14 @@
 
 Prefill goes first on a co-located engine until its KV memory is full; then prefills stand until decodes
 end. How long cannot be known, so the time without a first token stands in for it: D = now − the last
-first token, once that is T or more while prefills stand there. A.8.3 adds D to the TTFT estimate of the
-engine. Beyond the paper, an engine that reports free memory is not held up by decodes, however slow it is.
+first token, once that is T or more while prefills stand there. D is added to the TTFT estimate of newcomers
+and of the tickets that wait there, which migrate where that makes them late (A.8.3). Beyond the paper, an
+engine that reports free memory is not held up by decodes, however slow it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from routing.fleet import NEVER
 from routing.reservations import Reservations
@@ -57,20 +58,27 @@ class Bottlenecks:
         self._usage.pop(target, None)
         self._delayed.discard(target)
 
-    def look(self, targets: Iterable[int], after_s: float, now: float) -> None:
-        """Set the delay of each target, at most four times a second; `after_s` is T, 0 for never."""
+    def look(self, targets: Iterable[int], after_s: float, now: float) -> Sequence[int]:
+        """Set the delay of each target, at most four times a second, and return those that are held up.
+
+        `after_s` is T, 0 for never.
+        """
         if now < self.next_look_s:
-            return
+            return ()
         if not (after_s or self._delayed):
             self.next_look_s = NEVER
-            return
+            return ()
         self.next_look_s = now + _EVERY_S
+        held_up = []
         for target in targets:
             standing_s = self._standing_s(target, now)
             delay_s = standing_s if after_s and standing_s >= after_s else 0.0
             if delay_s or target in self._delayed:
                 self._reservations.delay(target, delay_s, now)
                 (self._delayed.add if delay_s else self._delayed.discard)(target)
+            if delay_s:
+                held_up.append(target)
+        return held_up
 
     def _standing_s(self, target: int, now: float) -> float:
         """Return the seconds for which requests have stood there without a first token; 0 with memory left.

@@ -27,7 +27,8 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
 class Fetch(msgspec.Struct, frozen=True, gc=False):
     """Blocks to be copied from another engine's cache before the prefill starts (Mooncake Alg. 1, line 21).
 
-    Only what the source really holds when the prefill starts can be copied.
+    Made only where the view says that transfers are possible. Only what the source really holds when the prefill
+    starts can be copied.
     """
 
     source_engine_id: str

@@ -23,7 +23,6 @@ from routing.inference_request import InferenceRequest
 from routing.lesson import Bound, Lesson, Released
 from routing.placement import Placement
 from routing.policy_document import RoutingPolicy
-from routing.prefetch_order import PrefetchNews, PrefetchOrders
 from routing.pulling import Pulling
 from routing.push_gate import PushGate
 from routing.registry import PolicyStageError, build_placement, build_queue_order, pair_problem
@@ -57,7 +56,6 @@ class Dispatcher:
         self.push_gate = PushGate(self.reservations)
         self.waiting = WaitingRoom(build_queue_order(policy.order))
         self.pulling = Pulling(self)
-        self.prefetch = PrefetchOrders()
         self.next_expiry_s = NEVER
         self.counts = RouterCounts()
         self.bystander: Bystander | None = None
@@ -166,7 +164,6 @@ class Dispatcher:
         if waits:
             self.reservations.hold(Reservation(request, target, compute_s, uncached, NEVER, coming), now)
             self.waiting.add(target, request, chosen.compute_s, decision)
-            self.prefetch.note(request, target, chosen.blocks, self.view)
             return Queued(decision)
         expires_s = now + self._ttl_s
         granted = Reservation(request, target, compute_s, uncached, expires_s, coming, now, PREFILLING)
@@ -229,7 +226,6 @@ class Dispatcher:
             if choice.target == CENTRAL:
                 break
             self.waiting.remove(request.request_id)
-            self.prefetch.forget(request.request_id)
             outcome = self.bind(request, choice, now, hold=True)
             if isinstance(outcome, Granted):
                 waited = msgspec.structs.replace(outcome.decision, queued_s=now - request.arrived_s)
@@ -269,7 +265,6 @@ class Dispatcher:
     def _grant_ticket(self, reservation: Reservation, now: float, queue_reason: str) -> Granted:
         """Grant with fresh estimates: caches have moved while the ticket waited."""
         request, target = reservation.request, reservation.target
-        self.prefetch.forget(request.request_id)
         decision, overtook = self.waiting.grant(request.request_id, reservation.compute_s, now)
         self.in_flight.remove(target, reservation.coming)
         blocks = self.match_at_grant(request, target)
@@ -297,12 +292,6 @@ class Dispatcher:
         source = self.fleet.target_of(decision.fetch.source_engine_id) if decision.fetch is not None else None
         at_source = self.view.resident_match(request).blocks(source) if source is not None else 0
         return decision.fetch_at_grant(blocks, at_source)
-
-    def take_prefetch(self, now: float) -> PrefetchNews:
-        """Return what is to be fetched for waiting tickets, bound or about to be pulled, and what no more."""
-        if self.waiting.pulls:
-            self.pulling.order_up(now)
-        return self.prefetch.take()
 
     def match_at_grant(self, request: InferenceRequest, target: int) -> int:
         """Return the leading blocks that the prefill will find: those of tickets that it overtakes are not there."""
@@ -335,7 +324,6 @@ class Dispatcher:
         self.teach(Bound(request, scored.engine_id, scored.hit_tokens, now))
         self.reservations.hold(reservation, now)
         self.waiting.add(target, request, scored.compute_s, moved)
-        self.prefetch.note(request, target, blocks, self.view)
         self.counts.migrated += 1
 
     def release(self, request_id: str, now: float, *, finished: bool = False) -> Reservation | None:
@@ -343,7 +331,6 @@ class Dispatcher:
         waited = request_id in self.waiting
         if waited:
             self.waiting.remove(request_id)
-            self.prefetch.forget(request_id)
         reservation = self.reservations.release(request_id, now)
         if reservation is not None:
             if waited:

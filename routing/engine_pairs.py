@@ -124,7 +124,9 @@ class EnginePairs:
         if reservation is None or reservation.target not in self._prefillers or not self._decoders:
             return granted
         request = reservation.request
-        choice = choose_decoder(self._standings(excluded), request.prompt_tokens, _need(request), tie_salt(request))
+        choice = choose_decoder(
+            self._standings(excluded, now, now), request.prompt_tokens, _need(request), tie_salt(request)
+        )
         best = choice.candidates[0]
         incarnation = self._fleet.incarnation(best.engine_id)
         leg = DecodeLeg(choice.target, request.prompt_tokens, _need(request), reservation.expires_s)
@@ -171,10 +173,11 @@ class EnginePairs:
 
         None: one has the memory and stays within `limit_s` per token. `early` admission takes the load as it
         is; the predictive modes as of `at_s`, when the prefill ends: those in prefill or waiting by now are
-        added, and decodes end at the rate of late (Mooncake §4.3.4).
+        added, and decodes are taken off once they have run for the policy's t_d (Mooncake §4.3.4). Beyond the
+        paper, where no t_d is given, they end at the rate of late.
         """
         settings = self._admission
-        standings = self._standings(frozenset(), None if settings.mode == EARLY else max(0.0, at_s - now))
+        standings = self._standings(frozenset(), now, None if settings.mode == EARLY else max(now, at_s))
         if not standings:
             return None
         candidates = [scored(each, request.prompt_tokens, _need(request)) for each in standings]
@@ -197,24 +200,49 @@ class EnginePairs:
         """Return the requests that wait at the gateway."""
         return sum(map(len, self._waiting))
 
-    def _standings(self, excluded: frozenset[str], ahead_s: float | None = 0.0) -> list[DecodeStanding]:
-        """Return the decode engines that take work; `ahead_s` None counts only what decodes by now."""
+    def _standings(self, excluded: frozenset[str], now: float, at_s: float | None) -> list[DecodeStanding]:
+        """Return the decode engines that take work as of `at_s`; None counts only what decodes by now."""
         names = self._view.engine_ids
         targets = [each for each in self._decoders if names[each] not in excluded] or self._decoders
-        return [self._standing(target, ahead_s, len(targets)) for target in targets]
+        return [self._standing(target, now, at_s, len(targets)) for target in targets]
 
-    def _standing(self, target: int, ahead_s: float | None, decoders: int) -> DecodeStanding:
+    def _standing(self, target: int, now: float, at_s: float | None, decoders: int) -> DecodeStanding:
         legs = self.legs
-        batch: float = legs.decoding(target) + (legs.promised(target) if ahead_s is not None else 0)
+        batch: float = legs.decoding(target) + (legs.promised(target) if at_s is not None else 0)
         context: float = legs.context_tokens(target) * (batch / (legs.standing(target) or 1))
-        if ahead_s:
-            kept = exp(-ahead_s / max(self._book.decode_s, 1e-3))
-            coming = self._tickets() / decoders
-            later = legs.decoding(target) * kept + legs.promised(target) + coming
-            context = context * (later - coming) / (batch or 1) + coming * self._book.context_tokens
-            batch = later
+        if at_s is not None and at_s > now:
+            own, coming = self._expected(target, now, at_s, decoders)
+            context = context * own / (batch or 1) + coming * self._book.context_tokens
+            batch = own + coming
         cost = self._view.decode_costs[target] or self._decode_cost
         return DecodeStanding(target, self._view.engine_ids[target], batch, context, legs.room_tokens(target), cost)
+
+    def _expected(self, target: int, now: float, at_s: float, decoders: int) -> tuple[float, float]:
+        """Return how many of a target's legs, and of the waiting requests, will decode there at a later moment."""
+        legs, ahead_s, uniform_s = self.legs, at_s - now, self._admission.decode_s
+        waiting = self._tickets() / decoders
+        if uniform_s:
+            share = self._still_decoding(now, ahead_s, uniform_s)
+            staying = self._book.decoding_after(target, at_s - uniform_s)
+            return staying + share * legs.promised(target), share * waiting
+        kept = exp(-ahead_s / max(self._book.decode_s, 1e-3))
+        return legs.decoding(target) * kept + legs.promised(target), waiting
+
+    def _still_decoding(self, now: float, ahead_s: float, uniform_s: float) -> float:
+        """Return which share of the prefills to come ends within the time ahead, and not so early that its decode does.
+
+        Each prefill engine's end evenly until it is ready.
+        """
+        pending, counted, over_s = 0, 0.0, max(0.0, ahead_s - uniform_s)
+        for target in sorted(self._prefillers):
+            ready_s = self._view.ready_at[target] - now
+            if ready_s == NEVER:
+                continue
+            here = self._view.pending_requests[target]
+            late_s = min(ready_s, ahead_s) - over_s
+            counted += here * (max(0.0, late_s) / ready_s if ready_s > 0 else float(over_s == 0.0))
+            pending += here
+        return counted / pending if pending else float(over_s == 0.0)
 
 
 def _need(request: InferenceRequest) -> int:

@@ -20,7 +20,8 @@ class FairnessDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         bool,
         Meta(
             title="Fair between tenants",
-            description="Grants go round the tenants that wait by their weights; within a tenant by the queue order.",
+            description="Grants go round the tenants that wait by their weights; within a tenant by the queue order. "
+            "Live pools do so by themselves once two tenants have API keys.",
         ),
     ] = False
     weights: Annotated[

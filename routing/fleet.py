@@ -65,8 +65,8 @@ class FleetView:
     __slots__ = (
         "_derived", "_match", "_prefill_cost", "_resident_match", "accepting", "accepting_mask", "active_blocks",
         "alike", "costs", "decisions", "decode_costs", "engine_ids", "outstanding_requests", "outstanding_tokens",
-        "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks", "speeds", "trusts",
-        "uniform", "version", "widened",
+        "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks", "speeds",
+        "transfers_possible", "trusts", "uniform", "version", "widened",
     )  # fmt: skip
 
     def __init__(self, match: Match, resident_match: Match, prefill_cost: PrefillCost) -> None:
@@ -103,6 +103,8 @@ class FleetView:
         """All accepting targets have the same cost, the same speed and the same trust."""
         self.uniform = True
         """All accepting targets have the same cost and the same speed."""
+        self.transfers_possible = False
+        """Somebody carries out the fetches of decisions; where nobody does, a placement must not count on one."""
         self.widened: Mapping[int, int] = {}
         """Affinity key → its number of candidates, of prefixes that rebalancing gave more than the usual ones."""
         self._match = match
@@ -188,7 +190,7 @@ class FleetView:
 _SHARED = (
     "active_blocks", "alike", "costs", "decisions", "decode_costs", "engine_ids", "outstanding_requests",
     "outstanding_tokens", "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks",
-    "speeds", "trusts", "uniform", "version", "widened",
+    "speeds", "transfers_possible", "trusts", "uniform", "version", "widened",
 )  # fmt: skip
 """What a narrowed view takes over as it is."""
 

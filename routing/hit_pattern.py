@@ -31,6 +31,7 @@ DEGRADED_BELOW = 0.6
 EXACT_AGAIN = 0.75
 """An index that has lost trust gets it back above this share, so that trust does not flutter."""
 EXACT, DEGRADED, BLIND = "exact", "degraded", "blind"
+_GRADES = (BLIND, DEGRADED, EXACT)
 _NEARLY_ALL = 0.95
 _MOST = 0.8
 
@@ -59,7 +60,20 @@ NO_VERDICT = HitVerdict()
 
 
 def hit_verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str = EXACT) -> HitVerdict:
-    """Return what these requests, all of one engine, tell; `before` is the grade so far."""
+    """Return what these requests, all of one engine, tell; `before` is the grade so far.
+
+    Enough requests that the gateway saw outweigh all that tenants report. Without these, what is said of the engine
+    must hold without the reports of any one tenant.
+    """
+    seen = [each for each in samples if not each.reporter]
+    if len(seen) >= LEAST_SAMPLES or len(seen) == len(samples):
+        return _verdict(seen, keys, before)
+    tenants = sorted({each.reporter for each in samples if each.reporter})
+    without = [_verdict([each for each in samples if each.reporter != tenant], keys, before) for tenant in tenants]
+    return max(without, key=lambda each: _GRADES.index(each.grade))
+
+
+def _verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str) -> HitVerdict:
     differing = [each for each in samples if each.short or each.missed]
     cause = _cause(samples, differing, keys) if len(differing) >= LEAST_SAMPLES else ""
     believed = [each for each in samples if each.believed_tokens >= each.block_tokens]

@@ -32,6 +32,8 @@ class HitSample(msgspec.Struct, frozen=True, gc=False):
     """Events of the engine were missed shortly before, or while the request was under way."""
     removed: bool = False
     """The engine told of removed blocks while the request was under way."""
+    reporter: str = ""
+    """The tenant on whose word alone this is known; empty: the gateway saw it, or an operator tells it."""
 
     @property
     def short(self) -> bool:

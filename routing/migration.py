@@ -1,7 +1,8 @@
 """Hotspot-aware migration: tickets of overloaded engines go to another of their own candidates (DualMap §3.3).
 
 It begins when a request had to be bound although every one of its candidates would miss its
-objective; each of those engines is then relieved (A.2.2). A ticket may move where it gains time (eq. 6)
+objective, or when an engine is found held up by its decodes, whose tickets then see that delay too (A.8.3);
+each of those engines is relieved (A.2.2). A ticket may move where it gains time (eq. 6)
 and would be on time, counting what it has waited already; the largest gain goes first, until all that
 are left are expected to be on time. Only tickets move, never running work, and only among the
 candidates that placement chose between, so that prefixes keep to their engines.
@@ -9,7 +10,7 @@ candidates that placement chose between, so that prefixes keep to their engines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from routing.decision import Decision, Outcome
 from routing.dispatcher import Dispatcher
@@ -40,9 +41,16 @@ class Migration:
             return
         if any(each.wait_s + each.compute_s <= slo_s for each in candidates):
             return
-        for each in candidates:
-            if now - self._relieved_s.get(each.engine_id, -PAUSE_S) >= PAUSE_S:
-                self._hot.add(each.engine_id)
+        self._heat((each.engine_id for each in candidates), now)
+
+    def note_held_up(self, targets: Sequence[int], now: float) -> None:
+        """Treat these targets as overloaded: they make no first token."""
+        self._heat((self._dispatcher.view.engine_ids[target] for target in targets), now)
+
+    def _heat(self, engine_ids: Iterable[str], now: float) -> None:
+        for engine_id in engine_ids:
+            if now - self._relieved_s.get(engine_id, -PAUSE_S) >= PAUSE_S:
+                self._hot.add(engine_id)
 
     @property
     def placement(self) -> Placement:
@@ -89,7 +97,7 @@ class Migration:
         """Move tickets of one engine; returns the targets that got some."""
         dispatcher = self._dispatcher
         tickets = dispatcher.waiting.of(target)[:MAX_EXAMINED]
-        start_s = max(dispatcher.reservations.free_at(target) - now, 0.0)
+        start_s = dispatcher.reservations.start_s(target, now)
         touched: set[int] = set()
         if not _any_late(tickets, start_s, now):
             return touched

@@ -237,3 +237,9 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             extra_json_schema={"x-unit": "s", "x-usual": [60, 3600], "x-group": "Limits"},
         ),
     ] = 600.0
+
+    def fair_to_tenants(self) -> RoutingPolicy:
+        """Return the policy with grants that go round the tenants that wait."""
+        if self.fairness.enabled:
+            return self
+        return msgspec.structs.replace(self, fairness=msgspec.structs.replace(self.fairness, enabled=True))

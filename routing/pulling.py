@@ -17,8 +17,6 @@ from routing.scoring import KEPT, candidate
 if TYPE_CHECKING:
     from routing.dispatcher import Dispatcher
 
-ORDER_AHEAD_S = 1.0
-"""Blocks are ordered for an engine that is expected to be free within this time: enough to fetch a long prompt's."""
 _OTHERS = LeastCost()
 """Whom a decision names beside the engine that pulled."""
 
@@ -69,26 +67,6 @@ class Pulling:
         moments = [moment for moment in opens_at if now < moment < NEVER]
         return [*moments, now] if self._wanted else moments
 
-    def order_up(self, now: float) -> None:
-        """Order the blocks of the tickets that engines soon to be free will probably pull, of one for each engine.
-
-        A ticket is ordered for one engine only, and keeps its order until it is granted, there or elsewhere, or gone.
-        """
-        dispatcher = self._dispatcher
-        orders, view = dispatcher.prefetch, dispatcher.view
-        tickets = [each for each in dispatcher.waiting.of(CENTRAL) if each.request.request_id not in orders]
-        served = orders.engines()
-        soon = [(dispatcher.reservations.free_at(target), target) for target in view.accepting]
-        for free_s, target in sorted(soon):
-            if not tickets or free_s > now + ORDER_AHEAD_S:
-                return
-            if free_s <= now or view.engine_ids[target] in served:
-                continue
-            ticket = dispatcher.waiting.expects(tickets, target, view, free_s)
-            if ticket is not None:
-                tickets.remove(ticket)
-                orders.note(ticket.request, target, view.match(ticket.request).blocks(target), view)
-
     def ahead_s(self) -> float:
         """Return the seconds for which the unbound tickets that go before a newcomer keep the whole pool busy."""
         view = self._dispatcher.view
@@ -127,7 +105,6 @@ class Pulling:
             return None
         others = _OTHERS.choose(request, view, now, dispatcher.rng).candidates
         kept = (chosen, *(each for each in others if each.engine_id != chosen.engine_id))[:KEPT]
-        dispatcher.prefetch.forget(request.request_id)
         _, overtook = dispatcher.waiting.grant(request.request_id, chosen.compute_s, now)
         granted = dispatcher.bind(request, Choice(target, reasons.PULLED, kept), now, hold=False)
         if not isinstance(granted, Granted):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -79,8 +78,4 @@ class PullingOrder(QueueOrder, Protocol):
 
     def pool_queue(self) -> TicketQueue:
         """Return an empty queue for the unbound tickets of the whole pool."""
-        ...
-
-    def expects(self, tickets: Sequence[Ticket], target: int, view: FleetView, at_s: float) -> Ticket | None:
-        """Return which of these unbound tickets `target` will probably pull when it is free, `at_s`; None: none."""
         ...

@@ -56,8 +56,18 @@ DEADLINE_PASSED = "deadline_passed"
 HOPELESS = "hopeless"
 PREFILL_OVERLOAD = "prefill_overload"
 DECODE_OVERLOAD = "decode_overload"
+GATEWAY_LATE = "gateway_late"
 
-REFUSALS = (NO_ENGINE, QUEUE_FULL, WAIT_EXPIRED, DEADLINE_PASSED, HOPELESS, PREFILL_OVERLOAD, DECODE_OVERLOAD)
+REFUSALS = (
+    NO_ENGINE,
+    QUEUE_FULL,
+    WAIT_EXPIRED,
+    DEADLINE_PASSED,
+    HOPELESS,
+    PREFILL_OVERLOAD,
+    DECODE_OVERLOAD,
+    GATEWAY_LATE,
+)
 """Codes of requests that get no engine."""
 
 _WORDS = {
@@ -70,7 +80,7 @@ _WORDS = {
     RANDOM: "the dice fell on it",
     AFFINITY: "the start of the prompt always goes there",
     LEAST_TTFT: "its estimated time to first token was least",
-    FETCH: "its estimated time to first token was least, with cached blocks copied from another engine",
+    FETCH: "its estimated time to first token was least, counting blocks to be copied from another engine",
     LONG_MATCH: "it held enough of the prompt, more than any other",
     FEWEST_REQUESTS: "loads were too far apart; it had the fewest requests",
     SMALLEST_TREE: "nobody held enough of the prompt; it had been sent the fewest blocks",
@@ -104,6 +114,7 @@ _WORDS = {
     PASSED_OVER_BOUND: "others had been granted before it for as long as the policy allows",
     PARKED: "the fleet was overloaded; the request is tried again soon",
     QUEUE_FULL: "as many tickets waited as may",
+    GATEWAY_LATE: "the gateway itself was late",
     WAIT_EXPIRED: "it waited as long as it may",
     DEADLINE_PASSED: "the deadline of its SLO class passed while it waited",
     HOPELESS: "no engine could have met its time to first token any more",

@@ -4,8 +4,9 @@ With A the observed time to first token, P the time before the engine was chosen
 reported hit left, W = A − P − C the wait, and for a candidate i the estimates of then, E_i = wait_i + compute_i,
 corrected by d_i, by how much waits at that engine came out longer than estimated around that moment:
 
-    H_i    = P' + E_i + d_i                 what i would have given; P' = 0 where admission had parked it, else P
-    total  = max(0, A − H_b)                b: the candidate other than the chosen one, c, with the least H
+    H_i    = P' + E_i + d_i                 what i would have given; P' = P without the part of admission
+    total  = max(0, A − H_b) + gateway      b: the candidate other than the chosen one, c, with the least H
+    gateway = the part of P in which the gateway did not come to ask, which no engine would have spared
     A − H_b = admission + trade + growth + index, exactly, with
       admission = P − P'                    parked by admission before an engine was chosen
       trade     = E_c − E_b                 known when it was decided: waiting taken for cache, or the reverse
@@ -31,11 +32,14 @@ STALE_VIEW = "stale_view"
 WRONG_INDEX = "wrong_index"
 QUEUE_ORDER = "queue_order"
 ADMISSION = "admission"
-CAUSES = (TRADE, LOAD, STALE_VIEW, WRONG_INDEX, QUEUE_ORDER, ADMISSION)
+GATEWAY = "gateway"
+CAUSES = (TRADE, LOAD, STALE_VIEW, WRONG_INDEX, QUEUE_ORDER, ADMISSION, GATEWAY)
 
 STALE_AFTER_S = 1.0
 """A wait that was estimated from reports older than this grew because the view was stale."""
 NEGLIGIBLE_S = 0.001
+SLOW_GATEWAY_S = 0.1
+"""Below this a gateway takes its usual time to read a prompt and to name its blocks."""
 
 
 class Option(msgspec.Struct, frozen=True, gc=False):
@@ -68,6 +72,8 @@ class Course(msgspec.Struct, frozen=True, gc=False):
     """Until its engine was chosen."""
     parked: bool = False
     """Admission kept it back until then."""
+    gateway_s: float = 0.0
+    """Of `before_s`, what passed before the gateway asked for an engine."""
     overtaken_s: float = 0.0
     """Prefills of tickets that came later and were granted the same engine before it."""
     view_age_s: float | None = None
@@ -88,6 +94,7 @@ class Regret(msgspec.Struct, frozen=True, gc=False):
     wrong_index_s: float = 0.0
     queue_order_s: float = 0.0
     admission_s: float = 0.0
+    gateway_s: float = 0.0
 
     @property
     def parts(self) -> dict[str, float]:
@@ -104,26 +111,27 @@ class Regret(msgspec.Struct, frozen=True, gc=False):
 
 
 def regret(options: Sequence[Option], course: Course, stale_after_s: float = STALE_AFTER_S) -> Regret | None:
-    """Return what the best other option would have spared; None where there was no other.
+    """Return what the best other option, or a prompt gateway, would have spared; None where there was no other.
 
     The first option is the chosen one; all were estimated at one moment, `course.before_s` after the arrival.
     """
-    if len(options) < 2:
-        return None
+    gateway_s = course.gateway_s if course.gateway_s >= SLOW_GATEWAY_S else 0.0
     chosen = options[0]
-    base_s = 0.0 if course.parked else course.before_s
+    if len(options) < 2:
+        return Regret(chosen.engine_id, course.ttft_s, gateway_s, 0, gateway_s=gateway_s) if gateway_s else None
+    base_s = gateway_s if course.parked else course.before_s
     best = min(options[1:], key=lambda each: (each.estimate_s + each.drift_s, each.engine_id))
     best_ttft_s = base_s + max(0.0, best.estimate_s + best.drift_s)
     total_s = max(0.0, course.ttft_s - best_ttft_s)
     tokens = max(0, best.hit_tokens - course.hit_tokens)
     if total_s < NEGLIGIBLE_S:
-        return Regret(best.engine_id, best_ttft_s, 0.0, 0)
+        return Regret(best.engine_id, best_ttft_s, gateway_s, 0, gateway_s=gateway_s)
     raw = _raw_parts(chosen, best, best_ttft_s - base_s - best.estimate_s, course, stale_after_s)
     raw[ADMISSION] = course.before_s - base_s
     positive = {cause: max(0.0, part) for cause, part in raw.items()}
     share = total_s / sum(positive.values())
     parts = {f"{cause}_s": part * share for cause, part in positive.items()}
-    return Regret(best.engine_id, best_ttft_s, total_s, tokens, **parts)
+    return Regret(best.engine_id, best_ttft_s, total_s + gateway_s, tokens, **parts, gateway_s=gateway_s)
 
 
 def _raw_parts(chosen: Option, best: Option, drift_s: float, course: Course, stale_after_s: float) -> dict[str, float]:

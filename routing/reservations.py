@@ -189,6 +189,14 @@ class Reservations:
         """Return when the target's running prefills are expected to end."""
         return self._work[target].free_at
 
+    def start_s(self, target: int, now: float) -> float:
+        """Return the seconds until the first ticket's prefill starts: running prefills, and what holds the target up.
+
+        These are T_q of the head of its queue and D of DualMap A.8.3.
+        """
+        work = self._work[target]
+        return max(work.free_at - now, 0.0) + work.delay_s
+
     def granted(self, target: int) -> int:
         """Return the granted requests on the target that are not complete."""
         work = self._work[target]

@@ -25,7 +25,6 @@ from routing.observation import Completed, FirstToken, HandedOver, Observation
 from routing.observed import ObservedRequests
 from routing.parked import Parked
 from routing.policy_document import RoutingPolicy
-from routing.prefetch_order import PrefetchNews
 from routing.reservations import Reservation
 from routing.router_counts import CountsSeen
 
@@ -61,13 +60,13 @@ class Router:
         self.migration = Migration(dispatcher)
         self.observed = ObservedRequests(dispatcher)
         self._counts, self.accompany = dispatcher.counts, dispatcher.accompany
+        self.count_outcome = self._counts.answered
         self.admission = Admission(self.view, self.reservations.free_at, self._unbound_wait_s, policy)
         self._bottlenecks = Bottlenecks(self.reservations)
         self.pairs: EnginePairs | None = None
         """The decode side; None until the pool has its first prefill or decode engine."""
         self._legs: Container[str] = ()
-        self.parked = Parked()
-        self._last_chances = LastChances()
+        self.parked, self._last_chances = Parked(), LastChances()
         # The tables themselves: a look into each costs less than a call.
         self._reserved, self._tickets = self.reservations.by_id, self.waiting.places
         self._parked = self.parked.requests
@@ -169,8 +168,8 @@ class Router:
         name = request.request_id
         if name in self._reserved or name in self._tickets or name in self._parked or name in self._legs:
             raise ValueError(f"request {name} is already here; ids are used once")
-        if hold and len(self._tickets) + len(self._parked) >= self.policy.max_tickets:
-            return self._counts.answered(Refused(name, reasons.QUEUE_FULL, self._retry_after_s(now)))
+        if hold and self.waiting.is_full(request.tenant_id, self.policy, len(self._parked)):
+            return self._counts.answered(Refused(name, reasons.QUEUE_FULL, max(1.0, self.least_wait_s(now))))
         outcome = self._decide(request, now, hold, excluded)
         if self.pairs is not None:
             outcome = self.pairs.answered(request, excluded, outcome, now)
@@ -181,7 +180,7 @@ class Router:
     ) -> Outcome:
         """Place a request if admission lets it in; where load refuses it, it may be parked and tried again."""
         if now >= self._bottlenecks.next_look_s:
-            self._bottlenecks.look(self.view.accepting, self.policy.bottleneck_s, now)
+            self._look_for_bottlenecks(now)
         admission = self.admission
         judge = admission.judge if admission.judges else None
         outcome = self._dispatcher.place(request, now, hold, excluded, judge)
@@ -194,6 +193,12 @@ class Router:
         elif isinstance(outcome, Refused) and hold:
             return self._park(request, outcome, now)
         return outcome
+
+    def _look_for_bottlenecks(self, now: float) -> None:
+        """Expect engines that decodes hold up to be late, and have their tickets moved where that is allowed."""
+        held_up = self._bottlenecks.look(self.view.accepting, self.policy.bottleneck_s, now)
+        if held_up and self.arms.rebalances:
+            self.migration.note_held_up(held_up, now)
 
     def _park(self, request: InferenceRequest, refused: Refused, now: float) -> Outcome:
         """Keep a request that load refuses for another try, while it can still be on time."""
@@ -257,7 +262,7 @@ class Router:
             return []
         candidates = self.waiting.decision(request_id).candidates
         self._dispatcher.withdraw(request_id, now)
-        return [Refused(request_id, code, self._retry_after_s(now), candidates)]
+        return [Refused(request_id, code, max(1.0, self.least_wait_s(now)), candidates)]
 
     def _bound(self, request_id: str) -> tuple[int, float] | None:
         reservation = self.reservations.get(request_id)
@@ -300,11 +305,11 @@ class Router:
 
     def tick(self, now: float) -> list[Outcome]:
         """Do what time alone makes due: refuse tickets that waited too long, release expired, grant."""
-        self._bottlenecks.look(self.view.accepting, self.policy.bottleneck_s, now)
+        self._look_for_bottlenecks(now)
         outcomes: list[Outcome] = []
         for ticket in self.waiting.older_than(now - self.policy.max_wait_s):
             self._dispatcher.withdraw(ticket.request.request_id, now)
-            outcomes.append(Refused(ticket.request.request_id, reasons.WAIT_EXPIRED, self._retry_after_s(now)))
+            outcomes.append(Refused(ticket.request.request_id, reasons.WAIT_EXPIRED, max(1.0, self.least_wait_s(now))))
         for ticket in self.waiting.of(CENTRAL) if not self.view.accepting else ():
             if now - ticket.request.arrived_s >= UNBOUND_WAIT_S:
                 self._dispatcher.withdraw(ticket.request.request_id, now)
@@ -330,7 +335,7 @@ class Router:
         if self.migration.due:
             return now
         kept = (self._dispatcher.next_expiry_s, self._last_chances.next_moment(), self.parked.next_moment())
-        moments = [each for each in kept if each != NEVER]
+        moments = [each for each in (*kept, self._bottlenecks.next_look_s) if each != NEVER]
         oldest = self.waiting.oldest_arrival_s()
         if oldest is not None:
             moments.append(oldest + self.policy.max_wait_s)
@@ -343,10 +348,6 @@ class Router:
             else:
                 moments.append(self._dispatcher.push_gate.opens_at(target, now))
         return max(min(moments), now) if moments else None
-
-    def take_prefetch(self, now: float) -> PrefetchNews:
-        """Return the prefetch orders for waiting tickets since the last call; none are made before the first."""
-        return self._dispatcher.take_prefetch(now)
 
     # -- what it is like inside
 
@@ -371,7 +372,7 @@ class Router:
     def check(self) -> None:
         """Raise AssertionError unless all parts agree with each other."""
         dispatcher = self._dispatcher
-        parts = (self.index, self.in_flight, self.reservations, self.waiting, dispatcher.push_gate, dispatcher.prefetch)
+        parts = (self.index, self.in_flight, self.reservations, self.waiting, dispatcher.push_gate)
         for part in (*parts, self.admission.book, self.parked, self._last_chances, self.pairs, self.view.ready_order):
             if part is not None:
                 part.check()
@@ -382,11 +383,11 @@ class Router:
         ):
             raise AssertionError("waiting tickets and waiting reservations differ")
 
-    def _retry_after_s(self, now: float) -> float:
+    def least_wait_s(self, now: float) -> float:
         """Return when the least loaded engine is expected to be through with what it has."""
         waits = [self.view.wait_s(target, now) for target in self.view.accepting]
         ahead_s = self._dispatcher.pulling.ahead_s() if self.waiting.pulls else 0.0
-        return max(1.0, min(waits, default=UNBOUND_WAIT_S) + ahead_s)
+        return min(waits, default=UNBOUND_WAIT_S) + ahead_s
 
     def _unbound_wait_s(self) -> float:
         """Return how long the unbound tickets keep a newcomer from an engine."""

@@ -8,6 +8,7 @@ from heapq import heapify, heappop, heappush
 from routing.decision import CENTRAL, Decision
 from routing.fleet import FleetView
 from routing.inference_request import InferenceRequest
+from routing.policy_document import RoutingPolicy
 from routing.queue_order import Pick, PullingOrder, QueueOrder, Ticket
 from routing.queue_orders.fifo import Fifo
 from routing.waiting_line import NO_RULES, LineRules, WaitingLine
@@ -16,8 +17,8 @@ from routing.waiting_line import NO_RULES, LineRules, WaitingLine
 class WaitingRoom:
     """Tickets by target, in lines that the order and the rules keep.
 
-    Mutable state: `_lines` (per target that has tickets), `places` (of each ticket) and `_arrivals`, a heap of
-    (arrival, request id) of all tickets and possibly of some that are gone.
+    Mutable state: `_lines` (per target that has tickets), `places` (of each ticket), `_by_tenant`, how many tickets
+    each tenant has, and `_arrivals`, a heap of (arrival, request id) of all tickets and possibly of some that are gone.
     """
 
     def __init__(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
@@ -29,6 +30,7 @@ class WaitingRoom:
         self.places: dict[str, tuple[int, Decision]] = {}
         """Request id → target and the decision so far; only this class changes it."""
         self._arrivals: list[tuple[float, str]] = []
+        self._by_tenant: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self.places)
@@ -59,6 +61,7 @@ class WaitingRoom:
         if line is None:
             line = self._lines[target] = self._new_line(target)
         line.add(Ticket(request, compute_s, excluded))
+        self._by_tenant[request.tenant_id] = self._by_tenant.get(request.tenant_id, 0) + 1
         self.places[request.request_id] = (target, decision)
         heappush(self._arrivals, (request.arrived_s, request.request_id))
 
@@ -83,10 +86,6 @@ class WaitingRoom:
         """Return the unbound ticket that the target had better have next; None where there is none."""
         line = self._lines.get(CENTRAL)
         return line.next(target, view, at_s) if line is not None else None
-
-    def expects(self, tickets: Sequence[Ticket], target: int, view: FleetView, at_s: float) -> Ticket | None:
-        """Return which of these unbound tickets the target will probably pull when it is free; None: none."""
-        return self._order.expects(tickets, target, view, at_s) if isinstance(self._order, PullingOrder) else None
 
     def passed_over_s(self, target: int) -> float:
         """Return the estimated prefill seconds of the target's tickets that a newcomer would not wait for."""
@@ -119,8 +118,9 @@ class WaitingRoom:
         """Take a ticket out and return the decision it waited under; raises KeyError where none waits."""
         target, decision = self.places.pop(request_id)
         line = self._lines[target]
-        line.remove(line.ticket(request_id))
-        self._left(target, line)
+        ticket = line.ticket(request_id)
+        line.remove(ticket)
+        self._left(target, line, ticket)
         return decision
 
     def grant(self, request_id: str, seconds: float, now: float) -> tuple[Decision, int]:
@@ -131,8 +131,9 @@ class WaitingRoom:
         """
         target, decision = self.places.pop(request_id)
         line = self._lines[target]
-        overtook = line.grant(line.ticket(request_id), seconds, now)
-        self._left(target, line)
+        ticket = line.ticket(request_id)
+        overtook = line.grant(ticket, seconds, now)
+        self._left(target, line, ticket)
         return decision, overtook
 
     def older_than(self, arrived_s: float) -> list[Ticket]:
@@ -147,6 +148,18 @@ class WaitingRoom:
             if ticket.request.arrived_s <= arrived_s
         ]
 
+    def is_full(self, tenant: str, policy: RoutingPolicy, parked: int) -> bool:
+        """Return whether no further ticket of this tenant may wait beside so many parked requests.
+
+        Where grants go round the tenants, one that holds less than its part of the places gets in beyond them.
+        """
+        places, standing = policy.max_tickets, len(self.places) + parked
+        if standing < places:
+            return False
+        held = self._by_tenant.get(tenant, 0)
+        sharing = len(self._by_tenant) + (0 if held else 1)
+        return not policy.fairness.enabled or standing >= 2 * places or held * sharing >= places
+
     def oldest_arrival_s(self) -> float | None:
         """Return the arrival of the ticket that waits longest; None while nothing waits."""
         while self._arrivals and self._arrivals[0][1] not in self.places:
@@ -158,6 +171,8 @@ class WaitingRoom:
         standing = {ticket.request.request_id: target for target in self._lines for ticket in self.of(target)}
         if standing != {request_id: target for request_id, (target, _) in self.places.items()}:
             raise AssertionError("tickets and their places differ")
+        if sum(self._by_tenant.values()) != len(self.places) or 0 in self._by_tenant.values():
+            raise AssertionError("the tenants' tickets do not add up")
         for line in self._lines.values():
             line.check()
             if not len(line):
@@ -171,8 +186,12 @@ class WaitingRoom:
             return WaitingLine(order.queue, self._rules)
         return WaitingLine(order.pool_queue if isinstance(order, PullingOrder) else Fifo().queue, self._rules)
 
-    def _left(self, target: int, line: WaitingLine) -> None:
+    def _left(self, target: int, line: WaitingLine, ticket: Ticket) -> None:
         """Tidy up after a ticket that left."""
+        tenant = ticket.request.tenant_id
+        self._by_tenant[tenant] -= 1
+        if not self._by_tenant[tenant]:
+            del self._by_tenant[tenant]
         if not len(line):
             del self._lines[target]
         if len(self._arrivals) > 2 * len(self.places) + 64:

@@ -47,19 +47,19 @@ class BlockTransfers:
         self._free_at[sender.engine_id] = lands_s
         return Transfer(blocks, lands_s)
 
-    def land(
-        self,
-        receiver: Station,
-        request: InferenceRequest,
-        blocks: int,
-        now: float,
-        take_in: Callable[[Station, list[EngineEvent]], None],
-    ) -> int:
-        """Put the blocks into the receiver's cache and return the prompt tokens that are new there."""
-        engine = _transferring(receiver)
-        own = engine.held_blocks(request.keys[:blocks])
-        take_in(receiver, engine.receive_blocks(request.keys[:blocks], now))
-        return _tokens(request, own, blocks)
+
+def land(
+    receiver: Station,
+    request: InferenceRequest,
+    blocks: int,
+    now: float,
+    take_in: Callable[[Station, list[EngineEvent]], None],
+) -> int:
+    """Put the blocks into the receiver's cache and return the prompt tokens that are new there."""
+    engine = _transferring(receiver)
+    own = engine.held_blocks(request.keys[:blocks])
+    take_in(receiver, engine.receive_blocks(request.keys[:blocks], now))
+    return _tokens(request, own, blocks)
 
 
 def _tokens(request: InferenceRequest, first_block: int, blocks: int) -> int:

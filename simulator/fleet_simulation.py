@@ -18,7 +18,7 @@ from routing.observation import Completed, Failed
 from routing.observation import FirstToken as FirstTokenSeen
 from routing.router import Router
 from simulator.arrivals import ArrivalSource
-from simulator.block_transfer import BlockTransfers
+from simulator.block_transfer import BlockTransfers, land
 from simulator.cost_learning import CostLearning
 from simulator.engine_events import BlocksRemoved, BlocksStored, EngineEvent, Finished, FirstToken, PrefillStarted
 from simulator.engine_model import PromptSequence
@@ -51,6 +51,7 @@ class FleetSimulation:
     """One run. Mutable: the router, the stations, the agenda of what is due, and the records.
 
     `records` holds what became of each request by its id, `history` the same in order of arrival.
+    Without `transfers` engines send each other nothing, and the router knows it, as in every live pool.
     `samples` are taken once more than `uncounted` requests have come, while others are still to come.
     What engines say of their load reaches the router `report_age_s` late; reports that are too old for the policy
     say nothing there.
@@ -80,7 +81,8 @@ class FleetSimulation:
         self.samples = samples if samples is not None else LoadSamples()
         self._source = source
         self._stations = Stations(build_engine)
-        self._transfers = transfers if transfers is not None else BlockTransfers()
+        self._transfers = transfers
+        router.view.transfers_possible = transfers is not None
         self._learning = CostLearning(router.policy)
         self._report_age_s = report_age_s
         self._uncounted = uncounted
@@ -263,7 +265,7 @@ class FleetSimulation:
         self._note("granted", record.request.request_id, engine_id)
         station = self._stations.of(engine_id)
         station.live[record.request.request_id] = record
-        if decision.fetch is not None:
+        if decision.fetch is not None and self._transfers is not None:
             sender = self._stations.get(decision.fetch.source_engine_id)
             transfer = self._transfers.start(decision.fetch, record.request, sender, station, self.now)
             if transfer is not None:
@@ -276,7 +278,7 @@ class FleetSimulation:
         request = record.request
         if not station.alive or station.live.get(request.request_id) is not record:
             return
-        record.transferred_tokens += self._transfers.land(station, request, blocks, self.now, self._take_in)
+        record.transferred_tokens += land(station, request, blocks, self.now, self._take_in)
         self._note("landed", request.request_id, station.engine_id)
         self._send(station, record)
 

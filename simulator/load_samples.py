@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from math import sqrt
-
 from routing.fleet import FleetView
+from routing.load_cv import LoadSmoother, load_cv
 
 
 class LoadSamples:
-    """Samples of the outstanding work (prefill bound to an engine or running there) of each accepting engine.
+    """Samples of the pending tokens (prefill bound to an engine or running there) of each accepting engine.
 
-    The coefficient of variation over the engines is of seconds of work that are left, as in the
-    scheduling study (§3), and 0 while nothing is; the series is of prompt tokens. Mutable.
+    Their coefficient of variation is that of the live gateway: routing.load_cv. Mutable.
     """
 
     def __init__(self, every_s: float = 1.0, *, keep: bool = False) -> None:
@@ -21,6 +19,7 @@ class LoadSamples:
         self.series: list[tuple[float, list[int]]] = []
         """(moment, outstanding tokens of each accepting engine), where `keep` asks for it."""
         self._keep = keep
+        self._smoother = LoadSmoother()
         self._sum = 0.0
         self._count = 0
 
@@ -31,11 +30,8 @@ class LoadSamples:
 
     def take(self, view: FleetView, now: float) -> None:
         """Look at the fleet as it is."""
-        left_s = [max(view.ready_at[target] - now, 0.0) for target in view.accepting]
-        total_s = sum(left_s)
+        pending = {view.engine_ids[target]: float(view.outstanding_tokens[target]) for target in view.accepting}
         self._count += 1
-        if total_s:
-            mean_s = total_s / len(left_s)
-            self._sum += sqrt(sum((each - mean_s) ** 2 for each in left_s) / len(left_s)) / mean_s
+        self._sum += load_cv(self._smoother.update(pending, now))
         if self._keep:
             self.series.append((now, [view.outstanding_tokens[target] for target in view.accepting]))

@@ -101,6 +101,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", default="0", help="salts the block keys, and so breaks ties differently; of generated requests too")
     add("--seeds", default="1", help="so many seeds from --seed on, in parallel; figures are their means")
     add("--jobs", help="processes at once (default: one per core)")
+    add(
+        "--transfers",
+        action="store_true",
+        help="let engines fetch KV blocks from each other where the placement asks (mooncake); no live pool does",
+    )
     add("--series", action="store_true", help="add each engine's outstanding tokens over time to the report")
     add("--json", type=Path, metavar="OUT", help="write the report here")
 
@@ -119,6 +124,8 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
     canary = canary_of(arguments, values, policies, file_policy)
     if canary is not None:
         notes += canary.notes
+    if not arguments.transfers and any(each.placement.name == "mooncake" for each in policies):
+        notes.append("mooncake chooses as min_ttft: engines transfer nothing, as in a live pool; see --transfers")
     seed, seeds = values.whole("seed", 0) or 0, values.whole("seeds", 1) or 1
     spec_fields = {
         **_fleet(arguments, values),
@@ -144,6 +151,7 @@ def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
                 engine_model=model,
                 profile=profile,
                 seed=seed + number,
+                transfers=arguments.transfers,
                 keep_series=arguments.series,
                 arms=canary.arms(seed + number) if canary is not None else (),
                 **spec_fields,  # type: ignore[arg-type]  # one dict of differently typed fields

@@ -48,6 +48,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     report_age_s: float = 0.0
     """How late the router hears what engines say of their load; its own dispatches it counts at once."""
     sample_every_s: float = 1.0
+    transfers: bool = False
+    """Engines fetch KV blocks from each other where a placement asks for it; no live pool does."""
     keep_series: bool = False
     """Keep the outstanding tokens of every sample."""
     keep_quantiles: bool = False
@@ -112,6 +114,7 @@ def simulation_of(
     arrivals = workload.arrivals(spec.qps, spec.policy.ttft_slo_s)
     profile = spec.profile
     profiles = engine_profiles(profile, spec.seed)
+    transfers = BlockTransfers(profile.kv_bytes_per_token, profile.link_bytes_per_s) if spec.transfers else None
     router = Router("simulation", spec.policy, 1, seed=spec.seed)
     router.arms.attempt(router.arms.built(spec.arms, spec.policy.order.name))
     incoming = source if source is not None else spec.arrivals.source(arrivals, spec.qps, spec.seed)
@@ -122,7 +125,7 @@ def simulation_of(
             profile,
             roles_of(spec),
             changes=spec.changes,
-            transfers=BlockTransfers(profile.kv_bytes_per_token, profile.link_bytes_per_s),
+            transfers=transfers,
             samples=LoadSamples(spec.sample_every_s, keep=spec.keep_series),
             uncounted=spec.warmup,
             report_age_s=spec.report_age_s,
@@ -134,7 +137,7 @@ def simulation_of(
         lambda: build_engine(spec.engine_model, next(profiles)),
         engine_names(spec.engines),
         changes=spec.changes,
-        transfers=BlockTransfers(profile.kv_bytes_per_token, profile.link_bytes_per_s),
+        transfers=transfers,
         samples=LoadSamples(spec.sample_every_s, keep=spec.keep_series),
         uncounted=spec.warmup,
         report_age_s=spec.report_age_s,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from statistics import fmean, pstdev
 
 from planning.fleet_facts import DemandPoint, PoolWindow
 from routing.fleet import EngineLoad
+from routing.load_cv import LoadSmoother, load_cv
 from simulator.engine_profile import EngineProfile
 from simulator.fleet_simulation import FleetSimulation
 from simulator.request_record import FINISHED, UNFINISHED, RequestRecord
@@ -29,6 +29,7 @@ class WindowWatch:
         self.windows: deque[PoolWindow] = deque()
         self.demand: list[DemandPoint] = []
         self._profile = profile
+        self._smoother = LoadSmoother()
         self._open: list[RequestRecord] = []
         self._seen = 0
         self._from_s = 0.0
@@ -47,7 +48,7 @@ class WindowWatch:
         unbound, unbound_tokens, _ = simulation.router.unbound(now)
         unbound_s = unbound * self._work_s(unbound_tokens // unbound) if unbound else 0.0
         outstanding_s = [each.outstanding_s for each in loads]
-        mean_s = fmean(outstanding_s) if outstanding_s else 0.0
+        pending = {each.engine_id: float(each.outstanding_tokens) for each in loads}
         self.windows.append(
             PoolWindow(
                 from_s=self._from_s,
@@ -59,7 +60,7 @@ class WindowWatch:
                 queued=unbound + sum(each.bound for each in loads),
                 queued_s=unbound_s + sum(outstanding_s),
                 prompt_tokens=sum(each.request.prompt_tokens for each in arrived),
-                load_cv=pstdev(outstanding_s) / mean_s if mean_s else 0.0,
+                load_cv=load_cv(self._smoother.update(pending, now)),
                 engines=len(simulation.router.view.accepting),
             )
         )

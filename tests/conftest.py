@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from ipaddress import ip_network
 from pathlib import Path
 
 import hypothesis
@@ -12,7 +14,10 @@ from django.test import override_settings
 
 # How long an example takes says something about the machine, nothing about the code.
 hypothesis.settings.register_profile(
-    "switchyard", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "switchyard",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    max_examples=int(os.environ.get("FUZZ_EXAMPLES", "100")),
 )
 hypothesis.settings.load_profile("switchyard")
 
@@ -43,7 +48,9 @@ def _start_order(item: pytest.Item) -> int:
 def own_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Secrets, locks, snapshots and logs of the run go to a temporary directory."""
     directory = tmp_path_factory.mktemp("state")
-    with override_settings(STATE_DIR=directory):
+    # Most tests register engines at private addresses, which an installation has to allow.
+    networks = tuple(ip_network(each) for each in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"))
+    with override_settings(STATE_DIR=directory, ENGINE_NETWORKS=networks):
         yield directory
 
 

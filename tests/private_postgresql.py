@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -21,7 +24,7 @@ _BINARIES = "/usr/lib/postgresql/*/bin"
 
 
 @contextmanager
-def postgresql(directory: Path) -> Iterator[str]:
+def postgresql() -> Iterator[str]:
     """Return the URL of a server whose databases a test may create and drop.
 
     Skips where there is neither a server nor its programs; fails there under CI=true.
@@ -30,14 +33,8 @@ def postgresql(directory: Path) -> Iterator[str]:
     if given or _answers(_LOCAL):
         yield given or _LOCAL
         return
-    programs = _programs()
-    if programs is None:
-        reason = f"there is no PostgreSQL: install it (Debian: apt-get install postgresql), or set {VARIABLE}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with _own_server(programs, directory) as url:
-        yield url
+    with private_postgresql() as server:
+        yield server.url
 
 
 @contextmanager
@@ -50,6 +47,13 @@ def own_database(server: str) -> Iterator[str]:
             yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
         finally:
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')  # type: ignore[call-overload]
+
+
+def _go_without() -> NoReturn:
+    reason = f"there is no PostgreSQL: install it (Debian: apt-get install postgresql), or set {VARIABLE}"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def _answers(url: str) -> bool:
@@ -68,35 +72,52 @@ def _programs() -> Path | None:
     return installed[-1] if installed else None
 
 
-@contextmanager
-def _own_server(programs: Path, directory: Path) -> Iterator[str]:
-    """Run a server on a free loopback port; it never runs as root, which PostgreSQL refuses."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    data = directory / "postgresql"
-    user = None
-    if os.geteuid() == 0:
-        user = "postgres"
-        owner = pwd.getpwnam(user)
-        data.mkdir()
-        os.chown(data, owner.pw_uid, owner.pw_gid)
-        for parent in data.parents[:-1]:
-            parent.chmod(parent.stat().st_mode | 0o011)
-    subprocess.run(
-        [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "--no-sync"],
-        check=True, user=user, cwd="/", stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    options = ["-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", "", "-F"]
-    server = subprocess.Popen([programs / "postgres", *options], user=user, cwd="/", stderr=subprocess.DEVNULL)
-    try:
-        url = f"postgres://postgres@127.0.0.1:{port}/postgres"
-        for _ in range(200):
-            if _answers(url):
-                break
+class PrivatePostgresql:
+    """One server on a free loopback port; it never runs as root, which PostgreSQL refuses."""
+
+    def __init__(self, programs: Path, data: Path) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"postgres://postgres@127.0.0.1:{port}/postgres"
+        self._user = "postgres" if os.geteuid() == 0 else None
+        if self._user is not None:
+            os.chown(data, pwd.getpwnam(self._user).pw_uid, pwd.getpwnam(self._user).pw_gid)
+        subprocess.run(
+            [programs / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "--no-sync"],
+            check=True, user=self._user, cwd="/", stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._command = [programs / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", "", "-F"]
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the server and return when it answers."""
+        self._server = subprocess.Popen(self._command, user=self._user, cwd="/", stderr=subprocess.DEVNULL)
+        for _ in range(600):
+            if _answers(self.url):
+                return
             with suppress(subprocess.TimeoutExpired):
-                server.wait(0.05)
-        yield url
-    finally:
-        server.terminate()
-        server.wait()
+                self._server.wait(0.05)
+
+    def crash(self) -> None:
+        """End the server at once, with all its connections; it recovers at the next start."""
+        if self._server is not None:
+            self._server.send_signal(signal.SIGQUIT)
+            self._server.wait()
+            self._server = None
+
+
+@contextmanager
+def private_postgresql() -> Iterator[PrivatePostgresql]:
+    """Run a server that a test may end and start again; skips without its programs, or fails there under CI=true."""
+    programs = _programs()
+    if programs is None:
+        _go_without()
+    # Not below pytest's own directory, which each run closes to the user that PostgreSQL runs as.
+    with TemporaryDirectory(prefix="switchyard-postgresql-") as data:
+        server = PrivatePostgresql(programs, Path(data))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.crash()

@@ -110,5 +110,20 @@ def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
         wait_for(f"http://127.0.0.1:{port}/ready", 150.0)
         yield Program(f"http://127.0.0.1:{port}", state_dir, process)
     finally:
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Press Ctrl-C, and once more where that was not enough, as a person would; none is left behind."""
+    for _ in range(2):
+        if process.poll() is not None:
+            return
         process.send_signal(signal.SIGINT)
-        process.wait(20)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+    process.kill()
+    process.wait()
+    pytest.fail("the program did not end after Ctrl-C twice")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import path, re_path
 
 from web.consumers import FleetConsumer
+from web.socket_origin import nothing_here
 
-websocket_urlpatterns = [path("ws/fleet", FleetConsumer.as_asgi())]
+websocket_urlpatterns = [path("ws/fleet", FleetConsumer.as_asgi()), re_path("", nothing_here)]

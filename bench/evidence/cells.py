@@ -69,6 +69,7 @@ def spec_of(cell: Cell) -> RunSpec:
         warmup=WARMUP,
         engine_model=cell.engine_model,
         profile=EngineProfile(eviction=cell.eviction),
+        transfers=True,
         keep_series=cell.series,
         seed=cell.seed,
     )

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 REPRODUCED, PARTLY, NOT = "reproduced", "partly", "not reproduced"
+BY_CONSTRUCTION = "by construction"
+"""The setting was made from the paper's own figure, so that it cannot disagree."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

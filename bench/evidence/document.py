@@ -38,7 +38,8 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "evidence.md"
 _INTRODUCTION = """# Evidence
 
 What the papers behind Switchyard claim, what the simulator measures in their settings, and where the two differ. This
-document is made by `make evidence` from the committed results in `bench/results/`; no number in it is typed by hand.
+document is made by `make evidence` from the committed results in `bench/results/`; no measured number in it is typed by
+hand. The papers' figures are quoted with their section, those under *study* from an independent simulator's report.
 `python -m bench.evidence --measure` makes the results anew (a few hours on two cores, traces needed).
 
 """

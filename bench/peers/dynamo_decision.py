@@ -2,8 +2,9 @@
 
 In alternating rounds, on the same machine: a prefix match of 24 blocks (ours on all targets, theirs by
 RadixTree.find_matches with its scores), and a decision (ours is `Router.submit`: match, choice,
-decision, reservation; theirs `SelectionService.select`, awaited, which books nothing). Medians over
-rounds; ratios are what counts, the machine is shared.
+decision, reservation; theirs `SelectionService.select`, awaited, which books nothing). Each round is a
+median; quoted is the quietest of at least five rounds for both sides, with the median of the rounds beside it,
+for the machine is shared.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tempfile import TemporaryDirectory
 from bench.decision import measure
 from bench.peers.dynamo_replay import REQUIREMENT
 from bench.peers.environment import peer_python
+from bench.peers.rounds import LEAST_ROUNDS, quietest_and_median, ratios
 from bench.report import Target, write_report
 from kvstore.prefix_index import PrefixIndex
 from routing.fleet import EngineFacts
@@ -89,30 +91,26 @@ def theirs(rounds: int) -> dict[str, float]:
     return found
 
 
+def _round() -> dict[str, float]:
+    """Return one round of both products, each once."""
+    return {f"dynamo_{name}": value for name, value in theirs(2000).items()} | {
+        "match_us": match_us(4000),
+        "dual_map_us": measure("dual_map", ENGINES, 1)[0],
+        "least_cost_us": measure("least_cost", ENGINES, 1)[0],
+    }
+
+
 def main() -> None:
     """Measure in turns and write the report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, default=Path("var/bench/dynamo_decision.json"), metavar="OUT")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS)
     options = parser.parse_args()
-    rows = []
-    for _ in range(options.rounds):
-        peer = theirs(2000)
-        ours = {
-            "match_us": match_us(4000),
-            "dual_map_us": measure("dual_map", ENGINES)[0],
-            "least_cost_us": measure("least_cost", ENGINES)[0],
-        }
-        rows.append(
-            {f"dynamo_{name}": value for name, value in peer.items()}
-            | ours
-            | {
-                "match_ratio": ours["match_us"] / peer["match_us"],
-                "dual_map_ratio": ours["dual_map_us"] / peer["select_us"],
-                "least_cost_ratio": ours["least_cost_us"] / peer["select_us"],
-            }
-        )
-    figures = {name: round(statistics.median(row[name] for row in rows), 3) for name in rows[0]}
+    found = quietest_and_median([_round() for _ in range(options.rounds)])
+    found |= ratios(found, "match_us", "dynamo_match_us", "match_ratio")
+    found |= ratios(found, "dual_map_us", "dynamo_select_us", "dual_map_ratio")
+    found |= ratios(found, "least_cost_us", "dynamo_select_us", "least_cost_ratio")
+    figures = {name: round(value, 3) for name, value in found.items()}
     figures["least_cost_1000_over_32"] = round(measure("least_cost", 1000)[0] / measure("least_cost", ENGINES)[0], 3)
     figures["long_prompt_us"] = round(long_prompt_us(), 1)
     targets = {

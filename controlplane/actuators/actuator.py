@@ -63,6 +63,10 @@ class Actuator(Protocol):
         """Start one engine of `order.role`."""
         ...
 
+    def undo(self, order: EngineOrder) -> Answer:
+        """Take back what `start` began, because the order is given up; in effect: it is, or cannot be and says why."""
+        ...
+
     def stop(self, order: EngineOrder) -> Answer:
         """Stop `order.engine`, which is drained; in effect: it may be forgotten."""
         ...

@@ -7,6 +7,7 @@ with the resource version that it saw: repeating it, or two at once, has one eff
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from kubernetes import client, config
@@ -17,7 +18,8 @@ from urllib3.exceptions import HTTPError
 
 from controlplane.actuators.actuator import Actuator, ActuatorError, Answer, NewEngine, RefusedOrderError, Standing
 from controlplane.actuators.settings import KubernetesSettings, filled
-from controlplane.models import EngineOrder
+from controlplane.models import Engine, EngineOrder
+from controlplane.models.engine_order import OPEN_STATES, OrderKind, OrderState
 
 TIMEOUT_S = 5.0
 WANTED = "replicas"
@@ -45,6 +47,24 @@ class KubernetesActuator(Actuator):
         return Answer(Standing.UNDER_WAY, f"StatefulSet {name} is to have {wanted} replicas", told={WANTED: wanted})
 
     @override
+    def undo(self, order: EngineOrder) -> Answer:
+        """Scale back by the one replica that this order added, where it is the last and nobody registered it."""
+        if WANTED not in order.told:
+            return Answer(Standing.IN_EFFECT)
+        name, wanted = self._set_of(order.role), int(order.told[WANTED])
+        pod, replicas = f"{name}-{wanted - 1}", self._read(name).spec.replicas or 0
+        if replicas < wanted:
+            return Answer(Standing.IN_EFFECT, f"pod {pod} is gone")
+        if Engine.objects.filter(pool=order.pool, name=pod).exclude(pk=order.engine_id).exists():
+            return Answer(Standing.IN_EFFECT, f"pod {pod} stays: it is registered")
+        if replicas > wanted:
+            if any(above > wanted for above in self._wanted_by_others(order, OPEN_STATES)):
+                return Answer(Standing.UNDER_WAY, f"pod {pod} can end only after those above it, which still start")
+            return Answer(Standing.IN_EFFECT, f"pod {pod} stays for the next start: {name}-{replicas - 1} is above it")
+        self._scale(name, wanted - 1, up=False)
+        return Answer(Standing.IN_EFFECT, f"StatefulSet {name} is back at {wanted - 1} replicas")
+
+    @override
     def stop(self, order: EngineOrder) -> Answer:
         """Scale the engine's StatefulSet down by one where its pod is the last; else wait until it is."""
         name, ordinal = self._pod_of(order)
@@ -65,19 +85,34 @@ class KubernetesActuator(Actuator):
         raise RefusedOrderError("A pod keeps the role of its StatefulSet; stop one and start one of the other.")
 
     def _next_replicas(self, name: str, order: EngineOrder) -> int:
-        """Return the scale that this order wants: above what is there and what older open orders want."""
-        from controlplane.services.engine_orders import open_orders
+        """Return the scale that this order wants: that of a pod which an earlier start left behind, or one more."""
+        replicas = self._read(name).spec.replicas or 0
+        wanted = self._wanted_by_others(order, OPEN_STATES)
+        registered = set(Engine.objects.filter(pool=order.pool).values_list("name", flat=True))
+        left = {
+            each
+            for each in self._wanted_by_others(order, (OrderState.FAILED,)) - wanted
+            if each <= replicas and f"{name}-{each - 1}" not in registered
+        }
+        return min(left) if left else max([replicas, *wanted]) + 1
 
-        open_now = open_orders([order.pool]).filter(kind=order.kind, role=order.role, pk__lt=order.pk)
-        wanted = [int(each.told[WANTED]) for each in open_now if WANTED in each.told]
-        return max([self._read(name).spec.replicas or 0, *wanted]) + 1
+    def _wanted_by_others(self, order: EngineOrder, states: Collection[str]) -> set[int]:
+        """Return the scales that other starts of the order's role wanted."""
+        others = EngineOrder.objects.filter(pool=order.pool, kind=OrderKind.START, role=order.role, state__in=states)
+        told = others.exclude(pk=order.pk).values_list("told", flat=True)
+        return {int(each[WANTED]) for each in told if WANTED in each}
 
     def _scale(self, name: str, replicas: int, *, up: bool) -> None:
-        """Patch the scale unless it is there already; a scale that somebody moved meanwhile raises ActuatorError."""
+        """Patch the scale unless it is there already; a scale that somebody moved meanwhile raises ActuatorError.
+
+        Downwards it goes by one: what somebody else added meanwhile is not ended with it.
+        """
         scale = self._read(name)
         now = scale.spec.replicas or 0
         if (now >= replicas) if up else (now <= replicas):
             return
+        if not up and now != replicas + 1:
+            raise ActuatorError(f"StatefulSet {name} was scaled to {now} meanwhile.")
         body = {"metadata": {"resourceVersion": scale.metadata.resource_version}, "spec": {"replicas": replicas}}
         self._asked(
             self._apps().patch_namespaced_stateful_set_scale,

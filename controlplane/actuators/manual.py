@@ -21,6 +21,11 @@ class ManualActuator(Actuator):
         return Answer(Standing.UNDER_WAY, f"Start one {order.role} engine and register it in {order.pool.slug}.")
 
     @override
+    def undo(self, order: EngineOrder) -> Answer:
+        """Do nothing: the console says that the order has ended."""
+        return Answer(Standing.IN_EFFECT)
+
+    @override
     def stop(self, order: EngineOrder) -> Answer:
         """Ask for the engine's end."""
         return _asked(order, f"{order.engine_name} is drained: stop it, then confirm.")

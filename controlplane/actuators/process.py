@@ -48,6 +48,11 @@ class ProcessActuator(Actuator):
         return Answer(Standing.UNDER_WAY, "its process is starting", engine=engine)
 
     @override
+    def undo(self, order: EngineOrder) -> Answer:
+        """Do nothing: the process ends when its engine is forgotten."""
+        return Answer(Standing.IN_EFFECT)
+
+    @override
     def stop(self, order: EngineOrder) -> Answer:
         """Say that the engine may be forgotten, which ends its process."""
         return Answer(Standing.IN_EFFECT, "its process ends")

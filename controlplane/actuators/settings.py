@@ -10,6 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from controlplane.models.pool import ActuatorKind
+from controlplane.services.engine_addressing import engine_url_rules
+from controlplane.services.engine_url import RefusedUrlError, UnresolvedHostError, check_webhook_url
 from controlplane.services.field_problems import problem
 
 _NAME = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
@@ -108,6 +110,8 @@ def checked_settings(kind: str, document: object) -> dict[str, Any]:
         raise problem(f"actuator_settings.{path}".rstrip("."), sentence) from error
     if isinstance(settings, KubernetesSettings):
         _check_kubernetes(settings)
+    if isinstance(settings, WebhookSettings):
+        _check_webhook(settings)
     complete: dict[str, Any] = msgspec.to_builtins(settings)
     return complete
 
@@ -118,6 +122,16 @@ def filled(template: str, places: Mapping[str, str]) -> str:
     if "{" in text or "}" in text:
         raise KeyError("{")
     return text
+
+
+def _check_webhook(settings: WebhookSettings) -> None:
+    try:
+        check_webhook_url(settings.url, engine_url_rules())
+    except UnresolvedHostError:
+        # It is looked up again, and checked, at each call.
+        return
+    except RefusedUrlError as error:
+        raise problem("actuator_settings.url", f"{error}.") from error
 
 
 def _check_kubernetes(settings: KubernetesSettings) -> None:

@@ -3,17 +3,21 @@
 Each call is a POST of JSON with the headers `Idempotency-Key` (the order's key, the same at each repetition)
 and `X-Switchyard-Signature: t=<unix seconds>,v1=<hex>`, where v1 is HMAC-SHA256 of `<t>.<body>` under the secret. The
 answer says `{"status": "done" | "under_way", "engine": {"name", "url", …}, "says": "…"}`, all of it optional: 200
-without a status is done, 202 is under way, and the call comes again until it is done.
+without a status is done, 202 is under way, and the call comes again until it is done. `cancel` says that the start
+under the key in the body is given up: what came of it may end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import http.client
+import socket
 import ssl
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
@@ -26,6 +30,8 @@ from controlplane.actuators.actuator import Actuator, ActuatorError, Answer, New
 from controlplane.actuators.settings import WebhookSettings
 from controlplane.environment import env
 from controlplane.models import EngineOrder
+from controlplane.services.engine_addressing import engine_url_rules
+from controlplane.services.engine_url import RefusedUrlError, UnresolvedHostError, check_webhook_url
 
 MAX_ANSWER_BYTES = 64 << 10
 _TRY_AGAIN = frozenset({408, 409, 425, 429})
@@ -68,6 +74,11 @@ class WebhookActuator(Actuator):
         return self._call("start", order)
 
     @override
+    def undo(self, order: EngineOrder) -> Answer:
+        """Say that the start under this key is no longer wanted: what came of it may end."""
+        return self._call("cancel", order)
+
+    @override
     def stop(self, order: EngineOrder) -> Answer:
         """Ask for the engine's end."""
         return self._call("stop", order)
@@ -79,8 +90,14 @@ class WebhookActuator(Actuator):
 
     def _call(self, action: str, order: EngineOrder) -> Answer:
         body = msgspec.json.encode(_said(action, order))
+        # A service that repeats its answer to a key must not take the cancel for the start.
+        headers = self._headers(f"{order.key}-cancel" if action == "cancel" else order.key, body)
         try:
-            status, answer = self._post(self._settings.url, body, self._headers(order, body), self._settings.timeout_s)
+            status, answer = self._post(self._settings.url, body, headers, self._settings.timeout_s)
+        except UnresolvedHostError as error:
+            raise ActuatorError(f"The webhook's URL: {error}.") from error
+        except RefusedUrlError as error:
+            raise RefusedOrderError(f"The webhook's URL: {error}.") from error
         except (OSError, http.client.HTTPException) as error:
             raise ActuatorError(f"The webhook did not answer ({type(error).__name__}).") from error
         if status in _TRY_AGAIN or status >= 500:
@@ -89,7 +106,7 @@ class WebhookActuator(Actuator):
             raise RefusedOrderError(f"The webhook answered {status}: it does not take this order.")
         return _read(action, status, answer)
 
-    def _headers(self, order: EngineOrder, body: bytes) -> dict[str, str]:
+    def _headers(self, key: str, body: bytes) -> dict[str, str]:
         try:
             secret = env.text(self._settings.secret_variable)
         except ImproperlyConfigured as error:
@@ -99,7 +116,7 @@ class WebhookActuator(Actuator):
         at = str(int(self._clock()))
         return {
             "Content-Type": "application/json",
-            "Idempotency-Key": order.key,
+            "Idempotency-Key": key,
             "X-Switchyard-Signature": f"t={at},v1={signature(secret, at, body)}",
         }
 
@@ -110,22 +127,45 @@ def signature(secret: str, at: str, body: bytes) -> str:
 
 
 def post_once(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> tuple[int, bytes]:
-    """Return status and answer of one POST; redirects are not followed. Raises OSError and HTTPException."""
-    parts = urlsplit(url)
+    """Return status and answer of one POST that takes `timeout_s` at most; redirects are not followed.
+
+    The name is resolved once, checked, and connected to as resolved. Raises RefusedUrlError, OSError, HTTPException.
+    """
+    checked = check_webhook_url(url, engine_url_rules())
+    parts, connect = urlsplit(url), urlsplit(checked.connect_url)
     target = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
-    connection: http.client.HTTPConnection
-    if parts.scheme == "https":
-        connection = http.client.HTTPSConnection(
-            parts.hostname or "", parts.port, timeout=timeout_s, context=ssl.create_default_context()
-        )
-    else:
-        connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout_s)
+    host, port = connect.hostname or "", connect.port
+    connection = (
+        http.client.HTTPSConnection(host, port, timeout=timeout_s, context=ssl.create_default_context())
+        if connect.scheme == "https"
+        else http.client.HTTPConnection(host, port, timeout=timeout_s)
+    )
+    # The connection's own limit begins anew with each byte that comes.
+    late = threading.Event()
+    open_now: list[socket.socket] = []
+    timer = threading.Timer(timeout_s, _cut_off, (connection, open_now, late))
+    timer.start()
     try:
-        connection.request("POST", target, body, headers)
+        connection.connect()
+        # An answer without a length takes the socket away from its connection.
+        open_now.append(connection.sock)
+        connection.request("POST", target, body, {"Host": parts.netloc, **headers})
         answer = connection.getresponse()
-        return answer.status, answer.read(MAX_ANSWER_BYTES + 1)
+        status, text = answer.status, answer.read(MAX_ANSWER_BYTES + 1)
     finally:
+        timer.cancel()
         connection.close()
+    if late.is_set():
+        raise TimeoutError("the answer was cut off")
+    return status, text
+
+
+def _cut_off(connection: http.client.HTTPConnection, open_now: Sequence[socket.socket], late: threading.Event) -> None:
+    late.set()
+    for each in open_now or [connection.sock]:
+        if each is not None:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
 
 
 def _said(action: str, order: EngineOrder) -> dict[str, object]:

@@ -19,6 +19,7 @@ Operation = dict[str, Any]
 _REF = "#/components/schemas/{name}"
 _STRUCTS = (RouteRequest, RouteAnswer, Completion, Explanation, Observation, ObserveAnswer)
 _KEY = [{"apiKey": []}]
+_EXPLAINS = "Why a request went where it went; 403 where tenants share caches and the key lacks the scope manage."
 
 
 def gateway_part() -> tuple[dict[str, dict[str, Operation]], dict[str, Any]]:
@@ -53,7 +54,12 @@ def _paths() -> dict[str, dict[str, Operation]]:
         },
         feedback + "fail": {"post": _operation("fail", "The request has failed.", None, told)},
         explain_api.PREFIX + "{id}": {
-            "get": _operation("explain", "Why a request went where it went.", None, _ref("Explanation"))
+            "get": _operation(
+                "explain",
+                _EXPLAINS,
+                None,
+                _ref("Explanation"),
+            )
         },
         proxy.CHAT: {"post": _operation("chat", "OpenAI's chat completions.", _OPENAI, _OPENAI)},
         proxy.COMPLETIONS: {"post": _operation("completions", "OpenAI's completions.", _OPENAI, _OPENAI)},

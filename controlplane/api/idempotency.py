@@ -14,7 +14,17 @@ from rest_framework.response import Response
 
 from controlplane.api.problem import ProblemError
 from controlplane.services.field_problems import FieldProblem
-from controlplane.services.idempotency import Claim, ReusedKeyError, UnderWayError, claim, forget, settle
+from controlplane.services.idempotency import (
+    AnswerLostError,
+    Claim,
+    ReusedKeyError,
+    SupersededError,
+    UnderWayError,
+    claim,
+    forget,
+    settle,
+    under,
+)
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotency-Replayed"
@@ -42,16 +52,26 @@ def answer_once(request: Request, caller: str, shown_once: frozenset[str], make:
         raise ProblemError(422, str(error)) from error
     except UnderWayError as error:
         raise ProblemError(409, str(error), headers={"Retry-After": "1"}) from error
+    except AnswerLostError as error:
+        raise ProblemError(409, str(error)) from error
     if claimed.status is not None:
         return Response(claimed.body, status=claimed.status, headers={**claimed.headers, REPLAYED: "true"})
     return _made(claimed, shown_once, make)
+
+
+def _within(claimed: Claim, make: Answer) -> Response:
+    try:
+        with under(claimed):
+            return make()
+    except SupersededError as error:
+        raise ProblemError(409, str(error)) from error
 
 
 def _made(claimed: Claim, shown_once: frozenset[str], make: Answer) -> Response:
     with ExitStack() as on_failure:
         # What failed has changed nothing, so that the same key may be tried again.
         on_failure.callback(forget, claimed)
-        response = make()
+        response = _within(claimed, make)
         on_failure.pop_all()
     headers = {name: response[name] for name in _KEPT_HEADERS if name in response}
     settle(claimed, response.status_code, _without(response.data, shown_once), headers)

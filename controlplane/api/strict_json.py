@@ -10,7 +10,7 @@ from rest_framework.parsers import BaseParser
 from typing_extensions import override
 
 from controlplane.api.problem import ProblemError
-from gateway.json_body import decode_object
+from gateway.json_body import decode_object, refuse_nul
 
 
 class StrictJsonParser(BaseParser):
@@ -27,7 +27,9 @@ class StrictJsonParser(BaseParser):
         body = stream.read(limit + 1)
         if len(body) > limit:
             raise ProblemError(413, f"The body is larger than {limit} bytes; send less at once.")
-        return decode_object(body)
+        value = decode_object(body)
+        refuse_nul(body)
+        return value
 
 
 class MergePatchParser(StrictJsonParser):

@@ -59,6 +59,8 @@ def _counts(told: Sequence[EngineCounts]) -> EngineCounts | None:
         longest_prefill_s=max(each.longest_prefill_s for each in told),
         # Each gateway counts the failures of its own; an engine that serves any of them is not failing.
         failures_in_row=min(each.failures_in_row for each in told),
+        refused_share=_median([(each.refused_share, each.refused_samples) for each in told]),
+        refused_samples=sum(each.refused_samples for each in told),
         slowness=_median([(each.slowness, each.slowness_samples) for each in told]),
         slowness_samples=sum(each.slowness_samples for each in told),
         tbt_s=_median([(each.tbt_s, each.tbt_samples) for each in told]),

@@ -17,7 +17,7 @@ from controlplane.bus import get_bus
 from gateway.bus import Bus
 from gateway.engine_report import TOPIC_PREFIX as LOADS
 from gateway.engine_report import EngineReport, decode_report
-from gateway.fleet_sample import TOPIC, EngineSample, FleetSample, PrefixCounts, decode_sample
+from gateway.fleet_sample import TAKING_WORK, TOPIC, EngineSample, FleetSample, PrefixCounts, decode_sample
 from gateway.follower_bus import TOPIC_PREFIX as GATEWAYS
 from gateway.report_fence import ReportFence
 from gateway.wire import UnreadableMessageError
@@ -55,6 +55,7 @@ class FleetObservation:
         self._windows: dict[str, PoolWindows] = {}
         self._loads: deque[EngineLoadPoint] = deque(maxlen=MAX_ENGINES)
         self._loads_at = 0.0
+        self._heard_at = 0.0
         self._unsubscribe = [
             bus.subscribe(TOPIC, lambda topic, value: self._hear_sample("", value)),
             bus.subscribe(GATEWAYS, self._hear_gateway),
@@ -73,7 +74,7 @@ class FleetObservation:
             for sample in self._fresh(now_s):
                 for engine in sample.engines:
                     if engine.pool_id == pool_id:
-                        told.setdefault(engine.engine_id, []).append(engine)
+                        told.setdefault(engine.engine_id, []).append(_as_evidence(engine, sample))
             return {
                 engine_id: (
                     together(samples, self._reports.get(engine_id)),
@@ -129,6 +130,7 @@ class FleetObservation:
         except UnreadableMessageError:
             return
         with self._lock:
+            self._forget_what_is_to_come()
             if gateway not in self._samples and len(self._samples) >= MAX_GATEWAYS:
                 self._forget_old_gateways()
                 if len(self._samples) >= MAX_GATEWAYS:
@@ -136,9 +138,7 @@ class FleetObservation:
             self._samples[gateway] = sample
             serving: dict[str, int] = {}
             for engine in sample.engines:
-                serving[engine.pool_id] = serving.get(engine.pool_id, 0) + (
-                    engine.state in ("serving", "hot", "degraded")
-                )
+                serving[engine.pool_id] = serving.get(engine.pool_id, 0) + (engine.state in TAKING_WORK)
             for pool in sample.pools:
                 windows = self._windows.setdefault(pool.pool_id, PoolWindows())
                 windows.add(gateway, pool, sample.at, serving.get(pool.pool_id, 0))
@@ -150,6 +150,7 @@ class FleetObservation:
         except UnreadableMessageError:
             return
         with self._lock:
+            self._forget_what_is_to_come()
             if not self._fence.admits(report) or (
                 report.engine_id not in self._reports and len(self._reports) >= MAX_ENGINES
             ):
@@ -159,6 +160,15 @@ class FleetObservation:
                 self._unreachable.pop(report.engine_id, None)
             else:
                 self._unreachable.setdefault(report.engine_id, report.at)
+
+    def _forget_what_is_to_come(self) -> None:
+        """Begin anew where the clock went back: what was heard before would count as the newest until it is due."""
+        now_s = self._clock()
+        if now_s < self._heard_at - MAX_AGE_S:
+            for heard in (self._samples, self._unreachable, self._windows, self._loads):
+                heard.clear()
+            self._loads_at = 0.0
+        self._heard_at = now_s
 
     def _keep_loads(self, at: float) -> None:
         if at - self._loads_at < LOADS_EVERY_S:
@@ -185,6 +195,11 @@ class FleetObservation:
         self._samples = {name: each for name, each in self._samples.items() if now_s - each.at <= MAX_AGE_S}
 
 
+def _as_evidence(engine: EngineSample, sample: FleetSample) -> EngineSample:
+    """Return what the sample may prove: a late gateway has not heard what its engines said."""
+    return engine if sample.lateness is None else msgspec.structs.replace(engine, counts=None)
+
+
 def _added(before: PrefixFacts | None, told: PrefixCounts) -> PrefixFacts:
     work_s = dict(before.work_s_by_engine) if before is not None else {}
     for engine_id, seconds in told.work_s_by_engine.items():
@@ -193,9 +208,6 @@ def _added(before: PrefixFacts | None, told: PrefixCounts) -> PrefixFacts:
         key=told.key,
         work_s_by_engine=work_s,
         candidates=told.candidates,
-        # Who worked on it lately holds it, if anybody does.
-        holders=tuple(sorted(work_s)),
-        tokens=max(told.tokens, before.tokens if before is not None else 0),
         recomputed_tokens=told.recomputed_tokens + (before.recomputed_tokens if before is not None else 0),
     )
 

@@ -7,7 +7,7 @@ nothing here; the order comes up again after CLAIM, and the actuator knows it by
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,8 +23,8 @@ from controlplane.services import audit
 from controlplane.services.actor import program
 from controlplane.services.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
 from controlplane.services.engine_orders import told
-from controlplane.services.engine_registration import change_engine, register_engine
-from controlplane.services.engine_url import RefusedUrlError
+from controlplane.services.engine_registration import change_engine, checked_addresses, store_engine
+from controlplane.services.engine_url import RefusedUrlError, UnresolvedHostError
 from controlplane.services.field_problems import InvalidFieldsError
 
 CLAIM = timedelta(seconds=10)
@@ -35,6 +35,8 @@ POLL = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 REPORT_COUNTS_S = 10.0
 FLIPPED_AT = "flipped_at"
+GIVEN_UP = "given_up"
+"""Why an order that is being undone was given up."""
 ACTOR = program("actuator")
 
 
@@ -57,21 +59,29 @@ def advance(order: EngineOrder, hands: Hands) -> None:
     if not _claim(order, now):
         return
     try:
-        if now > order.deadline_at:
-            _give_up(order, f"gave up after {_span(order)}: {order.says or 'nothing happened'}", now)
-        elif order.kind == OrderKind.START:
-            _start(order, hands, now)
-        else:
-            _stop_or_flip(order, hands, now)
+        _step(order, hands, now)
     except ClaimLostError:
         return
     except ActuatorError as error:
-        pause = min(LONGEST_PAUSE, timedelta(seconds=2 ** min(order.attempts, 6)))
-        _move(order, says=str(error), next_try_at=now + pause, attempts=order.attempts)
-    except RefusedOrderError as error:
-        _give_up(order, str(error), now)
-    except (RefusedUrlError, InvalidFieldsError) as error:
-        _give_up(order, f"the engine cannot be registered: {error}", now)
+        _move(order, says=str(error), next_try_at=now + _pause(order), attempts=order.attempts)
+
+
+def _step(order: EngineOrder, hands: Hands, now: datetime) -> None:
+    if GIVEN_UP in order.told:
+        _give_up(order, order.told[GIVEN_UP], hands, now)
+    elif now > order.deadline_at:
+        _give_up(order, f"gave up after {_span(order)}: {order.says or 'nothing happened'}", hands, now)
+    else:
+        try:
+            (_start if order.kind == OrderKind.START else _stop_or_flip)(order, hands, now)
+        except RefusedOrderError as error:
+            _give_up(order, str(error), hands, now)
+        except (RefusedUrlError, InvalidFieldsError) as error:
+            _give_up(order, f"the engine cannot be registered: {error}", hands, now)
+
+
+def _pause(order: EngineOrder) -> timedelta:
+    return min(LONGEST_PAUSE, timedelta(seconds=2 ** min(order.attempts, 6)))
 
 
 def _start(order: EngineOrder, hands: Hands, now: datetime) -> None:
@@ -86,10 +96,17 @@ def _start(order: EngineOrder, hands: Hands, now: datetime) -> None:
         _move(order, state=OrderState.SENT, engine=found, engine_name=found.name, next_try_at=now)
         return
     answer = hands.actuator.start(order)
+    changes = _heard(order, answer, now)
+    try:
+        addresses = _addresses(answer.engine, order) if answer.engine is not None else {}
+    except UnresolvedHostError as error:
+        # A pod has no record in DNS before it is ready.
+        changes |= {"says": f"{answer.says}; {error}", "next_try_at": now + _pause(order), "attempts": order.attempts}
+        _move(order, state=OrderState.SENT, **changes)
+        return
     with transaction.atomic():
-        changes = _heard(order, answer, now)
         if answer.engine is not None:
-            engine = _register(order, answer.engine)
+            engine = _register(order, answer.engine, addresses)
             changes |= {"engine": engine, "engine_name": engine.name}
         _move(order, state=OrderState.SENT, **changes)
 
@@ -188,9 +205,18 @@ def _finish(order: EngineOrder, says: str, now: datetime, *, state: OrderState =
         audit.record(ACTOR, verb, "engine_order", order.key, before=before, after=told(order), pool=order.pool.slug)
 
 
-def _give_up(order: EngineOrder, says: str, now: datetime) -> None:
+def _give_up(order: EngineOrder, says: str, hands: Hands, now: datetime) -> None:
     """End the order as failed and leave nothing half done: no engine that never came, none that drains for ever."""
     engine = order.engine
+    if order.kind == OrderKind.START:
+        if engine is not None and _serves(engine, hands.observed, now.timestamp()):
+            _finish(order, f"{order.engine_name} serves", now)
+            return
+        answer = _undo(order, hands)
+        if answer.standing != Standing.IN_EFFECT:
+            _move(order, **{**_heard(order, answer, now), "told": {**order.told, **answer.told, GIVEN_UP: says}})
+            return
+        says = f"{says}; {answer.says}" if answer.says else says
     with transaction.atomic():
         _finish(order, says, now, state=OrderState.FAILED)
         if engine is None:
@@ -200,6 +226,13 @@ def _give_up(order: EngineOrder, says: str, now: datetime) -> None:
             _forget(engine, says)
         elif engine.desired_state == DesiredState.DRAINING:
             set_desired_state(engine, DesiredState.READY, actor=ACTOR, why=says[:200])
+
+
+def _undo(order: EngineOrder, hands: Hands) -> Answer:
+    try:
+        return hands.actuator.undo(order)
+    except RefusedOrderError as error:
+        return Answer(Standing.IN_EFFECT, f"it was not taken back: {error}")
 
 
 def _forget(engine: Engine, why: str) -> None:
@@ -214,18 +247,28 @@ def _heard(order: EngineOrder, answer: Answer, now: datetime) -> dict[str, Any]:
     return {"says": answer.says, "told": {**order.told, **answer.told}, "next_try_at": now + POLL}
 
 
-def _register(order: EngineOrder, wanted: NewEngine) -> Engine:
+def _addresses(wanted: NewEngine, order: EngineOrder) -> dict[str, str]:
+    """Return the new engine's addresses, checked and resolved; raises RefusedUrlError."""
+    return checked_addresses(
+        {
+            "url": wanted.url,
+            "kv_events_endpoint": wanted.kv_events_endpoint,
+            "kv_replay_endpoint": wanted.kv_replay_endpoint,
+        },
+        order.pool,
+    )
+
+
+def _register(order: EngineOrder, wanted: NewEngine, addresses: Mapping[str, str]) -> Engine:
     """Return the engine under its order's key; one that somebody registered under the same address is taken over."""
-    there = Engine.objects.filter(pool=order.pool, url=wanted.url).first()
+    there = Engine.objects.filter(pool=order.pool, url=addresses["url"]).first()
     if there is not None:
         return there
-    return register_engine(
+    return store_engine(
         order.pool,
         wanted.name,
-        wanted.url,
+        addresses,
         actor=ACTOR,
-        kv_events_endpoint=wanted.kv_events_endpoint,
-        kv_replay_endpoint=wanted.kv_replay_endpoint,
         role=order.role,
         engine_id=order.key,
         supervised=wanted.supervised,

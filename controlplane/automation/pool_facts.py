@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from controlplane.automation.engine_sightings import Sighting
 from controlplane.automation.observation import FleetObservation
+from controlplane.jobs.lease import LONGEST
 from controlplane.models import Engine, EngineOrder, Pool
 from controlplane.models.engine import DesiredState
 from controlplane.models.engine_health import HealthState
-from controlplane.models.engine_order import OPEN_STATES, OrderKind
+from controlplane.models.engine_order import OPEN_STATES, OrderKind, OrderState
 from gateway.engine_report import EngineReport
 from gateway.fleet_sample import EngineCounts
 from planning.fleet_facts import ACTIVE, DRAINING, OUT, STARTING, EngineFacts, PoolFacts, RoleLoad, Standing
 from routing.policy_document import RoutingPolicy
 
+MAX_STARTS = 12
+"""Starts that are looked back on; the pause between failing ones has long reached its limit by then."""
 Seen = tuple[Sighting, EngineReport | None, float | None]
 
 
 def pool_facts(pool: Pool, routing: RoutingPolicy, observed: FleetObservation, now_s: float) -> PoolFacts:
-    """Return the facts of one pool at unix second `now_s`; three queries."""
+    """Return the facts of one pool at unix second `now_s`; four queries."""
     engines = list(Engine.objects.filter(pool=pool).select_related("health").order_by("engine_id"))
     orders = list(EngineOrder.objects.filter(pool=pool, state__in=OPEN_STATES).order_by("pk"))
     seen = observed.engines(pool.slug, now_s)
@@ -37,6 +41,7 @@ def pool_facts(pool: Pool, routing: RoutingPolicy, observed: FleetObservation, n
         tbt_slo_s=routing.tbt_slo_s,
         engines=(*facts, *(_to_be(order) for order in coming)),
         windows=observed.windows(pool.slug, now_s),
+        **_failed_starts(pool),
     )
 
 
@@ -66,7 +71,7 @@ def _engine(engine: Engine, order: EngineOrder | None, seen: Mapping[str, Seen],
         # An engine that is being turned counts where it will be, or both automations would fill its place.
         role=order.role if order is not None else engine.role,  # type: ignore[arg-type]
         standing=standing,
-        since_s=_unix(order.ordered_at if order is not None else engine.registered_at),
+        since_s=_since_s(engine, order, now_s),
         load_share=_share(engine),
         outstanding_s=sighting.outstanding_s,
         tickets=sighting.tickets,
@@ -76,6 +81,14 @@ def _engine(engine: Engine, order: EngineOrder | None, seen: Mapping[str, Seen],
     if counts is None:
         return facts
     return _with_counts(facts, counts)
+
+
+def _since_s(engine: Engine, order: EngineOrder | None, now_s: float) -> float:
+    if order is not None:
+        return _unix(order.ordered_at)
+    since_s = _unix(engine.registered_at)
+    # Registered before the clock went back, it is no newcomer until that time comes again.
+    return since_s if since_s <= now_s + LONGEST.total_seconds() else 0.0
 
 
 def _with_counts(facts: EngineFacts, counts: EngineCounts) -> EngineFacts:
@@ -107,6 +120,17 @@ def _standing(engine: Engine, order: EngineOrder | None) -> Standing:
     if engine.desired_state == DesiredState.READY:
         return ACTIVE
     return DRAINING if engine.desired_state == DesiredState.DRAINING else OUT
+
+
+def _failed_starts(pool: Pool) -> dict[str, Any]:
+    """Return the facts of the last starts, as far as they failed."""
+    ended = EngineOrder.objects.filter(pool=pool, kind=OrderKind.START, state__in=(OrderState.DONE, OrderState.FAILED))
+    last = list(ended.order_by("-finished_at", "-pk").values_list("state", "finished_at", "says")[:MAX_STARTS])
+    failed = list(takewhile(lambda each: each[0] == OrderState.FAILED, last))
+    if not failed:
+        return {}
+    _, finished_at, says = failed[0]
+    return {"failed_starts": len(failed), "start_failed_s": _unix(finished_at), "start_failure": says}
 
 
 def _to_be(order: EngineOrder) -> EngineFacts:

@@ -17,7 +17,8 @@ from typing import Any
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from controlplane.jobs.lease import Clock, Lease, acquire, this_owner
+from controlplane.automation.clock_set_back import moved_back
+from controlplane.jobs.lease import Clock, Lease, acquire, held_at, this_owner
 from controlplane.models import JobRun, Pool
 from controlplane.models.job_run import JobState
 
@@ -91,6 +92,7 @@ def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clo
     at = clock()
     memory = JobRun.objects.values_list("memory", flat=True).get(pk=lease.run_id)
     try:
+        memory = moved_back(memory, lease.went_back, at)
         result = work(Round(pool, lease, memory, at)) or RoundResult(memory)
         store(lease, result, at + every)
     except LeaseLostError:
@@ -138,5 +140,5 @@ def _rest(lease: Lease, outcome: Mapping[str, Any], until: datetime) -> None:
 
 def _waiting(job: str, now: datetime) -> set[int]:
     """Return the shards whose round is under way or not yet due, so that no write is spent on them."""
-    active = JobRun.objects.filter(job=job, state=JobState.ACTIVE, lease_until__gt=now)
+    active = JobRun.objects.filter(held_at(now), job=job, state=JobState.ACTIVE)
     return set(active.values_list("shard", flat=True))

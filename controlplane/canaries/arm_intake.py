@@ -70,6 +70,9 @@ class ArmIntake:
                     if len(self._slices) >= MAX_KEYS:
                         return
                 slices = self._slices.setdefault(key, deque(maxlen=int(KEPT_S / SLICE_S)))
+                if slices and slices[-1][0] > at:
+                    # The clock went back: slices of a time that is still to come would count as the newest until then.
+                    slices.clear()
                 if not slices or slices[-1][0] != at:
                     slices.append((at, ArmTally()))
                 slices[-1][1].add(row.window)

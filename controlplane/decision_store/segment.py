@@ -32,7 +32,13 @@ def frame_of(decisions: Sequence[StoredDecision]) -> bytes:
 def begin(path: Path) -> int:
     """Create the segment and return its file descriptor, for appending; raises FileExistsError and OSError."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-    os.write(handle, HEAD)
+    try:
+        if os.write(handle, HEAD) < len(HEAD):
+            raise OSError("the disk took only a part of the head")
+    except OSError:
+        os.close(handle)
+        path.unlink(missing_ok=True)
+        raise
     return handle
 
 

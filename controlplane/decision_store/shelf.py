@@ -50,16 +50,20 @@ class SegmentShelf:
             self._begin()
         offset = self._size
         try:
-            written = os.write(self._handle, frame)
+            if os.write(self._handle, frame) < len(frame):
+                raise OSError("the disk took only a part of a frame")
+        except OSError:
+            self._take_back()
+            raise
+        self._size += len(frame)
+        return self.current, offset
+
+    def _take_back(self) -> None:
+        """Cut a torn frame off: what follows it would be lost, and a full disk needs no new segment at each attempt."""
+        try:
+            os.ftruncate(self._handle, self._size)
         except OSError:
             self.close()
-            raise
-        if written < len(frame):
-            # What follows a torn frame could not be found again.
-            self.close()
-            raise OSError("the disk took only a part of a frame")
-        self._size += written
-        return self.current, offset
 
     def close(self) -> None:
         """End the segment that is being written."""

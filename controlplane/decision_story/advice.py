@@ -6,7 +6,7 @@ from controlplane.decision_story.figures import age, plain, seconds
 from controlplane.decision_story.firmness import firmness, name_of
 from gateway.stored_decision import StoredDecision
 from routing.hit_words import cause_words
-from routing.regret import ADMISSION, LOAD, QUEUE_ORDER, STALE_VIEW, TRADE, WRONG_INDEX
+from routing.regret import ADMISSION, GATEWAY, LOAD, QUEUE_ORDER, STALE_VIEW, TRADE, WRONG_INDEX
 
 CAUSE_WORDS = {
     TRADE: "Load: waiting traded for cache",
@@ -15,6 +15,7 @@ CAUSE_WORDS = {
     WRONG_INDEX: "Wrong index: blocks were gone",
     QUEUE_ORDER: "Queue order: younger ones went first",
     ADMISSION: "Admission",
+    GATEWAY: "Gateway: it was slow to decide",
 }
 
 
@@ -29,6 +30,11 @@ def advice(stored: StoredDecision) -> str:
         if not stored.late:
             return "Nothing: it was on time, and no other engine is known to have been faster."
         return "No other choice would have helped: the pool had too little room. Look at its load at that moment."
+    if regret.cause == GATEWAY:
+        return (
+            "The gateway was slow, not an engine: its process had no time for this request. "
+            "See switchyard_loop_lag_seconds, and give the gateway a core of its own."
+        )
     return _by_cause(stored, regret.cause)
 
 
@@ -48,7 +54,7 @@ def _by_cause(stored: StoredDecision, cause: str) -> str:
     if cause == QUEUE_ORDER:
         return (
             f"Younger tickets were granted {name} first, as the order {decision.order} wants. "
-            "Lower max_passed_over_s in the policy to bound that."
+            "Set max_passed_over_s in the policy to 10 to 60 s, or lower it, to bound that; 0 sets no bound."
         )
     if cause == ADMISSION:
         return "Admission kept it back while an engine had room. Lower defer_s, or raise the threshold, in the policy."

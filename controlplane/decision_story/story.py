@@ -9,6 +9,7 @@ from controlplane.decision_story.figures import plain, seconds, whole
 from controlplane.decision_story.firmness import beta_of, name_of, runner_up
 from gateway.stored_decision import UNANSWERED, StoredDecision
 from routing import reasons
+from routing.regret import GATEWAY, SLOW_GATEWAY_S
 
 Words = tuple[tuple[str, bool], ...]
 """Pieces of text; True: the figure that matters."""
@@ -58,7 +59,8 @@ def verdict_of(stored: StoredDecision) -> str:
 
 def _title(stored: StoredDecision) -> str:
     decision, regret = stored.decision, stored.regret
-    gained = regret is not None and regret.seconds >= WORTH_TELLING_S
+    spared_s = regret.seconds - regret.gateway_s if regret is not None else 0.0
+    gained = spared_s >= WORTH_TELLING_S
     best = name_of(stored, regret.best_engine_id) if regret is not None else ""
     if not decision.engine_id:
         sent = f"Refused: {reasons.words(decision.reason)}"
@@ -68,7 +70,9 @@ def _title(stored: StoredDecision) -> str:
         return f"{sent}; it failed ({stored.error})"
     if regret is None:
         return sent
-    return f"{sent}; {best} would have been {seconds(regret.seconds)} faster" if gained else f"{sent}; none was faster"
+    if regret.cause == GATEWAY:
+        return f"{sent}; the gateway took {seconds(regret.gateway_s)} to decide"
+    return f"{sent}; {best} would have been {seconds(spared_s)} faster" if gained else f"{sent}; none was faster"
 
 
 def _sent(stored: StoredDecision) -> str:
@@ -148,13 +152,20 @@ def _happened(stored: StoredDecision) -> Words:
 
 def _waited(stored: StoredDecision) -> list[tuple[str, bool]]:
     decision = stored.decision
+    before_s = stored.decided_after_s
+    late = (
+        [("It was decided after ", False), (seconds(before_s), True), (". ", False)]
+        if before_s >= SLOW_GATEWAY_S
+        else []
+    )
     if decision.queued_s < 0.001:
-        return [("It went there at once", False)]
-    longer_s = decision.queued_s - stored.decided_after_s - decision.wait_s
+        return [*late, ("It then went there at once" if late else "It went there at once", False)]
+    waited_s = decision.queued_s - before_s
+    longer_s = waited_s - decision.wait_s
     compared = "as long as estimated"
     if abs(longer_s) >= 0.01:
         compared = f"{seconds(abs(longer_s))} {'longer' if longer_s > 0 else 'shorter'} than estimated"
-    return [("It waited ", False), (seconds(decision.queued_s), True), (f", {compared}", False)]
+    return [*late, ("It waited ", False), (seconds(waited_s), True), (f", {compared}", False)]
 
 
 def _found(stored: StoredDecision) -> list[tuple[str, bool]]:

@@ -20,7 +20,9 @@ from controlplane.doctor import (
     settings_mix,
     snapshot_age,
     state_directory,
+    tenants,
     versions,
+    wake_up,
 )
 from controlplane.doctor.finding import Finding, problem
 from controlplane.doctor.installation import Installation
@@ -39,9 +41,11 @@ QUESTIONS: dict[str, Callable[[Installation], list[Finding]]] = {
     "console": front_end.look,
     "port": port.look,
     "policies": policies.look,
+    "tenants": tenants.look,
     "engines": engines.look,
     "snapshot": snapshot_age.look,
     "probing": probe_lease.look,
+    "jobs": wake_up.look,
 }
 
 

@@ -9,7 +9,7 @@ import django
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
 
-PYTHON = (3, 11)
+PYTHONS = ((3, 11), (3, 12), (3, 13))
 DJANGO = (5, 2)
 
 
@@ -25,9 +25,9 @@ def look(
 
 def _python(found: tuple[int, ...]) -> Finding:
     text = ".".join(str(part) for part in found)
-    if found[:2] == PYTHON:
+    if found[:2] in PYTHONS:
         return ok(f"Python is {text}.")
-    return problem(f"Python is {text}, not 3.11.", "Install Python 3.11 and run `make setup` with it.")
+    return problem(f"Python is {text}, not 3.11 to 3.13.", "Install Python 3.13 and run `make setup` with it.")
 
 
 def _django(found: tuple[int, ...]) -> Finding:

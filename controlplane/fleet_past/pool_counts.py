@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from controlplane.fleet_past.codec import UnreadableRollupError, decode_part, rows_of
 from controlplane.fleet_past.column import ENGINE_BYTES, LOST, POOL_FLOATS, Column
 from controlplane.models import Rollup
-from gateway.fleet_sample import STATES
+from gateway.fleet_sample import STATES, TAKING_WORK
 
 logger = logging.getLogger(__name__)
 
 _STATE = ENGINE_BYTES.index("state")
 _ON_TIME = POOL_FLOATS.index("on_time")
-_WORKING = tuple(STATES.index(state) for state in ("serving", "hot", "degraded"))
+_WORKING = tuple(STATES.index(state) for state in sorted(TAKING_WORK))
 _DRAINING = STATES.index("draining")
 
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """One interval. Engines that are starting, unknown or in maintenance are in none of the counts."""
+    """One interval. Engines that are starting, unknown, quarantined or in maintenance are in none of the counts."""
 
     at_s: float
     """Unix seconds at which it began."""

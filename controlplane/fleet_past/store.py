@@ -6,10 +6,11 @@ import hashlib
 import logging
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+from django.db.models import QuerySet
 
 from controlplane.fleet_past.codec import (
     PoolPart,
@@ -94,13 +95,12 @@ def write_columns(
     return len(Rollup.objects.bulk_create(rows, ignore_conflicts=True))
 
 
-def read_past(seconds: int, first: int, last: int) -> Past:
-    """Return the stored columns `first`..`last` (both included) of `seconds` seconds; missing ones are left out."""
-    rows = (
-        Rollup.objects.filter(seconds=seconds, index__gte=first, index__lte=last)
-        .order_by("index", "pool")
-        .values_list("index", "roster_id", "data")
-    )
+def read_past(seconds: int, first: int, last: int, pools: Collection[str] | None = None) -> Past:
+    """Return the stored columns `first`..`last` (both included) of `seconds` seconds; missing ones are left out.
+
+    With `pools` only what concerns these.
+    """
+    rows = _stored(seconds, first, last, pools).order_by("index", "pool").values_list("index", "roster_id", "data")
     parts: dict[int, list[tuple[int, PoolPart]]] = {}
     for index, roster_id, data in rows:
         try:
@@ -114,13 +114,20 @@ def read_past(seconds: int, first: int, last: int) -> Past:
     return _assemble(parts, rosters)
 
 
-def read_peaks(seconds: int, first: int, last: int) -> dict[str, dict[int, float]]:
-    """Return per pool the tallest queue, seconds, by column."""
+def read_peaks(
+    seconds: int, first: int, last: int, pools: Collection[str] | None = None
+) -> dict[str, dict[int, float]]:
+    """Return per pool (of `pools`, if given) the tallest queue, seconds, by column."""
     peaks: dict[str, dict[int, float]] = {}
-    rows = Rollup.objects.filter(seconds=seconds, index__gte=first, index__lte=last)
+    rows = _stored(seconds, first, last, pools)
     for pool, index, peak_s in rows.values_list("pool", "index", "peak_s"):
         peaks.setdefault(pool, {})[index] = peak_s
     return peaks
+
+
+def _stored(seconds: int, first: int, last: int, pools: Collection[str] | None) -> QuerySet[Rollup]:
+    rows = Rollup.objects.filter(seconds=seconds, index__gte=first, index__lte=last)
+    return rows if pools is None else rows.filter(pool__in=pools)
 
 
 def _roster(data: bytes) -> RollupRoster:

@@ -20,6 +20,7 @@ from controlplane.models.canary import CanaryState
 from controlplane.services import canaries
 from controlplane.services.actor import program
 from controlplane.services.canary_end import CanaryOverError
+from controlplane.services.canary_evidence import Evidence
 from controlplane.services.policies import StalePolicyError
 from controlplane.services.policy_approvals import NotApprovedError, lacks_approval
 from controlplane.services.revisions import StaleRevisionError
@@ -49,6 +50,10 @@ def look_at_all(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
         lease = acquire(JOB, this_owner(), LEASE, shard=found.policy_id, clock=clock)
         if lease is None:
             continue
+        if lease.went_back:
+            # The step's time is counted on from where it stood.
+            found.step_at -= lease.went_back
+            Canary.objects.filter(pk=found.pk, revision=found.revision).update(step_at=found.step_at)
         result = _look(found, intake, clock().timestamp())
         try:
             store(lease, result, clock() + EVERY - timedelta(milliseconds=500))
@@ -94,6 +99,10 @@ def _keep(found: Canary, plan: CanaryPlan, slices: list[tuple[float, ArmSlice]],
     look = look_of(now_s, plan.action, plan.reasons, plan.comparison, slices)
     Canary.objects.filter(pk=found.pk, revision=found.revision).update(look=plain(look))
     why = "; ".join(each.text for each in plan.reasons)
-    verb = {ABORT: canaries.abort, STEP: canaries.take_step, PROMOTE: canaries.promote}.get(plan.action)
+    verb = {
+        ABORT: canaries.abort,
+        STEP: partial(canaries.take_step, evidence=Evidence.JUDGED),
+        PROMOTE: partial(canaries.promote, evidence=Evidence.JUDGED),
+    }.get(plan.action)
     if verb is not None:
         verb(found, actor=ACTOR, expected=found.revision, why=why)

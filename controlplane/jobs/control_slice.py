@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 
+import msgspec
 from celery import shared_task
 from django.utils import timezone
 
+from controlplane.automation.clock_set_back import moved_back
 from controlplane.automation.pool_policy import steering_of
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.canaries.arm_intake import ArmIntake, arm_intake
@@ -19,7 +21,7 @@ from controlplane.models.control_slice import SliceState
 from controlplane.services.actor import program
 from controlplane.services.control_slices import control_slice, memory_of, turn
 from planning.canary import recent_of
-from planning.control_slice import SliceFacts, plan_slice
+from planning.control_slice import SliceFacts, SliceMemory, plan_slice
 from routing.arms import CONTROL, LIVE
 
 JOB = "control_slice"
@@ -51,7 +53,8 @@ def _look(turn_: Round, *, intake: ArmIntake) -> RoundResult:
     pool, live = turn_.pool, turn_.pool.policy.live_version
     settings = slice_document(live)
     stored = control_slice(pool, turn_.at)
-    memory = memory_of(stored)
+    before = msgspec.to_builtins(memory_of(stored))
+    memory = msgspec.convert(moved_back(before, turn_.lease.went_back, turn_.at), SliceMemory)
     number = live.number if live is not None else 0
     # The policy is the tried arm here: the rule is what it must not lose to.
     slices = intake.slices(pool.slug, (CONTROL, number), (LIVE, number), memory.since_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ from celery import shared_task
 from django.db import DatabaseError
 
 from controlplane.decision_store.intake import decoded
+from controlplane.decision_store.keeper import DecisionKeeper
 from controlplane.decision_store.storage import DecisionStorage, storage
 from controlplane.jobs.lease import acquire, renew, this_owner
 
@@ -51,9 +53,16 @@ def keep(storage: DecisionStorage) -> int:
         renew(lease, timedelta(0), progress={"stored": storage.stored, "dropped_batches": intake.dropped})
     except (DatabaseError, OSError) as error:
         intake.give_back(batches)
+        _shrink(keeper)
         logger.warning(
             "decisions cannot be stored now",
             extra={"error": type(error).__name__, "remedy": "free disk space or lower SWITCHYARD_DECISION_BYTES"},
         )
         return 0
     return stored
+
+
+def _shrink(keeper: DecisionKeeper) -> None:
+    """Keep the budget also where nothing can be stored: a disk that is full may be full of old segments."""
+    with contextlib.suppress(DatabaseError, OSError):
+        keeper.shrink()

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from celery import shared_task
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.actuators.registry import actuator_of
@@ -15,6 +16,7 @@ from controlplane.automation.observation import FleetObservation, fleet_observat
 from controlplane.automation.order_steps import Hands, advance
 from controlplane.automation.pool_policy import steering_of
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
+from controlplane.jobs.lease import LONGEST
 from controlplane.models import EngineOrder, Pool
 from controlplane.models.engine_order import OPEN_STATES, OrderState
 
@@ -35,7 +37,9 @@ def engine_orders() -> None:
 def carry_out(turn: Round, *, observed: FleetObservation, clock: Callable[[], datetime] = timezone.now) -> RoundResult:
     """Take each of the pool's due orders one step on; a frozen pool's new orders wait."""
     states = [state for state in OPEN_STATES if state != OrderState.WANTED or not steering_of(turn.pool).frozen]
-    due = EngineOrder.objects.filter(pool=turn.pool, state__in=states, next_try_at__lte=turn.at)
+    # A next try further away than any pause was set before the clock went back.
+    waits = Q(next_try_at__gt=turn.at, next_try_at__lte=turn.at + LONGEST)
+    due = EngineOrder.objects.filter(~waits, pool=turn.pool, state__in=states)
     hands = Hands(actuator_of(turn.pool), observed, clock)
     began_s = time.monotonic()
     steps = 0

@@ -11,6 +11,7 @@ from django.utils import timezone
 from controlplane.automation.plan_history import forget_plans
 from controlplane.models import JobRun
 from controlplane.models.job_run import JobState
+from controlplane.services.audit_retention import forget_events
 from controlplane.services.canaries import forget_canaries
 from controlplane.services.engine_orders import forget_orders
 from controlplane.services.sessions import forget_sessions
@@ -31,6 +32,7 @@ def housekeeping() -> None:
     forget_orders(now)
     forget_shadows()
     forget_canaries()
+    forget_events(now)
 
 
 def abandon_runs(now: datetime) -> int:

@@ -27,6 +27,11 @@ from controlplane.models.job_run import JobState
 Clock = Callable[[], datetime]
 
 CANCELLED = "the run was cancelled"
+LONGEST = timedelta(seconds=90)
+"""No lease and no rest between rounds is longer, clocks of machines that differ by seconds included.
+
+One that ends later was written before the clock went back, and counts as ended: nobody waits the hour out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,8 @@ class Lease:
     owner: str
     fencing_token: int
     until: datetime
+    went_back: timedelta = timedelta()
+    """How far the clock went back since the run was last written, within seconds; 0 where it did not."""
 
 
 def this_owner() -> str:
@@ -46,10 +53,13 @@ def this_owner() -> str:
 
 def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock: Clock = timezone.now) -> Lease | None:
     """Take the job's active run, starting one where there is none; None while somebody else holds it."""
+    if duration > LONGEST:
+        raise ValueError(f"a lease of {duration} is too long; {LONGEST} is the most")
     now = clock()
     run = _active_run(job, shard, now)
-    if run is None or (run.lease_until is not None and run.lease_until > now):
+    if run is None or (run.lease_until is not None and now < run.lease_until <= now + LONGEST):
         return None
+    ahead = run.lease_until - now if run.lease_until is not None else timedelta()
     if run.cancel_requested_at is not None:
         _end_cancelled(JobRun.objects.filter(pk=run.pk, fencing_token=run.fencing_token), now)
         return None
@@ -57,7 +67,12 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
     taken = JobRun.objects.filter(
         pk=run.pk, state=JobState.ACTIVE, fencing_token=run.fencing_token, lease_until=run.lease_until
     ).update(lease_owner=owner, lease_until=until, fencing_token=run.fencing_token + 1)
-    return Lease(run.pk, owner, run.fencing_token + 1, until) if taken else None
+    return Lease(run.pk, owner, run.fencing_token + 1, until, max(ahead, timedelta())) if taken else None
+
+
+def held_at(now: datetime) -> models.Q:
+    """Return the condition on job runs that somebody holds, or that rest until their next round."""
+    return models.Q(lease_until__gt=now, lease_until__lte=now + LONGEST)
 
 
 def renew(

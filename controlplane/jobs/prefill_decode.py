@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from celery import shared_task
 
+from controlplane.actuators.registry import actuator_of
 from controlplane.automation.observation import FleetObservation, fleet_observation
 from controlplane.automation.plan_history import keep_plan
 from controlplane.automation.plan_orders import order_flips
@@ -19,6 +20,7 @@ from controlplane.services.actor import program
 from planning.automation_mode import ACT, OFF
 from planning.prefill_decode import plan_ratio
 from planning.ratio_plan import RatioMemory, RatioPlan
+from planning.start_pause import why_no_start
 
 JOB = "prefill_decode"
 EVERY = timedelta(seconds=5)
@@ -43,6 +45,10 @@ def balance(turn: Round, *, observed: FleetObservation) -> RoundResult:
     memory = msgspec.convert(turn.memory, RatioMemory)
     loads = role_loads(facts, observed, settings.window_s)
     plan, after = plan_ratio(facts, loads, memory, settings, override_prefill=wished)
+    failing = why_no_start(facts) if plan.flips else None
+    if failing is not None and not actuator_of(turn.pool).can_flip:
+        # One engine would stop for one that does not come.
+        plan, after = msgspec.structs.replace(plan, flips=(), reasons=(failing, *plan.reasons)), memory
     acts = mode in (ACT, OVERRIDE)
     # A flip that is not carried out must not start the pause that follows one.
     kept = after if acts or not plan.flips else memory

@@ -15,14 +15,14 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.jobs.cooperative_stop import stop_requested
-from controlplane.jobs.lease import Lease, acquire, finish, renew, this_owner
+from controlplane.jobs.lease import Lease, acquire, finish, held_at, renew, this_owner
 from controlplane.models import JobRun
 from controlplane.models.job_run import JobState
-from controlplane.services.engine_registration import engine_url_rules
 from controlplane.services.preflight import JOB
 from controlplane.services.preflight_checks import STEP_S, EnginePreflight, EventSource
 from controlplane.services.preflight_outcome import conclude, preflight_subject
 from controlplane.services.preflight_steps import failed_step, fresh_steps, replaced, to_progress
+from gateway.engine_keys import engine_key
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ async def _account(task: asyncio.Task[None], lease: Lease) -> None:
 
 
 def _waiting() -> QuerySet[JobRun]:
-    return JobRun.objects.filter(job=JOB, state=JobState.ACTIVE, lease_until__lte=timezone.now())
+    return JobRun.objects.filter(~held_at(timezone.now()), job=JOB, state=JobState.ACTIVE)
 
 
 def _take(limit: int) -> list[Lease]:
@@ -92,7 +92,8 @@ async def _look(lease: Lease) -> None:
     source = EventSource()
     connector = aiohttp.TCPConnector(limit=2)
     async with aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False) as session:
-        check = EnginePreflight(subject, engine_url_rules(), session, bearer=settings.ENGINE_API_KEY)
+        bearer = engine_key(subject.key_variable, settings.ENGINE_API_KEY)
+        check = EnginePreflight(subject, session, bearer=bearer)
         async for step in check.run():
             steps = replaced(steps, step)
             held = await sync_to_async(renew)(lease, LEASE, progress=to_progress(steps))

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from controlplane.bus import get_bus
 from controlplane.jobs.cooperative_stop import stop_requested
-from controlplane.jobs.lease import Lease, acquire, finish, release, renew, this_owner
+from controlplane.jobs.lease import Lease, acquire, finish, held_at, release, renew, this_owner
 from controlplane.jobs.probe_shards import shard_count, shard_of
 from controlplane.models import JobRun
 from controlplane.models.job_run import JobState
@@ -39,6 +39,8 @@ PREFERRED_SHARDS = 5
 SPARE_S = 3.0
 """Shards beyond that it takes when nobody else wanted them for this long."""
 _LOOK_S = 0.05
+_END_S = 2.0
+"""A read that does not end within this time is left behind."""
 
 Targets = Callable[[], Sequence[EngineEntry]]
 
@@ -126,7 +128,7 @@ class ShardHolder:
                 release(held.lease)
         finally:
             loop.call_soon_threadsafe(loop.stop)
-            prober.join()
+            prober.join(_END_S)
 
     def _renew(self) -> None:
         """Renew all leases in one transaction, and let go of what is lost, no more, or not probed any more."""
@@ -160,7 +162,7 @@ class ShardHolder:
     def _free(self, shards: int) -> list[int]:
         """Return the shards that nobody holds, lowest first."""
         taken = set(
-            JobRun.objects.filter(job=JOB, state=JobState.ACTIVE, lease_until__gt=timezone.now()).values_list(
+            JobRun.objects.filter(held_at(timezone.now()), job=JOB, state=JobState.ACTIVE).values_list(
                 "shard", flat=True
             )
         )
@@ -181,7 +183,8 @@ class ShardHolder:
     def _end(self, held: _Held) -> None:
         """End the shard's probing and return when its last read is over."""
         held.until_s = 0.0
-        held.done.wait()
+        if not held.done.wait(_END_S):
+            logger.warning("a probe does not end; its lease runs out by itself", extra={"shard": held.shard})
 
     # -- in the thread that probes
 

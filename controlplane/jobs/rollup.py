@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 
 from celery import shared_task
@@ -11,7 +12,8 @@ from django.db import DatabaseError
 
 from controlplane.bus import get_bus
 from controlplane.fleet_past.collector import FINE_S, FleetCollector, fleet_collector
-from controlplane.jobs.lease import acquire, renew, this_owner
+from controlplane.jobs.lease import Lease, acquire, renew, this_owner
+from controlplane.models import JobRun
 from controlplane.services.rollups import COARSE_S, HOUR_TOPIC, encode_hour, store_finished, stored_hour
 from gateway.bus import Bus
 
@@ -38,12 +40,18 @@ def keep(collector: FleetCollector, bus: Bus, at: float) -> None:
             return
         run = store_finished(collector, columns, at)
         # A lease of no length is a release that brings the progress along.
-        stored = {f"rows_of_{FINE_S}_s": run.fine, f"of_{COARSE_S}_s": run.coarse, "expired": run.forgotten}
-        renew(lease, timedelta(0), progress=stored)
+        rows = {f"rows_of_{FINE_S}_s": run.fine, f"of_{COARSE_S}_s": run.coarse, "expired": run.forgotten}
+        renew(lease, timedelta(0), progress=_added(lease, rows))
         _tell_hour(bus, at)
     except DatabaseError as error:
         # The columns wait in the collector until the database is back.
         logger.warning("roll-ups cannot be stored now", extra={"error": type(error).__name__})
+
+
+def _added(lease: Lease, rows: Mapping[str, int]) -> dict[str, int]:
+    """Return what the run has stored in all."""
+    before = JobRun.objects.values_list("progress", flat=True).get(pk=lease.run_id)
+    return {name: before.get(name, 0) + number for name, number in rows.items()}
 
 
 def _tell_hour(bus: Bus, at: float) -> None:

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from controlplane.jobs.cooperative_stop import stop_requested
-from controlplane.jobs.lease import Lease, acquire, finish, release, renew, this_owner
+from controlplane.jobs.lease import Lease, acquire, finish, held_at, release, renew, this_owner
 from controlplane.models import JobRun, WhatIf
 from controlplane.models.job_run import JobState
 from controlplane.recordings.shelf import RecordingGoneError
@@ -47,7 +47,7 @@ def whatif() -> None:
 
 
 def _waiting() -> list[int]:
-    runs = JobRun.objects.filter(job=JOB, state=JobState.ACTIVE, lease_until__lte=timezone.now())
+    runs = JobRun.objects.filter(~held_at(timezone.now()), job=JOB, state=JobState.ACTIVE)
     return list(runs.order_by("started_at", "pk").values_list("shard", flat=True)[:20])
 
 

@@ -12,6 +12,7 @@ from controlplane.models.engine_order import EngineOrder
 from controlplane.models.idempotency_record import IdempotencyRecord
 from controlplane.models.job_run import JobRun
 from controlplane.models.learned_cost import LearnedCost
+from controlplane.models.login_allowance import LoginAllowance
 from controlplane.models.plan_record import PlanRecord
 from controlplane.models.policy import Policy
 from controlplane.models.policy_approval import PolicyApproval
@@ -42,6 +43,7 @@ __all__ = [
     "IdempotencyRecord",
     "JobRun",
     "LearnedCost",
+    "LoginAllowance",
     "PlanRecord",
     "Policy",
     "PolicyApproval",

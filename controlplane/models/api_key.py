@@ -12,7 +12,8 @@ from controlplane.models.tenant import Tenant
 
 SCOPES = ("infer", "route", "manage")
 """infer: the OpenAI-compatible proxy. route: the decision API. manage: the management API, with the key's role."""
-TRAFFIC_SCOPES = ("infer", "route")
+USUAL_SCOPES = ("infer",)
+"""What a key opens unless somebody says more."""
 
 SLO_CLASS = r"^[a-z0-9][a-z0-9_.-]{0,31}$"
 
@@ -22,9 +23,9 @@ def new_key_id() -> str:
     return f"key-{uuid_utils.uuid7().hex}"
 
 
-def traffic_scopes() -> list[str]:
+def usual_scopes() -> list[str]:
     """Return what an ordinary key may do."""
-    return list(TRAFFIC_SCOPES)
+    return list(USUAL_SCOPES)
 
 
 class ApiKey(models.Model):
@@ -37,10 +38,12 @@ class ApiKey(models.Model):
     """First characters, so that people can tell keys apart."""
     sha256 = models.CharField(max_length=64, unique=True)
     """Lower-case hex of the whole key's SHA-256. The key has 256 random bits, so no salt is needed."""
-    scopes = models.JSONField(default=traffic_scopes)
+    scopes = models.JSONField(default=usual_scopes)
     """A list of SCOPES."""
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
     """What the scope manage allows; without that scope it means nothing."""
+    pools = models.JSONField(default=list, blank=True, db_default=models.Value([], models.JSONField()))
+    """Slugs of the only pools that the scope manage opens; empty: all. Slugs of deleted pools stay and open nothing."""
     rate_per_min = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]
     )
@@ -53,6 +56,10 @@ class ApiKey(models.Model):
         max_length=32, blank=True, validators=[RegexValidator(SLO_CLASS, "Use a-z, 0-9, . _ -")]
     )
     """SLO class of requests that name none, in pools whose policy has it; empty: none."""
+    priority_ceiling = models.IntegerField(
+        null=True, blank=True, validators=[MinValueValidator(-(2**31)), MaxValueValidator(2**31 - 1)]
+    )
+    """Most urgent priority that requests may ask for (lower goes first); empty: any."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)

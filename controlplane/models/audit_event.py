@@ -1,4 +1,4 @@
-"""One change that somebody made: who, what, before and after, and why. Events are only ever added."""
+"""One change that somebody made: who, what, before and after, and why. None is changed, or deleted before its time."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ class AuditEvent(models.Model):
 
     @override
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
-        """Raise AppendOnlyError: the record stays."""
-        raise AppendOnlyError("an audit event is never deleted")
+        """Raise AppendOnlyError: events go by their age only (services.audit_retention)."""
+        raise AppendOnlyError("an audit event is not deleted by hand")

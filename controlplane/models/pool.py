@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from django.core.validators import MaxValueValidator, MinValueValidator
+from ipaddress import ip_network
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from typing_extensions import override
 
 from controlplane.models.policy import Policy
 from controlplane.models.region import Region
+from gateway.engine_keys import OWN_KEY
 
 
 class KeySource(models.TextChoices):
@@ -31,6 +35,15 @@ class ActuatorKind(models.TextChoices):
     PROCESS = "process", "Our own supervisor, as processes of this machine"
     WEBHOOK = "webhook", "A service of yours, by signed HTTP calls"
     KUBERNETES = "kubernetes", "A StatefulSet, by its scale"
+
+
+def check_networks(text: str) -> None:
+    """Raise ValidationError unless the text is a list of networks."""
+    for each in text.split(","):
+        try:
+            ip_network(each.strip())
+        except ValueError as error:
+            raise ValidationError(f"Write networks such as 10.3.0.0/16, separated by commas: {error}.") from error
 
 
 class Pool(models.Model):
@@ -58,6 +71,18 @@ class Pool(models.Model):
     """Who starts and stops engines for the automations."""
     actuator_settings = models.JSONField(default=dict, blank=True)
     """controlplane.actuators.settings as JSON, validated before it was stored; holds no secret."""
+    engine_networks = models.CharField(
+        max_length=500, blank=True, default="", db_default="", validators=[check_networks]
+    )
+    """Networks that its engines may be in, separated by commas; empty: those of the installation."""
+    engine_api_key_env = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[RegexValidator(OWN_KEY, "Use SWITCHYARD_ENGINE_KEY_ and A-Z, 0-9, _.")],
+    )
+    """Name of the environment variable that holds its engines' key; empty: the installation's, within its networks."""
     production = models.BooleanField(default=True, db_default=True)
     """People type a name before they change which policy version is live here."""
     revision = models.PositiveIntegerField(default=1)

@@ -24,6 +24,8 @@ class Actor:
     """The role of an API key, which has no user; without user and role it is the program, which may do everything."""
     key_id: str = ""
     """The API key's id, for what it asks to be done later."""
+    pools: frozenset[str] = frozenset()
+    """Slugs of the only pools that an API key acts in; empty: all."""
 
 
 def person(user: User, *, via: str, request_id: str = "") -> Actor:
@@ -32,8 +34,9 @@ def person(user: User, *, via: str, request_id: str = "") -> Actor:
 
 
 def machine(key: ApiKey, *, request_id: str = "") -> Actor:
-    """Return the actor for an API key with the scope `manage`; it acts with the key's own role, in all pools."""
-    return Actor(f"key {key.name}"[:150], API, request_id=request_id, role=Role(key.role), key_id=key.key_id)
+    """Return the actor for an API key with the scope `manage`; it acts with the key's own role, in the key's pools."""
+    name, pools = f"key {key.name}"[:150], frozenset(key.pools)
+    return Actor(name, API, request_id=request_id, role=Role(key.role), key_id=key.key_id, pools=pools)
 
 
 def program(name: str) -> Actor:

@@ -11,8 +11,8 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from controlplane.models import ApiKey, Role, Tenant
-from controlplane.models.api_key import SCOPES, TRAFFIC_SCOPES
+from controlplane.models import ApiKey, Pool, Role, Tenant
+from controlplane.models.api_key import SCOPES, USUAL_SCOPES
 from controlplane.services import recorded_change
 from controlplane.services.actor import Actor
 from controlplane.services.field_problems import check_names, problem
@@ -20,7 +20,9 @@ from controlplane.services.revisions import locked
 from controlplane.services.roles import require
 
 KEY_START = "sy_"
-KEY_FIELDS = frozenset({"name", "scopes", "role", "expires_at", "rate_per_min", "max_in_flight", "slo_class"})
+KEY_FIELDS = frozenset(
+    {"name", "scopes", "role", "pools", "expires_at", "rate_per_min", "max_in_flight", "slo_class", "priority_ceiling"}
+)
 _PREFIX_LENGTH = 11
 
 
@@ -29,17 +31,20 @@ def create_api_key(
     name: str,
     *,
     actor: Actor,
-    scopes: Sequence[str] = TRAFFIC_SCOPES,
+    scopes: Sequence[str] = USUAL_SCOPES,
     role: Role = Role.VIEWER,
+    pools: Sequence[str] = (),
     expires_at: datetime | None = None,
     rate_per_min: int | None = None,
     max_in_flight: int | None = None,
     slo_class: str = "",
+    priority_ceiling: int | None = None,
     why: str = "",
 ) -> tuple[ApiKey, str]:
     """Store and publish a new random key and return it with its text, which exists nowhere else.
 
-    `role` is what a key with the scope manage may do. Raises NotAllowedError, InvalidFieldsError.
+    `role` is what a key with the scope manage may do, in `pools` (slugs; empty: all). Raises NotAllowedError,
+    InvalidFieldsError.
     """
     text = KEY_START + secrets.token_urlsafe(32)
     key = adopt_api_key(
@@ -49,10 +54,12 @@ def create_api_key(
         actor=actor,
         scopes=scopes,
         role=role,
+        pools=pools,
         expires_at=expires_at,
         rate_per_min=rate_per_min,
         max_in_flight=max_in_flight,
         slo_class=slo_class,
+        priority_ceiling=priority_ceiling,
         why=why,
     )
     return key, text
@@ -64,13 +71,14 @@ def adopt_api_key(
     text: str,
     *,
     actor: Actor,
-    scopes: Sequence[str] = TRAFFIC_SCOPES,
+    scopes: Sequence[str] = USUAL_SCOPES,
     why: str = "",
     **limits: Any,
 ) -> ApiKey:
     """Store the hash of a key that was made elsewhere (the first run's); `limits` are further KEY_FIELDS."""
     require(actor, Role.ADMIN)
     check_names(limits, KEY_FIELDS)
+    limits["pools"] = _checked_pools(limits.get("pools", ()), limits.get("role", Role.VIEWER))
     key = ApiKey(
         tenant=tenant,
         name=name,
@@ -90,6 +98,9 @@ def change_api_key(
     check_names(changes, KEY_FIELDS)
     if "scopes" in changes:
         changes = {**changes, "scopes": _checked_scopes(changes["scopes"])}
+    if "pools" in changes or "role" in changes:
+        pools, role = changes.get("pools", key.pools), changes.get("role", key.role)
+        changes = {**changes, "pools": _checked_pools(pools, role, kept=key.pools)}
     with transaction.atomic():
         if locked(key, expected).revoked_at is not None:
             raise problem("", "The key is revoked, which is for good; create a new one.")
@@ -116,3 +127,16 @@ def _checked_scopes(scopes: Any) -> list[str]:
     if not known or not scopes:
         raise problem("scopes", f"Must be one or more of {', '.join(SCOPES)}.")
     return [scope for scope in SCOPES if scope in scopes]
+
+
+def _checked_pools(slugs: Any, role: str, *, kept: Sequence[str] = ()) -> list[str]:
+    """Return the slugs in order, each once; a pool that is gone may only be `kept`, so that no key opens all by it."""
+    if not isinstance(slugs, Sequence) or isinstance(slugs, str) or not all(isinstance(each, str) for each in slugs):
+        raise problem("pools", "Must be a list of pools' slugs.")
+    known = set(Pool.objects.filter(slug__in=slugs).values_list("slug", flat=True))
+    unknown = sorted(set(slugs) - known - set(kept))
+    if unknown:
+        raise problem("pools", f"There is no pool {unknown[0]}.")
+    if slugs and role == Role.ADMIN:
+        raise problem("pools", "An admin acts in all pools; choose the role operator or viewer, or no pool.")
+    return sorted(set(slugs))

@@ -10,10 +10,10 @@ from django.utils import timezone
 
 from controlplane.models import AuditEvent
 from controlplane.services.actor import Actor
+from controlplane.services.idempotency import note_effect
 
 REDACTED = "(left out)"
 _SECRET_WORDS = ("password", "secret", "token", "sha256", "bearer", "credential")
-_PLAIN_WORDS = ("tokens",)
 
 
 def record(
@@ -30,6 +30,7 @@ def record(
     """Add one event; raises TransactionManagementError outside a transaction, so that no change goes untold."""
     if not transaction.get_connection().in_atomic_block:
         raise transaction.TransactionManagementError("record belongs into the transaction of its change")
+    note_effect(f"{verb} {object_id}")
     return AuditEvent.objects.create(
         at=timezone.now(),
         actor=actor.user,
@@ -47,16 +48,13 @@ def record(
 
 
 def redacted(values: Any) -> Any:
-    """Return a copy in which the values of secret-looking names are left out, at any depth."""
+    """Return a copy in which texts under secret-looking names are left out, at any depth; numbers are no secrets."""
     if isinstance(values, Mapping):
-        return {name: REDACTED if _is_secret(str(name)) else redacted(value) for name, value in values.items()}
+        return {name: REDACTED if _is_secret(str(name), value) else redacted(value) for name, value in values.items()}
     if isinstance(values, list | tuple):
         return [redacted(value) for value in values]
     return values
 
 
-def _is_secret(name: str) -> bool:
-    lowered = name.lower()
-    for word in _PLAIN_WORDS:
-        lowered = lowered.replace(word, "")
-    return any(word in lowered for word in _SECRET_WORDS)
+def _is_secret(name: str, value: Any) -> bool:
+    return not isinstance(value, int | float) and any(word in name.lower() for word in _SECRET_WORDS)

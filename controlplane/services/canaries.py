@@ -20,6 +20,7 @@ from controlplane.models.canary import CanaryState
 from controlplane.services import audit
 from controlplane.services.actor import Actor
 from controlplane.services.canary_end import CanaryOverError, changed, end, locked_running, told
+from controlplane.services.canary_evidence import Evidence, require_evidence
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.services.policies import StalePolicyError, publish_version
 from controlplane.services.policy_problems import validated
@@ -71,9 +72,9 @@ def start_canary(
     live = policy.live_version
     if live is None:
         raise problem("version", "No version is live yet to compare with; publish this one instead.")
-    _check_version(version, live)
-    _check_course(steps, min_dwell_s, advance)
-    limits = _guards(guards)
+    if wrong := [*_version_problems(version, live), *course_problems(steps, min_dwell_s, advance, guards)]:
+        raise InvalidFieldsError(wrong)
+    limits = msgspec.convert(guards or {}, GuardDocument)
     if ControlSlice.objects.filter(pool__policy=policy, state__in=ALONE).exists():
         raise CanaryOverError(
             "A pool of this policy has fallen back to its simple rule; wait until the policy is back."
@@ -96,23 +97,42 @@ def start_canary(
     return canary
 
 
-def take_step(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
-    """Give the canary its next share; raises NotAllowedError, StaleRevisionError, CanaryOverError."""
+def take_step(
+    canary: Canary,
+    *,
+    actor: Actor,
+    expected: int | None = None,
+    why: str = "",
+    evidence: Evidence = Evidence.REQUIRED,
+) -> Canary:
+    """Give the canary its next share; raises NotAllowedError, StaleRevisionError, CanaryOverError.
+
+    EvidenceMissingError is one of the latter: the step before is not known to do well.
+    """
     require_all_pools(actor, canary.policy)
     with transaction.atomic():
         stored = locked_running(canary, expected)
         if stored.step + 1 >= len(stored.steps):
             raise CanaryOverError("It is at its last step; promote or abort it.")
-        going = {"step": stored.step + 1, "step_at": timezone.now()}
-        changed(stored, going, "canary.step", actor=actor, why=why, pool=only_pool(stored.policy))
+        now = timezone.now()
+        waived = require_evidence(stored, evidence, why, now)
+        going = {"step": stored.step + 1, "step_at": now}
+        changed(stored, going, "canary.step", actor=actor, why=why, pool=only_pool(stored.policy), waived=waived)
     return stored
 
 
-def promote(canary: Canary, *, actor: Actor, expected: int | None = None, why: str = "") -> Canary:
+def promote(
+    canary: Canary,
+    *,
+    actor: Actor,
+    expected: int | None = None,
+    why: str = "",
+    evidence: Evidence = Evidence.REQUIRED,
+) -> Canary:
     """Publish the canary's version, so that all sessions follow it.
 
-    Raises NotAllowedError, StaleRevisionError, CanaryOverError, StalePolicyError, NotApprovedError,
-    InvalidPolicyError.
+    Raises NotAllowedError, StaleRevisionError, CanaryOverError (as EvidenceMissingError too), StalePolicyError,
+    NotApprovedError, InvalidPolicyError.
     """
     require_all_pools(actor, canary.policy)
     with transaction.atomic():
@@ -120,8 +140,10 @@ def promote(canary: Canary, *, actor: Actor, expected: int | None = None, why: s
         live = Policy.objects.select_related("live_version").get(pk=stored.policy_id).live_version
         if live is None or live.pk != stored.against_id:
             raise StalePolicyError(stored.policy, live)
+        waived = require_evidence(stored, evidence, why, timezone.now())
         reason = why or f"Promoted at {stored.share * 100:.3g} % of the sessions"
-        end(stored, CanaryState.PROMOTED, "canary.promote", actor=actor, reason=reason, pool=only_pool(stored.policy))
+        pool = only_pool(stored.policy)
+        end(stored, CanaryState.PROMOTED, "canary.promote", actor=actor, reason=reason, pool=pool, waived=waived)
         publish_version(stored.version, instead_of=live.number, actor=actor, why=reason[:200])
     return stored
 
@@ -154,22 +176,8 @@ def forget_canaries(at_most: int = KEPT) -> int:
     return deleted
 
 
-def _check_version(version: PolicyVersion, live: PolicyVersion) -> None:
-    policy = validated(version.document)
-    if version.pk == live.pk:
-        raise problem("version", "Is live already.")
-    if version.routing_document["placement"] == live.routing_document["placement"]:
-        differs = ", ".join(untried(version, live)) or "nothing"
-        raise problem(
-            "version",
-            f"Places requests as the live version does (it differs in: {differs}), so a canary could not tell them "
-            "apart. Ask a what-if instead, or publish it.",
-        )
-    if wrong := pair_problem(policy.placement.name, live.routing_document["order"]["name"]):
-        raise problem("version", f"Its placement does not go with the queue order that is live: {wrong}")
-
-
-def _check_course(steps: Sequence[float], min_dwell_s: float, advance: str) -> None:
+def course_problems(steps: Sequence[float], min_dwell_s: float, advance: str, guards: Any = None) -> list[FieldProblem]:
+    """Return all that is wrong with the course and the guards that a canary is asked to have."""
     wrong = []
     rising = all(one < other for one, other in pairwise(steps))
     if not 1 <= len(steps) <= MAX_STEPS or not rising or any(not 0 < each < 1 for each in steps):
@@ -182,12 +190,28 @@ def _check_course(steps: Sequence[float], min_dwell_s: float, advance: str) -> N
         wrong.append(FieldProblem("min_dwell_s", f"Must be between 0 and {LONGEST_DWELL_S:.0f} seconds."))
     if advance not in ADVANCES:
         wrong.append(FieldProblem("advance", f"Must be one of {', '.join(ADVANCES)}."))
-    if wrong:
-        raise InvalidFieldsError(wrong)
+    return wrong + [found for name, value in (guards or {}).items() if (found := _guard_problem(name, value))]
 
 
-def _guards(given: Any) -> GuardDocument:
+def _guard_problem(name: str, value: Any) -> FieldProblem | None:
     try:
-        return msgspec.convert(given or {}, GuardDocument)
+        msgspec.convert({name: value}, GuardDocument)
     except msgspec.ValidationError as error:
-        raise problem("guards", f"{error}.") from error
+        return FieldProblem(f"guards.{name}", f"{error}.")
+    return None
+
+
+def _version_problems(version: PolicyVersion, live: PolicyVersion) -> list[FieldProblem]:
+    policy = validated(version.document)
+    if version.pk == live.pk:
+        return [FieldProblem("version", "Is live already.")]
+    if version.routing_document["placement"] == live.routing_document["placement"]:
+        differs = ", ".join(untried(version, live)) or "nothing"
+        same = (
+            f"Places requests as the live version does (it differs in: {differs}), so a canary could not tell them "
+            "apart. Ask a what-if instead, or publish it."
+        )
+        return [FieldProblem("version", same)]
+    if wrong := pair_problem(policy.placement.name, live.routing_document["order"]["name"]):
+        return [FieldProblem("version", f"Its placement does not go with the queue order that is live: {wrong}")]
+    return []

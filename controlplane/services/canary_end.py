@@ -28,21 +28,43 @@ def locked_running(canary: Canary, expected: int | None) -> Canary:
 
 
 def end(
-    stored: Canary, state: CanaryState, verb: str, *, actor: Actor, reason: str, why: str = "", pool: str = ""
+    stored: Canary,
+    state: CanaryState,
+    verb: str,
+    *,
+    actor: Actor,
+    reason: str,
+    why: str = "",
+    pool: str = "",
+    waived: dict[str, list[str]] | None = None,
 ) -> Canary:
     """End a locked, running canary inside the caller's transaction, tell the audit, and take its arm away."""
     ending = {"state": state, "reason": reason[:400], "ended_by": actor.name, "ended_at": timezone.now()}
-    changed(stored, ending, verb, actor=actor, why=why or reason, pool=pool)
+    changed(stored, ending, verb, actor=actor, why=why or reason, pool=pool, waived=waived)
     return stored
 
 
-def changed(stored: Canary, changes: dict[str, Any], verb: str, *, actor: Actor, why: str, pool: str) -> None:
-    """Write the changes with the next revision, tell the audit, and publish; raises StaleRevisionError."""
+def changed(
+    stored: Canary,
+    changes: dict[str, Any],
+    verb: str,
+    *,
+    actor: Actor,
+    why: str,
+    pool: str,
+    waived: dict[str, list[str]] | None = None,
+) -> None:
+    """Write the changes with the next revision, tell the audit, and publish; raises StaleRevisionError.
+
+    `waived`: the evidence that somebody went on without, for the audit.
+    """
     before = told(stored)
     for name, value in changes.items():
         setattr(stored, name, value)
     bump(stored, changes)
-    audit.record(actor, verb, "canary", stored.key, before=before, after=told(stored), why=why, pool=pool)
+    audit.record(
+        actor, verb, "canary", stored.key, before=before, after=told(stored) | (waived or {}), why=why, pool=pool
+    )
     record_change()
 
 

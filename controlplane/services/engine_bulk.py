@@ -39,7 +39,7 @@ def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool,
     in a dry run, nothing has changed.
     """
     # Names are resolved before the transaction, which would else hold its lock while it waits for them.
-    addresses, problems = _resolved(operations)
+    addresses, problems = _resolved(operations, {pool.slug: pool for pool in visible_pools(actor)})
     outcomes: list[Outcome] = []
     with transaction.atomic():
         for number, operation in enumerate(operations):
@@ -58,7 +58,9 @@ def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool,
     return outcomes
 
 
-def _resolved(operations: Sequence[Operation]) -> tuple[dict[int, dict[str, str]], list[FieldProblem]]:
+def _resolved(
+    operations: Sequence[Operation], pools: Mapping[str, Pool]
+) -> tuple[dict[int, dict[str, str]], list[FieldProblem]]:
     addresses: dict[int, dict[str, str]] = {}
     problems = []
     for number, operation in enumerate(operations):
@@ -66,8 +68,9 @@ def _resolved(operations: Sequence[Operation]) -> tuple[dict[int, dict[str, str]
         problems += [FieldProblem(f"operations[{number}].{name}", "Is missing.") for name in missing]
         if missing:
             continue
+        registers = operation["op"] == "register"
         try:
-            addresses[number] = checked_addresses(operation) if operation["op"] == "register" else {}
+            addresses[number] = checked_addresses(operation, pools.get(operation["pool"])) if registers else {}
         except RefusedUrlError as error:
             problems.append(FieldProblem(f"operations[{number}].{error.field}", f"{error}."))
     return addresses, problems

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from controlplane.models import Engine, Pool, Role
 from controlplane.services.actor import Actor
+from controlplane.services.engine_addressing import engine_url_rules
 from controlplane.services.engine_paste import PastedEngine, PastedLine
-from controlplane.services.engine_registration import engine_url_rules
 from controlplane.services.engine_url import RefusedUrlError, check_engine_url, check_kv_endpoint
 from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.preflight import register_for_preflight
@@ -43,7 +43,7 @@ def preview(lines: Sequence[PastedLine], default_pool: str, *, actor: Actor) -> 
     """Return the lines with the pool filled in and every further problem; nothing is stored."""
     pools = {pool.slug: pool for pool in visible_pools(actor)}
     filled = [_in_pool(line, default_pool) for line in lines]
-    addresses = _addresses(filled)
+    addresses = _addresses(filled, pools)
     names = [line.engine.name for line in filled if line.engine]
     urls = [address.url for address in addresses]
     taken = _Taken(
@@ -97,14 +97,14 @@ def _in_pool(line: PastedLine, default_pool: str) -> PastedLine:
     return replace(line, engine=replace(line.engine, pool=default_pool))
 
 
-def _addresses(lines: Sequence[PastedLine]) -> list[_Address]:
+def _addresses(lines: Sequence[PastedLine], pools: Mapping[str, Pool]) -> list[_Address]:
     """Return, per line, its URL as it would be stored and what the address rules say about it."""
-    rules = engine_url_rules()
 
     def checked(line: PastedLine) -> _Address:
         engine = line.engine
         if engine is None:
             return _Address()
+        rules = engine_url_rules(pools.get(engine.pool))
         problems = []
         url = ""
         try:

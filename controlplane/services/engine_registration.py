@@ -4,28 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
-
-from django.conf import settings
 
 from controlplane.models import Engine, Pool, Role
 from controlplane.models.engine import EngineRole
 from controlplane.services import recorded_change
 from controlplane.services.actor import Actor
+from controlplane.services.engine_addressing import engine_url_rules
 from controlplane.services.engine_url import EngineUrlRules, RefusedUrlError, check_engine_url, check_kv_endpoint
 from controlplane.services.field_problems import check_names
 from controlplane.services.roles import require
 
 ENGINE_FIELDS = frozenset({"name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind", "role"})
-
-
-def engine_url_rules() -> EngineUrlRules:
-    """Return what this installation allows, from its settings."""
-    return EngineUrlRules(
-        networks=settings.ENGINE_NETWORKS,
-        allow_loopback=settings.ALLOW_LOOPBACK_ENGINES,
-        own_services=frozenset(_own_services()),
-    )
 
 
 def register_engine(
@@ -46,7 +35,7 @@ def register_engine(
     """Store and publish a new engine; raises NotAllowedError, RefusedUrlError, InvalidFieldsError."""
     require(actor, Role.OPERATOR, pool)
     given = {"url": url, "kv_events_endpoint": kv_events_endpoint, "kv_replay_endpoint": kv_replay_endpoint}
-    addresses = checked_addresses(given)
+    addresses = checked_addresses(given, pool)
     return store_engine(
         pool,
         name,
@@ -95,15 +84,15 @@ def change_engine(
     """
     require(actor, Role.OPERATOR, engine.pool)
     check_names(changes, ENGINE_FIELDS)
-    checked = {**changes, **checked_addresses(changes)}
+    checked = {**changes, **checked_addresses(changes, engine.pool)}
     return recorded_change.change(
         engine, checked, "engine.change", actor=actor, expected=expected, why=why, pool=engine.pool.slug
     )
 
 
-def checked_addresses(given: Mapping[str, Any]) -> dict[str, str]:
+def checked_addresses(given: Mapping[str, Any], pool: Pool | None) -> dict[str, str]:
     """Return the address fields among those given, checked and resolved; raises RefusedUrlError with its `field`."""
-    rules = engine_url_rules()
+    rules = engine_url_rules(pool)
     checked: dict[str, str] = {}
     for field in ("url", "kv_events_endpoint", "kv_replay_endpoint"):
         if field not in given:
@@ -122,14 +111,3 @@ def checked_addresses(given: Mapping[str, Any]) -> dict[str, str]:
 
 def _kv_endpoint(endpoint: str, rules: EngineUrlRules) -> str:
     return check_kv_endpoint(endpoint, rules).connect_url if endpoint else ""
-
-
-def _own_services() -> list[tuple[str, int]]:
-    database = settings.DATABASES["default"]
-    services = []
-    if database.get("HOST"):
-        services.append((str(database["HOST"]), int(database.get("PORT") or 5432)))
-    redis = urlsplit(settings.REDIS_URL)
-    if redis.hostname:
-        services.append((redis.hostname, redis.port or 6379))
-    return services

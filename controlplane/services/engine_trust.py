@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
+from controlplane.automation.rounds import bring_forward
 from controlplane.models import Engine, EngineHealth, Role
 from controlplane.models.engine_health import HealthState
 from controlplane.services import audit
@@ -41,7 +42,10 @@ def trust_again(engine: Engine, *, actor: Actor, at: datetime, why: str = "") ->
         return False
     reason = f"trusted by {actor.name}" + (f": {why}" if why else "")
     until = at + TRUSTED_FOR
-    return put_verdict(engine, HealthState.HEALTHY, actor=actor, since=at, code=TRUSTED, reason=reason, until=until)
+    changed = put_verdict(engine, HealthState.HEALTHY, actor=actor, since=at, code=TRUSTED, reason=reason, until=until)
+    # What was planned without the engine is advised no longer than until the next wake-up.
+    bring_forward(engine.pool, ("scaling", "rebalance"))
+    return changed
 
 
 def end_verdict(engine: Engine, *, actor: Actor, at: datetime, why: str = "") -> bool:

@@ -11,7 +11,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, urlsplit
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -41,6 +41,10 @@ class RefusedUrlError(ValueError):
     """Which field of the engine held the address, where one did."""
 
 
+class UnresolvedHostError(RefusedUrlError):
+    """The host name has no address: mistyped, or not known to DNS yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineUrlRules:
     """What an operator allows."""
@@ -49,6 +53,10 @@ class EngineUrlRules:
     allow_loopback: bool = False
     own_services: frozenset[tuple[str, int]] = frozenset()
     """(host or address, port) of our own database and Redis."""
+
+    def allows(self, address: IpAddress) -> bool:
+        """Return whether the address is in an allowed network, or on this machine where that is allowed."""
+        return self.allow_loopback if address.is_loopback else any(address in each for each in self.networks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +69,16 @@ class CheckedUrl:
     """Where to connect: the same with the resolved address, except for https, whose certificate names the host."""
     address: str
     port: int
+    addresses: tuple[str, ...] = ()
+    """All addresses of the host; each was checked."""
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a host name as text; raises RefusedUrlError when there is none."""
+    """Return the addresses of a host name as text; raises UnresolvedHostError when there is none."""
     try:
         answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise RefusedUrlError(f"{host} has no address: {error}") from error
+        raise UnresolvedHostError(f"{host} has no address: {error}") from error
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 
@@ -85,6 +95,15 @@ def check_kv_endpoint(endpoint: str, rules: EngineUrlRules, resolver: Resolver =
     return checked
 
 
+def check_webhook_url(url: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
+    """Return the http or https address of a service of the operator's, in any network; raises RefusedUrlError.
+
+    Loopback, metadata services and our own database are refused as for engines.
+    """
+    anywhere = replace(rules, networks=(ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")))
+    return _check(url.partition("?")[0], {"http": 80, "https": 443}, anywhere, resolver)
+
+
 def _check(url: str, schemes: dict[str, int | None], rules: EngineUrlRules, resolver: Resolver) -> CheckedUrl:
     parts = _parts(url, schemes)
     port = parts.port or schemes[parts.scheme]
@@ -94,7 +113,7 @@ def _check(url: str, schemes: dict[str, int | None], rules: EngineUrlRules, reso
     literal = _literal_address(host)
     addresses = [literal] if literal else [ipaddress.ip_address(text) for text in resolver(host, port)]
     if not addresses:
-        raise RefusedUrlError(f"{host} has no address")
+        raise UnresolvedHostError(f"{host} has no address")
     for address in addresses:
         _refuse_address(host, address, rules)
     _refuse_own_service(host, addresses, port, rules.own_services, resolver)
@@ -106,6 +125,7 @@ def _check(url: str, schemes: dict[str, int | None], rules: EngineUrlRules, reso
         connect_url=f"{parts.scheme}://{_bracketed(connect_host)}:{port}{path}",
         address=str(first),
         port=port,
+        addresses=tuple(str(each) for each in addresses),
     )
 
 
@@ -161,8 +181,11 @@ def _refuse_address(host: str, address: IpAddress, rules: EngineUrlRules) -> Non
         return
     if isinstance(address, ipaddress.IPv6Address) and any(address in network for network in _EMBEDDING):
         raise RefusedUrlError(f"{name}: write the IPv4 address it stands for")
-    if not any(address in network for network in rules.networks):
-        raise RefusedUrlError(f"{name} is outside SWITCHYARD_ENGINE_NETWORKS; add its network there")
+    if not rules.allows(address):
+        raise RefusedUrlError(
+            f"{name} is outside SWITCHYARD_ENGINE_NETWORKS and the pool's engine networks; "
+            "an admin can allow its network in the pool's settings"
+        )
 
 
 def _resolved(host: str, address: IpAddress) -> str:

@@ -6,11 +6,12 @@ import time
 from collections.abc import Sequence
 from itertools import count, islice, zip_longest
 
+import msgspec
 from django.contrib.auth import get_user_model
 from django.db import transaction
 
 from controlplane.demo_names import POOL, SERVED_MODEL, TENANT
-from controlplane.first_run_secrets import FirstRunSecrets
+from controlplane.first_run_secrets import FirstRunSecrets, new_api_key, new_password
 from controlplane.models import ApiKey, Engine, Policy, Pool, Region, Tenant
 from controlplane.models.engine import EngineRole
 from controlplane.services import audit
@@ -38,18 +39,35 @@ _RELEASE_S = 1.0
 
 
 def seed(secrets: FirstRunSecrets, *, demo: bool = False) -> None:
-    """Make the first user, tenant, API key, region and policy unless they exist; `demo`: with the demo's policy."""
+    """Make the first user, region and policy unless they exist; `demo`: with the demo's policy, tenant and API key."""
     with transaction.atomic():
         _seed_admin(secrets.admin_password)
-        tenant = Tenant.objects.filter(slug=TENANT).first() or create_tenant(TENANT, "Demo", actor=ACTOR)
-        if not ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key)).exists():
-            adopt_api_key(tenant, "first run", secrets.api_key, actor=ACTOR)
+        if demo:
+            tenant = Tenant.objects.filter(slug=TENANT).first() or create_tenant(TENANT, "Demo", actor=ACTOR)
+            if not ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key)).exists():
+                adopt_api_key(tenant, "first run", secrets.api_key, actor=ACTOR, scopes=("infer", "route"))
         if not Region.objects.filter(slug=REGION).exists():
             create_region(REGION, "Local", actor=ACTOR)
         policy = Policy.objects.filter(slug=POLICY).first() or create_policy(POLICY, "Default", actor=ACTOR)
         if policy.live_version is None:
             first = draft(policy, DEMO_DOCUMENT if demo else {}, actor=ACTOR, message="The defaults of this program")
             publish_version(first, instead_of=None, actor=ACTOR)
+
+
+def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:
+    """Return the secrets with a new one for each that `seed` needs and that the file does not hold any more."""
+    if not secrets.admin_password and not get_user_model().objects.filter(is_superuser=True).exists():
+        secrets = msgspec.structs.replace(secrets, admin_password=new_password())
+    if demo and not secrets.api_key:
+        secrets = msgspec.structs.replace(secrets, api_key=new_api_key())
+    return secrets
+
+
+def still_needed(secrets: FirstRunSecrets) -> FirstRunSecrets:
+    """Return the secrets without those that need not lie in clear text: what opens nothing, and a password in use."""
+    password, api_key = still_valid(secrets)
+    used = get_user_model().objects.filter(username=ADMIN, last_login__isnull=False).exists()
+    return msgspec.structs.replace(secrets, admin_password="" if used else password, api_key=api_key)
 
 
 def still_valid(secrets: FirstRunSecrets) -> tuple[str, str]:

@@ -50,6 +50,16 @@ def automation_of(version: PolicyVersion) -> AutomationPolicy:
     return msgspec.convert(document, AutomationPolicy)
 
 
+def reading_problem(version: PolicyVersion) -> str:
+    """Return why this program cannot run the version; empty where it can."""
+    try:
+        routing_of(version)
+        automation_of(version)
+    except (SchemaError, msgspec.ValidationError) as error:
+        return str(error)
+    return ""
+
+
 def _read(version: PolicyVersion, line: SchemaLine, document: dict[str, Any]) -> dict[str, Any]:
     try:
         return line.upgraded(document)

@@ -11,7 +11,7 @@ import string
 import time
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 
@@ -53,6 +53,10 @@ class PreflightSubject:
     replay_endpoint: str = ""
     revision: int = 0
     """Of the stored engine, as it was when the look began."""
+    rules: EngineUrlRules = field(default_factory=lambda: EngineUrlRules(()))
+    """Where the pool's engines may be."""
+    key_variable: str = ""
+    """Name of the variable whose key the engine is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,10 @@ class PreflightFailedError(Exception):
 class EnginePreflight:
     """One preflight. Mutable state: `source`, which the step "events" finds out."""
 
-    def __init__(
-        self, subject: PreflightSubject, rules: EngineUrlRules, session: aiohttp.ClientSession, *, bearer: str = ""
-    ) -> None:
+    def __init__(self, subject: PreflightSubject, session: aiohttp.ClientSession, *, bearer: str = "") -> None:
         self.source = EventSource(subject.events_endpoint, subject.replay_endpoint)
         self._subject = subject
-        self._rules = rules
+        self._rules = subject.rules
         self._engine = EngineUnderTest(
             session, subject.connect_url, served_model=subject.served_model, bearer=bearer, timeout_s=ANSWER_S
         )
@@ -116,8 +118,14 @@ class EnginePreflight:
         except EngineUnreachableError as error:
             return Step(key=key, state=FAILED, sentence=f"{self._subject.url} broke off: {error}.", remedy=_AGAIN)
         except EngineAnswerError as error:
-            remedy = _WRONG_KEY if error.status in (401, 403) else _NOT_AN_ENGINE
+            remedy = self._other_key() if error.status in (401, 403) else _NOT_AN_ENGINE
             return Step(key=key, state=FAILED, sentence=f"{str(error).capitalize()}.", remedy=remedy)
+
+    def _other_key(self) -> str:
+        variable = self._subject.key_variable
+        if not variable:
+            return "It is sent no key: its address is outside the pool's engine networks. Allow its network there."
+        return f"The engine wants another key: set {variable} to the one it was started with."
 
     async def _reachable(self) -> Step:
         url = self._subject.url
@@ -304,6 +312,5 @@ def _random_text(words: int) -> str:
 
 
 _AGAIN = "Check again; if it stays so, look at the engine's log and at the network between."
-_WRONG_KEY = "The engine wants another key: set SWITCHYARD_ENGINE_API_KEY to the one it was started with."
 _NOT_AN_ENGINE = "Check that a vLLM engine listens there and not another program."
 _NO_CACHED_TOKENS = "It does not report cached tokens; start it with --enable-prompt-tokens-details to see hit rates."

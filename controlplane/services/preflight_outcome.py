@@ -12,6 +12,7 @@ from controlplane.models import Engine, JobRun
 from controlplane.models.engine import DesiredState
 from controlplane.models.pool import KeySource
 from controlplane.services.actor import Actor, program
+from controlplane.services.engine_addressing import engine_url_rules, key_variable
 from controlplane.services.engine_lifecycle import set_desired_state
 from controlplane.services.engine_registration import change_engine
 from controlplane.services.engine_url import RefusedUrlError
@@ -40,6 +41,8 @@ def preflight_subject(run_id: int) -> PreflightSubject | None:
         events_endpoint=engine.kv_events_endpoint,
         replay_endpoint=engine.kv_replay_endpoint,
         revision=engine.revision,
+        rules=engine_url_rules(pool),
+        key_variable=key_variable(engine),
     )
 
 

@@ -7,12 +7,15 @@ keep it on disk as their last-known-good.
 
 from __future__ import annotations
 
+import functools
+import logging
 import threading
 import time
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from django.conf import settings
 from django.db import models, transaction
 from django.db.models import Prefetch
 
@@ -22,7 +25,9 @@ from controlplane.models import ApiKey, Canary, Engine, Pool, Shadow, SnapshotVe
 from controlplane.models.canary import CanaryState
 from controlplane.models.engine_health import HealthState
 from controlplane.models.shadow import ShadowState
+from controlplane.services.engine_addressing import key_variable
 from controlplane.services.policy_upgrade import routing_of
+from gateway.settings import GatewaySettings
 from gateway.snapshot import (
     ApiKeyEntry,
     EngineEntry,
@@ -32,11 +37,16 @@ from gateway.snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
+from gateway.snapshot_store import SnapshotStore
+from gateway.wire import UnreadableMessageError
 from routing.cost_fit import FittedCost
 from routing.policy_document import RoutingPolicy
 from routing.schema_line import SchemaError
 
 TOPIC = "snapshot"
+_POLICY_PART = ("policy_version", "policy", "costs", "arms", "shadow")
+
+logger = logging.getLogger(__name__)
 
 # Two threads that publish at once must leave the newer snapshot on the bus.
 _publishing = threading.Lock()
@@ -83,18 +93,48 @@ def build_snapshot(at: float) -> Snapshot:
             Prefetch("policy__canaries", canaries, to_attr="running_canaries"),
         )
         engines = Engine.objects.select_related("pool", "health").order_by("pool__slug", "name")
+        last_good = _LastGood(at)
         keys = ApiKey.objects.select_related("tenant").filter(revoked_at=None).order_by("key_id")
+        # A tenant without a key asks for nothing.
+        unsalted = next((key.tenant.slug for key in keys if key.tenant.unsalted), "")
         return Snapshot(
             version=counter.version if counter else 0,
             published_at=at,
-            pools=tuple(_pool_entry(pool) for pool in pools),
+            pools=tuple(_pool_entry(pool, unsalted, last_good) for pool in pools),
             engines=tuple(_engine_entry(engine) for engine in engines),
             api_keys=tuple(_key_entry(key) for key in keys),
         )
 
 
-def _pool_entry(pool: Pool) -> PoolEntry:
-    live = pool.policy.live_version
+class _LastGood:
+    """What gateways were told before, of pools whose policy cannot be read; looked up when it is needed."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+
+    def policy_part(self, pool_id: str) -> dict[str, Any]:
+        """Return the pool's policy, arms and costs as they were published last, else this program's defaults."""
+        known = next((entry for entry in self._snapshot_pools if entry.pool_id == pool_id), None)
+        return {} if known is None else {name: getattr(known, name) for name in _POLICY_PART}
+
+    @functools.cached_property
+    def _snapshot_pools(self) -> tuple[PoolEntry, ...]:
+        latest = get_bus().latest(TOPIC)
+        try:
+            known = decode_snapshot(latest) if latest is not None else None
+        except UnreadableMessageError:
+            known = None
+        known = known or SnapshotStore(settings.STATE_DIR, GatewaySettings().snapshot_max_age_s).load(self._at)
+        return known.pools if known is not None else ()
+
+
+def _pool_entry(pool: Pool, unsalted_tenant: str, last_good: _LastGood) -> PoolEntry:
+    try:
+        policy_part = _policy_part(pool)
+    except (ValueError, msgspec.ValidationError) as error:
+        # Its other values, other pools and revoked keys must reach the gateways all the same.
+        logger.error("the policy of pool %s cannot be read, so it keeps the last one: %s", pool.slug, error)
+        policy_part = last_good.policy_part(pool.slug)
     return PoolEntry(
         pool_id=pool.slug,
         name=pool.name,
@@ -104,14 +144,23 @@ def _pool_entry(pool: Pool) -> PoolEntry:
         block_tokens=pool.block_tokens,
         block_bytes=pool.block_bytes,
         isolated=pool.isolated,
+        unsalted_tenant=unsalted_tenant,
         max_prompt_tokens=pool.max_prompt_tokens,
-        policy_version=live.number if live else 0,
-        policy=routing_of(live) if live else RoutingPolicy(),
-        costs={cost.kind: msgspec.convert(cost.fitted, FittedCost) for cost in pool.learned_costs.all()},
-        arms=arms_of(live, pool.policy.running_canaries, getattr(pool, "control_slice", None)),
-        shadow=_shadow_entry(pool),
         mode=pool.mode,
+        **policy_part,
     )
+
+
+def _policy_part(pool: Pool) -> dict[str, Any]:
+    """Return the fields of _POLICY_PART; raises ValueError and msgspec.ValidationError."""
+    live = pool.policy.live_version
+    return {
+        "policy_version": live.number if live else 0,
+        "policy": routing_of(live) if live else RoutingPolicy(),
+        "costs": {cost.kind: msgspec.convert(cost.fitted, FittedCost) for cost in pool.learned_costs.all()},
+        "arms": arms_of(live, pool.policy.running_canaries, getattr(pool, "control_slice", None)),
+        "shadow": _shadow_entry(pool),
+    }
 
 
 def _shadow_entry(pool: Pool) -> ShadowEntry | None:
@@ -139,6 +188,7 @@ def _engine_entry(engine: Engine) -> EngineEntry:
         name=engine.name,
         pool_id=engine.pool.slug,
         url=engine.connect_url,
+        key_variable=key_variable(engine),
         desired_state=engine.desired_state,
         kv_events_endpoint=engine.kv_events_endpoint,
         kv_replay_endpoint=engine.kv_replay_endpoint,
@@ -173,6 +223,8 @@ def _key_entry(key: ApiKey) -> ApiKeyEntry:
         rate_per_min=key.rate_per_min,
         max_in_flight=key.max_in_flight,
         slo_class=key.slo_class,
+        served_models=tuple(key.tenant.served_models),
+        priority_ceiling=key.priority_ceiling,
     )
 
 

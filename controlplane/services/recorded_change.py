@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from django.db import IntegrityError, models, transaction
 
-from controlplane.models import ApiKey, Engine, Pool
+from controlplane.models import ApiKey, Engine, Pool, Tenant
 from controlplane.services import audit
 from controlplane.services.actor import Actor
 from controlplane.services.field_problems import check_fields, problem
@@ -21,7 +21,7 @@ from controlplane.services.revisions import bump, locked
 
 Thing = TypeVar("Thing", bound=models.Model)
 
-_IN_SNAPSHOT = (Pool, Engine, ApiKey)
+_IN_SNAPSHOT = (Pool, Engine, ApiKey, Tenant)
 
 
 class InUseError(RuntimeError):

@@ -42,6 +42,8 @@ def _grants(user: User) -> dict[int | None, Role]:
 def may(actor: Actor, wanted: Role, pool: Pool | None = None) -> bool:
     """Return whether the actor has at least the wanted role there; the program itself may do everything."""
     if actor.user is None:
+        if actor.pools and (pool is None or pool.slug not in actor.pools):
+            return False
         return actor.role is None or _RANK[actor.role] >= _RANK[wanted]
     role = role_in(actor.user, pool)
     return role is not None and _RANK[role] >= _RANK[wanted]
@@ -51,6 +53,8 @@ def may_somewhere(actor: Actor, wanted: Role) -> bool:
     """Return whether the actor has at least the wanted role in some pool or everywhere."""
     if may(actor, wanted):
         return True
+    if actor.pools and actor.role is not None:
+        return _RANK[actor.role] >= _RANK[wanted]
     return isinstance(actor.user, User) and any(_RANK[role] >= _RANK[wanted] for role in _grants(actor.user).values())
 
 
@@ -72,4 +76,4 @@ def visible_pools(actor: Actor) -> QuerySet[Pool]:
     pools = Pool.objects.all()
     if may(actor, Role.VIEWER):
         return pools
-    return pools.filter(role_grants__user=actor.user) if actor.user is not None else pools.none()
+    return pools.filter(slug__in=actor.pools) if actor.user is None else pools.filter(role_grants__user=actor.user)

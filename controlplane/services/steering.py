@@ -11,6 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
+from controlplane.automation.pool_policy import pool_policy
 from controlplane.automation.rounds import bring_forward
 from controlplane.models import Pool, Role, Steering
 from controlplane.services import audit
@@ -22,6 +23,7 @@ from controlplane.services.roles import require
 
 LONGEST_OVERRIDE = timedelta(days=7)
 MAX_ENGINES = 10_000
+"""What a number may be at all; the bounds of the live policy are narrower."""
 CARRIED_OUT_BY = ("scaling", "prefill_decode")
 """Jobs that do what an override asks for."""
 
@@ -62,10 +64,11 @@ def take_over(
 ) -> Steering:
     """Have so many engines, or so many of the prefill role, until a moment, whatever the automations plan.
 
+    The numbers lie within the bounds of the pool's live policy.
     Raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
     """
     require(actor, Role.OPERATOR, pool)
-    _check(until, engines, prefill)
+    _check(pool, until, engines, prefill)
     changes = {"override_engines": engines, "override_prefill": prefill, "override_until": until}
     return _change(pool, changes, "pool.override", actor, expected, why)
 
@@ -77,16 +80,18 @@ def give_back(pool: Pool, *, actor: Actor, expected: int | None = None, why: str
     return _change(pool, changes, "pool.end_override", actor, expected, why)
 
 
-def _check(until: datetime, engines: int | None, prefill: int | None) -> None:
+def _check(pool: Pool, until: datetime, engines: int | None, prefill: int | None) -> None:
     now = timezone.now()
     wrong = []
     if not now < until <= now + LONGEST_OVERRIDE:
         wrong.append(FieldProblem("until", f"Must lie ahead, by {LONGEST_OVERRIDE.days} days at most."))
     if engines is None and prefill is None:
         wrong.append(FieldProblem("engines", "Say how many engines, or how many prefill engines."))
-    for name, value in (("engines", engines), ("prefill", prefill)):
-        if value is not None and not 1 <= value <= MAX_ENGINES:
-            wrong.append(FieldProblem(name, f"Must be between 1 and {MAX_ENGINES}."))
+    bounds = pool_policy(pool).automation.scaling
+    for name, value, least in (("engines", engines, max(1, bounds.min_engines)), ("prefill", prefill, 1)):
+        if value is not None and not least <= value <= bounds.max_engines:
+            words = f"The live policy allows {least} to {bounds.max_engines}; publish other bounds to go beyond."
+            wrong.append(FieldProblem(name, words))
     if wrong:
         raise InvalidFieldsError(wrong)
 

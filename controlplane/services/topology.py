@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controlplane.actuators.settings import checked_settings
@@ -10,11 +10,12 @@ from controlplane.models import Policy, Pool, Region, Role, Tenant
 from controlplane.models.pool import ActuatorKind
 from controlplane.services import recorded_change
 from controlplane.services.actor import Actor
-from controlplane.services.field_problems import check_names
+from controlplane.services.field_problems import check_names, problem
 from controlplane.services.roles import require
 
 REGION_FIELDS = frozenset({"name"})
-TENANT_FIELDS = frozenset({"name"})
+TENANT_FIELDS = frozenset({"name", "served_models"})
+MAX_MODELS = 100
 POOL_FIELDS = frozenset(
     {
         "name",
@@ -29,6 +30,8 @@ POOL_FIELDS = frozenset(
         "mode",
         "actuator",
         "actuator_settings",
+        "engine_networks",
+        "engine_api_key_env",
         "production",
     }
 )
@@ -66,13 +69,13 @@ def create_pool(
     why: str = "",
     **settings: Any,
 ) -> Pool:
-    """Store and publish a new pool; `settings` are further POOL_FIELDS.
+    """Store and publish a new pool; `settings` are further POOL_FIELDS. It keeps tenants apart once there are two.
 
     Raises NotAllowedError, InvalidFieldsError.
     """
     require(actor, Role.ADMIN)
     check_names(settings, POOL_FIELDS)
-    settings = _with_actuator(settings, ActuatorKind.MANUAL, {})
+    settings = {"isolated": Tenant.objects.count() > 1, **_with_actuator(settings, ActuatorKind.MANUAL, {})}
     pool = Pool(slug=slug, name=name, region=region, served_model=served_model, policy=policy, **settings)
     return recorded_change.create(pool, "pool.create", actor=actor, why=why, pool=slug)
 
@@ -102,18 +105,25 @@ def delete_pool(pool: Pool, *, actor: Actor, expected: int | None = None, why: s
     recorded_change.delete(pool, "pool.delete", actor=actor, expected=expected, why=why, pool=pool.slug)
 
 
-def create_tenant(slug: str, name: str, *, actor: Actor, why: str = "") -> Tenant:
-    """Store a new tenant; raises NotAllowedError, InvalidFieldsError."""
+def create_tenant(slug: str, name: str, *, served_models: Sequence[str] = (), actor: Actor, why: str = "") -> Tenant:
+    """Store a new tenant, which may use these served models (none: all); raises NotAllowedError, InvalidFieldsError.
+
+    The first one keeps the domain without a salt, so that no cache gets cold when others come.
+    """
     require(actor, Role.ADMIN)
-    return recorded_change.create(Tenant(slug=slug, name=name), "tenant.create", actor=actor, why=why)
+    first = not Tenant.objects.exists()
+    tenant = Tenant(slug=slug, name=name, served_models=_checked_models(served_models), unsalted=first)
+    return recorded_change.create(tenant, "tenant.create", actor=actor, why=why)
 
 
 def change_tenant(
     tenant: Tenant, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
 ) -> Tenant:
-    """Change TENANT_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
+    """Change and publish TENANT_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
     require(actor, Role.ADMIN)
     check_names(changes, TENANT_FIELDS)
+    if "served_models" in changes:
+        changes = {**changes, "served_models": _checked_models(changes["served_models"])}
     return recorded_change.change(tenant, changes, "tenant.change", actor=actor, expected=expected, why=why)
 
 
@@ -121,3 +131,11 @@ def delete_tenant(tenant: Tenant, *, actor: Actor, expected: int | None = None, 
     """Delete a tenant without keys; raises NotAllowedError, StaleRevisionError, InUseError."""
     require(actor, Role.ADMIN)
     recorded_change.delete(tenant, "tenant.delete", actor=actor, expected=expected, why=why)
+
+
+def _checked_models(names: Any) -> list[str]:
+    """Return the names sorted, each once; they may be of models that are served later."""
+    listed = isinstance(names, Sequence) and not isinstance(names, str) and len(names) <= MAX_MODELS
+    if not listed or not all(isinstance(name, str) and 0 < len(name) <= 200 for name in names):
+        raise problem("served_models", f"Must be at most {MAX_MODELS} names of served models.")
+    return sorted(set(names))

@@ -18,6 +18,9 @@ from routing.fleet import FleetView, tie_salt
 from routing.inference_request import InferenceRequest
 from routing.scoring import KEPT
 
+FEW_OF = 4
+"""A prefix belongs everywhere where at most one engine in so many lacks it."""
+
 
 class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Picks the engine with the least wait + β × prefill, among holders of the prefix and the least waiting other."""
@@ -34,11 +37,16 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 8.0
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
-        """Return the engine of least cost."""
+        """Return the engine of least cost.
+
+        β keeps prompts where their cache is, which would leave an engine idle for ever that has lost a prefix which
+        almost all others hold. Idle, it computes the shared part at its plain price: nobody waits for that, and all
+        who come after find it there.
+        """
         beta, ready_at, salt, alike = self.beta, view.ready_at, tie_salt(request), view.alike
         scored: list[tuple[float, int, int, float, int, int, float]] = []
         others = view.accepting_mask
-        hit, compute = 0, 0.0
+        hit, compute, blocks = 0, 0.0, 0
         for blocks, mask in view.match(request).groups:
             others ^= mask
             holders = mask
@@ -58,7 +66,11 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             compute = view.compute_s(request, target, 0)
             wait = ready_at[target] - now
             wait = wait if wait > 0.0 else 0.0
-            scored.append((beta * compute + wait, target ^ salt, target, compute, 0, 0, wait))
+            cost = beta * compute + wait
+            if blocks and wait == 0.0 and not view.outstanding_requests[target] and _few(others, view):
+                shared_hit = view.hit_tokens(request, target, blocks)
+                cost -= (beta - 1.0) * (compute - view.compute_s(request, target, shared_hit))
+            scored.append((cost, target ^ salt, target, compute, 0, 0, wait))
         scored.sort()
         ids = view.engine_ids
         kept = [
@@ -66,6 +78,10 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for cost, _, target, compute, hit, blocks, wait in scored[:KEPT]
         ]
         return Choice(scored[0][2], reasons.LEAST_COST, tuple(kept))
+
+
+def _few(others: int, view: FleetView) -> bool:
+    return others.bit_count() * FEW_OF <= len(view.accepting)
 
 
 def _least_waiting(view: FleetView, others: int) -> tuple[int, ...]:

@@ -1,4 +1,8 @@
-"""KVCache-centric scheduling (Mooncake §4.1–4.2, Algorithm 1): least TTFT, counting blocks that can be fetched."""
+"""KVCache-centric scheduling (Mooncake §4.1–4.2, Algorithm 1): least TTFT, counting blocks that can be fetched.
+
+Where nobody carries out transfers it is §4.1 alone, as min_ttft: a TTFT that counts on blocks which never come
+would gather requests on engines that must compute them.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,11 @@ from routing import reasons
 from routing.decision import Candidate, Choice, Fetch
 from routing.fleet import FleetView, tie_salt
 from routing.inference_request import InferenceRequest
-from routing.scoring import KEPT, blocks_held
+from routing.scoring import KEPT, blocks_held, least_ttft
 
 
 class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Least time to first token over all engines; one that holds much less than the best fetches blocks from it."""
+    """Least time to first token; counts blocks of other engines where they can be fetched: in no live pool yet."""
 
     threshold: Annotated[
         float,
@@ -59,6 +63,8 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine of least TTFT, with the fetch that this TTFT counts on."""
+        if not view.transfers_possible:
+            return least_ttft(request, view, now, view.match(request), reasons.LEAST_TTFT)
         held, resident = blocks_held(view, view.match(request)), view.resident_match(request)
         salt, best = tie_salt(request), resident.longest
         source = self._source(view, resident.groups[0][1], now) if best else -1

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Sequence
-from heapq import nsmallest
 from typing import Annotated
 
 import msgspec
@@ -72,22 +70,6 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def pool_queue(self) -> LateQueue:
         """Return an empty queue for the whole pool."""
         return LateQueue(self)
-
-    def expects(self, tickets: Sequence[Ticket], target: int, view: FleetView, at_s: float) -> Ticket | None:
-        """Return the ticket of the least cost on the target, of those that will not be late nor left to their home.
-
-        A forecast, and cheap: whom that would make late is not asked, for others come and go until then.
-        """
-        chosen, least = None, float("inf")
-        for ticket in nsmallest(self.candidates, tickets, key=lambda each: each.compute_s):
-            if not _is_for(ticket, target, view):
-                continue
-            seen = fit(ticket, target, view, at_s)
-            cost = seen.compute_s + self.regret * (seen.compute_s - seen.best_s)
-            late = at_s + seen.compute_s > ticket.request.deadline_s
-            if cost < least and not late and not self.leaves(ticket, seen):
-                chosen, least = ticket, cost
-        return chosen
 
     def leaves(self, ticket: Ticket, seen: Fit) -> bool:
         """Return whether an engine that holds more of the ticket will be through with it soon enough."""

@@ -6,6 +6,8 @@ import asyncio
 from array import array
 from typing import Literal
 
+import msgspec
+
 from kvstore.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
 from simulator.engine_events import (
     BlocksRemoved,
@@ -32,7 +34,7 @@ _STANDS_S = 0.1
 class _Live:
     """One request in the engine: its tokens until they are published, its stream, its times (model seconds)."""
 
-    __slots__ = ("arrived", "first", "last", "loaded", "reason", "sequence", "started", "stream", "tokens")
+    __slots__ = ("arrived", "first", "last", "loaded", "reason", "salt", "sequence", "started", "stream", "tokens")
 
     def __init__(
         self,
@@ -43,12 +45,14 @@ class _Live:
         now: float,
         *,
         loaded: bool,
+        salt: str,
     ) -> None:
         self.sequence = sequence
         self.tokens: array[int] | None = tokens
         self.stream = stream
         self.reason = reason
         self.loaded = loaded
+        self.salt = salt
         self.arrived = now
         self.started = now
         self.first = now
@@ -103,9 +107,15 @@ class EngineRuntime:
         self._schedule()
 
     def submit(
-        self, sequence: PromptSequence, tokens: array[int], reason: str, *, leg: Literal["", "prefill", "decode"] = ""
+        self,
+        sequence: PromptSequence,
+        tokens: array[int],
+        reason: str,
+        *,
+        leg: Literal["", "prefill", "decode"] = "",
+        salt: str = "",
     ) -> TokenStream:
-        """Start a request, whose `tokens` fill sequence.keys; its stream will finish with `reason`.
+        """Start a request, whose `tokens` fill sequence.keys under `salt`; its stream will finish with `reason`.
 
         A prefill leg's prompt is held for others from its end on; a decode leg's has come from another engine.
         """
@@ -114,7 +124,9 @@ class EngineRuntime:
         submits = {"": self.model.submit, "prefill": self.model.submit_handing, "decode": self.model.submit_loaded}
         submits[leg](sequence, now)
         stream = TokenStream(sequence.request_id, self.settings.stream_interval)
-        self._live[sequence.request_id] = _Live(sequence, tokens, stream, reason, now, loaded=leg == "decode")
+        self._live[sequence.request_id] = _Live(
+            sequence, tokens, stream, reason, now, loaded=leg == "decode", salt=salt
+        )
         self._schedule()
         return stream
 
@@ -243,12 +255,17 @@ class EngineRuntime:
         if isinstance(event, BlocksRemoved):
             self._outbox.extend(BlockRemoved([key]) for key in event.keys)
             return
-        tokens = self._live[event.request_id].tokens
+        live = self._live[event.request_id]
+        tokens = live.tokens
         if tokens is None:
             raise AssertionError("blocks are stored once, at the end of prefill")
         size = self.settings.profile.block_tokens
         span = tokens[event.first_block * size : (event.first_block + len(event.keys)) * size]
-        self._outbox.append(BlockStored(list(event.keys), event.parent, span.tolist(), size))
+        stored = BlockStored(list(event.keys), event.parent, span.tolist(), size)
+        if live.salt and event.first_block == 0:
+            named = [[("cache_salt", live.salt)], *[None] * (len(event.keys) - 1)]
+            stored = msgspec.structs.replace(stored, extra_keys=named)
+        self._outbox.append(stored)
 
     def _publish(self) -> None:
         if self._clear_pending:

@@ -140,7 +140,7 @@ class Generation:
         keys = token_block_keys(seed, tokens, self._settings.profile.block_tokens)
         sequence = PromptSequence(f"{answer_id}-{number}", keys, len(tokens), output, body.priority or 0)
         reason = "length" if wanted else "stop"
-        stream = self._runtime.submit(sequence, tokens, reason, leg=leg)
+        stream = self._runtime.submit(sequence, tokens, reason, leg=leg, salt=body.cache_salt or "")
         answer = Answer(answer_id, self._settings.served_model, int(time.time()), chat=chat)
         return _Job(len(tokens), answer, voice, reason, stream, leg)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench.client_history import Asked
+from bench.client_history import Asked, Decided
 from bench.soak_run.engine_service import EngineService
 from bench.soak_run.kills import Kill
+from bench.soak_run.policy_versions import Published, wrong_versions
 from bench.soak_run.verdict import DOUBLES, wrong_effects, wrong_requests
 
 
@@ -78,3 +79,23 @@ def test_what_was_done_twice_is_wrong() -> None:
     rows = {name: [("e-1",)], "orders": [("a", "start", "done", "")], "engines": [("a",)]}
     (wrong,) = wrong_effects(Service(("a",)), 1, rows)  # type: ignore[arg-type]
     assert name in wrong
+
+
+PUBLISHED = [Published(1, 0.0), Published(2, 10.0)]
+
+
+def test_gateways_that_take_versions_in_turn_are_right() -> None:
+    decided = [Decided("a", 9.0, 1), Decided("b", 10.5, 2), Decided("a", 10.6, 1), Decided("a", 10.7, 2)]
+    assert wrong_versions(decided, PUBLISHED) == []
+
+
+def test_a_decision_by_a_version_before_its_publication_is_wrong() -> None:
+    (early,) = wrong_versions([Decided("a", 9.9, 2)], PUBLISHED)
+    assert "before it was published" in early
+    (unknown,) = wrong_versions([Decided("a", 99.0, 3)], PUBLISHED)
+    assert "before it was published" in unknown
+
+
+def test_a_gateway_that_goes_back_to_an_older_version_is_wrong() -> None:
+    (back,) = wrong_versions([Decided("a", 11.0, 2), Decided("a", 12.0, 1), Decided("b", 12.0, 1)], PUBLISHED)
+    assert "went back from version 2 to 1" in back

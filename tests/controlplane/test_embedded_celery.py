@@ -11,9 +11,11 @@ import pytest
 from celery import Celery
 from django.conf import settings
 
+from controlplane.bus import get_bus
 from controlplane.celery import app as program
 from controlplane.embedded_celery import BEAT, JOBS, QUEUES, EmbeddedCelery
 from controlplane.jobs.cooperative_stop import stop_requested
+from gateway.wake_up_age import TOPIC as WOKEN
 
 WAIT_S = 10.0
 
@@ -123,3 +125,50 @@ def test_the_worker_hears_every_queue_that_jobs_use() -> None:
 def test_every_scheduled_job_exists() -> None:
     program.loader.import_default_modules()
     assert {entry["task"] for entry in program.conf.beat_schedule.values()} <= set(program.tasks)
+
+
+def test_a_part_that_ends_by_itself_is_told(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    told = threading.Event()
+
+    def end(part: str) -> None:
+        ended.append(part)
+        told.set()
+
+    def fail(*_args: object, **_kwargs: object) -> None:
+        raise OSError("the broker is gone for good")
+
+    embedded = EmbeddedCelery(app, (BEAT,), on_end=end)
+    monkeypatch.setattr(embedded._beat.scheduler, "tick", fail)
+    embedded.start()
+    assert told.wait(WAIT_S)
+    assert ended == ["beat"]
+    embedded.stop()
+    stop_requested.clear()
+
+
+def test_parts_that_are_stopped_are_not_told_as_ended(app: Celery) -> None:
+    ended: list[str] = []
+    embedded = EmbeddedCelery(app, on_end=ended.append)
+    embedded.start()
+    embedded.stop()
+    stop_requested.clear()
+    for part in ("celery-jobs", "celery-beat"):
+        for thread in threading.enumerate():
+            if thread.name == part:
+                thread.join(WAIT_S)
+    assert ended == []
+
+
+def test_the_bus_hears_that_jobs_are_woken(app: Celery, embedded: EmbeddedCelery) -> None:
+    heard = threading.Event()
+    unsubscribe = get_bus().subscribe(WOKEN, lambda _topic, _value: heard.set())
+    app.task(threading.Event().set, name="short", shared=False)
+    embedded.start()
+    app.send_task("short")
+    assert heard.wait(WAIT_S)
+    unsubscribe()
+
+
+def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back() -> None:
+    assert program.conf.broker_connection_max_retries is None

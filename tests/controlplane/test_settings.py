@@ -71,7 +71,7 @@ def test_secrets_of_the_environment_keep_the_state_file_away(tmp_path: Path) -> 
 def test_a_postgres_url_brings_no_sqlite_options(tmp_path: Path) -> None:
     shown = json.loads(read_settings(tmp_path, DATABASE_URL="postgres://u:p@db.internal:5433/sw").stdout)
     assert (shown["db"]["HOST"], shown["db"]["PORT"], shown["db"]["NAME"]) == ("db.internal", 5433, "sw")
-    assert not shown["db"].get("OPTIONS")
+    assert {"transaction_mode", "timeout", "init_command"}.isdisjoint(shown["db"]["OPTIONS"])
 
 
 @pytest.mark.parametrize(
@@ -158,3 +158,12 @@ def test_the_content_security_policy_allows_nothing_inline_and_no_other_origin()
 def test_jobs_are_never_run_inside_requests_and_carry_json_only() -> None:
     assert not settings.CELERY_TASK_ALWAYS_EAGER
     assert settings.CELERY_ACCEPT_CONTENT == ["json"]
+
+
+def test_no_network_is_allowed_to_engines_by_default(tmp_path: Path) -> None:
+    program = "from controlplane import settings as s; print(s.ENGINE_NETWORKS)"
+    env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(tmp_path)}
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "()"

@@ -183,3 +183,14 @@ def test_a_log_is_emptied_into_its_predecessor_when_it_is_too_long(
     os.close(descriptor)
     assert (tmp_path / "a.log").read_text() == "next\n"
     assert (tmp_path / "a.log.1").read_text() == "a long first line\n"
+
+
+async def test_killing_ends_all_children_at_once_even_stubborn_ones(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    supervisor.start([child("a"), child("b", STUBBORN)])
+    try:
+        pids = [await running(supervisor, name, tmp_path) for name in ("a", "b")]
+        supervisor.kill()
+        await until(lambda: not any(alive(pid) for pid in pids))
+    finally:
+        await supervisor.stop()

@@ -19,8 +19,8 @@ def test_on_this_machine_everything_needed_is_printed() -> None:
 
 def test_secrets_that_open_nothing_any_more_are_told_as_such() -> None:
     text = render(dataclasses.replace(WELCOME, password="", api_key=""), show_secrets=True)
-    assert "the password of admin from the first run was changed" in text
-    assert "is revoked; make another one" in text
+    assert "admin, with the password you chose" in text
+    assert "make one on the Access page" in text
 
 
 def test_elsewhere_no_secret_is_printed() -> None:

@@ -2,10 +2,13 @@
 
 import pytest
 
-from bench.paired_simulation import PLACEMENTS, pairs, ranking, rows_of, worst_ratio
+from bench.paired_simulation import MOST_APART, PLACEMENTS, pairs, ranking, rows_of, worst_ratio
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone, pytest.mark.thorough]
 
+HITS_APART = {"round_robin": 0.02, "least_loaded": 0.04, "least_cost": 0.02}
+"""Share of prompt tokens. Which of several idle engines least_loaded takes is decided by microseconds, and with it
+what hits: one live fleet gave 0.089 to 0.107 in repeated runs of these rows."""
 ATTEMPTS = 2
 """A busy machine adds to live times only; a simulator that is wrong stays wrong."""
 
@@ -14,10 +17,10 @@ async def test_ranking_hits_and_ratios_are_those_of_the_live_fleet() -> None:
     rows = rows_of(140, qps=7.0, max_input=16_384, max_output=24, seed=5)
     for attempt in range(ATTEMPTS):
         measured = await pairs(rows, PLACEMENTS, speed=2.0)
-        apart = {each.placement: abs(each.live.hit_rate - each.simulated.hit_rate) for each in measured}
-        assert max(apart.values()) <= 0.02, measured
+        for each in measured:
+            assert abs(each.live.hit_rate - each.simulated.hit_rate) <= HITS_APART[each.placement], measured
         rank = ranking(measured, by_simulation=True) == ranking(measured, by_simulation=False)
-        if (rank and worst_ratio(measured) <= 0.15) or attempt == ATTEMPTS - 1:
+        if (rank and worst_ratio(measured) <= MOST_APART) or attempt == ATTEMPTS - 1:
             break
     assert rank, measured
-    assert worst_ratio(measured) <= 0.15, measured
+    assert worst_ratio(measured) <= MOST_APART, measured

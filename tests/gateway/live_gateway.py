@@ -81,9 +81,11 @@ def snapshot(engines: Sequence[EngineEntry], *, version: int = 1, **pool: Any) -
     return Snapshot(version=version, published_at=float(version), pools=(pool_entry(**pool),), engines=tuple(engines))
 
 
-def request(name: str, keys: tuple[int, ...] = (), prompt_tokens: int = 100) -> InferenceRequest:
+def request(
+    name: str, keys: tuple[int, ...] = (), prompt_tokens: int = 100, ttft_slo_s: float = 5.0
+) -> InferenceRequest:
     """Return a request that arrives now."""
-    return InferenceRequest(name, keys, prompt_tokens, 2, time.monotonic(), 5.0)
+    return InferenceRequest(name, keys, prompt_tokens, 2, time.monotonic(), ttft_slo_s)
 
 
 @asynccontextmanager

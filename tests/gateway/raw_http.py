@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
+
+import uvicorn
+
+from gateway.asgi_types import AsgiApp
+from gateway.http_protocol import GuardedHttpProtocol
+from tests.gateway.ports import listen
 
 
 class RawConnection:
@@ -34,6 +42,11 @@ class RawConnection:
         body = await self._reader.readexactly(int(headers.get("content-length", "0")))
         return int(lines[0].split()[1]), headers, body
 
+    @property
+    def ended(self) -> bool:
+        """Whether the server has been seen to end the connection."""
+        return self._reader.at_eof() or self._writer.is_closing()
+
     async def closed(self) -> bool:
         """Return whether the server has closed the connection, waiting for what it may still send."""
         try:
@@ -58,3 +71,19 @@ def post(path: str, body: bytes, *headers: str, host: str = "127.0.0.1") -> byte
     """Return a POST with a Content-Length."""
     lines = [f"POST {path} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
+@asynccontextmanager
+async def served_app(app: AsgiApp) -> AsyncIterator[str]:
+    """Serve an ASGI app over the gateway's HTTP protocol until the block ends; yields its address."""
+    listener = listen()
+    config = uvicorn.Config(app, http=GuardedHttpProtocol, lifespan="off", log_config=None, timeout_graceful_shutdown=1)  # type: ignore[arg-type]
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server._serve([listener]))
+    while not server.started:
+        await asyncio.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving

@@ -73,19 +73,26 @@ class ServedGateway:
 
 
 def snapshot(engine_urls: Sequence[str], *, roles: Sequence[str] = (), **pool: Any) -> Snapshot:
-    """Return a snapshot of one pool over these engines, with one key for each of two tenants."""
+    """Return a snapshot of one pool over these engines, with an operator's key of tenant a, and one of tenant b."""
     return Snapshot(
         version=1,
         published_at=time.time(),
         pools=(
-            PoolEntry(pool_id="pool", name="pool", region="here", served_model=MODEL, **{"block_tokens": 16, **pool}),
+            PoolEntry(
+                pool_id="pool", name="pool", region="here", **{"served_model": MODEL, "block_tokens": 16, **pool}
+            ),
         ),
         engines=tuple(
             EngineEntry(engine_id=f"engine-{number}", name=f"e{number}", pool_id="pool", url=url, role=role)
             for number, (url, role) in enumerate(zip_longest(engine_urls, roles, fillvalue="mixed"))
         ),
         api_keys=(
-            ApiKeyEntry(key_id="ka", sha256=sha256(KEY.encode()).hexdigest(), tenant_id="tenant-a"),
+            ApiKeyEntry(
+                key_id="ka",
+                sha256=sha256(KEY.encode()).hexdigest(),
+                tenant_id="tenant-a",
+                scopes=("infer", "route", "manage"),
+            ),
             ApiKeyEntry(key_id="kb", sha256=sha256(OTHER_KEY.encode()).hexdigest(), tenant_id="tenant-b"),
         ),
     )

@@ -55,7 +55,7 @@ async def test_prefixes_holders_rings_and_ttft_are_those_of_the_requests(tmp_pat
         served([one.url, other.url], tmp_path, gateway_settings=SLOW, policy=policy) as gateway,
     ):
         pool = gateway.pool
-        keys = token_block_keys(pool.seed("tenant-a"), SHARED, BLOCK)
+        keys = token_block_keys(pool.seed(""), SHARED, BLOCK)
         pool.router.blocks_stored("engine-1", keys)
         for number in range(6):
             await ask(gateway, number + 1)

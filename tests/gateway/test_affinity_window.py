@@ -74,8 +74,7 @@ def record(ttft_s: float | None, **fields: Any) -> DecisionRecord:
         0,
         0.0,
         0.0,
-        50.0,
-        **{"queued_s": 0.5, **fields},
+        **{"decided_s": 50.0, "queued_s": 0.5, **fields},
     )
     made = DecisionRecord(decision, cast("Any", None), "t", "tokens", 50.0, 1.0, 0.0, ("e-1",))
     made.first_token_s = None if ttft_s is None else 50.0 + ttft_s
@@ -84,14 +83,18 @@ def record(ttft_s: float | None, **fields: Any) -> DecisionRecord:
 
 def test_a_request_s_time_is_parted_into_queue_transfer_and_prefill() -> None:
     assert split_of(record(2.0)) == SplitMean(0.5, 0.0, 1.5)
-    assert split_of(record(2.0, fetch=Fetch("e-2", 4, 0.25))) == SplitMean(0.5, 0.25, 1.25)
     early = split_of(record(0.25))
     assert early is not None
     assert (early.transfer_s, early.prefill_s, early.queue_s) == (0.0, 0.0, 0.25)
+    assert split_of(record(2.0, queued_s=0.0, decided_s=51.5)) == SplitMean(1.5, 0.0, 0.5)
     assert split_of(record(None)) is None
     pair = record(2.0, pair=EnginePair("1", "e-2", 1, "least_tbt", 0.0, 0))
     pair.attempts, pair.handed_over_s = ("e-1", "e-2"), 51.6
     assert split_of(pair) == SplitMean(0.5, pytest.approx(0.4), pytest.approx(1.1))  # type: ignore[arg-type]
+
+
+def test_the_estimated_time_of_a_fetch_is_no_measured_part() -> None:
+    assert split_of(record(2.0, fetch=Fetch("e-2", 4, 0.25))) == SplitMean(0.5, 0.0, 1.5)
 
 
 def test_time_spent_on_an_engine_that_failed_is_nobody_s_part() -> None:

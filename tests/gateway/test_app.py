@@ -111,6 +111,14 @@ async def test_metrics_are_open_on_loopback_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["X-Real-IP", "Via", "Forwarded", "X-Forwarded-Host", "X-Forwarded-Proto", "CF-Connecting-IP"]
+)
+async def test_whatever_a_proxy_adds_gives_it_away(tmp_path: Path, name: str) -> None:
+    async with served([], tmp_path) as gateway:
+        assert (await _ask(gateway, "GET", "/metrics", **{name: "10.0.0.9"}))[0] == 401
+
+
+@pytest.mark.parametrize(
     ("client", "status"),
     [(("127.0.0.1", 1), 200), (("::1", 1), 200), (("10.0.0.9", 1), 401), (None, 401), (("x", 1), 401)],
 )

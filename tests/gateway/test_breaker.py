@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.breaker import BROKEN_STREAM, CLOSED, CONNECT, HALF_OPEN, HTTP_5XX, NO_PROGRESS, OPEN, TIMEOUT, Breaker
+from gateway.breaker import (
+    BROKEN_STREAM,
+    CLOSED,
+    CONNECT,
+    HALF_OPEN,
+    HTTP_4XX,
+    HTTP_5XX,
+    NO_PROGRESS,
+    OPEN,
+    THROTTLED,
+    TIMEOUT,
+    Breaker,
+)
 from gateway.settings import BreakerSettings
 
 SETTINGS = BreakerSettings()
@@ -218,3 +230,41 @@ def test_an_engine_that_stalls_is_out_but_not_lost_and_longer_each_time() -> Non
         assert breaker.state == HALF_OPEN
         breaker.check()
         now += term_s + 1.0
+
+
+def test_refusals_in_a_row_open_it_unless_the_others_refuse_likewise() -> None:
+    alone, like_others = closed(), closed()
+    for moment in (1.0, 2.0, 3.0):
+        assert alone.accepts
+        alone.record_refusal(401, moment, shared=False)
+        like_others.record_refusal(401, moment, shared=True)
+    assert (alone.state, alone.cause) == (OPEN, HTTP_4XX)
+    assert "401" in alone.reason
+    assert alone.outlier
+    assert not alone.lost
+    assert like_others.accepts
+    assert like_others.doubted
+
+
+def test_an_engine_that_asks_for_a_pause_is_out_for_that_long_and_no_longer_the_next_time() -> None:
+    breaker, now = closed(), 100.0
+    for _ in range(3):
+        breaker.record_throttle(7.0, now)
+        breaker.observe_probe(True, "", now + 6.9)
+        assert (breaker.state, breaker.cause) == (OPEN, THROTTLED)
+        breaker.observe_probe(True, "", now + 7.0)
+        assert breaker.state == HALF_OPEN
+        breaker.record_success(now + 7.1)
+        assert breaker.state == CLOSED
+        now += 8.0
+
+
+def test_what_all_engines_refused_is_taken_back() -> None:
+    breaker = closed()
+    for moment in range(20):
+        breaker.record_refusal(404, float(moment), shared=False)
+        breaker.forgive(float(moment))
+    assert breaker.accepts
+    breaker.record_throttle(30.0, 30.0)
+    breaker.forgive(30.0)
+    assert breaker.state == CLOSED

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.bus import Bus, InProcessBus
+from gateway.bus import Bus, BusAwayError, InProcessBus
 from gateway.redis_bus import RedisBus
 from tests.private_redis import private_redis
 
@@ -25,7 +25,7 @@ def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
         yield InProcessBus()
         return
     url = request.getfixturevalue("redis_url") if request.param == "over Redis" else "redis://127.0.0.1:1/0"
-    bus = RedisBus(url, f"test:{request.node.name}")
+    bus = RedisBus(url, f"test:{request.node.name}".encode())
     yield bus
     bus.close()
 
@@ -112,3 +112,28 @@ def test_many_threads_lose_nothing(bus: Bus) -> None:
         thread.join()
     assert len(heard) == len(set(heard)) == 8 * 200
     assert all(bus.latest(f"t/{number}") == f"{number}:199".encode() for number in range(8))
+
+
+def test_what_is_told_reaches_who_listens_now_and_says_how_many_do(bus: Bus, request: pytest.FixtureRequest) -> None:
+    heard: list[bytes] = []
+    assert bus.latest("told") is None, "connected, or known to be away"
+    bus.subscribe("told", lambda _, value: heard.append(value))
+    told = bus.tell("told", b"1")
+    assert heard == [b"1"]
+    assert bus.latest("told") is None
+    if "away" in request.node.name:
+        assert isinstance(told.exception(), BusAwayError)
+        assert isinstance(bus.claim("name", "a").exception(), BusAwayError)
+        return
+    assert told.result(5) == 1
+    assert bus.tell("nobody listens", b"2").result(5) == 0
+
+
+def test_the_first_to_claim_a_name_holds_it_until_it_is_replaced(bus: Bus, request: pytest.FixtureRequest) -> None:
+    assert bus.latest("told") is None, "connected, or known to be away"
+    if "away" in request.node.name:
+        return
+    assert [bus.claim("name", holder).result(5) for holder in ("a", "b", "a")] == ["a", "a", "a"]
+    assert bus.claim("name", "c", instead_of="b").result(5) == "a"
+    assert bus.claim("name", "b", instead_of="a").result(5) == "b"
+    assert bus.claim("other", "c").result(5) == "c"

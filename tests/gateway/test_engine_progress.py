@@ -147,3 +147,16 @@ def test_each_of_two_engines_is_judged_by_its_own_part() -> None:
     pool.dropped(decision, failed=True)
     assert pool.engine("d").look(5.1, 0).failures_in_row == 1
     assert (pool.engine("p").look(5.1, 0).granted, pool.engine("d").look(5.1, 0).granted) == (0, 0)
+
+
+def test_times_that_this_process_missed_are_no_measure_of_the_engine() -> None:
+    progress = EngineProgress(lambda since_s, _now: since_s >= 100.0)
+    for name, granted_s in (("missed", 0.0), ("waits", 1.0), ("heard", 100.0)):
+        progress.granted(name, 1.0, granted_s)
+    for name, first_s in (("missed", 50.0), ("heard", 101.0)):
+        progress.first_token(name, first_s)
+        progress.completed(name, 11, first_s + 1.0)
+    seen = progress.look(103.0, 0)
+    assert (seen.slowness, seen.slowness_samples) == (pytest.approx(1.0), 1)
+    assert (seen.tbt_s, seen.tbt_samples) == (pytest.approx(0.1), 1)
+    assert (seen.prefilling, seen.first_tokens_total) == (1, 2)

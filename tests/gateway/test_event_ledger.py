@@ -34,7 +34,11 @@ def batch(*events: KvEvent, ts: float = 0.0) -> bytes:
 
 
 def ledger(held: Held, settings: EventSettings = SETTINGS) -> EventLedger:
-    return EventLedger(held, SEED, BLOCK, settings)
+    return EventLedger(held, seed_of, BLOCK, settings)
+
+
+def seed_of(domain: str) -> int:
+    return SEED + len(domain)
 
 
 def replay(book: EventLedger, history: Sequence[tuple[int, bytes]]) -> None:
@@ -115,7 +119,7 @@ def test_a_replay_that_was_asked_for_before_a_resync_counts_no_second_restart(an
     book.disconnected()
     asked_from = book.start_replay()
     # Somebody else has noticed the restart, and counted it.
-    book.resync(SEED, BLOCK)
+    book.resync()
     fresh = [(seq, batch(stored(prompt, process=1))) for seq, prompt in enumerate((4, 5, 6))]
     over = any(not book.replayed(seq, payload) for seq, payload in fresh[asked_from : asked_from + answered])
     if not over:
@@ -231,14 +235,29 @@ def test_all_blocks_cleared_clears_and_makes_exact() -> None:
     [
         stored(1, medium="CPU"),
         stored(1, lora_name="adapter"),
-        stored(1, cache_salt="salt"),
-        stored(1, extra_keys=[["salt"]]),
+        stored(1, extra_keys=[["an image", "salt"]]),
     ],
 )
 def test_blocks_that_our_requests_cannot_hit_are_not_indexed(event: BlockStored) -> None:
     book, held, _ = whole(batch(event))
     assert held.keys == set()
     assert book.trust.grade == EXACT
+
+
+@pytest.mark.parametrize(
+    "salted",
+    [
+        {"extra_keys": [[["cache_salt", "salt"]], None]},
+        {"extra_keys": [["salt"], None]},
+        {"cache_salt": "salt"},
+    ],
+    ids=["vLLM from 0.27", "vLLM up to 0.26", "SGLang"],
+)
+def test_a_salt_in_an_event_keys_its_blocks_and_their_children_by_its_domain(salted: dict[str, object]) -> None:
+    first = BlockStored([1, 2], None, [1, 1, 2, 2], BLOCK, **salted)  # type: ignore[arg-type]
+    child = BlockStored([3], 2, [3, 3], BLOCK)
+    _, held, _ = whole(batch(first), batch(child))
+    assert held.keys == set(token_block_keys(seed_of("salt"), [1, 1, 2, 2, 3, 3], BLOCK))
 
 
 def test_another_block_size_blinds_and_says_what_to_do() -> None:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from gateway.edge import Edge
 from gateway.fast_lane import Admission, LaneAnswer, lane_of
-from gateway.request_head import RequestHead
+from gateway.request_head import RequestHead, new_id
 from gateway.snapshot import ApiKeyEntry
 
 HEADERS = [(b"host", b"localhost")]
@@ -18,6 +18,8 @@ async def _app(*_: object) -> None:
 
 
 class _Inner:
+    new_id = staticmethod(new_id)
+
     def admit(self, head: RequestHead) -> Admission:
         assert head.headers[b"host"] == b"localhost"
         return ADMISSION

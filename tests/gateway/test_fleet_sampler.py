@@ -41,6 +41,22 @@ async def test_a_pool_in_which_others_route_says_so(tmp_path: Path) -> None:
                 assert [pool.observes for pool in live.sample().pools] == [name == "observed"]
 
 
+async def test_a_quarantined_engine_that_gets_no_work_has_a_state_of_its_own(tmp_path: Path) -> None:
+    async with fake_engine() as one:
+        out = {"health": "quarantined", "health_reason": "by admin"}
+        entries = [engine_entry("a", one.url), engine_entry("b", one.url, **out)]
+        async with live_gateway(tmp_path, snapshot(entries)) as live:
+            await until(lambda: live.bus.latest("fleet") and live.shown("b").state == "quarantined")
+            assert live.shown("b").reason == "by admin"
+            await until(lambda: live.shown("a").state == "serving")
+            assert (
+                'switchyard_engine_state{engine="b",state="quarantined"} 1.0' in live.gateway.metrics.render().decode()
+            )
+        # Verdicts that would leave nobody are not followed: who is quarantined and serves all the same is degraded.
+        async with live_gateway(tmp_path / "all", snapshot(entries[1:])) as live:
+            await until(lambda: live.bus.latest("fleet") and live.shown("b").state == "degraded")
+
+
 async def test_outstanding_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Path) -> None:
     async with fake_engine() as one:
         entries = [engine_entry("a", one.url), engine_entry("b", one.url)]
@@ -82,11 +98,13 @@ async def test_a_dead_engine_is_starting_first_and_a_lost_one_says_since_when(tm
             await until(lambda: live.bus.latest("fleet") and live.sample().engines and live.shown("a").state)
             await until(lambda: live.shown("never").state == "starting")
             assert live.shown("a").state == "serving"
+            assert (live.shown("a").heard, live.shown("never").heard) == (True, False)
         died = time.time()
         live.report("a", reachable=False, healthy=False, reason="connection refused")
         await until(lambda: live.shown("a").state == "lost")
         lost = live.shown("a")
         assert lost.reason == "connection refused"
+        assert lost.heard
         assert died - 1.0 <= lost.since <= time.time()
         seq = live.sample().seq
         await until(lambda: live.sample().seq > seq + 2)

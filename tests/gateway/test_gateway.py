@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from gateway.snapshot import ApiKeyEntry, Snapshot
 from gateway.snapshot_store import FILE_NAME, SnapshotStore
 from routing.decision import Granted, Refused
 from tests.gateway.fake_engine import fake_engine, until
-from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, pool_entry, request, snapshot
+from tests.gateway.live_gateway import SETTINGS, LiveGateway, engine_entry, live_gateway, pool_entry, request, snapshot
 
 KEY = ApiKeyEntry(key_id="k", sha256="ab" * 32, tenant_id="t")
 
@@ -142,3 +143,33 @@ async def test_it_can_be_started_again(tmp_path: Path) -> None:
         assert gateway.pools == {}
         await gateway.start()
         assert isinstance(await live.pool.place(request("r"), hold=False), Granted)
+
+
+async def test_keys_that_nobody_confirms_for_too_long_open_nothing_until_the_bus_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = replace(SETTINGS, snapshot_refresh_s=0.02, snapshot_max_age_s=0.5)
+    first = Snapshot(version=1, published_at=1.0, pools=(pool_entry(),), api_keys=(KEY,))
+    async with live_gateway(tmp_path, first, settings) as live:
+        await until((tmp_path / FILE_NAME).exists)
+        live.bus.connected = False
+        await asyncio.sleep(0.1)
+        saved_at = (tmp_path / FILE_NAME).stat().st_mtime_ns
+        before = live.gateway.snapshot
+        await until(lambda: live.gateway.api_key(KEY.sha256) is None)
+        await until(lambda: live.gateway.snapshot is not before)
+        assert (tmp_path / FILE_NAME).stat().st_mtime_ns == saved_at, "nobody confirms what is on disk"
+        assert "api_keys_refused" in caplog.text
+        live.bus.connected = True
+        assert live.gateway.api_key(KEY.sha256) == KEY
+        await until(lambda: (tmp_path / FILE_NAME).stat().st_mtime_ns > saved_at)
+
+
+async def test_a_start_from_disk_gives_keys_no_new_time(tmp_path: Path) -> None:
+    stored = Snapshot(version=1, published_at=1.0, pools=(pool_entry(),), api_keys=(KEY,))
+    SnapshotStore(tmp_path, 100.0).save(stored, time.time() - 99.0)
+    settings = replace(SETTINGS, snapshot_refresh_s=0.02, snapshot_max_age_s=100.0)
+    async with live_gateway(tmp_path, None, settings) as live:
+        assert live.gateway.api_key(KEY.sha256) == KEY
+        live.bus.connected = False
+        await until(lambda: live.gateway.api_key(KEY.sha256) is None)

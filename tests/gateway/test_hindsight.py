@@ -13,7 +13,7 @@ from gateway.recent_decisions import DecisionRecord
 from routing import reasons
 from routing.cost_model import PrefillCost
 from routing.decision import Candidate, Decision
-from routing.regret import ADMISSION, QUEUE_ORDER, TRADE, Regret
+from routing.regret import ADMISSION, GATEWAY, QUEUE_ORDER, TRADE, Regret
 
 COST = PrefillCost(0.0, 1e-4, 0.0, 0.0)
 HERE = Candidate("here", 0, 0.1, 0.2, 1.7)
@@ -47,6 +47,16 @@ def test_younger_tickets_granted_first_are_the_queue_order() -> None:
     found = regret_of(hindsight, record("late", 10.0, 5.1, 5.3))
     assert found.cause == QUEUE_ORDER
     assert found.queue_order_s == pytest.approx(4.0)
+
+
+def test_what_passed_before_the_router_was_asked_is_the_gateway_s() -> None:
+    made = record("slow", 10.0, 0.0, 2.8, decided_s=12.5)
+    made.asked_s = 12.5
+    found = regret_of(Hindsight(), made)
+    assert (found.cause, found.gateway_s) == (GATEWAY, 2.5)
+    unbound = record("unbound", 10.0, 2.5, 2.8, decided_s=12.5)
+    unbound.asked_s = 10.0
+    assert regret_of(Hindsight(), unbound).gateway_s == 0.0
 
 
 def test_waits_that_all_came_out_longer_are_no_engine_s_fault() -> None:

@@ -56,6 +56,11 @@ async def test_an_answer_names_its_decision_once_it_has_one() -> None:
 
 
 async def test_a_server_that_says_the_client_is_gone_is_believed() -> None:
-    for act in (lambda each: each.answer(200, b""), lambda each: each.chunk(b""), lambda each: each.end()):
+    for act in (
+        lambda each: each.answer(200, b""),
+        lambda each: each.start(200, []),
+        lambda each: each.chunk(b""),
+        lambda each: each.end(),
+    ):
         with pytest.raises(ClientGoneError):
             await act(_exchange(fails=True)[0])

@@ -66,6 +66,18 @@ async def test_a_stalling_body_on_the_fast_lane_is_answered_with_408(gateway: Se
     await connection.close()
 
 
+@pytest.mark.usefixtures("hasty")
+async def test_blank_lines_do_not_keep_an_idle_connection(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert (await connection.answer())[0] == 200
+    await connection.send(b"\r\n")
+    async with asyncio.timeout(5):
+        assert (await connection.answer())[0] == 408
+        assert await connection.closed()
+    await connection.close()
+
+
 async def test_a_body_that_dribbles_on_after_its_answer_is_cut_off(
     gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from gateway.engine_report import EngineReport
 from gateway.live_engine import LiveEngine
+from gateway.loop_lag import LoopLag
 from tests.gateway.live_gateway import SETTINGS, engine_entry
 
 NOW = 1000.0
@@ -25,6 +26,7 @@ async def engine() -> AsyncIterator[LiveEngine]:
             served_model="m",
             session=session,
             settings=SETTINGS,
+            lag=LoopLag(),
             now=NOW,
         )
 

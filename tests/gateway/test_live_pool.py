@@ -194,18 +194,10 @@ async def test_an_approximate_pool_learns_from_its_own_first_tokens(tmp_path: Pa
 async def test_isolated_tenants_have_their_own_keys(tmp_path: Path) -> None:
     async with fake_engine() as one:
         async with live_gateway(tmp_path, snapshot([engine_entry("a", one.url)], isolated=True)) as live:
-            assert live.pool.seed("t1") != live.pool.seed("t2")
-            assert live.pool.by_dispatches
+            domains = live.pool.domains
+            assert live.pool.seed(domains.of("t1")) != live.pool.seed(domains.of("t2"))
         async with live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
-            assert live.pool.seed("t1") == live.pool.seed("t2")
-
-
-async def test_many_isolation_domains_are_forgotten_at_a_limit(tmp_path: Path) -> None:
-    async with live_gateway(tmp_path, snapshot([], isolated=True)) as live:
-        first = live.pool.seed("t0")
-        assert len({live.pool.seed(f"t{number}") for number in range(5000)}) == 5000
-        assert live.pool.seed("t0") == first
-        assert len(live.pool._seeds) <= 4096
+            assert live.pool.domains.of("t1") == live.pool.domains.of("t2") == ""
 
 
 async def test_events_feed_the_index_and_a_restart_empties_it(tmp_path: Path) -> None:
@@ -274,9 +266,9 @@ async def test_few_ejections_count_where_many_engines_look_wrong(tmp_path: Path)
             assert served == {"b", "c", "d"}
 
 
-def stored(tokens: list[int], ts: float = 0.0) -> bytes:
+def stored(tokens: list[int], ts: float = 0.0, extra: list[object] | None = None) -> bytes:
     hashes: list[int | bytes] = [hash(tuple(tokens[: end + 2])) & 0xFFFF for end in range(0, len(tokens), 2)]
-    return encode_batch(EventBatch(ts, [BlockStored(hashes, None, tokens, 2)]))
+    return encode_batch(EventBatch(ts, [BlockStored(hashes, None, tokens, 2, extra_keys=extra)]))
 
 
 async def test_what_an_engine_reports_as_pending_reaches_the_router(tmp_path: Path) -> None:

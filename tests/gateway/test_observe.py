@@ -122,30 +122,30 @@ async def test_one_that_waits_when_the_pool_begins_to_route_is_dropped(tmp_path:
         assert len(gateway.app.recent) == 0
 
 
-def test_too_many_or_no_lines_are_refused() -> None:
+async def test_too_many_or_no_lines_are_refused() -> None:
     with pytest.raises(BadBodyError, match="more than 1000 lines"):
-        read_observations(b"{}\n" * (MAX_OBSERVATIONS + 1))
+        await read_observations(b"{}\n" * (MAX_OBSERVATIONS + 1))
     with pytest.raises(BadBodyError, match="empty"):
-        read_observations(b" \n\n")
-    (problem,) = read_observations(b"[1]")
+        await read_observations(b" \n\n")
+    (problem,) = await read_observations(b"[1]")
     assert isinstance(problem, LineProblem)
 
 
-def without_prompt(tokens: int, session: str | None) -> tuple[int, ...]:
+async def without_prompt(tokens: int, session: str | None) -> tuple[int, ...]:
     asked: dict[str, Any] = {"block_hashes": None, "prompt_tokens": tokens, "session_id": session}
-    (read,) = read_observations(lines(told(request=asked)))
+    (read,) = await read_observations(lines(told(request=asked)))
     assert isinstance(read, Observation)
     prompt = observed_prompt(read, 16, "decision-1")
     assert isinstance(prompt, HashedPrompt)
     return tuple(prompt.block_hashes)
 
 
-def test_requests_of_one_session_share_what_went_before() -> None:
-    short, long = without_prompt(50, "s"), without_prompt(100, "s")
+async def test_requests_of_one_session_share_what_went_before() -> None:
+    short, long = await without_prompt(50, "s"), await without_prompt(100, "s")
     assert (len(short), len(long)) == (3, 6)
     assert long[:3] == short
-    assert not set(without_prompt(50, "t")) & set(short)
-    assert not set(without_prompt(50, None)) & set(short)
+    assert not set(await without_prompt(50, "t")) & set(short)
+    assert not set(await without_prompt(50, None)) & set(short)
 
 
 LINE = {

@@ -56,7 +56,7 @@ def known(gateway: ServedGateway, tokens: list[int]) -> None:
     """Let the index believe that the engine holds these tokens."""
     pool = gateway.gateway.pools["pool"]
     for engine_id in pool.engines:
-        pool.router.blocks_stored(engine_id, token_block_keys(pool.seed("tenant-a"), tokens, BLOCK))
+        pool.router.blocks_stored(engine_id, token_block_keys(pool.seed(""), tokens, BLOCK))
 
 
 async def sent(gateway: ServedGateway) -> list[StoredDecision]:
@@ -143,7 +143,7 @@ async def test_a_wait_that_grew_unseen_is_told_by_the_age_of_the_report(
         trust_events(gateway)
         tokens = list(range(40 * BLOCK))
         # One engine holds the whole prompt, so that the other is a candidate beside it.
-        pool.router.blocks_stored("engine-0", token_block_keys(pool.seed("tenant-a"), tokens, BLOCK))
+        pool.router.blocks_stored("engine-0", token_block_keys(pool.seed(""), tokens, BLOCK))
         for engine in pool.engines.values():
             engine.report_times.note(time.monotonic() - age_s)
         _, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "token_ids": tokens, "wait": False})

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from aiohttp import web
 
 from gateway.bus import InProcessBus
 from gateway.engine_report import EngineReport, decode_report, load_topic
@@ -121,3 +122,17 @@ async def test_a_report_carries_the_time_of_its_reading(probing: Probing, engine
     probing.add("a", engine.url)
     await until(lambda: probing.reports.get("a"))
     assert before <= probing.last("a").at <= time.time()
+
+
+async def test_a_read_that_times_out_while_its_loop_is_away_is_not_told(probing: Probing, engine: FakeEngine) -> None:
+    probing.add("a", engine.url)
+    await until(lambda: "a" in probing.reports)
+
+    def answer_late() -> web.StreamResponse:
+        time.sleep(0.5)
+        return web.Response(body=b'{"server_load":7}')
+
+    engine.answers["/load"] = engine.answers["/health"] = answer_late
+    asked = len(engine.asked)
+    await until(lambda: len(engine.asked) >= asked + 6, 30.0)
+    assert all(report.serves for report in probing.reports["a"])

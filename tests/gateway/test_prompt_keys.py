@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from array import array
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 from gateway.json_body import BadBodyError
 from gateway.live_pool import LivePool
 from gateway.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt, chat_prompt, completion_prompt
-from gateway.prompt_keys import PromptKeys, cache_salt
+from gateway.prompt_keys import PromptKeys
 from gateway.snapshot import PoolEntry
 from gateway.vllm_adapter import EngineUnreachableError
 from kvstore.block_keys import key_seed, rekey_hashes, token_block_keys
@@ -57,8 +58,8 @@ def _pool(*tokenizers: Tokenizer, **entry: Any) -> LivePool:
         for number, tokenizer in enumerate(tokenizers)
     }
 
-    def seed(tenant_id: str) -> int:
-        return key_seed(b"secret", made.served_model, "", tenant_id if made.isolated else "")
+    def seed(domain: str) -> int:
+        return key_seed(b"secret", made.served_model, "", domain)
 
     return cast("LivePool", SimpleNamespace(entry=made, engines=engines, seed=seed))
 
@@ -118,17 +119,12 @@ async def test_the_templates_inputs_go_to_the_tokenizer() -> None:
     assert tokenizer.extra == {"tools": [{"a": 1}], "chat_template_kwargs": {"b": 2}}
 
 
-async def test_tenants_of_an_isolating_pool_share_no_key() -> None:
-    pool, keys = _pool(Tokenizer(), isolated=True), PromptKeys()
+async def test_prompts_of_two_domains_share_no_key() -> None:
+    pool, keys = _pool(Tokenizer()), PromptKeys()
     mine, other = await keys.keys(pool, "a", CHAT), await keys.keys(pool, "b", CHAT)
     again = await keys.keys(pool, "a", CHAT)
     assert not set(mine.keys) & set(other.keys)
     assert again.keys == mine.keys
-
-
-async def test_tenants_of_a_shared_pool_share_keys() -> None:
-    pool, keys = _pool(Tokenizer()), PromptKeys()
-    assert (await keys.keys(pool, "a", CHAT)).keys == (await keys.keys(pool, "b", CHAT)).keys
 
 
 async def test_another_engine_is_asked_when_one_fails() -> None:
@@ -206,13 +202,6 @@ async def test_the_memory_holds_no_text() -> None:
     assert str(list(b"CANARY"))[1:-1] not in repr(vars(keys))
 
 
-def test_a_salt_is_the_tenants_and_the_secrets_alone() -> None:
-    salt = cache_salt(b"secret", "tenant")
-    assert salt == cache_salt(b"secret", "tenant")
-    assert len({salt, cache_salt(b"secret", "tenant2"), cache_salt(b"other", "tenant")}) == 3
-    assert len(salt) == 32
-
-
 @pytest.mark.parametrize("prompt", [None, 5, [], {}, [None], [-1], [2**32], [[]], [["a"]], [1, "a"]])
 def test_prompts_of_no_form_are_refused(prompt: object) -> None:
     if prompt == [[]]:
@@ -220,3 +209,18 @@ def test_prompts_of_no_form_are_refused(prompt: object) -> None:
         return
     with pytest.raises(BadBodyError):
         completion_prompt(prompt)
+
+
+async def test_remembered_keys_take_little_more_than_their_eight_bytes() -> None:
+    keys, pool = PromptKeys(), _pool(Tokenizer())
+    texts = [f"{number:04}" * 5000 for number in range(20)]
+    tracemalloc.start()
+    try:
+        for text in texts:
+            await keys.keys(pool, "t", TextPrompt(text))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert keys._kept_keys == 100_000
+    assert held < 12 * keys._kept_keys
+    keys.check()

@@ -12,7 +12,7 @@ import aiohttp
 import openai
 import pytest
 
-from gateway.prompt_keys import cache_salt
+from gateway.isolation import cache_salt
 from routing.policy_document import RoutingPolicy, Stage
 from tests.gateway.raw_http import RawConnection, post
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -141,7 +141,7 @@ async def test_what_is_ours_to_set_never_comes_from_the_client(gateway: ServedGa
         "x-request-id": "mine",
     }
     _, _, answered = await gateway.post(CHAT, body, headers=headers)
-    assert engine.bodies == [BODY]
+    assert engine.bodies == [{**BODY, "cache_salt": cache_salt(SECRET, "tenant-a", "guess")}]
     sent = engine.headers[0]
     assert not {"authorization", "cookie", "x-data-parallel-rank", "x-forwarded-for"} & set(sent)
     assert sent["traceparent"] == "00-abc-def-01"
@@ -154,7 +154,7 @@ async def test_an_isolating_pool_salts_each_tenant_in_the_engine(engine: Scripte
         await gateway.post(CHAT, {**BODY, "cache_salt": "guess"})
         await gateway.post(CHAT, BODY, key=OTHER_KEY)
     assert [body["cache_salt"] for body in engine.bodies] == [
-        cache_salt(SECRET, "tenant-a"),
+        cache_salt(SECRET, "tenant-a", "guess"),
         cache_salt(SECRET, "tenant-b"),
     ]
 
@@ -295,3 +295,13 @@ async def test_only_post_completes(gateway: ServedGateway) -> None:
     with pytest.raises(aiohttp.ClientError):
         async with gateway.client.get("http://127.0.0.1:9/"):
             pass
+
+
+async def test_a_prompt_with_nul_passes_and_a_name_does_not(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+    prompt = {"model": MODEL, "messages": [{"role": "user", "content": "a\0b"}]}
+    assert (await gateway.post(CHAT, prompt))[0] == 200
+    assert (await gateway.post("/api/v1/route", {**prompt, "wait": False}))[0] == 200
+    for way in (CHAT, "/api/v1/route"):
+        for name in ("model", "session_id"):
+            status, answer, _ = await gateway.post(way, {**prompt, name: "a\0b"})
+            assert (status, answer["error"]["code"], answer["error"]["param"]) == (400, "nul_character", name)

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import redis
 
+from gateway.bus_frame import Frame, FrameSeal
 from gateway.redis_bus import RedisBus, RedisBusSettings
 from gateway.redis_link import LinkSettings
 from gateway.redis_scripts import BusNames, installation_prefix
 from tests.private_redis import PrivateRedis, private_redis
 
-PREFIX = "switchyard:test"
+SECRET = b"of these tests: "
 QUICK = RedisBusSettings(link=LinkSettings(compare_s=0.3, answer_s=0.5))
 Made = Callable[..., RedisBus]
 
@@ -31,15 +32,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
 def made(server: PrivateRedis, request: pytest.FixtureRequest) -> Iterator[Made]:
     """Return what makes one more process's end of the same bus."""
     buses: list[RedisBus] = []
-    prefix = f"{PREFIX}:{request.node.name}"
+    secret = secret_of(request.node.name)
 
     def make(settings: RedisBusSettings = QUICK, **more: Any) -> RedisBus:
-        buses.append(RedisBus(server.url, more.pop("prefix", prefix), settings, **more))
+        buses.append(RedisBus(server.url, more.pop("secret", secret), settings, **more))
         return buses[-1]
 
     yield make
     for bus in buses:
         bus.close()
+
+
+def secret_of(test: str) -> bytes:
+    """Return the fleet secret of one test's installation."""
+    return SECRET + test.encode()
+
+
+def names_of(test: str) -> BusNames:
+    return BusNames(installation_prefix(secret_of(test)))
 
 
 def until(holds: Callable[[], bool], limit_s: float = 10.0) -> None:
@@ -107,11 +117,11 @@ def test_the_later_value_wins_although_its_publisher_has_a_slow_clock(made: Made
 
 
 def test_installations_on_one_server_do_not_hear_each_other(made: Made) -> None:
-    one, other = made(prefix=installation_prefix(b"one")), made(prefix=installation_prefix(b"other"))
+    one, other = made(secret=b"one"), made(secret=b"other")
     heard = heard_by(other, "t")
     one.publish("t", b"1")
     until(lambda: one._link.idle)
-    assert made(prefix=installation_prefix(b"one")).latest("t") == b"1"
+    assert made(secret=b"one").latest("t") == b"1"
     assert other.latest("t") is None
     assert heard == []
     assert "one" not in installation_prefix(b"one")
@@ -183,9 +193,11 @@ def test_a_value_whose_message_was_lost_arrives_with_the_next_comparison(made: M
     one.publish("t", b"1")
     until(lambda: heard == [("t", b"1")])
     with redis.Redis.from_url(server.url) as client:
-        names = BusNames(f"{PREFIX}:test_a_value_whose_message_was_lost_arrives_with_the_next_comparison")
+        secret = secret_of("test_a_value_whose_message_was_lost_arrives_with_the_next_comparison")
+        names = BusNames(installation_prefix(secret))
         version = int(client.hget(names.versions, "t") or 0) + 1  # type: ignore[arg-type]
-        client.hset(names.values, "t", b"%d:%s:9\n2" % (version, b"a" * 16))
+        tail = FrameSeal(secret).tail("v", "t", Frame(version, "a" * 16, 9, b"2"))
+        client.hset(names.values, "t", b"%d%s" % (version, tail))
         client.hset(names.versions, "t", version)
     until(lambda: heard[-1] == ("t", b"2"))
 
@@ -220,7 +232,7 @@ def test_who_was_away_hears_the_entries_that_the_server_kept(made: Made, server:
 
 def test_what_finds_no_place_is_counted(made: Made) -> None:
     limits = RedisBusSettings(max_topics=2, max_entries=3, max_waiting_bytes=100, wait_s=0.1)
-    away = RedisBus("redis://127.0.0.1:1/0", PREFIX, limits)
+    away = RedisBus("redis://127.0.0.1:1/0", SECRET, limits)
     for number in range(5):
         away.append("s", b"%d" % number)
     assert away.state.dropped == 2
@@ -250,7 +262,7 @@ def test_a_stream_keeps_a_bounded_number_of_entries(made: Made, server: PrivateR
         if number % 50 == 0:
             until(lambda: one._link.idle)
     until(lambda: one._link.idle)
-    names = BusNames(f"{PREFIX}:test_a_stream_keeps_a_bounded_number_of_entries")
+    names = names_of("test_a_stream_keeps_a_bounded_number_of_entries")
     with redis.Redis.from_url(server.url) as client:
         assert 100 <= int(client.xlen(names.stream("s"))) <= 400  # type: ignore[arg-type]
 
@@ -261,7 +273,7 @@ def test_a_stranger_on_the_channel_is_counted_and_disturbs_nobody(
 ) -> None:
     one, two = made(), made()
     heard = heard_by(one, "t")
-    names = BusNames(f"{PREFIX}:{request.node.name}")
+    names = names_of(request.node.name)
     with redis.Redis.from_url(server.url) as client:
         client.publish(names.channel("v", "t"), data)
         client.publish(names.channel("s", "t"), b"1-1\n" + data)
@@ -284,13 +296,60 @@ def test_a_url_of_something_else_is_refused_at_once(url: str) -> None:
     # The thread of an earlier test may still be on its way out.
     before = set(threading.enumerate())
     with pytest.raises(ValueError):
-        RedisBus(url, PREFIX)
+        RedisBus(url, SECRET)
     assert not [each for each in threading.enumerate() if each.name == "redis bus" and each not in before]
 
 
 def test_the_password_is_in_no_log(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     caplog.set_level("DEBUG")
-    bus = RedisBus("redis://user:hunter2@127.0.0.1:1/0", PREFIX, QUICK)
+    bus = RedisBus("redis://user:hunter2@127.0.0.1:1/0", SECRET, QUICK)
     until(lambda: "bus_lost" in caplog.text)
     bus.close()
     assert "hunter2" not in caplog.text
+
+
+def test_a_value_that_nobody_with_the_secret_published_is_ignored_counted_and_logged_once(
+    made: Made, server: PrivateRedis, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = made(), made()
+    heard = heard_by(one, "snapshot")
+    heard_by(one, "keys")
+    two.publish("snapshot", b"true")
+    until(lambda: heard == [("snapshot", b"true")])
+    names = names_of(request.node.name)
+    with redis.Redis.from_url(server.url) as client:
+        stored: bytes = client.hget(names.values, "snapshot")  # type: ignore[assignment]
+        version, _, tail = stored.partition(b":")
+        newer = b"%d:" % (int(version) + 1)
+        changed = newer + tail.replace(b"true", b"forged")
+        strangers = FrameSeal(b"another secret").tail("v", "snapshot", Frame(0, "b" * 16, 1, b"forged"))
+        client.publish(names.channel("v", "snapshot"), changed)
+        client.publish(names.channel("v", "snapshot"), newer[:-1] + strangers)
+        client.publish(names.channel("v", "keys"), newer + tail)
+        client.publish(names.channel("s", "snapshot"), b"1-1\n" + newer + tail)
+        client.hset(names.values, "snapshot", changed)
+        client.hset(names.versions, "snapshot", int(version) + 1)
+    until(lambda: one.state.unreadable >= 4)
+    assert heard == [("snapshot", b"true")]
+    assert one.latest("keys") is None
+    assert caplog.text.count("bus_message_refused") <= 2, "once by each of the two"
+    until(lambda: made().latest("snapshot") == b"true")
+
+
+def test_an_old_value_is_not_taken_under_a_new_version(
+    made: Made, server: PrivateRedis, request: pytest.FixtureRequest
+) -> None:
+    one, two = made(), made()
+    heard = heard_by(one, "t")
+    two.publish("t", b"key is valid")
+    until(lambda: heard == [("t", b"key is valid")])
+    names = names_of(request.node.name)
+    with redis.Redis.from_url(server.url) as client:
+        old: bytes = client.hget(names.values, "t")  # type: ignore[assignment]
+        two.publish("t", b"key is revoked")
+        until(lambda: one.latest("t") == b"key is revoked")
+        version, _, tail = old.partition(b":")
+        client.publish(names.channel("v", "t"), b"%d:%s" % (int(version) + 10**9, tail))
+        client.publish(names.channel("v", "t"), b"no frame")
+    until(lambda: one.state.unreadable == 1)
+    assert one.latest("t") == b"key is revoked"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from gateway.isolation import cache_salt
 from gateway.json_body import BadBodyError
-from gateway.prompt_keys import cache_salt
 from gateway.route_request import MAX_BATCH, RouteRequest, prompt_of, read, read_flat
 from routing.policy_document import RoutingPolicy
 from tests.gateway.raw_http import RawConnection, post
@@ -79,7 +79,7 @@ async def test_priority_goes_into_the_ready_body(gateway: ServedGateway) -> None
 
 
 async def test_an_isolating_pool_gives_each_tenant_a_salt_of_its_own(tmp_path: Path) -> None:
-    question = {"model": MODEL, "block_hashes": [1], "wait": False, "cache_salt": "mine"}
+    question = {"model": MODEL, "block_hashes": [1], "wait": False}
     async with ScriptedEngine() as engine, served([engine.url], tmp_path, isolated=True) as gateway:
         _, mine, _ = await gateway.post(ROUTE, question)
         _, again, _ = await gateway.post(ROUTE, question)
@@ -217,6 +217,13 @@ async def test_a_batch_is_answered_entry_by_entry(gateway: ServedGateway) -> Non
         assert answer["decisions"][1]["error"]["code"] == "model_not_found"
 
 
+@pytest.mark.parametrize("entry", [None, 1, "a", [None, None]])
+async def test_an_entry_of_a_batch_that_is_no_object_is_a_client_error(gateway: ServedGateway, entry: object) -> None:
+    status, answer, _ = await gateway.post("/api/v1/route/batch", {"requests": [entry]})
+    assert status == 400
+    assert answer["error"]["code"] == "not_an_object"
+
+
 async def test_a_named_batch_is_repeatable(gateway: ServedGateway) -> None:
     body = [{"model": MODEL, "block_hashes": [number], "wait": False} for number in range(3)]
     named = {"x-request-id": "batch-1"}
@@ -233,11 +240,11 @@ async def test_a_batch_has_a_size(gateway: ServedGateway, count: int) -> None:
     assert (status, answer["error"]["param"]) == (400, "requests")
 
 
-def test_the_short_way_of_reading_agrees_with_the_long_one() -> None:
+async def test_the_short_way_of_reading_agrees_with_the_long_one() -> None:
     body = json.dumps({"model": "m", "block_hashes": [1, 2], "prompt_tokens": 7, "wait": False}).encode()
     short = read_flat(body)
     assert isinstance(short, RouteRequest)
-    assert prompt_of(short) == prompt_of(read(body[:-1] + b', "unknown": 1}'))
+    assert prompt_of(short) == prompt_of(await read(body[:-1] + b', "unknown": 1}'))
 
 
 @pytest.mark.parametrize(
@@ -253,6 +260,6 @@ def test_the_short_way_declines_what_needs_a_closer_look(body: bytes) -> None:
     assert read_flat(body) is None
 
 
-def test_a_nul_in_a_name_is_refused() -> None:
+async def test_a_nul_in_a_name_is_refused() -> None:
     with pytest.raises(BadBodyError):
-        read(b'{"model":"m\\u0000","block_hashes":[1]}')
+        await read(b'{"model":"m\\u0000","block_hashes":[1]}')

@@ -78,3 +78,13 @@ def test_the_reason_says_what_was_seen() -> None:
     facts = {"a": busy(0), "b": busy(0, streams=0)}
     list(watch.look(facts, {}, "ab", (), 0.0))
     assert list(watch.look(facts, {}, "ab", (), 0.7)) == [("a", "2 streams have brought nothing for 0.7 s")]
+
+
+def test_time_that_this_process_missed_is_no_silence_of_the_engines() -> None:
+    away = StallWatch(STALL_S, lambda since_s, _now: since_s >= 10.0)
+    found = {}
+    for tick in range(40):
+        watched = {each: busy(0 if each == "b" else tick) for each in ALL}
+        for engine_id, _ in away.look(watched, {}, ALL, (), tick * 0.5):
+            found.setdefault(engine_id, tick * 0.5)
+    assert found == {"b": 10.0 + STALL_S}

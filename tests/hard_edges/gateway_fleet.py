@@ -16,7 +16,6 @@ from urllib.request import urlopen
 from bench.live_fleet import MODEL, engine_command, free_ports, wait_for
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.redis_bus import RedisBus
-from gateway.redis_scripts import installation_prefix
 from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 
 SECRET = "a secret of gateways that follow"
@@ -29,7 +28,7 @@ class GatewayFleet:
 
     def __init__(self, redis_url: str, directory: Path) -> None:
         *engine_ports, self._first, self._second = free_ports(5)
-        self.bus = RedisBus(redis_url, installation_prefix(SECRET.encode()))
+        self.bus = RedisBus(redis_url, SECRET.encode())
         self._redis_url = redis_url
         self._directory = directory
         self._engine_url = f"http://127.0.0.1:{engine_ports[0]}"
@@ -37,15 +36,19 @@ class GatewayFleet:
         self.urls = [f"http://127.0.0.1:{port}" for port in (self._first, self._second)]
         self._gateways: list[subprocess.Popen[bytes]] = []
 
-    def publish(self, version: int, policy_version: int | None = None) -> None:
-        """Publish the topology as this version."""
+    def publish(self, version: int, policy_version: int | None = None, *, revoked: bool = False) -> None:
+        """Publish the topology as this version, with the API key unless that is revoked."""
         key = ApiKeyEntry(key_id="k", sha256=hashlib.sha256(API_KEY.encode()).hexdigest(), tenant_id="t")
         pool = PoolEntry(
             pool_id="pool", name="p", region="here", served_model=MODEL, policy_version=policy_version or version
         )
         engine = EngineEntry(engine_id="e1", name="e1", pool_id="pool", url=self._engine_url)
         snapshot = Snapshot(
-            version=version, published_at=time.time(), pools=(pool,), engines=(engine,), api_keys=(key,)
+            version=version,
+            published_at=time.time(),
+            pools=(pool,),
+            engines=(engine,),
+            api_keys=() if revoked else (key,),
         )
         self.bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot))
 
@@ -56,10 +59,14 @@ class GatewayFleet:
         for url in self.urls:
             wait_for(f"{url}/ready")
 
-    def restart(self, position: int) -> None:
-        """Kill a gateway and start it again on its state directory."""
+    def kill(self, position: int) -> None:
+        """End a gateway as a crash would."""
         self._gateways[position].kill()
         self._gateways[position].wait()
+
+    def restart(self, position: int) -> None:
+        """Kill a gateway and start it again on its state directory."""
+        self.kill(position)
         self._gateways[position] = self._start_gateway(position)
         wait_for(f"{self.urls[position]}/ready")
 

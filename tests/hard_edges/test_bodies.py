@@ -96,6 +96,25 @@ def test_a_chunked_body_is_refused_as_soon_as_it_is_too_large(running: LiveProgr
     assert running.resident_mib() - before < 64
 
 
+@pytest.mark.parametrize("way", [*WAYS, "/live"])
+def test_endless_trailers_cost_no_memory(running: LiveProgram, way: str) -> None:
+    lines = b"".join(b"x-%d: %s\r\n" % (number, b"a" * 40) for number in range(2000))
+    start = head(way, "Transfer-Encoding: chunked") + b"0\r\n"
+    before = running.resident_mib()
+    for _ in range(4):
+        _, sent = send(running, start, iter([lines] * 600))
+        assert sent < LARGE / 2
+    assert running.resident_mib() - before < 32
+
+
+@pytest.mark.parametrize("way", ["/experiments/recordings", "/api/v1/recordings/upload?pool=demo"])
+def test_a_strangers_upload_is_refused_by_its_head(running: LiveProgram, way: str) -> None:
+    with Watch(running) as watch:
+        status, _ = send(running, head(way, f"Content-Length: {16 * MIB}"), iter([b"x" * MIB] * 16))
+    assert status in (302, 401, 403)
+    assert watch.largest <= MIB
+
+
 def test_a_small_body_is_served(running: LiveProgram) -> None:
     status, _ = send(running, head("/api/v1/route", "Content-Length: 2", "Authorization: Bearer x"), iter([b"{}"]))
     assert status == 401

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from aiohttp import web
 
+from gateway.bus import InProcessBus
+from gateway.gateway import SNAPSHOT_TOPIC
+from gateway.prober import probe_engines
 from gateway.settings import GatewaySettings
+from gateway.snapshot import encode_snapshot
 from tests.gateway.fake_engine import until
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine
-from tests.gateway.served_gateway import KEY, MODEL, served
+from tests.gateway.served_gateway import KEY, MODEL, served, snapshot
 
 BEARER = "engine-bearer-4f1c"
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 40}], "max_tokens": 2}
@@ -94,3 +100,38 @@ async def test_the_callers_key_stays_here_and_no_credential_is_told(
     snapshot = (tmp_path / "last-known-good.snapshot").read_bytes()
     assert BEARER.encode() not in snapshot
     assert KEY.encode() not in snapshot
+
+
+async def test_each_engine_is_sent_its_own_key_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret_file = tmp_path / "key"
+    secret_file.write_text("key of the file\n")
+    monkeypatch.setenv("SWITCHYARD_ENGINE_KEY_CHAT", "key of chat")
+    monkeypatch.setenv("SWITCHYARD_ENGINE_KEY_BATCH_FILE", str(secret_file))
+    monkeypatch.setenv("SWITCHYARD_ENGINE_KEY_GONE_FILE", str(tmp_path / "gone"))
+    monkeypatch.setenv("SWITCHYARD_FLEET_SECRET", "no key for engines")
+    sent = {
+        "SWITCHYARD_ENGINE_API_KEY": {f"Bearer {BEARER}"},
+        "SWITCHYARD_ENGINE_KEY_CHAT": {"Bearer key of chat"},
+        "SWITCHYARD_ENGINE_KEY_BATCH": {"Bearer key of the file"},
+        "SWITCHYARD_ENGINE_KEY_UNSET": {None},
+        "SWITCHYARD_ENGINE_KEY_GONE": {None},
+        "SWITCHYARD_FLEET_SECRET": {None},
+        "": {None},
+    }
+    for variable, expected in sent.items():
+        bus = InProcessBus()
+        engine = Listener()
+        async with listening(engine) as url:
+            whole = snapshot([url])
+            (entry,) = (msgspec.structs.replace(each, key_variable=variable) for each in whole.engines)
+            bus.publish(SNAPSHOT_TOPIC, encode_snapshot(msgspec.structs.replace(whole, engines=(entry,))))
+            settings = GatewaySettings(engine_bearer=BEARER)
+            stop = asyncio.Event()
+            probing = asyncio.create_task(probe_engines(lambda entry=entry: [entry], bus, stop, bearer=BEARER))
+            async with served([], tmp_path / f"state{len(variable)}", gateway_settings=settings, bus=bus) as gateway:
+                await gateway.post("/v1/chat/completions", CHAT)
+                await until(lambda engine=engine: {"/health", "/load"} <= {path for path, _ in engine.seen})
+            stop.set()
+            await probing
+        assert {headers.get("authorization") for _, headers in engine.seen} == expected, variable
+        assert "/v1/chat/completions" in {path for path, _ in engine.seen}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from bench.live_fleet import free_ports, wait_for
+from bench.live_fleet import MODEL, engine_command, free_ports, wait_for
+from gateway.wake_up_age import NAME
 from tests.controlplane.actuators.http_exchange import http_server
 from tests.hard_edges.gateway_fleet import metrics_of, version_of
 from tests.private_postgresql import own_database, postgresql
@@ -50,6 +54,24 @@ class Grown:
         self._running.append(process)
         return process
 
+    def start_web(self, name: str, port: int) -> subprocess.Popen[bytes]:
+        """Start a web process, which prepares the database where it is empty, and return when it answers."""
+        web = self.start(name, "manage.py", "up", "--port", str(port))
+        wait_for(f"http://127.0.0.1:{port}/live", 150)
+        return web
+
+    def state(self, name: str) -> Path:
+        """Return the state directory of a process."""
+        return self._directory / name
+
+    def log(self, name: str) -> str:
+        """Return what a process has said."""
+        return (self._directory / f"{name}.log").read_text()
+
+    def running(self, command: str) -> list[subprocess.Popen[bytes]]:
+        """Return the processes of a command that have not ended."""
+        return [each for each in self._running if command in each.args and each.poll() is None]  # type: ignore[operator]
+
     def manage(self, *command: str) -> str:
         """Run one command of the web's installation and return what it prints."""
         environment = {**self._environment, "SWITCHYARD_STATE_DIR": str(self._directory / "web")}
@@ -59,8 +81,9 @@ class Grown:
             env=environment,
             capture_output=True,
             text=True,
-            check=True,
+            check=False,
         )
+        assert done.returncode == 0, done.stderr
         return done.stdout
 
     def probe_lease(self) -> tuple[Any, ...]:
@@ -93,7 +116,7 @@ class Grown:
             process.wait()
 
 
-def until(holds: Callable[[], bool], limit_s: float = 30.0) -> float:
+def until(holds: Callable[[], bool], limit_s: float = 120.0) -> float:
     start = time.monotonic()
     while not holds():
         assert time.monotonic() - start < limit_s, "it did not come about"
@@ -104,7 +127,7 @@ def until(holds: Callable[[], bool], limit_s: float = 30.0) -> float:
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grown]:
     directory = tmp_path_factory.mktemp("grown")
-    with postgresql(directory) as server, own_database(server) as database, private_redis(directory) as redis:
+    with postgresql() as server, own_database(server) as database, private_redis(directory) as redis:
         installation = Grown(database, redis.url, directory)
         try:
             yield installation
@@ -113,9 +136,13 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grown]:
 
 
 def test_workers_take_over_and_gateways_hear_changes_of_other_processes(grown: Grown) -> None:
-    web_port, gateway_port = free_ports(2)
-    web = grown.start("web", "manage.py", "up", "--no-demo", "--port", str(web_port))
-    wait_for(f"http://127.0.0.1:{web_port}/live", 60)
+    web_port, other_port, gateway_port = free_ports(3)
+    # Both find an empty database and migrate it, one after the other.
+    web = grown.start("web", "manage.py", "up", "--port", str(web_port))
+    other = grown.start("web-other", "manage.py", "up", "--port", str(other_port))
+    for port in (web_port, other_port):
+        wait_for(f"http://127.0.0.1:{port}/live", 150)
+    other.kill()
     workers = [grown.start(f"worker-{number}", "manage.py", "worker") for number in (1, 2)]
     until(lambda: grown.probe_lease()[1])
     token, _, owner = grown.probe_lease()
@@ -124,10 +151,10 @@ def test_workers_take_over_and_gateways_hear_changes_of_other_processes(grown: G
     until(lambda: grown.probe_lease()[0] > token and grown.probe_lease()[1])
     assert f":{holder.pid}:" not in grown.probe_lease()[2]
 
-    state_dir = grown._directory / "gateway"
-    grown.start("gateway", "-m", "gateway", "--port", str(gateway_port), "--state-dir", str(state_dir))
+    state_dir = str(grown.state("gateway"))
+    grown.start("gateway", "-m", "gateway", "--port", str(gateway_port), "--state-dir", state_dir)
     gateway = f"http://127.0.0.1:{gateway_port}"
-    wait_for(f"{gateway}/live")
+    wait_for(f"{gateway}/live", 150)
     before = version_of(gateway)
     assert before == version_of(f"http://127.0.0.1:{web_port}") > 0
     assert "switchyard_bus_connected 1.0" in metrics_of(f"http://127.0.0.1:{web_port}")
@@ -138,7 +165,85 @@ def test_workers_take_over_and_gateways_hear_changes_of_other_processes(grown: G
     web.kill()
     web.wait()
     assert version_of(gateway) > before
-    wait_for(f"{gateway}/live")
+    wait_for(f"{gateway}/live", 150)
+
+
+SERVE = """
+from django.db import transaction
+from controlplane.models import Engine, Policy, Pool, Region
+from controlplane.services.publication import record_change
+with transaction.atomic():
+    pool = Pool.objects.create(slug="served", name="Served", region=Region.objects.get(), served_model="MODEL",
+        policy=Policy.objects.get())
+    Engine.objects.create(engine_id="e", name="e", pool=pool, url="URL", connect_url="URL")
+    record_change()
+"""
+
+
+def decide(gateway: str, key: str) -> int:
+    """Ask for a decision and return the status of the answer."""
+    body = json.dumps({"model": MODEL, "token_ids": [1, 2, 3]}).encode()
+    request = urllib.request.Request(f"{gateway}/api/v1/route", body, {"Authorization": f"Bearer {key}"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_no_decision_fails_while_the_web_process_is_killed(grown: Grown) -> None:
+    web_port, gateway_port, *engine_ports = free_ports(5)
+    engine = subprocess.Popen(engine_command(engine_ports, ["--time-scale", "20"]), cwd=ROOT)
+    try:
+        web = grown.start_web("web-2", web_port)
+        grown.start("worker-2", "manage.py", "worker")
+        wait_for(f"http://127.0.0.1:{engine_ports[0]}/health", 60)
+        key = grown.manage("create_api_key", "--name", "load", "--scopes", "infer", "route").strip()
+        grown.manage("shell", "-c", SERVE.replace("URL", f"http://127.0.0.1:{engine_ports[0]}").replace("MODEL", MODEL))
+        gateway = f"http://127.0.0.1:{gateway_port}"
+        state_dir = str(grown.state("gateway-2"))
+        grown.start("gateway-2", "-m", "gateway", "--port", str(gateway_port), "--state-dir", state_dir)
+        wait_for(f"{gateway}/ready", 120)
+        until(lambda: decide(gateway, key) == 200)
+        statuses = [decide(gateway, key) for _ in range(50)]
+        web.kill()
+        statuses += [decide(gateway, key) for _ in range(300)]
+        web.wait()
+        assert set(statuses) == {200}
+    finally:
+        engine.kill()
+        engine.wait()
+
+
+def test_a_second_beat_goes_on_when_the_first_is_killed(grown: Grown) -> None:
+    (web_port,) = free_ports(1)
+    grown.start_web("web-3", web_port)
+    url = f"http://127.0.0.1:{web_port}"
+
+    def age_s() -> float:
+        found = re.search(rf"^{NAME} (\S+)$", metrics_of(url), re.MULTILINE)
+        assert found is not None
+        return float(found[1])
+
+    def woken_from_now_on() -> Callable[[], bool]:
+        """Return whether a job was woken at least five seconds after this call, when nothing sent before is left."""
+        from_s = time.monotonic()
+        return lambda: time.monotonic() - from_s - age_s() > 5.0
+
+    for process in grown.running("worker"):
+        process.kill()
+        process.wait()
+    # Without them the age grows.
+    until(lambda: age_s() > 5.0)
+    grown.start("jobs", "manage.py", "worker", "--only", "jobs")
+    first, second = (grown.start(f"beat-{number}", "manage.py", "worker", "--only", "beat") for number in (1, 2))
+    until(lambda: all("runs" in grown.log(f"beat-{number}") for number in (1, 2)))
+    first.kill()
+    first.wait()
+    until(woken_from_now_on())
+    second.kill()
+    second.wait()
+    until(lambda: age_s() > 5.0)
 
 
 ASK_FOR_TWO = """
@@ -157,7 +262,9 @@ take_over(pool, until=timezone.now() + timedelta(hours=1), engines=2, actor=test
 
 @pytest.mark.thorough
 def test_an_order_whose_worker_is_killed_in_the_middle_has_one_effect(grown: Grown) -> None:
-    grown.start("worker-3", "manage.py", "worker")
+    grown.start_web("web-4", free_ports(1)[0])
+    for name in ("worker-3", "worker-4"):
+        grown.start(name, "manage.py", "worker")
     keys: list[str] = []
     killed: list[bool] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,3 +83,10 @@ def test_jobs_accept_json_only() -> None:
 def test_sessions_and_caches_are_not_pickled() -> None:
     assert settings.SESSION_SERIALIZER.endswith("JSONSerializer")
     assert settings.SESSION_ENGINE == "django.contrib.sessions.backends.db"
+
+
+def test_a_message_to_a_job_can_say_nothing_but_that_it_shall_run() -> None:
+    app.loader.import_default_modules()
+    jobs = {name: task for name, task in app.tasks.items() if name.startswith("controlplane.")}
+    assert len(jobs) >= 15
+    assert [name for name, task in jobs.items() if inspect.signature(task.run).parameters] == []

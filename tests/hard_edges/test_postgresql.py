@@ -24,8 +24,8 @@ ROOMS = ("models", "services", "jobs")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with postgresql(tmp_path_factory.mktemp("server")) as url:
+def server() -> Iterator[str]:
+    with postgresql() as url:
         yield url
 
 

@@ -90,3 +90,31 @@ def test_what_a_gateway_publishes_is_its_own(tmp_path: Path) -> None:
         asyncio.run(until(lambda: len(heard) == 2))
         assert all(topic.endswith("/fleet") for topic in heard)
         assert fleet.bus.latest("fleet") is None
+
+
+def test_a_revoked_key_is_refused_by_every_gateway_that_redis_reaches(tmp_path: Path) -> None:
+    def statuses() -> list[int]:
+        body = {"model": MODEL, "token_ids": [1] * 64, "wait": False}
+        return [asyncio.run(status_of(url, body)) for url in fleet.urls]
+
+    with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
+        fleet.publish(2, revoked=True)
+        asyncio.run(until(lambda: statuses() == [401, 401]))
+        fleet.publish(3)
+        asyncio.run(until(lambda: statuses() == [200, 200]))
+        # What cannot be heard is not known: the key goes on until Redis is back.
+        redis.kill()
+        asyncio.run(until(lambda: all("bus_lost" in fleet.log(position) for position in (0, 1))))
+        fleet.publish(4, revoked=True)
+        assert statuses() == [200, 200]
+        redis.start()
+        asyncio.run(until(lambda: statuses() == [401, 401]))
+
+
+async def status_of(url: str, body: dict[str, object]) -> int:
+    headers = {"Authorization": f"Bearer {API_KEY}"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{url}/api/v1/route", json=body, headers=headers) as answer,
+    ):
+        return answer.status

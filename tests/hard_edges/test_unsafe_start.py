@@ -49,6 +49,17 @@ def test_manage_py_up_refuses(tmp_path: Path, variables: dict[str, str], sentenc
     assert not (tmp_path / "switchyard.sqlite3").exists()
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104 - refused
+@pytest.mark.parametrize("variables", [{}, {"SWITCHYARD_DEBUG": "1"}], ids=["as it is", "debug"])
+def test_an_address_that_others_reach_is_refused_under_settings_for_this_machine_only(
+    tmp_path: Path, host: str, variables: dict[str, str]
+) -> None:
+    done = run(["manage.py", "up", "--host", host, "--port", str(free_ports(1)[0])], tmp_path, variables)
+    assert done.returncode == 1
+    assert f"--host {host} lets other machines in" in done.stderr
+    assert not (tmp_path / "switchyard.sqlite3").exists()
+
+
 def test_a_server_started_past_manage_py_refuses_too(tmp_path: Path) -> None:
     command = ["-m", "uvicorn", "controlplane.asgi:application", "--port", str(free_ports(1)[0])]
     done = run(command, tmp_path, {"SWITCHYARD_PROCESSES": "2", **GIVEN})

@@ -31,8 +31,8 @@ def functions(path: Path) -> list[FUNCTION]:
 
 
 @pytest.mark.parametrize("path", [*SOURCES, *FRONTEND], ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_file_is_over_400_lines(path: Path) -> None:
-    assert len(text(path).splitlines()) <= 400
+def test_no_file_is_over_450_lines(path: Path) -> None:
+    assert len(text(path).splitlines()) <= 450
 
 
 def test_no_function_is_over_60_lines() -> None:

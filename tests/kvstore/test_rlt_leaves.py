@@ -1,4 +1,4 @@
-"""RLT against its paper: Algorithm 1 move by move, Theorems 4 and 6, Corollary 7."""
+"""RLT against its paper: Algorithm 1 move by move, Theorems 4, 6 and 8, Corollary 7."""
 
 from __future__ import annotations
 
@@ -165,6 +165,20 @@ def test_on_any_paths_it_stays_within_theorem_6(workload: int, capacity: int) ->
     optimum = misses(paths, capacity, partial(BeladyLeaves, paths=paths))
     ours = mean(misses(paths, capacity, rlt(seed)) for seed in range(SEEDS))
     assert ours <= 2 * harmonic(capacity - shortest + 2) * optimum
+
+
+@pytest.mark.parametrize("rule", [LruLeaves, rlt(1), rlt(2)], ids=["lru", "rlt-1", "rlt-2"])
+def test_on_theorem_8s_distribution_every_rule_misses_about_h_times_as_often_as_the_optimum(rule: EvictionRule) -> None:
+    capacity, length, queries = 16, 4, 2000
+    tails = capacity - length + 2
+    rng = random.Random(1)
+    paths = [(*range(length - 1), length + rng.randrange(tails)) for _ in range(queries)]
+    optimum = misses(paths, capacity, partial(BeladyLeaves, paths=paths)) - capacity
+    ours = misses(paths, capacity, rule) - capacity
+    # One path of all is not held, whoever chooses which: eq. 18. The deviation is that of a draw per query.
+    expected = (queries - tails) / tails
+    assert abs(ours - expected) < 4 * expected**0.5
+    assert ours >= 0.8 * harmonic(tails) * optimum
 
 
 def batch_misses(capacity: int, length: int, together: int, phases: int, rule: EvictionRule) -> int:

@@ -35,6 +35,8 @@ def well(name: str) -> Story:
             chunks_total=int(50 * now_s),
             prompt_tokens_total=1000 * now_s,
             generated_tokens_total=50 * now_s,
+            refused_share=0.02,
+            refused_samples=20,
             slowness=1.1,
             slowness_samples=20,
             tbt_s=0.03,

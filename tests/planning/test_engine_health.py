@@ -27,6 +27,7 @@ FAULTS = {
         15.0,
     ),
     "fails": (after(BEGIN, "sick", failures_in_row=5), "failures", 1.0),
+    "refuses": (after(BEGIN, "sick", refused_share=1.0, refused_samples=9), "refusing", 1.0),
     "crawls": (after(BEGIN, "sick", slowness=5.0), "crawling", 16.0),
     "stands_nearly": (after(BEGIN, "sick", slowness=20.0), "crawling", 6.0),
     "crawls_in_decode": (after(BEGIN, "sick", tbt_s=0.3, role="decode"), "crawling", 16.0),
@@ -138,6 +139,16 @@ def test_no_more_than_a_tenth_goes_for_being_worse_than_the_rest(size: int, limi
     assert "outlier_limit" in {reason.code for reason in plans[-1].reasons}
 
 
+def test_what_all_engines_refuse_is_no_engines_fault() -> None:
+    refusing = [after(5.0, f"e-{number}", refused_share=1.0, refused_samples=40) for number in range(4)]
+    assert {each.state for plan in rounds(refusing, 20.0) for each in plan.verdicts} == {"healthy"}
+
+
+def test_one_clients_bad_requests_among_others_are_no_sign() -> None:
+    some = after(5.0, "some", refused_share=0.6, refused_samples=40)
+    assert {plan.verdicts[-1].state for plan in rounds([*others(3), some], 20.0)} == {"healthy"}
+
+
 def test_in_panic_outliers_keep_their_work_and_faults_do_not() -> None:
     hung = [stands(5.0, f"hung-{number}") for number in range(3)]
     plans = list(rounds([well("e-1"), after(0.0, "bad", failures_in_row=9), *hung], 25.0))
@@ -184,6 +195,8 @@ anything = st.fixed_dictionaries(
         "kv_usage": numbers,
         "prompt_tokens_total": numbers,
         "generated_tokens_total": numbers,
+        "refused_share": numbers,
+        "refused_samples": st.integers(0, 50),
         "slowness": numbers,
         "tbt_s": numbers,
         "slowness_samples": st.integers(0, 50),

@@ -50,6 +50,12 @@ def test_widespread_violation_adds_several_at_once() -> None:
 def test_the_right_size_does_nothing_and_says_so() -> None:
     found, _ = plan(3.0, 6)
     assert (found.action, codes(found)) == ("none", ["right_size"])
+    assert found.reasons[0].text == "load is 3.0 of 6 engines (50 %); adds above 4.3, removes below 2.4"
+
+
+@pytest.mark.parametrize(("demand", "action"), [(4.35, "add"), (4.29, "none"), (2.45, "none"), (2.35, "drain")])
+def test_the_loads_that_it_names_are_those_at_which_it_acts(demand: float, action: str) -> None:
+    assert plan(demand, 6, memory=calm(NOW))[0].action == action
 
 
 def test_late_requests_on_idle_engines_add_nothing() -> None:

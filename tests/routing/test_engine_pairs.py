@@ -14,7 +14,7 @@ from routing.cost_document import DecodeCostDocument
 from routing.decision import Decision, Granted, Outcome, Queued, Refused
 from routing.fleet import EngineFacts
 from routing.observation import Completed, Failed, FirstToken, HandedOver
-from routing.policy_document import RoutingPolicy, Stage
+from routing.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.router import Router
 from tests.routing.pools import request
 
@@ -198,6 +198,45 @@ def test_admission_refuses_what_no_decode_engine_could_serve_in_time(mode: str, 
         "three per engine take 0.1 s per token; system judges by the mean"
     )
     assert all(each.retry_after_s >= 1.0 for each in outcomes if isinstance(each, Refused))
+
+
+def predicting(decode_s: float, mode: str = "predictive_system") -> Router:
+    """One second per 1,000 prompt tokens, 50 ms per sequence and step of at most 200."""
+    return paired(
+        ["p1", "d1"],
+        admission=AdmissionDocument(mode=mode, decode_s=decode_s),  # type: ignore[arg-type]
+        prefill_cost=PrefillCostDocument(base_s=0.0, per_token_s=1e-3, per_token_squared_s=0.0, per_hit_token_s=0.0),
+        decode_cost=DecodeCostDocument(base_s=0.0, per_sequence_s=0.05, per_context_token_s=0.0),
+        tbt_slo_s=0.2,
+        ttft_slo_s=60.0,
+    )
+
+
+@pytest.mark.parametrize("mode", ["predictive_system", "predictive_instance"])
+@pytest.mark.parametrize(("decode_s", "refused"), [(0.5, False), (3.9, False), (4.1, True), (600.0, True)])
+def test_decodes_are_taken_off_once_they_have_run_for_the_uniform_time(
+    mode: str, decode_s: float, refused: bool
+) -> None:
+    router = predicting(decode_s, mode)
+    for number in range(4):
+        granted(submit(router, number, prompt_tokens=1, ttft_slo_s=60.0))
+        router.observe(FirstToken(f"request-{number:08}"), 0.0)
+    # Its prefill begins at 1 s and ends at 4 s, when the four have decoded for 4 s.
+    outcome = submit(router, 9, at=1.0, prompt_tokens=3000, ttft_slo_s=60.0)
+    assert isinstance(outcome, Refused) == refused
+
+
+def test_prefills_that_end_before_are_added_and_taken_off_likewise() -> None:
+    expected = []
+    for decode_s in (600.0, 2.0, 0.5):
+        router = predicting(decode_s)
+        for number in range(2):
+            granted(submit(router, number, prompt_tokens=2000, ttft_slo_s=60.0))
+        assert router.pairs is not None
+        # Two prefills end evenly over 4 s. At 5 s those still decode that ended after 5 s - t_d.
+        (decoder,) = router.pairs.decoders
+        expected.append(router.pairs._expected(decoder, 0.0, 5.0, 1)[0])
+    assert expected == pytest.approx([2.0, 2.0 * (4.0 - 3.0) / 4.0, 0.0])
 
 
 def test_admission_refuses_what_fits_into_no_decode_engine() -> None:

@@ -158,3 +158,18 @@ def test_the_verdict_says_how_much_was_there_and_what_to_do() -> None:
         "cache salt; see that nothing in between changes cache_salt"
     )
     assert verdict_words(HitVerdict()) == ""
+
+
+def test_what_one_tenant_reports_alone_costs_an_engine_no_trust() -> None:
+    lies = requests(40, reported_tokens=0, reporter="b")
+    enough, few = (requests(count, reported_tokens=0, reporter="c") for count in (LEAST_SAMPLES, LEAST_SAMPLES - 1))
+    assert hit_verdict(lies, EVENTS).grade == EXACT
+    assert hit_verdict([*lies, *few], EVENTS).grade == EXACT
+    assert hit_verdict([*lies, *enough], EVENTS).grade == BLIND
+
+
+def test_what_the_gateway_saw_outweighs_what_tenants_report() -> None:
+    seen = requests(LEAST_SAMPLES, reported_tokens=0)
+    praise = [each for who in "bcd" for each in requests(20, reporter=who)]
+    assert hit_verdict([*seen, *praise], EVENTS).grade == BLIND
+    assert hit_verdict([*seen[1:], *praise], EVENTS).grade == EXACT

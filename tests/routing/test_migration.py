@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from random import Random
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +100,100 @@ def test_a_moved_ticket_says_so_and_keeps_its_arrival() -> None:
         assert decision.candidates[0].engine_id == "e-1"
         assert {each.engine_id for each in decision.candidates} == {"e-0", "e-1"}
     made.check()
+
+
+def pair_of(prefix: int) -> set[str]:
+    """Return the two engines of three that dual_map gives this prefix."""
+    (outcome,) = submit(router(engines=3), 1, 0.0, prefix=prefix)
+    return {each.engine_id for each in outcome.decision.candidates}
+
+
+def test_a_request_without_a_good_candidate_lets_tickets_of_its_engines_move_where_there_is_room() -> None:
+    hot = next(each for each in range(1, 1000, 8) if pair_of(each) == {"e-0", "e-1"})
+    cool = next(each for each in range(1, 1000, 8) if pair_of(each) == {"e-0", "e-2"})
+    made = router(engines=3)
+    made.blocks_stored("e-0", tuple(range(cool, cool + 8)))
+    for engine_id in ("e-0", "e-1"):
+        made.blocks_stored(engine_id, tuple(range(hot, hot + 8)))
+    submit(made, 2, 0.0, prefix=cool)
+    assert len(made.waiting.of(made.fleet.known_target("e-0"))) == 1
+    submit(made, 4, 0.0, prefix=hot)
+    assert made.migration.due
+    outcomes = made.tick(0.0)
+    (granted,) = (each.decision for each in outcomes if isinstance(each, Granted))
+    assert (granted.decision_id, granted.engine_id, granted.reason) == (f"r-{cool}-2", "e-2", reasons.MIGRATED)
+    assert made.migration.moved == 1
+    made.check()
+
+
+def test_the_largest_gain_moves_first_wherever_it_stands_in_the_queue() -> None:
+    made = router(selection="affinity")
+    prompts = [tuple(range(1000 * number, 1000 * number + 18)) for number in range(1, 6)]
+    for number, keys in enumerate(prompts):
+        made.blocks_stored("e-0", keys[:8])
+        made.submit(request(f"r-{number}", keys, 0.0), 0.0)
+    here, other = (made.fleet.known_target(name) for name in ("e-0", "e-1"))
+    # The other engine has computed one that stands in the middle, and nothing of the rest.
+    made.blocks_stored("e-1", prompts[3])
+    tickets = made.waiting.of(here)
+    ends_s = accumulate((each.compute_s for each in tickets), initial=made.reservations.free_at(here))
+    there_s = [made.view.compute_s(each.request, other, 18 * BLOCK * (at == 2)) for at, each in enumerate(tickets)]
+    gains = [end - there for end, there in zip(list(ends_s)[1:], there_s, strict=True)]
+    assert gains.index(max(gains)) == 2
+    made.migration.relieve_engine("e-0", 1, 0.0)
+    assert made.migration.moved == 1
+    moved = made.reservations.get("r-3")
+    assert moved is not None
+    assert moved.target == other
+    made.check()
+
+
+def held_up(tickets: int) -> Router:
+    """An engine that was given a prefill at 0 and has brought nothing, with tickets from 2.9 on; the other is idle."""
+    settings = msgspec.structs.replace(policy(), bottleneck_s=3.0, ttft_slo_s=6.0)
+    made = Router("pool", settings, 1)
+    made.set_engines([EngineFacts(f"e-{number}", 1, True) for number in range(2)], 0.0)
+    made.blocks_stored("e-0", tuple(range(1, 9)))
+    for number in range(tickets + 1):
+        at_s = 2.9 if number else 0.0
+        asked = request(f"r-{number}", (*range(1, 9), *range(1000 * number, 1000 * number + 10)), at_s)
+        made.submit(msgspec.structs.replace(asked, ttft_slo_s=6.0), at_s)
+    assert len(made.waiting.of(made.fleet.known_target("e-0"))) == tickets
+    return made
+
+
+def test_tickets_of_an_engine_held_up_by_decodes_see_its_delay_and_move_once_it_makes_them_late() -> None:
+    """Corrected TTFT = D + T_q + T_c (DualMap A.8.3)."""
+    made = held_up(1)
+    target = made.fleet.known_target("e-0")
+    (ticket,) = made.waiting.of(target)
+    moved_at, now = 0.0, 2.9
+    while not made.migration.moved:
+        wake = made.next_wake(now)
+        assert wake is not None
+        now = max(wake, now + 0.01)
+        queue_s = max(made.reservations.free_at(target) - now, 0.0)
+        delay_s = now if now >= 3.0 else 0.0
+        corrected_s = now - 2.9 + delay_s + queue_s + ticket.compute_s
+        made.tick(now)
+        assert bool(made.migration.moved) == (corrected_s > 6.0), now
+        moved_at = now
+    assert 4.0 < moved_at < 4.5
+    made.check()
+
+
+def test_only_as_many_tickets_move_as_are_late_with_the_delay() -> None:
+    for tickets, moved in ((2, 0), (3, 1)):
+        made = held_up(tickets)
+        made.tick(3.15)
+        assert made.migration.moved == moved
+
+
+def test_an_engine_that_is_held_up_keeps_its_tickets_where_nothing_is_rebalanced() -> None:
+    made = held_up(3)
+    made.set_policy(msgspec.structs.replace(made.policy, placement=policy(rebalance=False).placement), 2, 2.95)
+    made.tick(3.5)
+    assert not made.migration.moved
 
 
 def test_without_rebalance_nothing_is_ever_hot() -> None:

@@ -31,6 +31,7 @@ def placement(request: pytest.FixtureRequest) -> Placement:
 
 def busy_pool(size: int) -> Router:
     router = pool(size=size)
+    router.view.transfers_possible = True
     router.blocks_stored("e-01", request(0, range(8)).keys)
     for number in range(3 * size):
         router.submit(request(number, range(number % 8 + 1)), 0.0, hold=False)

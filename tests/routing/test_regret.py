@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from routing.regret import (
     ADMISSION,
     CAUSES,
+    GATEWAY,
     LOAD,
     QUEUE_ORDER,
+    SLOW_GATEWAY_S,
     STALE_VIEW,
     TRADE,
     WRONG_INDEX,
@@ -49,6 +51,7 @@ def courses(draw: st.DrawFn) -> Course:
         hit_tokens=draw(st.integers(0, 100_000)),
         before_s=before_s,
         parked=draw(st.booleans()),
+        gateway_s=draw(st.floats(0, before_s)),
         overtaken_s=draw(seconds),
         view_age_s=draw(st.none() | seconds),
     )
@@ -68,10 +71,11 @@ def test_parts_are_never_negative_and_sum_to_the_whole(options: list[Option], co
 def test_the_whole_is_what_the_best_other_candidate_would_have_spared(options: list[Option], course: Course) -> None:
     found = regret(options, course)
     assert found is not None
-    base_s = 0.0 if course.parked else course.before_s
+    base_s = found.gateway_s if course.parked else course.before_s
     least_s = min(max(0.0, each.wait_s + each.compute_s + each.drift_s) for each in options[1:])
     assert found.best_ttft_s == pytest.approx(base_s + least_s)
-    assert found.seconds == pytest.approx(max(0.0, course.ttft_s - found.best_ttft_s), abs=1e-3)
+    spared_s = max(0.0, course.ttft_s - found.best_ttft_s)
+    assert found.seconds == pytest.approx(spared_s + found.gateway_s, abs=1e-3)
 
 
 def test_a_request_that_waited_for_cache_is_split_as_its_terms_are() -> None:
@@ -81,7 +85,7 @@ def test_a_request_that_waited_for_cache_is_split_as_its_terms_are() -> None:
     assert found is not None
     assert found.seconds == pytest.approx(2.73)
     assert found.parts == pytest.approx(
-        {TRADE: 2.03, LOAD: 0, STALE_VIEW: 0.39, WRONG_INDEX: 0.31, QUEUE_ORDER: 0, ADMISSION: 0}
+        {TRADE: 2.03, LOAD: 0, STALE_VIEW: 0.39, WRONG_INDEX: 0.31, QUEUE_ORDER: 0, ADMISSION: 0, GATEWAY: 0}
     )
     assert (found.best_engine_id, found.tokens, found.cause) == ("e-04", 0, TRADE)
 
@@ -122,6 +126,28 @@ def test_time_unbound_is_nobody_s_fault_where_admission_kept_nothing_back() -> N
     assert found is not None
     assert found.seconds == pytest.approx(2.02 - 0.10, abs=0.01)
     assert found.admission_s == 0
+
+
+def test_a_slow_gateway_is_the_cause_and_no_engine_is_blamed() -> None:
+    prompt = Course(2.65, 0.0, 2.03, 4608)
+    slow = Course(2.5 + 2.65, 0.0, 2.03, 4608, before_s=2.5, gateway_s=2.5)
+    options = [Option("e-03", 4608, 0.0, 2.03), Option("e-04", 0, 0.3, 2.03)]
+    without, found = regret(options, prompt), regret(options, slow)
+    assert without is not None
+    assert found is not None
+    assert (found.cause, found.gateway_s, found.seconds) == (GATEWAY, 2.5, pytest.approx(without.seconds + 2.5))
+    assert found.load_s == pytest.approx(without.load_s)
+    assert found.best_ttft_s == pytest.approx(2.5 + 2.33)
+    alone = regret(options[:1], slow)
+    assert alone is not None
+    assert (alone.cause, alone.seconds) == (GATEWAY, 2.5)
+
+
+def test_the_usual_time_of_a_gateway_is_nothing_to_regret() -> None:
+    usual_s = 0.9 * SLOW_GATEWAY_S
+    found = regret([OTHER, CHOSEN], Course(usual_s + 1.13, 0.41, 0.72, 4608, before_s=usual_s, gateway_s=usual_s))
+    assert found is not None
+    assert (found.seconds, found.cause) == (0, "")
 
 
 def test_the_best_choice_is_nothing_to_regret() -> None:

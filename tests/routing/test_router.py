@@ -2,6 +2,8 @@ import msgspec
 import pytest
 
 from routing.decision import Granted, Queued, Refused
+from routing.fairness_document import FairnessDocument
+from routing.inference_request import InferenceRequest
 from routing.observation import Completed, Failed, FirstToken
 from routing.policy_document import RoutingPolicy, Stage
 from routing.registry import PolicyStageError
@@ -216,3 +218,37 @@ def test_a_newcomer_is_not_expected_to_wait_for_hopeless_tickets() -> None:
     assert router.loads(0.9)[0].bound == 6
     router.observe(Failed("request-00000005"), 1.0)
     router.check()
+
+
+def _from(number: int, tenant: str) -> InferenceRequest:
+    return msgspec.structs.replace(request(number, range(number * 100, number * 100 + 20)), tenant_id=tenant)
+
+
+def test_a_full_waiting_room_still_takes_in_a_tenant_that_holds_less_than_its_part() -> None:
+    router = pool(size=1, max_tickets=4, fairness=FairnessDocument(enabled=True))
+    waits = [isinstance(router.submit(_from(number, "b"), 0.0), Queued) for number in range(1, 7)]
+    assert waits == [False, True, True, True, True, False]
+    waits = [isinstance(router.submit(_from(number, "a"), 0.0), Queued) for number in range(7, 10)]
+    assert waits == [True, True, False]
+    assert isinstance(router.submit(_from(10, "b"), 0.0), Refused)
+    router.check()
+    (granted,) = router.observe(FirstToken("request-00000001"), 1.0)
+    (next_granted,) = router.observe(FirstToken(granted.decision.decision_id), 2.0)  # type: ignore[union-attr]
+    assert {granted.decision.decision_id, next_granted.decision.decision_id} == {  # type: ignore[union-attr]
+        "request-00000002",
+        "request-00000007",
+    }
+
+
+def test_tenants_get_in_beyond_a_full_waiting_room_up_to_a_limit() -> None:
+    router = pool(size=1, max_tickets=4, fairness=FairnessDocument(enabled=True))
+    for number in range(1, 40):
+        router.submit(_from(number, f"tenant-{number // 6}"), 0.0)
+    assert len(router.waiting) <= 8
+
+
+def test_without_fairness_a_full_waiting_room_is_full_for_all() -> None:
+    router = pool(size=1, max_tickets=2)
+    for number in range(1, 4):
+        router.submit(_from(number, "b"), 0.0)
+    assert isinstance(router.submit(_from(4, "a"), 0.0), Refused)

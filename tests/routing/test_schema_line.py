@@ -66,3 +66,19 @@ def test_what_names_no_schema_is_left_to_the_validation(version: Any) -> None:
 def test_what_only_says_that_it_is_of_the_schema_before_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match="does not read like one"):
         LINE.upgraded({"schema_version": 2, **document})
+
+
+def test_settings_that_nothing_reads_are_left_out_of_a_copy() -> None:
+    line = SchemaLine("plans", 3, {2: seconds}, ("copies.most", "speed"))
+    stored = {"schema_version": 3, "copies": {"most": 2, "least": 1}, "wait_s": 1}
+    assert line.left_out(stored) == ("copies.most",)
+    assert line.upgraded(stored) == {"schema_version": 3, "copies": {"least": 1}, "wait_s": 1}
+    assert stored["copies"] == {"most": 2, "least": 1}
+    older = {"schema_version": 2, "wait_ms": 500, "speed": 3}
+    assert line.upgraded(older) == {"schema_version": 3, "wait_s": 0.5}
+
+
+@pytest.mark.parametrize("copies", [None, 3, "most", ["most"]])
+def test_an_idle_path_that_leads_nowhere_leaves_the_document_to_the_validation(copies: Any) -> None:
+    line = SchemaLine("plans", 3, {}, ("copies.most",))
+    assert line.upgraded({"copies": copies}) == {"copies": copies}

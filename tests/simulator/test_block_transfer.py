@@ -1,7 +1,7 @@
 import pytest
 
 from routing.decision import Fetch
-from simulator.block_transfer import BlockTransfers
+from simulator.block_transfer import BlockTransfers, land
 from simulator.engine_events import EngineEvent
 from simulator.engine_model import PromptSequence
 from simulator.engine_models.reference import ReferenceEngine
@@ -65,7 +65,7 @@ def test_one_senders_transfers_go_one_after_another() -> None:
 def test_landed_blocks_are_in_the_receivers_cache_and_announced() -> None:
     told: list[EngineEvent] = []
     receiver = station("receiver", *ASKED.keys[:1])
-    moved = BlockTransfers().land(receiver, ASKED, 3, 2.0, lambda _, events: told.extend(events))
+    moved = land(receiver, ASKED, 3, 2.0, lambda _, events: told.extend(events))
     assert moved == 2 * 512
     assert receiver.engine.cached_blocks == 3
     assert len(told) == 1

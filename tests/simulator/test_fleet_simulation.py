@@ -165,12 +165,19 @@ def test_a_change_of_an_unknown_engine_is_an_error() -> None:
 def test_fetched_blocks_land_before_the_prefill_and_stay() -> None:
     # Both engines hold nothing; the first request fills one, the burst that follows overloads it.
     rows = [row(0, range(40)), *(row(10, (*range(40), 100 + number)) for number in range(8))]
-    simulation, log = simulated(rows, spec("mooncake", engines=4))
+    simulation, log = simulated(rows, spec("mooncake", engines=4, transfers=True))
     moved = [record for record in simulation.history if record.transferred_tokens]
     assert moved
     assert all(record.transferred_tokens == 40 * 512 == record.hit_tokens for record in moved)
     assert all((record.ttft_s or 0) > 40 * 512 * 57_344 / 12.5e9 for record in moved)
     assert sum("landed" in line for line in log.lines) == len(moved)
+
+
+def test_engines_that_cannot_transfer_are_asked_to_compute_as_in_a_live_pool() -> None:
+    rows = [row(0, range(40)), *(row(10, (*range(40), 100 + number)) for number in range(8))]
+    runs = [simulated(rows, spec(name, engines=4))[0].history for name in ("mooncake", "min_ttft")]
+    told = [[(each.engine_id, each.ttft_s, each.transferred_tokens) for each in run] for run in runs]
+    assert told[0] == told[1]
 
 
 @given(seed=st.integers(0, 2**32))
@@ -189,6 +196,7 @@ def test_under_random_fleet_changes_every_request_ends_once(seed: int) -> None:
         rng.choice(["fifo", "slack"]),
         engines=3,
         engine_model=rng.choice(["reference", "colocated", "chunked"]),
+        transfers=rng.random() < 0.5,
     )
     simulation, log = simulated(rows, run_spec, changes=changes)
     assert len(simulation.history) == 60

@@ -1,18 +1,18 @@
 import pytest
 
+from routing.load_cv import LoadSmoother, load_cv
 from routing.router import Router
 from simulator.load_samples import LoadSamples
 from tests.routing.pools import pool, request
 
 
-def sampled(*loads: list[float]) -> LoadSamples:
-    """Sample a fleet once a second; each load is the seconds of work left at each engine."""
+def sampled(*loads: list[int], every_s: float = 60.0) -> LoadSamples:
+    """Sample a fleet at long intervals; each load is the pending tokens of each engine."""
     samples = LoadSamples(keep=True)
     router: Router = pool(size=4)
-    for number, left_s in enumerate(loads):
-        router.view.ready_at[:] = [number + each for each in left_s]
-        router.view.outstanding_tokens[:] = [int(each * 10_000) for each in left_s]
-        samples.take(router.view, float(number))
+    for number, pending in enumerate(loads):
+        router.view.outstanding_tokens[:] = pending
+        samples.take(router.view, number * every_s)
     return samples
 
 
@@ -22,17 +22,21 @@ def test_an_idle_fleet_counts_as_even() -> None:
 
 
 def test_one_of_four_with_all_the_work_varies_by_the_root_of_three() -> None:
-    assert sampled([0.8, 0, 0, 0]).mean_cv == pytest.approx(3**0.5)
+    assert sampled([8_000, 0, 0, 0]).mean_cv == pytest.approx(3**0.5)
 
 
 def test_the_mean_is_over_samples_and_the_series_keeps_each_engine() -> None:
-    samples = sampled([5, 5, 5, 5], [0.8, 0, 0, 0])
-    assert samples.mean_cv == pytest.approx(3**0.5 / 2)
-    assert samples.series == [(0.0, [50_000] * 4), (1.0, [8_000, 0, 0, 0])]
+    samples = sampled([50_000] * 4, [8_000, 0, 0, 0])
+    assert samples.mean_cv == pytest.approx(3**0.5 / 2, rel=1e-3)
+    assert samples.series == [(0.0, [50_000] * 4), (60.0, [8_000, 0, 0, 0])]
 
 
-def test_work_that_should_be_over_counts_as_none() -> None:
-    assert sampled([-1.0, -2.0, 0.0, 0.0]).mean_cv == 0.0
+def test_it_is_the_load_cv_that_the_gateway_shows() -> None:
+    loads = [[8_000, 0, 500, 0], [0, 9_000, 500, 0], [4_000, 4_000, 0, 0]]
+    smoother, shown = LoadSmoother(), []
+    for second, pending in enumerate(loads):
+        shown.append(load_cv(smoother.update({str(at): float(each) for at, each in enumerate(pending)}, second)))
+    assert sampled(*loads, every_s=1.0).mean_cv == pytest.approx(sum(shown) / 3)
 
 
 def test_engines_that_take_no_work_do_not_count() -> None:

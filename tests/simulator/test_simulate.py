@@ -121,3 +121,11 @@ def test_a_policy_file_of_the_schema_before_runs_and_that_is_said(
     old.write_text('{"schema_version": 0, "slo_ms": 2000}')
     assert main([str(trace), "--policy-file", str(old)]) == 0
     assert f"simulate: {old} is of schema 0; it was read as schema 1" in capsys.readouterr().err
+
+
+def test_the_rule_that_transfers_says_when_nothing_is_transferred(
+    trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options, said in (([], True), (["--transfers"], False)):
+        assert main([str(trace), "--placement", "mooncake", *options]) == 0
+        assert ("mooncake chooses as min_ttft" in capsys.readouterr().err) == said

@@ -63,12 +63,12 @@ def console() -> Callable[..., object]:
     """Return Django and the websocket as one ASGI app, without the live wing."""
     from channels.auth import AuthMiddlewareStack
     from channels.routing import ProtocolTypeRouter, URLRouter
-    from channels.security.websocket import AllowedHostsOriginValidator
     from django.core.handlers.asgi import ASGIHandler
 
     from web.routing import websocket_urlpatterns
+    from web.socket_origin import SameOrigin
 
-    sockets = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
+    sockets = SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
     return ProtocolTypeRouter({"http": ASGIHandler(), "websocket": sockets})
 
 

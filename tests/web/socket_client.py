@@ -29,7 +29,7 @@ class SocketClient(ApplicationCommunicator):
                 "query_string": b"",
                 "headers": headers,
                 "subprotocols": [],
-                "user": User(pk=1, username="op") if user is None else user,
+                "user": User(pk=1, username="op", is_superuser=True) if user is None else user,
                 "session": SimpleNamespace(session_key=session_key),
             },
         )

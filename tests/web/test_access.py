@@ -16,6 +16,8 @@ from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 
 __all__ = ["admin", "fresh", "tenant"]
 
+from web.login_throttle import LoginThrottle
+
 pytestmark = pytest.mark.django_db
 GOOD = "correct-horse-battery"
 XSS = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
@@ -178,7 +180,8 @@ def test_the_own_password_needs_the_old_one_and_ends_other_sessions() -> None:
     assert "this session" in here.get("/access/you").content.decode()
 
 
-def test_guessing_the_own_old_password_is_slowed_down() -> None:
+def test_guessing_the_own_old_password_is_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("web.pages.access_you.LoginThrottle", lambda: LoginThrottle(lambda: 1000.0))
     user = make_person("nobody")
     user.set_password(GOOD)
     user.save()
@@ -205,6 +208,18 @@ def test_a_tenant_is_added_renamed_and_deleted_when_it_owns_no_key(admin: Client
     key.delete()
     assert admin.post("/access/tenants/globex/delete").status_code == 303
     assert not Tenant.objects.exists()
+
+
+def test_a_tenant_is_limited_to_models_and_a_rename_keeps_them(admin: Client, tenant: Tenant) -> None:
+    form = {"name": "Acme", "revision": "1", "served_models": " m-8b, m-70b,, m-8b"}
+    assert admin.post("/access/tenants/acme", form).status_code == 303
+    tenant.refresh_from_db()
+    assert tenant.served_models == ["m-70b", "m-8b"]
+    assert 'value="m-70b, m-8b"' in admin.get("/access/tenants?tenant=acme").content.decode()
+    assert admin.post("/access/tenants/acme", {"name": "Acme Corp", "revision": "2"}).status_code == 303
+    tenant.refresh_from_db()
+    assert (tenant.name, tenant.served_models) == ("Acme Corp", ["m-70b", "m-8b"])
+    assert AuditEvent.objects.filter(verb="tenant.change").count() == 2
 
 
 # -- what all pages keep
@@ -237,7 +252,7 @@ def test_names_cannot_carry_markup(admin: Client, tenant: Tenant) -> None:
     ("page", "queries"),
     [
         ("/access/keys", 6),
-        ("/access/keys?new", 7),
+        ("/access/keys?new", 8),
         ("/access/people", 7),
         ("/access/sessions", 5),
         ("/access/tenants", 5),

@@ -186,7 +186,7 @@ def test_the_overview_lists_pools_with_their_ratio(viewer: Client, tell: Tell) -
 def test_who_sees_no_pool_gets_none(pool: Pool, tell: Tell, role: str) -> None:
     tell()
     status = client_of(make_person(role, pool)).get("/affinity/chat").status_code
-    assert status == (404 if role == "nobody" else 200)
+    assert status == (403 if role == "nobody" else 200)
 
 
 def test_a_refresh_is_the_changing_part_alone_and_costs_few_queries(

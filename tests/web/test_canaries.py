@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
+import msgspec
 import pytest
 from django.test import Client
 from django.utils import timezone
@@ -11,15 +13,18 @@ from django.utils import timezone
 from controlplane.canaries.look import CanaryLook, look_of, plain, read_look
 from controlplane.models import Canary, ControlSlice, Engine, Policy, Pool
 from controlplane.services.canaries import start_canary
-from planning.arm_comparison import ArmSlice, compare
+from controlplane.services.canary_evidence import known_guards
+from planning.arm_comparison import ArmSlice, GuardReading, compare
+from planning.guard_certainty import certainty
 from planning.guard_document import GuardDocument
 from planning.reason import Reason
 from tests.controlplane.canaries.scene import ACTOR, live_version, version
 from tests.planning.arm_data import slices
 from tests.web.role_clients import client_of, make_person, make_pool
-from web.pages.canary_words import guard_lines
+from web.pages.canary_words import GuardLine, guard_lines
 
 pytestmark = pytest.mark.django_db
+FORCED = {"force": "1", "why": "urgent"}
 
 
 @pytest.fixture
@@ -45,9 +50,10 @@ def canary(pool: Pool) -> Canary:
     return made
 
 
-def looked(seen: list[tuple[float, ArmSlice]]) -> CanaryLook:
-    comparison = compare([each for _, each in seen], GuardDocument())
-    return look_of(1040.0, "keep", (Reason("by_hand", "Does well; waits for somebody"),), comparison, seen)
+def looked(seen: list[tuple[float, ArmSlice]], guards: GuardDocument = GuardDocument()) -> CanaryLook:  # noqa: B008
+    comparison = compare([each for _, each in seen], guards)
+    reasons = (Reason("by_hand", "No guard looks broken; waits for somebody"),)
+    return look_of(timezone.now().timestamp(), "keep", reasons, comparison, seen)
 
 
 def show(client: Client, path: str, status: int = 200) -> str:
@@ -84,13 +90,32 @@ def test_a_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
     assert "Give a number, not &#x27;x&#x27;." in refused.content.decode()
 
 
+def test_the_form_tells_all_that_is_wrong_at_once(operator: Client, pool: Pool) -> None:
+    number = version(pool.policy, "round_robin").number
+    form = {
+        "policy": pool.policy.slug, "version": str(number), "steps": "50, 20", "min_dwell_s": "-1", "advance": "soon",
+        "late_more": "abc", "failed_more": "700", "ttft_ratio": "0.5", "tail_ratio": "2",
+    }  # fmt: skip
+    page = operator.post("/experiments/canaries/start", form).content.decode()
+    for words in (
+        "rising shares",
+        "between 0 and 604800",
+        "one of by_hand",
+        "not &#x27;abc&#x27;",
+        "&lt;= 1",
+        "&gt;= 1",
+    ):
+        assert words in page
+    assert not Canary.objects.exists()
+
+
 def test_its_page_compares_both_arms_and_says_what_is_not_tried(operator: Client, canary: Canary) -> None:
     page = show(operator, f"/experiments/canaries/{canary.key}")
     assert "v2 places 10\u202f% of the sessions" in page
     assert "in force only once promoted: ttft_slo_s" in page
     assert page.count("<polyline") == 4
     assert page.count("<table") == 4
-    assert "crossed" in page
+    assert "broken" in page
     assert " style=" not in page
     fragment = show(operator, f"/experiments/canaries/{canary.key}?fragment")
     assert "<html" not in fragment
@@ -99,7 +124,7 @@ def test_its_page_compares_both_arms_and_says_what_is_not_tried(operator: Client
 
 def test_promoting_without_the_approval_that_is_asked_for_says_who_gives_it(operator: Client, canary: Canary) -> None:
     Policy.objects.filter(pk=canary.policy_id).update(needs_approval=True)
-    answer = operator.post(f"/experiments/canaries/{canary.key}/promote", {"revision": "1"})
+    answer = operator.post(f"/experiments/canaries/{canary.key}/promote", {"revision": "1", **FORCED})
     assert answer.status_code == 409
     assert "needs the approval of a second person" in answer.content.decode()
     canary.refresh_from_db()
@@ -108,14 +133,62 @@ def test_promoting_without_the_approval_that_is_asked_for_says_who_gives_it(oper
 
 def test_its_verbs_act_on_what_was_seen(operator: Client, canary: Canary) -> None:
     path = f"/experiments/canaries/{canary.key}"
-    assert operator.post(f"{path}/step", {"revision": "7"}).status_code == 409
-    assert operator.post(f"{path}/step", {"revision": "1"}).status_code == 302
+    assert operator.post(f"{path}/step", {"revision": "7", **FORCED}).status_code == 409
+    assert operator.post(f"{path}/step", {"revision": "1", **FORCED}).status_code == 302
     canary.refresh_from_db()
     assert canary.step == 1
     assert operator.post(f"{path}/abort", {"revision": "2", "why": "late"}).status_code == 302
     assert "v2 was aborted" in show(operator, path)
     assert operator.post(f"{path}/promote", {"revision": "3"}).status_code == 409
     assert operator.post(f"{path}/other", {"revision": "3"}).status_code == 404
+
+
+def test_its_buttons_say_when_there_is_evidence_and_without_it_they_ask(operator: Client, canary: Canary) -> None:
+    Canary.objects.filter(pk=canary.pk).update(look={}, min_dwell_s=298)
+    path = f"/experiments/canaries/{canary.key}"
+    page = show(operator, path)
+    assert re.search(r"Next step in 29[5-8]\u202fs, 40 requests</summary>", page)
+    assert "Give it 50\u202f% of the sessions without evidence?" in page
+    for verb in ("step", "promote"):
+        refused = operator.post(f"{path}/{verb}", {"revision": "1"})
+        assert refused.status_code == 409
+        assert "0 of at least 40 requests are judged in each arm." in refused.content.decode()
+        assert f'id="{verb}-menu" open' in refused.content.decode()
+        unreasoned = operator.post(f"{path}/{verb}", {"revision": "1", "force": "1"})
+        assert unreasoned.status_code == 422
+        assert "Say why it goes on without evidence." in unreasoned.content.decode()
+    canary.refresh_from_db()
+    assert (canary.step, canary.running) == (0, True)
+
+
+def test_with_evidence_the_next_step_is_one_click(operator: Client, pool: Pool) -> None:
+    wide = {"late_more": 0.2, "failed_more": 0.2, "ttft_ratio": 2.0, "tail_ratio": 3.0}
+    made = start_canary(
+        version(pool.policy, "round_robin"), steps=(0.1, 0.5), min_dwell_s=0.0, guards=wide, actor=ACTOR
+    )
+    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 30, 60, 60))]
+    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen, GuardDocument(**wide))))
+    page = show(operator, f"/experiments/canaries/{made.key}")
+    assert "All guards hold. Ready for the next step." in page
+    assert "Next step: 50" in page
+    assert "without evidence" not in page
+    assert operator.post(f"/experiments/canaries/{made.key}/step", {"revision": "1"}).status_code == 302
+
+
+def test_a_guard_that_is_not_known_yet_says_what_it_takes(canary: Canary) -> None:
+    def line(difference: float, upper: float) -> GuardLine:
+        reading = GuardReading("late", 0.05, 0.05 + difference, difference, -upper, upper, 0.03, "fine")
+        known = certainty(reading, requests=100, least=40, since_s=60.0)
+        look = read_look(canary.look)
+        assert look is not None
+        return guard_lines(msgspec.structs.replace(look, readings=(reading,)), GuardDocument(), (known,))[0]
+
+    assert (line(0.0, 0.06).verdict, line(0.0, 0.06).note) == ("not yet known", "needs about 3\u202fmin more")
+    assert "more requests will not show" in line(0.04, 0.09).note
+    holds = line(0.0, 0.02)
+    assert (holds.verdict, holds.note) == ("holds", "")
+    assert holds.interval is not None
+    assert float(holds.interval.upper[:-1]) < float(holds.interval.limit[:-1])
 
 
 def test_promoting_asks_for_the_pools_name_as_publishing_does(operator: Client, pool: Pool, canary: Canary) -> None:
@@ -129,7 +202,7 @@ def test_promoting_asks_for_the_pools_name_as_publishing_does(operator: Client, 
         assert f"Type chat to promote it; {words}" in answer.content.decode()
     canary.refresh_from_db()
     assert canary.running
-    assert operator.post(f"{path}/promote", {"revision": "1", "confirm": "chat"}).status_code == 302
+    assert operator.post(f"{path}/promote", {"revision": "1", "confirm": "chat", **FORCED}).status_code == 302
     canary.refresh_from_db()
     assert canary.state == "promoted"
 
@@ -146,7 +219,8 @@ def test_an_aborted_one_speaks_against_its_draft_and_shows_where_it_ended(operat
 def test_points_have_a_true_minus_and_nothing_has_no_sign(canary: Canary) -> None:
     look = read_look(canary.look)
     assert look is not None
-    words = " ".join(f"{line.difference} {line.bounds}" for line in guard_lines(look, GuardDocument()))
+    known = known_guards(look, GuardDocument(), canary.step_at)
+    words = " ".join(f"{line.difference} {line.bounds}" for line in guard_lines(look, GuardDocument(), known))
     assert "-" not in words
     assert "−" in words
     assert "+0.0" not in words

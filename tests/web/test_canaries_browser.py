@@ -64,7 +64,23 @@ def test_a_canary_is_watched_and_promoted(page: Page, pool: Pool, trouble: list[
     expect(page.locator("#cdf-twin table")).to_be_visible()
     page.locator("#promote-menu summary").click()
     assert serious_violations_in_both_themes(page) == []
+    page.fill("#promote-why", "urgent")
     page.fill("#promote-confirm", pool.slug)
     page.locator("#promote-menu button").click()
     expect(page.locator("h1")).to_have_text("v2 was promoted")
     assert trouble == []
+
+
+def test_a_menu_opened_right_after_the_load_stays_open_as_the_page_refreshes(page: Page, pool: Pool) -> None:
+    made = start_canary(version(pool.policy, "round_robin"), steps=(0.1, 0.5), actor=ACTOR)
+    page.goto(f"/experiments/canaries/{made.key}")
+    page.locator("#promote-menu summary").click()
+    page.fill("#promote-why", "urgent")
+    opened = page.locator("#promote-menu").element_handle()
+    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6))]
+    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
+    expect(page.locator("#guards-title")).to_be_visible(timeout=20_000)
+    expect(page.locator("#promote-menu")).to_have_attribute("open", "")
+    expect(page.locator("#promote-why")).to_have_value("urgent")
+    expect(page.locator("#promote-why")).to_be_focused()
+    assert opened.evaluate("menu => menu.isConnected")

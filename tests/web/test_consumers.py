@@ -8,14 +8,15 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from channels.security.websocket import AllowedHostsOriginValidator
 from django.contrib.auth.models import AnonymousUser, User
+from uvicorn.protocols.utils import ClientDisconnected
 
 from gateway.fleet_sample import FleetSample
 from tests.web.frame_reader import apply_column, read_frame
 from tests.web.socket_client import APP, SocketClient
 from web.consumers import BAD_MESSAGE, SIGNED_OUT, STALLED, FleetConsumer
 from web.live.feed import FleetFeed
+from web.socket_origin import SameOrigin
 
 # A consumer gives its database connection back, even one it never used.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -30,7 +31,7 @@ async def test_an_anonymous_viewer_is_told_and_closed(feed: FleetFeed) -> None:
 
 @pytest.mark.parametrize("origin", [b"", b"http://evil.example"])
 async def test_a_foreign_or_missing_origin_is_refused(feed: FleetFeed, origin: bytes) -> None:
-    communicator = SocketClient(app=AllowedHostsOriginValidator(APP), origin=origin)
+    communicator = SocketClient(app=SameOrigin(APP), origin=origin)
     assert not await communicator.connect()
 
 
@@ -104,7 +105,12 @@ async def test_a_stalled_viewer_is_closed_and_forgotten(feed: FleetFeed, monkeyp
     monkeypatch.setattr(FleetConsumer, "stall_s", 0.02)
     inbox: asyncio.Queue[dict[str, object]] = asyncio.Queue()
     inbox.put_nowait({"type": "websocket.connect"})
-    scope = {"type": "websocket", "path": "/ws/fleet", "headers": [], "user": User(pk=1, username="op")}
+    scope = {
+        "type": "websocket",
+        "path": "/ws/fleet",
+        "headers": [],
+        "user": User(pk=1, username="op", is_superuser=True),
+    }
     scope["session"] = SimpleNamespace(session_key="a-session")
     served = asyncio.create_task(FleetConsumer.as_asgi()(scope, inbox.get, send))
     async with asyncio.timeout(5):
@@ -123,3 +129,15 @@ async def test_a_viewer_that_goes_is_forgotten(feed: FleetFeed) -> None:
     assert len(feed._viewers) == 1
     await communicator.disconnect()
     assert not feed._viewers
+
+
+async def test_a_viewer_that_leaves_while_a_frame_goes_out_is_no_error(
+    feed: FleetFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(self: FleetConsumer, **_: object) -> None:
+        raise ClientDisconnected
+
+    consumer = FleetConsumer()
+    monkeypatch.setattr(FleetConsumer, "send", gone)
+    consumer._feed, consumer._viewer = feed, feed.join()
+    await asyncio.wait_for(consumer._send_frames(), 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,20 @@ def test_an_id_leads_to_its_decision(viewer: Client) -> None:
 @pytest.mark.parametrize("query", ["since=yesterday", "since=2027-01-15&until=2027-01-14"])
 def test_what_cannot_be_read_is_said(viewer: Client, query: str) -> None:
     assert 'role="alert"' in show(viewer, f"/decisions?{query}", 400)
+
+
+def test_an_unreadable_filter_counts_nothing(viewer: Client) -> None:
+    page = show(viewer, "/decisions?since=garbage", 400)
+    assert not re.search(r"\d decisions?, \d+ ms", page)
+    assert re.search(r"\d decisions?, \d+ ms", show(viewer, "/decisions"))
+
+
+def test_an_engine_that_does_not_exist_is_said(viewer: Client) -> None:
+    assert "No engine is named nope" in show(viewer, "/decisions?engine=nope")
+
+
+def test_late_has_the_shape_of_its_page_in_the_table(viewer: Client) -> None:
+    assert re.search(r"#s-lost\"/></svg><span>Late<", show(viewer, "/decisions?late=1"))
 
 
 def test_the_strip_counts_for_what_was_left_out(viewer: Client) -> None:
@@ -189,3 +204,27 @@ def test_a_pair_says_why_its_second_engine_decodes() -> None:
     decision = msgspec.structs.replace(record.decision, pair=pair)
     told = dict(pictures.facts(msgspec.structs.replace(record, decision=decision, decode_engine_name="d-7")))
     assert told["Decodes on"] == "d-7, fastest tokens"
+
+
+def bars(parts: list[pictures.Bar]) -> list[tuple[str, str, str]]:
+    return [(bar.term, bar.at, bar.words.replace("\u202f", " ")) for bar in parts]
+
+
+def test_the_time_before_the_decision_is_a_segment_of_its_own_in_all_rows() -> None:
+    shown = pictures.timeline(
+        stored(queued_s=0.0, granted_after_s=0.0, decided_after_s=2.5, first_token_after_s=5.15, asked_after_s=2.5)
+    )
+    assert shown is not None
+    assert [part[0] for part in bars(shown["estimated"])] == ["before", "queue", "prefill"]
+    assert bars(shown["estimated"])[:2] == [("before", "0.00%", "2.50 s"), ("queue", shown["granted"], "2.86 s")]
+    assert bars(shown["actual"]) == [("before", "0.00%", "2.50 s"), ("prefill", shown["granted"], "2.65 s")]
+    assert shown["instead"][0].term == "before"
+    assert shown["before"].replace("\u202f", " ") == "2.50 s"
+
+
+def test_a_wait_after_the_decision_begins_where_it_was_decided() -> None:
+    shown = pictures.timeline(stored(queued_s=3.36, decided_after_s=0.5))
+    assert shown is not None
+    assert [part[0] for part in bars(shown["actual"])] == ["before", "queue", "prefill"]
+    assert bars(shown["actual"])[1][2] == "2.86 s"
+    assert pictures.inputs(stored(decided_after_s=0.5))[0][1].startswith("2.86")

@@ -88,11 +88,11 @@ def test_each_role_sees_and_steers_what_it_may(
 ) -> None:
     client = client_of(make_person(role, engine.pool))
     card = client.get(f"/fleet/engines/{ENGINE}")
-    assert card.status_code == (200 if sees else 404)
+    assert card.status_code == (200 if sees else 403)
     if sees:
         assert card.json()["may_steer"] is steers
-    status, _ = ask(client, state="draining")
-    assert status == (200 if steers else 403 if sees else 404)
+    answer = client.post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"}, **JSON)
+    assert answer.status_code == (200 if steers else 403)
     assert Engine.objects.get().desired_state == ("draining" if steers else "ready")
 
 
@@ -168,4 +168,4 @@ def test_decisions_of_a_pool_one_may_not_see_are_not_found(engine: Engine, decis
     path = f"/fleet/decisions/{newest.decision.decision_id}"
     assert client_of(make_person("pool_operator", engine.pool)).get(path).status_code == 404
     assert client_of(make_person("pool_viewer", make_pool("pool-0"))).get(path).status_code == 200
-    assert client_of(make_person("nobody")).get(path).status_code == 404
+    assert client_of(make_person("nobody")).get(path).status_code == 403

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def signed_in(client: Client, feed: FleetFeed) -> Client:
-    client.force_login(User.objects.create(username="op"))
+    client.force_login(User.objects.create(username="op", is_superuser=True))
     return client
 
 

@@ -14,10 +14,13 @@ from routing import reasons
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from tests.web.frame_reader import Frame, apply_column, read_frame
 from web.live.frames import encode_column, encode_keyframe, topology
-from web.live.history import FleetHistory
+from web.live.history import FleetHistory, ScopedHistory
 from web.live.refusal_words import refusal_word
+from web.live.verdict import judge
 
 START = 1_800_000_000.0
+
+NOTHING_SAID = judge(None)
 
 
 def filled(samples: list[FleetSample]) -> FleetHistory:
@@ -41,7 +44,7 @@ def same(one: Frame, other: Frame) -> None:
 
 
 def test_a_keyframe_carries_the_newest_sample(samples: list[FleetSample]) -> None:
-    frame = read_frame(encode_keyframe(filled(samples), 7))
+    frame = read_frame(encode_keyframe(ScopedHistory(filled(samples), None), 7, NOTHING_SAID))
     assert frame.head["seq"] == 7
     assert [engine["name"] for engine in frame.head["engines"]] == ["e-01", "e-02", "e-03", "e-04"]
     assert frame.now[0][0] == samples[-1].engines[0].outstanding_tokens
@@ -49,7 +52,7 @@ def test_a_keyframe_carries_the_newest_sample(samples: list[FleetSample]) -> Non
 
 
 def test_a_cell_is_the_peak_of_its_two_seconds(samples: list[FleetSample]) -> None:
-    frame = read_frame(encode_keyframe(filled(samples), 1))
+    frame = read_frame(encode_keyframe(ScopedHistory(filled(samples), None), 1, NOTHING_SAID))
     newest = [sample for sample in samples if sample.at // 2 == samples[-1].at // 2]
     assert len(newest) > 1
     for row in range(4):
@@ -58,14 +61,14 @@ def test_a_cell_is_the_peak_of_its_two_seconds(samples: list[FleetSample]) -> No
 
 
 def test_columns_before_the_first_sample_are_unknown_not_zero(samples: list[FleetSample]) -> None:
-    frame = read_frame(encode_keyframe(filled(samples), 1))
+    frame = read_frame(encode_keyframe(ScopedHistory(filled(samples), None), 1, NOTHING_SAID))
     assert math.isnan(frame.engines["tokens"][0][0])
     assert frame.bytes["state"][0][0] == 255
     assert math.isnan(frame.pools["cv"][0][0])
 
 
 def test_an_empty_history_gives_a_keyframe_without_engines() -> None:
-    frame = read_frame(encode_keyframe(FleetHistory(), 0))
+    frame = read_frame(encode_keyframe(ScopedHistory(FleetHistory(), None), 0, NOTHING_SAID))
     assert frame.head["at"] is None
     assert frame.head["index"] is None
     assert frame.head["engines"] == []
@@ -73,7 +76,7 @@ def test_an_empty_history_gives_a_keyframe_without_engines() -> None:
 
 def test_a_column_frame_needs_a_sample() -> None:
     with pytest.raises(ValueError, match="no sample yet"):
-        encode_column(FleetHistory(), 1, None, 0)
+        encode_column(ScopedHistory(FleetHistory(), None), 1, None, 0, NOTHING_SAID)
 
 
 @pytest.mark.parametrize("begin", [0.0, LOST_AT - 5, 195.0, 228.0])
@@ -81,17 +84,19 @@ def test_old_state_plus_columns_is_fresh_state(begin: float) -> None:
     fleet = FakeFleet(engines=5, pools=2)
     history = FleetHistory()
     history.add(fleet.sample_at(begin, START))
-    state = read_frame(encode_keyframe(history, 0))
+    state = read_frame(encode_keyframe(ScopedHistory(history, None), 0, NOTHING_SAID))
     for seq in range(1, 100):
         before, last_marker = history.latest, history.markers.last_number
         # A pause of seven seconds leaves a gap of columns in the middle.
         history.add(fleet.sample_at(begin + seq / 2 + (7 if seq > 50 else 0), START))
         if topology(before) != topology(history.latest):
-            state = read_frame(encode_keyframe(history, seq))
+            state = read_frame(encode_keyframe(ScopedHistory(history, None), seq, NOTHING_SAID))
             continue
-        apply_column(state, read_frame(encode_column(history, seq, before, last_marker), 5, 2))
+        apply_column(
+            state, read_frame(encode_column(ScopedHistory(history, None), seq, before, last_marker, NOTHING_SAID), 5, 2)
+        )
         if seq % 11 == 0 or seq == 99:
-            same(state, read_frame(encode_keyframe(history, seq)))
+            same(state, read_frame(encode_keyframe(ScopedHistory(history, None), seq, NOTHING_SAID)))
 
 
 def test_only_changed_words_travel(samples: list[FleetSample]) -> None:
@@ -100,7 +105,7 @@ def test_only_changed_words_travel(samples: list[FleetSample]) -> None:
     hot = msgspec.structs.replace(samples[-1].engines[2], state="hot", reason="it is", since=samples[-1].at)
     engines = (*samples[-1].engines[:2], hot, *samples[-1].engines[3:])
     history.add(msgspec.structs.replace(samples[-1], engines=engines))
-    head = read_frame(encode_column(history, 1, before, 0), 4, 2).head
+    head = read_frame(encode_column(ScopedHistory(history, None), 1, before, 0, NOTHING_SAID), 4, 2).head
     assert [row for row, _ in head["facts"]] == [2]
     assert [marker["kind"] for marker in head["markers"]] == ["hot"]
 

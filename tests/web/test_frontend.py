@@ -13,7 +13,8 @@ import pytest
 
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from web.live.frames import encode_column, encode_keyframe
-from web.live.history import FleetHistory
+from web.live.history import FleetHistory, ScopedHistory
+from web.live.verdict import judge
 
 ROOT = Path(__file__).parents[2]
 START = 1_800_000_000.0
@@ -78,7 +79,7 @@ def frames_of(history: FleetHistory, fleet: FakeFleet, begin: float, steps: int)
     for seq in range(1, steps + 1):
         before, last_marker = history.latest, history.markers.last_number
         history.add(fleet.sample_at(begin + seq / 2 + (9 if seq > steps // 2 else 0), START))
-        frames.append(encode_column(history, seq, before, last_marker))
+        frames.append(encode_column(ScopedHistory(history, None), seq, before, last_marker, judge(None)))
     return frames
 
 
@@ -87,10 +88,10 @@ def test_the_browser_reaches_the_same_state_by_columns_as_by_a_keyframe(node: st
     begin = LOST_AT - 10
     for step in range(60):
         history.add(fleet.sample_at(begin - 60 + step, START))
-    keyframe = encode_keyframe(history, 0)
+    keyframe = encode_keyframe(ScopedHistory(history, None), 0, judge(None))
     columns = frames_of(history, fleet, begin, 60)
     by_columns = read_in_node(node, tmp_path, [keyframe, *columns])
-    fresh = read_in_node(node, tmp_path, [encode_keyframe(history, 60)])
+    fresh = read_in_node(node, tmp_path, [encode_keyframe(ScopedHistory(history, None), 60, judge(None))])
     assert by_columns.pop("applied") == [True] * 60
     assert fresh.pop("applied") == []
     assert by_columns == fresh
@@ -101,7 +102,7 @@ def test_the_browser_reads_the_values_that_python_wrote(node: str, tmp_path: Pat
     fleet, history = FakeFleet(3, 1), FleetHistory()
     for step in range(40):
         history.add(fleet.sample_at(step / 2, START))
-    read = read_in_node(node, tmp_path, [encode_keyframe(history, 0)])
+    read = read_in_node(node, tmp_path, [encode_keyframe(ScopedHistory(history, None), 0, judge(None))])
     window = history.window()
     for row, engine in enumerate(history.latest.engines):
         expected = [None if column is None else column.floats[0][row] for column in window]
@@ -118,6 +119,6 @@ def test_the_browser_reads_the_values_that_python_wrote(node: str, tmp_path: Pat
 def test_a_gap_in_the_sequence_is_noticed(node: str, tmp_path: Path) -> None:
     fleet, history = FakeFleet(3, 1), FleetHistory()
     history.add(fleet.sample_at(0, START))
-    keyframe = encode_keyframe(history, 0)
+    keyframe = encode_keyframe(ScopedHistory(history, None), 0, judge(None))
     columns = frames_of(history, fleet, 0, 3)
     assert read_in_node(node, tmp_path, [keyframe, columns[0], columns[2]])["applied"] == [True, False]

@@ -28,9 +28,9 @@ def ended(state: JobState = JobState.DONE, job: str = "what_if", **fields: objec
     )
 
 
-def show(client: Client, query: str = "") -> str:
+def show(client: Client, query: str = "", status: int = 200) -> str:
     answer = client.get(f"/jobs{query}")
-    assert answer.status_code == 200
+    assert answer.status_code == status
     return answer.content.decode()
 
 
@@ -53,6 +53,33 @@ def test_running_comes_first_with_progress_and_holder(operator: Client) -> None:
     assert "gpu-host:77" in page
     assert "no recording of the last hour" in page
     assert "1 active, 1 ended" in page
+
+
+def test_a_job_between_two_rounds_is_idle_and_says_when_it_ran_and_where(operator: Client) -> None:
+    lease = acquire("decisions", "gpu-host:77", timedelta(seconds=30))
+    page = show(operator)
+    assert "running" in page
+    renew(lease, timedelta(0), progress={"stored": 27586})
+    page = show(operator)
+    assert "idle" in page
+    assert re.search(r"last ran [^<]+ ago by gpu-host:77", page)
+    assert "stored 27,586" in page
+    assert "waiting" not in page
+
+
+def test_a_job_that_nobody_took_yet_waits(operator: Client) -> None:
+    JobRun.objects.create(job="replication", started_at=timezone.now())
+    page = show(operator)
+    assert "waiting" in page
+    assert "no holder yet" in page
+
+
+def test_many_kinds_of_jobs_are_one_choice(operator: Client) -> None:
+    for number in range(20):
+        ended(job=f"kind_{number}")
+    page = show(operator, "?job=kind_7")
+    assert page.count("<option ") == 21
+    assert '<option value="kind_7" selected>' in page
 
 
 def test_failed_only_leaves_out_the_rest(operator: Client) -> None:
@@ -96,12 +123,12 @@ def test_cancelling_and_retrying_from_the_page(operator: Client) -> None:
 def test_operators_control_and_others_watch(role: str) -> None:
     run = ended(JobState.FAILED)
     client = client_of(make_person(role, make_pool()))
-    page = show(client, f"?run={run.pk}")
+    page = show(client, f"?run={run.pk}", 403 if role == "nobody" else 200)
     sees = role in CONTROLLERS | {"viewer"}
     assert (rows(page) == [run.pk]) is sees
     assert ("Retry with" in page) is (role in CONTROLLERS)
     answer = client.post(f"/jobs/{run.pk}/retry")
-    assert answer.status_code == (303 if role in CONTROLLERS else 403 if sees else 404)
+    assert answer.status_code == (303 if role in CONTROLLERS else 403 if sees or role == "nobody" else 404)
     assert JobRun.objects.count() == (2 if role in CONTROLLERS else 1)
     assert AuditEvent.objects.count() == (1 if role in CONTROLLERS else 0)
 

@@ -12,19 +12,20 @@ from pytest_django import DjangoAssertNumQueries
 
 from gateway.fleet_sample import FleetSample
 from tests.web.fake_fleet import LOST_AT, FakeFleet
+from tests.web.role_clients import make_pool
 from web.live.feed import FleetFeed
 from web.shell import NAVIGATION
 
 pytestmark = pytest.mark.django_db
 START = 1_800_000_000.0
 PAGES = ["/", "/policies", "/topology"]
-QUERIES = 2
-"""Session and account: pages read the fleet from memory."""
+QUERIES = 3
+"""Session, account, and what the pools' policies call uneven: pages read the fleet from memory."""
 
 
 @pytest.fixture
 def signed_in(client: Client, feed: FleetFeed) -> Client:
-    client.force_login(User.objects.create(username="op"))
+    client.force_login(User.objects.create(username="op", is_superuser=True))
     return client
 
 
@@ -97,3 +98,8 @@ def test_the_stored_theme_is_in_the_first_paint(signed_in: Client, cookie: str, 
 
 def test_pages_refuse_what_changes_things(signed_in: Client) -> None:
     assert [signed_in.post(page).status_code for page in PAGES] == [405, 405, 405]
+
+
+def test_the_picture_of_the_cv_knows_from_where_a_pool_s_policy_calls_it_uneven(signed_in: Client) -> None:
+    make_pool("chat")
+    assert 'data-limits="{&quot;chat&quot;: 0.8}"' in signed_in.get("/").content.decode()

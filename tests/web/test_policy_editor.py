@@ -187,7 +187,7 @@ def test_an_address_that_names_nothing_shows_the_live_version(policy: Policy, po
 @pytest.mark.parametrize(
     ("role", "reads", "drafts"),
     [
-        ("nobody", 404, 404),
+        ("nobody", 403, 403),
         ("pool_viewer", 200, 403),
         ("viewer", 200, 403),
         ("pool_operator", 200, 302),

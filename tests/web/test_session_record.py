@@ -43,7 +43,7 @@ def test_the_table_is_bounded() -> None:
 
 @pytest.mark.django_db
 def test_a_session_from_before_this_program_is_noted_with_its_first_request(client: Client) -> None:
-    client.force_login(User.objects.create(username="op"))
+    client.force_login(User.objects.create(username="op", is_superuser=True))
     ConsoleSession.objects.all().delete()
     from web import session_record
 
@@ -54,7 +54,7 @@ def test_a_session_from_before_this_program_is_noted_with_its_first_request(clie
 
 @pytest.mark.django_db
 def test_later_requests_write_nothing(client: Client, django_assert_num_queries: DjangoAssertNumQueries) -> None:
-    client.force_login(User.objects.create(username="op"))
+    client.force_login(User.objects.create(username="op", is_superuser=True))
     client.get("/policies")
     before = ConsoleSession.objects.get().seen_at
     with django_assert_num_queries(2):

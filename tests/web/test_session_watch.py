@@ -14,11 +14,13 @@ from django.db import DatabaseError
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
+from tests.web.role_clients import make_person, make_pool
 from tests.web.socket_client import SocketClient
 from web import consumers
-from web.consumers import SIGNED_OUT
+from web.consumers import ROLES_CHANGED, SIGNED_OUT
 from web.live.feed import FleetFeed
-from web.live.session_watch import LOOK_S, SessionWatch, sessions_alive
+from web.live.scope import Scope
+from web.live.session_watch import LOOK_S, Seat, SessionWatch, scopes_of
 
 FAST_S = 0.01
 
@@ -42,23 +44,23 @@ def test_a_session_is_alive_while_stored_unexpired_and_its_person_active(
     sessions = [(new_session(user), user.pk) for user in users]
     Session.objects.filter(session_key=sessions[1][0]).update(expire_date=timezone.now() - timedelta(seconds=1))
     Session.objects.filter(session_key=sessions[2][0]).delete()
-    with django_assert_num_queries(2):
-        assert sessions_alive(sessions) == {sessions[0]}
+    with django_assert_num_queries(3):
+        assert scopes_of(sessions) == {sessions[0]: frozenset()}
 
 
 async def test_all_viewers_are_asked_about_in_one_look() -> None:
-    asked: list[frozenset[tuple[str, int]]] = []
+    asked: list[frozenset[Seat]] = []
 
-    async def look(sessions: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+    async def look(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
         asked.append(sessions)
-        return frozenset(session for session in sessions if session[0] != "ended")
+        return {session: None for session in sessions if session[0] != "ended"}
 
     watch = SessionWatch(look, FAST_S)
     staying, leaving = watch.join("stays", 1), watch.join("ended", 2)
     async with asyncio.timeout(5):
-        await leaving.wait()
+        await leaving.changed.wait()
     assert asked[0] == {("stays", 1), ("ended", 2)}
-    assert not staying.is_set()
+    assert not staying.changed.is_set()
     looks = len(asked)
     async with asyncio.timeout(5):
         while len(asked) == looks:
@@ -70,10 +72,10 @@ async def test_all_viewers_are_asked_about_in_one_look() -> None:
 async def test_nobody_is_asked_about_when_nobody_watches() -> None:
     looks = 0
 
-    async def look(sessions: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+    async def look(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
         nonlocal looks
         looks += 1
-        return sessions
+        return dict.fromkeys(sessions)
 
     watch = SessionWatch(look, FAST_S)
     ended = watch.join("one", 1)
@@ -81,13 +83,13 @@ async def test_nobody_is_asked_about_when_nobody_watches() -> None:
     watch.leave(ended)
     await asyncio.sleep(10 * FAST_S)
     assert looks == 0
-    assert not ended.is_set()
+    assert not ended.changed.is_set()
 
 
 async def test_a_database_that_is_away_shows_nobody_out() -> None:
-    answers = iter([DatabaseError("gone"), frozenset()])
+    answers = iter([DatabaseError("gone"), {}])
 
-    async def look(_: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+    async def look(_: frozenset[Seat]) -> dict[Seat, Scope]:
         answer = next(answers)
         if isinstance(answer, Exception):
             raise answer
@@ -96,14 +98,14 @@ async def test_a_database_that_is_away_shows_nobody_out() -> None:
     watch = SessionWatch(look, FAST_S)
     ended = watch.join("one", 1)
     async with asyncio.timeout(5):
-        await ended.wait()
+        await ended.changed.wait()
     assert next(answers, "used up") == "used up"
 
 
 @pytest.fixture
 def ended_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def look(_: frozenset[tuple[str, int]]) -> frozenset[tuple[str, int]]:
-        return frozenset()
+    async def look(_: frozenset[Seat]) -> dict[Seat, Scope]:
+        return {}
 
     watch = SessionWatch(look, FAST_S)
     monkeypatch.setattr(consumers, "session_watch", lambda: watch)
@@ -118,6 +120,36 @@ async def test_a_viewer_whose_session_ended_is_told_and_forgotten(feed: FleetFee
     assert (await client.receive_output(5))["code"] == SIGNED_OUT
     assert not feed._viewers
     await client.disconnect()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_viewer_whose_roles_changed_is_told_to_come_again(
+    feed: FleetFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def look(seats: frozenset[Seat]) -> dict[Seat, Scope]:
+        return {seat: frozenset({"chat"}) for seat in seats}
+
+    watch = SessionWatch(look, FAST_S)
+    monkeypatch.setattr(consumers, "session_watch", lambda: watch)
+    client = SocketClient()
+    await client.connect()
+    await client.hear()
+    assert (await client.receive_output(5))["code"] == ROLES_CHANGED
+    assert not feed._viewers
+    await client.disconnect()
+
+
+@pytest.mark.django_db
+def test_what_a_session_shows_follows_the_grants_of_its_person() -> None:
+    pool, people = (
+        make_pool(),
+        {role: make_person(role, make_pool()) for role in ("pool_viewer", "viewer", "superuser")},
+    )
+    seats = {role: (new_session(user), user.pk) for role, user in people.items()}
+    shown = scopes_of(seats.values())
+    assert [shown[seats[role]] for role in people] == [frozenset({pool.slug}), None, None]
+    people["pool_viewer"].role_grants.all().delete()
+    assert scopes_of([seats["pool_viewer"]]) == {seats["pool_viewer"]: frozenset()}
 
 
 @pytest.mark.django_db(transaction=True)

@@ -156,16 +156,21 @@ def test_an_observing_pool_is_compared_with_others_and_begins_to_route_by_one_co
     assert "Let the pool route" not in show(admin, address)
 
 
-def test_an_admin_lets_a_pool_observe_by_typing_its_name(pool: Pool) -> None:
+def test_an_admin_lets_a_pool_observe_in_its_settings_by_typing_its_name(pool: Pool) -> None:
     operator, admin = client_of(make_person("operator")), client_of(make_person("admin"))
-    assert "to stop routing it" not in show(operator, "/experiments/shadows?new")
-    assert "Type chat to stop routing it" in show(admin, "/experiments/shadows?new")
-    where = "/experiments/shadows/observe"
-    answer = admin.post(where, {"pool": "chat", "typed": "chta"})
+    settings = "/topology?settings=chat"
+    assert "to stop routing it" not in show(operator, settings)
+    assert "to stop routing it" not in show(admin, "/experiments/shadows?new")
+    page = show(admin, settings)
+    assert "Type chat to stop routing it" in page
+    assert "/v1 and /api/v1/route answer 409 for m." in page.replace(pool.served_model, "m")
+    where, form = "/topology/pools/chat/observe", {"typed": "chat", "revision": str(pool.revision)}
+    answer = admin.post(where, {**form, "typed": "chta"})
     assert answer.status_code == 422
     assert "Type chat to confirm that it stops routing." in answer.content.decode()
-    assert operator.post(where, {"pool": "chat", "typed": "chat"}).status_code == 403
-    assert admin.post(where, {"pool": "chat", "typed": "chat"}).status_code == 302
+    assert operator.post(where, form).status_code == 403
+    assert admin.post(where, {**form, "revision": "99"}).status_code == 412
+    assert admin.post(where, form).status_code == 302
     pool.refresh_from_db()
     assert pool.mode == "observe"
     assert AuditEvent.objects.filter(verb="pool.change").exists()

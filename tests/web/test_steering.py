@@ -154,7 +154,8 @@ def test_holding_a_pool_by_hand_for_a_while(operator: Client, pool: Pool) -> Non
     ("fields", "words"),
     [
         ({"engines": "many", "length_s": "900"}, "whole number"),
-        ({"engines": "0", "length_s": "900"}, "Must be between 1 and"),
+        ({"engines": "0", "length_s": "900"}, "The live policy allows 1 to 16"),
+        ({"engines": "17", "length_s": "900"}, "The live policy allows 1 to 16"),
         ({"engines": "", "length_s": "900"}, "Say how many engines"),
         ({"engines": "3", "length_s": "9999999"}, "seven days at most"),
     ],
@@ -168,6 +169,13 @@ def test_an_override_that_cannot_be_is_shown_again_with_what_was_typed(
     assert words in page
     assert 'value="because"' in page
     assert not Steering.objects.exclude(override_until=None).exists()
+
+
+def test_the_question_says_how_many_engines_there_are_and_may_be(operator: Client, pool: Pool) -> None:
+    engines = Engine.objects.filter(pool=pool, desired_state="ready").count()
+    page = show(operator, "?do=override")
+    assert f'data-now="{engines}" data-least="1" data-most="16"' in page
+    assert f"{engines} at this moment" in page
 
 
 def test_the_longest_override_is_accepted(operator: Client, pool: Pool) -> None:
@@ -240,14 +248,14 @@ def test_operators_steer_and_others_watch(pool: Pool, role: str) -> None:
     round_of(pool, "scaling", ADVICE)
     client = client_of(make_person(role, pool))
     sees, steers = role != "nobody", role in STEERERS
-    page = show(client, "?do=freeze", 200 if sees else 404)
+    page = show(client, "?do=freeze", 200 if sees else 403)
     assert ("Freeze chat?" in page) is steers
     assert ("do=follow" in page) is steers
-    expected = 303 if steers else 403 if sees else 404
+    expected = 303 if steers else 403
     for verb in ("freeze", "override", "engines/chat-1/quarantine", "follow"):
         answer = send(client, verb, engines="bad" if not steers else "3", length_s="900", job="scaling", advice="x")
         assert answer.status_code in ({expected, 409} if verb == "follow" and steers else {expected}), verb
-    assert (show(client, "", 200 if sees else 404).count("Frozen") > 0) is steers
+    assert (show(client, "", 200 if sees else 403).count("Frozen") > 0) is steers
 
 
 def test_the_overview_has_a_row_for_each_pool_that_one_may_see(operator: Client, pool: Pool) -> None:

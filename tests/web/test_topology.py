@@ -14,18 +14,20 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from controlplane.bus import get_bus
-from controlplane.models import Engine, JobRun, Pool, Role, RoleGrant
+from controlplane.models import Engine, JobRun, LearnedCost, Pool, Role, RoleGrant
 from controlplane.models.job_run import JobState
 from controlplane.services.preflight_steps import FAILED, Step, fresh_steps, replaced, to_progress
 from gateway.fleet_sample import FleetSample
+from routing.cost_fit import FittedCost
+from routing.cost_model import PrefillCost
 from tests.web.topology_fleet import encoded, make_engines, make_pool, sample_of
 from web.live.feed import FleetFeed
 from web.pages.topology_drains import drain_watch
 
 pytestmark = pytest.mark.django_db
-LIST_QUERIES = 5
-"""Session, account, roles, pools, engines."""
-DRAWER_QUERIES = 9
+LIST_QUERIES = 6
+"""Session, account, roles, pools, engines, number of tenants."""
+DRAWER_QUERIES = 10
 """And the engine, its preflight, its last changes."""
 CPU_S = 0.3
 
@@ -166,7 +168,7 @@ def test_the_list_asks_the_same_few_queries_however_long_it_is(
     show(feed, sample_of(make_engines(pool, count)))
     with django_assert_num_queries(LIST_QUERIES):
         page(operator)
-    with django_assert_num_queries(LIST_QUERIES):
+    with django_assert_num_queries(LIST_QUERIES - 1):
         assert operator.get("/topology/live").status_code == 200
 
 
@@ -227,7 +229,13 @@ def test_a_pools_operator_sees_no_other_pool(client: Client, pool: Pool, feed: F
 
 def test_somebody_without_a_role_sees_nothing(client: Client, pool: Pool, feed: FleetFeed) -> None:
     make_engines(pool, 1)
-    assert "No pool to show" in page(sign_in(client, None))
+    assert "e-0001" not in sign_in(client, None).get("/topology").content.decode()
+
+
+def test_a_quarantined_engine_takes_no_work(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    show(feed, sample_of(make_engines(pool, 2), e_0002={"state": "quarantined", "reason": "by admin"}))
+    assert operator.get("/topology/live").json()["finding"] == "1 of 2 engines take work; 1 quarantined"
+    assert "chat-2" in operator.get("/topology/live?state=not-serving").json()["rows"]
 
 
 def test_the_live_answer_has_the_words_of_the_rows(operator: Client, pool: Pool, feed: FleetFeed) -> None:
@@ -237,6 +245,9 @@ def test_the_live_answer_has_the_words_of_the_rows(operator: Client, pool: Pool,
     assert answer["rows"]["chat-2"]["reason"] == "9 s of work stand here"
     assert answer["rows"]["chat-2"]["word"] == "Hot"
     assert answer["drawer"]["flight"] == "3 requests running, 1 ticket waiting for it."
+    assert answer["drawer"]["effect"] == ""
+    asked = operator.get("/topology/live?engine=chat-2&do=drain").json()
+    assert asked["drawer"]["effect"] == "3 requests finish here, 1 ticket moves to other engines"
     before = answer["list"]
     Engine.objects.filter(engine_id="chat-1").delete()
     assert operator.get("/topology/live").json()["list"] != before
@@ -295,3 +306,34 @@ def test_strangers_are_sent_to_the_form(client: Client, address: str) -> None:
     answer = client.get(address)
     assert answer.status_code == 302
     assert answer["Location"].startswith("/login")
+
+
+def test_an_engine_that_never_answered_is_neither_healthy_nor_idle_nor_ready_to_serve(
+    operator: Client, pool: Pool, feed: FleetFeed
+) -> None:
+    (engine,) = make_engines(pool, 1)
+    Engine.objects.update(desired_state="maintenance")
+    engine.refresh_from_db()
+    silent = {"outstanding_tokens": 0, "outstanding_s": 0.0, "running": 0, "bound": 0, "state": "maintenance"}
+    show(feed, sample_of([engine], e_0001=silent | {"heard": False, "report_age_s": None}))
+    text = page(operator, f"?engine={engine.engine_id}")
+    assert "Never answered" in text
+    assert "Healthy" not in text
+    assert "idle" not in text
+    assert "Return to service" not in text
+    show(feed, sample_of([engine], e_0001=silent))
+    text = page(operator, f"?engine={engine.engine_id}")
+    assert "Healthy" in text
+    assert "idle" in text
+    assert "Return to service" in text
+
+
+def test_what_was_learned_of_its_kind_is_not_said_of_an_engine_that_never_answered(
+    operator: Client, pool: Pool, feed: FleetFeed
+) -> None:
+    (engine,) = make_engines(pool, 1)
+    fitted = FittedCost(prefill=PrefillCost(), samples=300, error=0.1, policy_error=0.3)
+    LearnedCost.objects.create(pool=pool, fitted=msgspec.to_builtins(fitted), learned_at=timezone.now())
+    for heard in (True, False):
+        show(feed, sample_of([engine], e_0001={"heard": heard}))
+        assert ("4,096 new tokens" in page(operator, f"?engine={engine.engine_id}")) is heard

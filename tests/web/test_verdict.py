@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.fleet_past.marker import Marker
-from gateway.fleet_sample import EngineSample, FleetSample
+from gateway.fleet_sample import EngineSample, FleetSample, Lateness
 from tests.web.fake_fleet import FakeFleet
+from web.live.recent_look import RecentLook
 from web.live.verdict import judge
 
 START = 1_800_000_000.0
@@ -127,7 +128,8 @@ def test_a_recent_return_is_a_recovery_and_an_old_one_is_not() -> None:
 
 def test_a_fleet_without_requests_is_idle_not_quiet() -> None:
     sample = with_engines(quiet(), *((row, {"outstanding_tokens": 0, "outstanding_s": 0.0}) for row in range(4)))
-    pools = tuple(msgspec.structs.replace(pool, requests_per_s=0.0, on_time_share=None) for pool in sample.pools)
+    none = {"requests_per_s": 0.0, "granted_at_once_per_s": 0.0, "granted_waited_per_s": 0.0, "on_time_share": None}
+    pools = tuple(msgspec.structs.replace(pool, **none) for pool in sample.pools)
     verdict = judge(msgspec.structs.replace(sample, pools=pools))
     assert verdict.lead == "Idle."
     assert "no request in the last 60 s" in verdict.text
@@ -135,3 +137,64 @@ def test_a_fleet_without_requests_is_idle_not_quiet() -> None:
 
 def test_an_uneven_but_harmless_load_names_the_busiest() -> None:
     assert "busiest is e-02 with 3.00\u202fs of work" in judge(with_engines(quiet(), (1, {"outstanding_s": 3.0}))).text
+
+
+LATENESS = Lateness(since=START + 3, lapses=4, away_s=8.0, refuses=True)
+
+
+def test_late_requests_of_a_late_gateway_are_its_own_fault_and_may_get_better() -> None:
+    sample = msgspec.structs.replace(with_pool(quiet(), on_time_share=0.5, late=132), lateness=LATENESS)
+    verdict = judge(sample, look=RecentLook(lateness=LATENESS, worst={"pool-0": 0.273}))
+    assert (verdict.severity, verdict.lead) == ("bad", "The gateway is late, and so are requests.")
+    assert verdict.text.startswith(
+        f"Since {SINCE} the gateway stood still 4 times, 8.00\u202fs in all. 50.0\u202f% of chat-70b"
+    )
+    assert verdict.text.endswith("; lowest 27.3\u202f%. Getting better.")
+    falling = judge(sample, look=RecentLook(lateness=LATENESS, worst={"pool-0": 0.5}))
+    assert falling.text.endswith("; lowest 50.0\u202f%.")
+    over = judge(msgspec.structs.replace(sample, lateness=None), look=RecentLook(lateness=LATENESS))
+    assert over.lead == "Requests are late."
+    assert "the gateway stood still 4 times" in over.text
+
+
+def test_a_late_gateway_is_told_before_the_engines_that_it_sees() -> None:
+    late = msgspec.structs.replace(with_engines(quiet(), (1, HOT)), lateness=LATENESS)
+    verdict = judge(late)
+    assert (verdict.severity, verdict.lead) == ("warn", "The gateway is late.")
+    assert "It refuses requests that it cannot serve." in verdict.text
+
+
+def test_a_quarantined_engine_serves_no_longer_and_says_by_whom() -> None:
+    verdict = judge(with_engines(quiet(), (1, {"state": "quarantined", "reason": "by admin", "since": START + 3})))
+    assert (verdict.severity, verdict.lead, verdict.shape) == ("warn", "e-02 is quarantined.", "quarantined")
+    assert verdict.text.startswith(f"Since {SINCE}: by admin. ")
+    assert "2 of 4 engines serve" in judge(with_engines(quiet(), (0, LOST), (1, {"state": "quarantined"}))).text
+
+
+def test_an_engine_that_got_nothing_while_others_queued_is_named_with_what_it_lacks() -> None:
+    look = RecentLook(nothing_s={"engine-e-03": 48.0}, lacks={"engine-e-03": "624304"})
+    verdict = judge(quiet(), look=look)
+    assert verdict.lead == "e-03 has had nothing for 48\u202fs."
+    assert verdict.text.startswith(
+        "It no longer holds prefix 624304, which most others hold. Other requests of its pool"
+    )
+    assert judge(with_engines(quiet(), (2, {"state": "draining"})), look=look).lead == "e-03 is draining."
+
+
+def test_the_busiest_is_judged_by_means_and_stays_named_until_it_is_well_below_the_limit() -> None:
+    def work(seconds: float) -> RecentLook:
+        return RecentLook(work_s={f"engine-e-0{number}": 0.5 for number in range(1, 5)} | {"engine-e-02": seconds})
+
+    before = judge(quiet(), look=work(0.9))
+    named = judge(quiet(), look=work(1.3))
+    assert "no engine holds more than" in before.text
+    assert ("busiest is e-02 with 1.30\u202fs" in named.text, named.engine_id) == (True, "engine-e-02")
+    assert "busiest is e-02" in judge(quiet(), look=work(0.9), said=named).text
+    assert "no engine holds more than" in judge(quiet(), look=work(0.6), said=named).text
+
+
+def test_requests_are_those_that_were_granted_or_refused() -> None:
+    sample = msgspec.structs.replace(quiet(), pools=quiet().pools[:1])
+    told = {"requests_per_s": 15.0, "granted_at_once_per_s": 5.0, "granted_waited_per_s": 3.0}
+    assert judge(with_pool(sample, **told, refusals_per_s={"queue_full": 2.0})).text.startswith("10 requests/s")
+    assert judge(with_pool(sample, **told | {"granted_at_once_per_s": None})).text.startswith("15 requests/s")

@@ -21,6 +21,7 @@ HEALTH = {
     "healthy": ("Healthy", "serving"),
 }
 """Verdict → word and state shape."""
+NEVER_ANSWERED = ("Never answered", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,11 @@ def engine_health(engine: Engine, sample: EngineSample | None, now: datetime) ->
 def health_line(
     engine: Engine, row: EngineHealth | None, seen: Mapping[str, EngineSample], now: datetime
 ) -> HealthLine:
-    """Return what is held of one engine; without a verdict it is healthy."""
+    """Return what is held of one engine; without a verdict it is healthy, once it has answered at all."""
     state = row.state if row is not None else HealthState.HEALTHY.value
-    word, shape = HEALTH[state]
+    sample = seen.get(engine.engine_id)
+    silent = state == HealthState.HEALTHY and never_answered(sample)
+    word, shape = NEVER_ANSWERED if silent else HEALTH[state]
     share = load_share(row, now)
     return HealthLine(
         engine_id=engine.engine_id,
@@ -74,13 +77,18 @@ def health_line(
         state=state,
         word="Trusted by hand" if row is not None and row.code == TRUSTED and held_by_hand(row, now) else word,
         shape=shape,
-        reason=sentence(row.reason) if row is not None else "",
+        reason=sentence("no probe of it was answered") if silent else sentence(row.reason) if row is not None else "",
         since=moment(row.since, now) if row is not None else None,
         ends=_ends(row, now),
         share="" if share >= 1.0 else f"{100 * share:.0f}{NARROW_SPACE}%",
-        evidence=evidence(seen.get(engine.engine_id)),
+        evidence=evidence(sample),
         out=state in (HealthState.QUARANTINED, HealthState.PROBATION),
     )
+
+
+def never_answered(sample: EngineSample | None) -> bool:
+    """Return whether the gateway has asked the engine and never had an answer."""
+    return sample is not None and not sample.heard
 
 
 def load_share(row: EngineHealth | None, now: datetime) -> float:
@@ -120,6 +128,8 @@ def evidence(sample: EngineSample | None) -> str:
     parts = [f"{counts.granted} granted, {counts.prefilling} in prefill", age]
     if counts.failures_in_row:
         parts.append(f"{counts.failures_in_row} failed in a row")
+    if counts.refused_share:
+        parts.append(f"{100 * counts.refused_share:.0f} % of its answers were 4xx")
     if counts.slowness is not None:
         parts.append(f"prefills take {counts.slowness:.1f}× what its costs say")
     if counts.tbt_s is not None:

@@ -1,4 +1,4 @@
-"""The live feed of this process: one bus subscription, one history, frames encoded once for all viewers."""
+"""The live feed of this process: one bus subscription, one history, frames encoded once per set of pools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from controlplane.services.rollups import HOUR_TOPIC, decode_hour
 from gateway.fleet_sample import TOPIC, FleetSample, decode_sample
 from gateway.wire import UnreadableMessageError
 from web.live.frames import encode_column, encode_keyframe, topology
-from web.live.history import COLUMN_S, FleetHistory
+from web.live.history import COLUMN_S, FleetHistory, ScopedHistory
+from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
+from web.live.steady_verdict import SteadyVerdict
 from web.live.verdict import Verdict, judge
 from web.live.viewer import Viewer
 
@@ -51,7 +53,9 @@ class FleetFeed:
         self._history = FleetHistory()
         self._viewers: set[Viewer] = set()
         self._seq = 0
-        self._keyframe: tuple[int, bytes] | None = None
+        self._keyframes: dict[Scope, bytes] = {}
+        """Of the newest state, as far as somebody asked for them."""
+        self._verdicts: dict[Scope, SteadyVerdict] = {}
         self._started = False
         self._ends: list[Callable[[], None]] = []
 
@@ -85,11 +89,11 @@ class FleetFeed:
             logger.warning("a fleet sample is unreadable and was dropped: %s", error)
             return
         with self._lock:
-            frame = self._advance(sample)
-            viewers = tuple(self._viewers) if frame else ()
+            frames = self._advance(sample)
+            viewers = tuple(self._viewers) if frames else ()
             seq = self._seq
         for viewer in viewers:
-            viewer.offer(seq, frame)
+            viewer.offer(seq, frames[viewer.scope])
 
     def take_hour(self, value: bytes) -> None:
         """Fill the hour strip with stored peaks; viewers get a keyframe where that adds something."""
@@ -102,15 +106,16 @@ class FleetFeed:
             if not self._history.hour.restore(stored.peaks) or self._history.latest is None:
                 return
             self._seq += 1
-            self._keyframe = None
-            seq, frame = self._keyframe_of_now()
+            self._keyframes = {}
             viewers = tuple(self._viewers)
+            frames = {scope: self._keyframe_of_now(scope) for scope in self._scopes()}
+            seq = self._seq
         for viewer in viewers:
-            viewer.offer(seq, frame)
+            viewer.offer(seq, frames[viewer.scope])
 
-    def join(self) -> Viewer:
-        """Add a viewer on the running event loop; its first frame is a keyframe."""
-        viewer = Viewer()
+    def join(self, scope: Scope = None) -> Viewer:
+        """Add a viewer of these pools on the running event loop; its first frame is a keyframe."""
+        viewer = Viewer(scope)
         with self._lock:
             self._viewers.add(viewer)
         return viewer
@@ -120,17 +125,21 @@ class FleetFeed:
         with self._lock:
             self._viewers.discard(viewer)
 
-    def keyframe(self) -> tuple[int, bytes]:
-        """Return sequence number and keyframe of the newest state, encoded once per state."""
+    def keyframe(self, scope: Scope = None) -> tuple[int, bytes]:
+        """Return sequence number and keyframe of the newest state, encoded once per state and set of pools."""
         with self._lock:
-            return self._keyframe_of_now()
+            return self._seq, self._keyframe_of_now(scope)
 
     @property
     def latest(self) -> FleetSample | None:
-        """The newest sample; None before the first."""
+        """The newest sample, of all pools; None before the first."""
         return self._history.latest
 
-    def recent(self) -> Recent:
+    def seen(self, scope: Scope) -> FleetSample | None:
+        """Return of the newest sample what the scope shows; None before the first."""
+        return scoped_sample(self._history.latest, scope)
+
+    def recent(self, scope: Scope = None) -> Recent:
         """Return copies that stay as they are."""
         with self._lock:
             heard = self._history.columns()
@@ -138,33 +147,51 @@ class FleetFeed:
                 # A column changes by getting new arrays, so a shallow copy is enough.
                 [
                     replace(column, pools=dict(column.pools), refusals=dict(column.refusals))
-                    for column in self._history.fine_columns()
+                    for column in (scoped_column(each, scope) for each in self._history.fine_columns())
                 ],
-                self._history.markers.recent(),
+                scoped_markers(self._history.markers.recent(), scope),
                 heard[0].index * COLUMN_S if heard else math.inf,
             )
 
-    def verdict(self) -> Verdict:
-        """Return the sentence about the newest sample."""
+    def verdict(self, scope: Scope = None) -> Verdict:
+        """Return the sentence about what the scope shows of the newest sample."""
         with self._lock:
-            return judge(self._history.latest, self._history.markers.recent())
+            return self._verdict(ScopedHistory(self._history, scope), scope)
 
-    def _advance(self, sample: FleetSample) -> bytes:
-        """Return the frame that leads from the last state to the one with `sample`; empty when it came too late."""
+    def _advance(self, sample: FleetSample) -> dict[Scope, bytes]:
+        """Return, by scope, the frame that leads from the last state to the one with `sample`; none if it came late."""
         before = self._history.latest
         last_marker = self._history.markers.last_number
         if not self._history.add(sample):
-            return b""
+            return {}
         self._seq += 1
-        self._keyframe = None
-        if topology(before) != topology(sample):
-            return self._keyframe_of_now()[1]
-        return encode_column(self._history, self._seq, before, last_marker)
+        self._keyframes = {}
+        scopes = self._scopes()
+        # Sentences of scopes that nobody watches any more must not pile up.
+        self._verdicts = {scope: each for scope, each in self._verdicts.items() if scope in scopes}
+        return {scope: self._next_frame(before, last_marker, scope) for scope in scopes}
 
-    def _keyframe_of_now(self) -> tuple[int, bytes]:
-        if self._keyframe is None:
-            self._keyframe = (self._seq, encode_keyframe(self._history, self._seq))
-        return self._keyframe
+    def _scopes(self) -> frozenset[Scope]:
+        return frozenset(viewer.scope for viewer in self._viewers)
+
+    def _next_frame(self, before: FleetSample | None, last_marker: int, scope: Scope) -> bytes:
+        seen, seen_before = ScopedHistory(self._history, scope), scoped_sample(before, scope)
+        if topology(seen_before) != topology(seen.latest):
+            return self._keyframe_of_now(scope)
+        return encode_column(seen, self._seq, seen_before, last_marker, self._verdict(seen, scope))
+
+    def _keyframe_of_now(self, scope: Scope) -> bytes:
+        if scope not in self._keyframes:
+            seen = ScopedHistory(self._history, scope)
+            self._keyframes[scope] = encode_keyframe(seen, self._seq, self._verdict(seen, scope))
+        return self._keyframes[scope]
+
+    def _verdict(self, seen: ScopedHistory, scope: Scope) -> Verdict:
+        """Return the sentence that stands, the same for all who see the same pools."""
+        if seen.latest is None:
+            return judge(None)
+        steady = self._verdicts.setdefault(scope, SteadyVerdict())
+        return steady.show(judge(seen.latest, seen.markers(), seen.look(), steady.shown), seen.latest.at)
 
 
 @cache

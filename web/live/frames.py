@@ -32,9 +32,9 @@ from controlplane.fleet_past.column import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLO
 from controlplane.fleet_past.marker import Marker
 from controlplane.fleet_past.roster import NOBODY, Roster
 from gateway.fleet_sample import STATES, EngineSample, FleetSample, PoolSample
-from web.live.history import COLUMN_S, FleetHistory
+from web.live.history import COLUMN_S, ScopedHistory
 from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS
-from web.live.verdict import judge
+from web.live.verdict import Verdict
 
 PROTOCOL = 3
 NOW_FLOATS = ("tokens", "seconds", "running", "bound", "kv", "report_age_s", "oldest_s")
@@ -44,7 +44,7 @@ WIRE_FLOATS = ENGINE_FLOATS[:5]
 Head = dict[str, Any]
 
 
-def encode_keyframe(history: FleetHistory, seq: int) -> bytes:
+def encode_keyframe(history: ScopedHistory, seq: int, verdict: Verdict) -> bytes:
     """Return everything a fresh viewer needs: topology, whole history, newest values."""
     sample = history.latest
     newest = history.newest
@@ -64,13 +64,15 @@ def encode_keyframe(history: FleetHistory, seq: int) -> bytes:
         "states": STATES,
         "engines": [engine_facts(engine) for engine in sample.engines] if sample else [],
         "pools": [pool_facts(pool) for pool in sample.pools] if sample else [],
-        "markers": plain(history.markers.recent()),
-        "verdict": msgspec.to_builtins(judge(sample, history.markers.recent())),
+        "markers": plain(history.markers()),
+        "verdict": msgspec.to_builtins(verdict),
     }
     return _pack_live(head, sample, history.window(), history, STRIP_COLUMNS)
 
 
-def encode_column(history: FleetHistory, seq: int, before: FleetSample | None, last_marker: int) -> bytes:
+def encode_column(
+    history: ScopedHistory, seq: int, before: FleetSample | None, last_marker: int, verdict: Verdict
+) -> bytes:
     """Return the newest column and what changed since `before`, the sample of frame seq − 1.
 
     The history must hold a sample, and topology(before) must equal that of the latest.
@@ -87,8 +89,8 @@ def encode_column(history: FleetHistory, seq: int, before: FleetSample | None, l
         "index": newest.index,
         "strip_index": history.hour.newest_index,
         "facts": _changed_facts(before, sample),
-        "markers": plain(history.markers.recent(last_marker)),
-        "verdict": msgspec.to_builtins(judge(sample, history.markers.recent())),
+        "markers": plain(history.markers(last_marker)),
+        "verdict": msgspec.to_builtins(verdict),
     }
     return _pack_live(head, sample, [newest], history, 1)
 
@@ -160,7 +162,7 @@ def pack(
 
 
 def _pack_live(
-    head: Head, sample: FleetSample | None, columns: Sequence[Column | None], history: FleetHistory, strip_columns: int
+    head: Head, sample: FleetSample | None, columns: Sequence[Column | None], history: ScopedHistory, strip_columns: int
 ) -> bytes:
     newest = history.newest
     pool_ids = [pool.pool_id for pool in sample.pools] if sample else []

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from controlplane.affinity.hearing import affinity_hearing
 from controlplane.fleet_past.collector import FINE_S
 from controlplane.fleet_past.column import Column
-from controlplane.fleet_past.marker import MarkerLog
+from controlplane.fleet_past.marker import Marker, MarkerLog
 from controlplane.fleet_past.window import FleetWindow
 from gateway.fleet_sample import FleetSample
 from web.live.hour_strip import HourStrip
+from web.live.missing_prefix import missing_prefix
+from web.live.recent_look import LatenessWatch, RecentLook, recent_look
+from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
 
 COLUMN_S = 2.0
 COLUMNS = 150
@@ -25,6 +31,7 @@ class FleetHistory:
         # Pictures of the past end with these. Folding each sample costs less than making them anew for each picture.
         self._fine = FleetWindow(round(columns * COLUMN_S / FINE_S) + 1, FINE_S)
         self.hour = HourStrip()
+        self.lateness = LatenessWatch()
         self.markers = MarkerLog(span_s=columns * COLUMN_S)
 
     def add(self, sample: FleetSample) -> bool:
@@ -35,6 +42,7 @@ class FleetHistory:
         self._fine.add(sample)
         self.hour.add(sample)
         self.markers.follow(before, sample)
+        self.lateness.follow(before, sample)
         return True
 
     @property
@@ -63,3 +71,41 @@ class FleetHistory:
     def window(self) -> list[Column | None]:
         """Return every column of the picture, oldest first; None where nothing was heard."""
         return self._window.window()
+
+
+class ScopedHistory:
+    """What people with one scope see of a history at this moment; its owner holds the history's lock."""
+
+    def __init__(self, history: FleetHistory, scope: Scope) -> None:
+        self._history = history
+        self._scope = scope
+        self.latest = scoped_sample(history.latest, scope)
+        self.hour = history.hour
+        self.capacity = history.capacity
+
+    @property
+    def newest(self) -> Column | None:
+        """The column that is still filling; None before the first sample."""
+        newest = self._history.newest
+        return None if newest is None else scoped_column(newest, self._scope)
+
+    def window(self) -> list[Column | None]:
+        """Return every column of the picture, oldest first; None where nothing was heard."""
+        return [None if column is None else scoped_column(column, self._scope) for column in self._history.window()]
+
+    def look(self) -> RecentLook:
+        """Return what the last columns say, for the sentence."""
+        columns = [scoped_column(each, self._scope) for each in self._history.columns()]
+        at = self.latest.at if self.latest is not None else 0.0
+        look = recent_look(columns, COLUMN_S, self._history.lateness.recent(at))
+        if not look.nothing_s or self.latest is None:
+            return look
+        lacks = {}
+        for engine in self.latest.engines:
+            word = affinity_hearing().of(engine.pool_id, at) if engine.engine_id in look.nothing_s else None
+            lacks[engine.engine_id] = missing_prefix(word.pool, engine.engine_id) if word is not None else ""
+        return replace(look, lacks=lacks)
+
+    def markers(self, after: int = 0) -> list[Marker]:
+        """Return the kept markers above number `after`, oldest first."""
+        return scoped_markers(self._history.markers.recent(after), self._scope)

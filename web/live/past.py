@@ -16,6 +16,8 @@ from controlplane.services.rollups import COARSE_S, FACTOR
 from gateway.fleet_sample import FleetSample
 from web.live.feed import FleetFeed, Recent
 from web.live.past_range import Stretch
+from web.live.scope import Scope
+from web.live.verdict import Verdict
 
 MAX_MARKERS = 240
 TAIL_COLUMNS = 30
@@ -34,20 +36,22 @@ class PastPicture:
     strip: dict[str, dict[int, float]]
     sample: FleetSample | None
     """The newest live sample, where the stretch reaches until now."""
+    verdict: Verdict | None
+    """The sentence about it."""
 
 
-def read_picture(stretch: Stretch, feed: FleetFeed) -> PastPicture:
-    """Read the stretch: stored columns first, then what only this process has heard yet."""
-    recent = feed.recent()
-    sample = feed.latest if stretch.live else None
+def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> PastPicture:
+    """Read the stretch of the pools in scope: stored columns first, then what only this process has heard yet."""
+    recent, newest = feed.recent(scope), feed.seen(scope)
+    sample = newest if stretch.live else None
     if stretch.range.column_s == FINE_S:
-        past = _fine(stretch.first, stretch.last, recent.columns)
+        past = _fine(stretch.first, stretch.last, recent.columns, scope)
     else:
-        past = read_past(COARSE_S, stretch.first, stretch.last)
-        _add_tail(past, stretch, recent.columns)
+        past = read_past(COARSE_S, stretch.first, stretch.last, scope)
+        _add_tail(past, stretch, recent.columns, scope)
     if sample is not None:
         past.pools |= {pool.pool_id: _facts_of(pool) for pool in sample.pools}
-    pools = _ordered_pools(past.pools, feed.latest)
+    pools = _ordered_pools(past.pools, newest)
     roster = _roster(past.columns, sample, list(pools))
     by_index = {column.index: column for column in _on(past.columns, roster)}
     return PastPicture(
@@ -56,14 +60,15 @@ def read_picture(stretch: Stretch, feed: FleetFeed) -> PastPicture:
         roster,
         pools,
         _markers(past.markers, recent, stretch),
-        _strip(stretch, recent.columns),
+        _strip(stretch, recent.columns, scope),
         sample,
+        feed.verdict(scope) if sample is not None else None,
     )
 
 
-def _fine(first: int, last: int, live: Sequence[Column]) -> Past:
+def _fine(first: int, last: int, live: Sequence[Column], scope: Scope) -> Past:
     """Return the columns of FINE_S seconds; those not stored yet come from this process."""
-    past = read_past(FINE_S, first, last)
+    past = read_past(FINE_S, first, last, scope)
     stored = {column.index for column in past.columns}
     past.columns += [column for column in live if first <= column.index <= last and column.index not in stored]
     past.columns.sort(key=lambda column: column.index)
@@ -72,13 +77,13 @@ def _fine(first: int, last: int, live: Sequence[Column]) -> Past:
     return past
 
 
-def _add_tail(past: Past, stretch: Stretch, live: Sequence[Column]) -> None:
+def _add_tail(past: Past, stretch: Stretch, live: Sequence[Column], scope: Scope) -> None:
     """Add the long columns at the end that the job has not made yet."""
     newest = past.columns[-1].index if past.columns else stretch.first - 1
     first = max(newest + 1, stretch.last - TAIL_COLUMNS)
     if first > stretch.last:
         return
-    tail = _fine(first * FACTOR, (stretch.last + 1) * FACTOR - 1, live)
+    tail = _fine(first * FACTOR, (stretch.last + 1) * FACTOR - 1, live, scope)
     past.columns += [column for _, column in sorted(merged_by(tail.columns, FACTOR).items())]
     past.markers += tail.markers
     past.pools |= tail.pools
@@ -126,14 +131,14 @@ def _markers(stored: list[Marker], recent: Recent, stretch: Stretch) -> list[Mar
     ]
 
 
-def _strip(stretch: Stretch, live: Sequence[Column]) -> dict[str, dict[int, float]]:
+def _strip(stretch: Stretch, live: Sequence[Column], scope: Scope) -> dict[str, dict[int, float]]:
     """Return the peaks of the strip by pool and strip column."""
     chosen = stretch.range
     first = stretch.strip_last - chosen.strip_columns + 1
     stored_s = FINE_S if chosen.strip_column_s == FINE_S else COARSE_S
     factor = chosen.strip_column_s // stored_s
     peaks: dict[str, dict[int, float]] = {}
-    stored = read_peaks(stored_s, first * factor, (stretch.strip_last + 1) * factor - 1)
+    stored = read_peaks(stored_s, first * factor, (stretch.strip_last + 1) * factor - 1, scope)
     for pool_id, values in stored.items():
         for index, value in values.items():
             _raise(peaks, pool_id, index // factor, value)

@@ -14,7 +14,6 @@ from gateway.fleet_sample import STATES
 from web.live.frames import NOW_FLOATS, PROTOCOL, WIRE_FLOATS, Head, engine_facts, pack, plain
 from web.live.past import PastPicture
 from web.live.past_verdict import judge_past
-from web.live.verdict import judge
 
 _KV = ENGINE_BYTES.index("kv")
 _SERVING = STATES.index("serving")
@@ -72,9 +71,7 @@ def _at(picture: PastPicture) -> float:
 
 
 def _verdict(picture: PastPicture) -> msgspec.Struct:
-    if picture.sample is not None:
-        return judge(picture.sample, picture.markers)
-    return judge_past(picture)
+    return judge_past(picture) if picture.verdict is None else picture.verdict
 
 
 def _pools(picture: PastPicture) -> list[Head]:

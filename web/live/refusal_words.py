@@ -10,6 +10,7 @@ from web.live.wording import NARROW_SPACE, rate
 _WORDS = {
     reasons.NO_ENGINE: "no engine takes work",
     reasons.QUEUE_FULL: "queue full",
+    reasons.GATEWAY_LATE: "gateway late",
     reasons.WAIT_EXPIRED: "waited too long",
     reasons.DEADLINE_PASSED: "deadline passed",
     reasons.HOPELESS: "cannot be on time",

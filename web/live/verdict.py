@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from controlplane.fleet_past.marker import Marker
-from gateway.fleet_sample import EngineSample, FleetSample, PoolSample
+from gateway.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
+from web.live.recent_look import MEAN_S, NO_LOOK, RecentLook
 from web.live.refusal_words import refused_words
-from web.live.wording import clock_time, count, duration, percent, rate, setting
+from web.live.wording import clock_time, count, duration, percent, rate, setting, span
 
 ON_TIME_TARGET = 0.90
 """Goodput is counted at this share of requests within the TTFT SLO; below it the fleet is in trouble."""
+QUIET = "All quiet."
 RECOVERED_FOR_S = 60.0
 """So long after an engine's return the sentence still speaks of it."""
 NAMED_ENGINES = 3
 NOTABLE_WAIT_S = 1.0
 """An engine with less work than this is not worth a word, however idle the others are."""
 NOTABLE_RATIO = 2.0
+STILL_NOTABLE = 0.7
+"""An engine that is spoken of as the busiest stays so until it falls below this share of both limits."""
+BETTER_BY = 0.02
+"""A share of requests on time this far above its lowest is getting better."""
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -33,18 +39,33 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """Engine state whose shape stands before the sentence; empty: the severity's own."""
 
 
-def judge(sample: FleetSample | None, markers: Sequence[Marker] = ()) -> Verdict:
-    """Return the most pressing true statement about the sample; `markers` are those of the last minutes."""
+def judge(
+    sample: FleetSample | None,
+    markers: Sequence[Marker] = (),
+    look: RecentLook = NO_LOOK,
+    said: Verdict | None = None,
+) -> Verdict:
+    """Return the most pressing true statement about the sample.
+
+    `markers` are those of the last minutes, `look` is what the last seconds say, `said` the sentence that stands now.
+    """
     if sample is None:
         return Verdict("quiet", "No live data yet.", "The gateway has not published a fleet sample.", shape="unknown")
     if not sample.engines:
         return Verdict(
             "quiet", "No engines yet.", "Register one, or run make run for a demo fleet of 8.", shape="unknown"
         )
-    for finding in (_lost(sample), _late(sample), _troubled(sample), _leaving(sample), _recovered(sample, markers)):
-        if finding is not None:
-            return _with_observers(finding, sample)
-    return _with_observers(_quiet(sample), sample)
+    findings = (
+        _lost(sample),
+        _late(sample, look),
+        _gateway_late(sample),
+        _troubled(sample, look),
+        _starved(sample, look),
+        _leaving(sample),
+        _recovered(sample, markers),
+    )
+    finding = next((each for each in findings if each is not None), None)
+    return _with_observers(finding or _quiet(sample, look, said), sample)
 
 
 def _with_observers(finding: Verdict, sample: FleetSample) -> Verdict:
@@ -72,7 +93,7 @@ def _lost(sample: FleetSample) -> Verdict | None:
     return Verdict("bad", lead, text, first.engine_id, "lost")
 
 
-def _late(sample: FleetSample) -> Verdict | None:
+def _late(sample: FleetSample, look: RecentLook) -> Verdict | None:
     worst = min(
         (pool for pool in sample.pools if pool.on_time_share is not None),
         key=lambda pool: (pool.on_time_share, pool.name),
@@ -85,16 +106,48 @@ def _late(sample: FleetSample) -> Verdict | None:
         f"{sample.window_s:.0f} s; {count(worst.late, 'request')} late, "
         f"{worst.unbound + (worst.bound or 0):,} waiting{_refused([worst])}."
     )
-    return Verdict("bad", "Requests are late.", text, shape="lost")
+    if look.lateness is None:
+        return Verdict("bad", "Requests are late.", text, shape="lost")
+    lowest = min(look.worst.get(worst.pool_id, 1.0), worst.on_time_share)
+    trend = " Getting better." if worst.on_time_share > lowest + BETTER_BY else ""
+    lead = "Requests are late." if sample.lateness is None else "The gateway is late, and so are requests."
+    text = f"{_stood_still(look.lateness)}. {text[:-1]}; lowest {percent(lowest)}.{trend}"
+    return Verdict("bad", lead, text, shape="lost")
 
 
-def _troubled(sample: FleetSample) -> Verdict | None:
-    for state in ("hot", "degraded"):
+def _gateway_late(sample: FleetSample) -> Verdict | None:
+    if sample.lateness is None:
+        return None
+    refuses = " It refuses requests that it cannot serve." if sample.lateness.refuses else ""
+    text = f"{_stood_still(sample.lateness)}.{refuses} {_on_time(sample)}; its engines are not to blame."
+    return Verdict("warn", "The gateway is late.", text, shape="degraded")
+
+
+def _stood_still(lateness: Lateness) -> str:
+    times = "once" if lateness.lapses == 1 else count(lateness.lapses, "time")
+    return f"Since {clock_time(lateness.since)} the gateway stood still {times}, {duration(lateness.away_s)} in all"
+
+
+def _starved(sample: FleetSample, look: RecentLook) -> Verdict | None:
+    idle = [each for each in sample.engines if each.engine_id in look.nothing_s and each.state == "serving"]
+    if not idle:
+        return None
+    first = max(idle, key=lambda each: (look.nothing_s[each.engine_id], each.name))
+    others = f" {_names(idle)} are idle." if len(idle) > 1 else ""
+    key = look.lacks.get(first.engine_id, "")
+    why = f"It no longer holds prefix {key}, which most others hold. " if key else ""
+    text = f"{why}Other requests of its pool waited meanwhile.{others} {_on_time(sample)}."
+    lead = f"{first.name} has had nothing for {span(look.nothing_s[first.engine_id])}."
+    return Verdict("warn", lead, text, first.engine_id, "degraded")
+
+
+def _troubled(sample: FleetSample, look: RecentLook) -> Verdict | None:
+    for state in ("hot", "degraded", "quarantined"):
         engines = _in_state(sample, state)
         if not engines:
             continue
-        worst = max(engines, key=lambda engine: (engine.outstanding_s, engine.name))
-        load = f"holds {duration(worst.outstanding_s)} of work"
+        worst = max(engines, key=lambda engine: (_work_s(engine, look), engine.name))
+        load = f"holds {duration(_work_s(worst, look))} of work"
         if len(engines) == 1:
             why = _because(worst) if worst.reason else f"it {load}"
             text = f"Since {clock_time(worst.since)}: {why}. {_on_time(sample)}."
@@ -130,22 +183,42 @@ def _recovered(sample: FleetSample, markers: Sequence[Marker]) -> Verdict | None
     return None
 
 
-def _quiet(sample: FleetSample) -> Verdict:
-    requests_per_s = sum(pool.requests_per_s for pool in sample.pools)
-    busiest = max(sample.engines, key=lambda engine: (engine.outstanding_s, engine.name))
-    if requests_per_s == 0 and busiest.outstanding_tokens == 0:
+def _work_s(engine: EngineSample, look: RecentLook) -> float:
+    return look.work_s.get(engine.engine_id, engine.outstanding_s)
+
+
+def handled_per_s(pool: PoolSample) -> float:
+    """Return the requests per second that were granted or refused; those that ended, where the gateway says no more."""
+    if pool.granted_at_once_per_s is None or pool.granted_waited_per_s is None or pool.observes:
+        return pool.requests_per_s
+    return pool.granted_at_once_per_s + pool.granted_waited_per_s + sum((pool.refusals_per_s or {}).values())
+
+
+def _quiet(sample: FleetSample, look: RecentLook, said: Verdict | None) -> Verdict:
+    requests_per_s = sum(handled_per_s(pool) for pool in sample.pools)
+    work_s = {engine.engine_id: _work_s(engine, look) for engine in sample.engines}
+    busiest = max(sample.engines, key=lambda engine: (work_s[engine.engine_id], engine.name))
+    if requests_per_s == 0 and work_s[busiest.engine_id] == 0:
         text = f"{_serving(sample)}; no request in the last {sample.window_s:.0f} s."
         return Verdict("ok", "Idle.", text)
-    peers = [engine.outstanding_s for engine in sample.engines if engine.pool_id == busiest.pool_id]
-    median = statistics.median(peers)
-    if busiest.outstanding_s > max(NOTABLE_WAIT_S, NOTABLE_RATIO * median):
-        spread = f"busiest is {busiest.name} with {duration(busiest.outstanding_s)} of work"
-    elif busiest.outstanding_s > 0:
-        spread = f"no engine holds more than {duration(busiest.outstanding_s)} of work"
-    else:
-        spread = "no engine holds work"
-    text = f"{rate(requests_per_s)} requests/s, {_on_time(sample, lower=True)}, {spread}{_refused(sample.pools)}."
-    return Verdict("ok", "All quiet.", text)
+    spoken_of = said.engine_id if said is not None and said.lead == QUIET else ""
+    kept = (each for each in sample.engines if each.engine_id == spoken_of)
+    named = next((each for each in kept if _stands_out(each, sample, work_s, STILL_NOTABLE)), None)
+    if named is None and _stands_out(busiest, sample, work_s):
+        named = busiest
+    busiest = named or busiest
+    most = duration(work_s[busiest.engine_id])
+    held = f"no engine holds more than {most} of work" if work_s[busiest.engine_id] else "no engine holds work"
+    spread = f"busiest is {busiest.name} with {most} of work" if named else held
+    rates = f"{rate(requests_per_s)} requests/s over the last {MEAN_S:.0f} s"
+    text = f"{rates}, {_on_time(sample, lower=True)}, {spread}{_refused(sample.pools)}."
+    return Verdict("ok", QUIET, text, named.engine_id if named else "")
+
+
+def _stands_out(engine: EngineSample, sample: FleetSample, work_s: Mapping[str, float], share: float = 1.0) -> bool:
+    """Return whether it holds much more than its pool's median; less is asked of one that is spoken of already."""
+    median_s = statistics.median(work_s[each.engine_id] for each in sample.engines if each.pool_id == engine.pool_id)
+    return work_s[engine.engine_id] > share * max(NOTABLE_WAIT_S, NOTABLE_RATIO * median_s)
 
 
 def _refused(pools: Sequence[PoolSample]) -> str:
@@ -172,7 +245,7 @@ def _because(engine: EngineSample) -> str:
 
 
 def _serving(sample: FleetSample) -> str:
-    serving = sum(engine.state in ("serving", "hot", "degraded") for engine in sample.engines)
+    serving = sum(engine.state in TAKING_WORK for engine in sample.engines)
     total = len(sample.engines)
     return f"All {total:,} engines serve" if serving == total else f"{serving:,} of {total:,} engines serve"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from web.live.scope import Scope
+
 
 class Viewer:
     """Holds the newest frame for one viewer; an unread frame is replaced, never queued.
@@ -11,7 +13,8 @@ class Viewer:
     `offer` may be called from any thread; everything else belongs to the loop that made the viewer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Scope = None) -> None:
+        self.scope = scope
         self._loop = asyncio.get_running_loop()
         self._frame: bytes | None = None
         self._wants_keyframe = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -9,22 +10,26 @@ from typing import Any
 from django.http import QueryDict
 from django.utils import timezone
 
-from controlplane.models import ApiKey, Role, Tenant
+from controlplane.models import ApiKey, Pool, Role, Tenant
 from controlplane.services.field_problems import FieldProblem
 from controlplane.services.sessions import one_line
 from web.form_field import CHECKS, NUMBER, SELECT, FormField, Option, whole_number
 
 NEVER = "never"
 EXPIRY_DAYS = ("1", "7", "30", "90", "365", NEVER)
-MAX_TENANTS = 1000
+MAX_TENANTS = MAX_POOLS = 1000
 
 _SCOPES = (
     Option("infer", "infer", "/v1: chat and text completions through the proxy"),
     Option("route", "route", "/api/v1/route: ask where to send a request, report what became of it"),
-    Option("manage", "manage", "The management API, with the role chosen below"),
+    Option(
+        "manage",
+        "manage",
+        "The management API, with the role chosen below; shows hits, and its reports judge engines",
+    ),
 )
 _NAME = FormField("name", "Name", help="What the key is for; shown beside its start.", required=True, limit=120)
-_SCOPE = FormField("scopes", "Scopes", CHECKS, options=_SCOPES, chosen=("infer", "route"))
+_SCOPE = FormField("scopes", "Scopes", CHECKS, options=_SCOPES, chosen=("infer",))
 _ROLE = FormField(
     "role",
     "Role for manage",
@@ -32,6 +37,12 @@ _ROLE = FormField(
     help="What a key with the scope manage may do; without that scope it means nothing.",
     options=tuple(Option(role.value, role.value) for role in Role),
     chosen=(Role.VIEWER.value,),
+)
+_POOLS = FormField(
+    "pools",
+    "Pools for manage",
+    CHECKS,
+    help="A key with the scope manage acts in these pools only. None chosen: in all.",
 )
 _RATE = FormField(
     "rate_per_min",
@@ -54,6 +65,13 @@ _CLASS = FormField(
     help="For requests that name none, in pools whose policy has a class of this name. Empty: none.",
     limit=32,
 )
+_CEILING = FormField(
+    "priority_ceiling",
+    "Most urgent priority",
+    NUMBER,
+    help="Requests that ask for a lower number, which goes first, get this one. Empty: any.",
+    limit=11,
+)
 _WHY = FormField("why", "Why", help="For the audit; optional.", limit=200)
 
 
@@ -70,7 +88,7 @@ def creation_fields() -> list[FormField]:
         options=tuple(Option(days, words.get(days, f"in {days} days")) for days in EXPIRY_DAYS),
         chosen=("90",),
     )
-    return [tenant, _NAME, _SCOPE, _ROLE, expiry, _RATE, _IN_FLIGHT, _CLASS, _WHY]
+    return [tenant, _NAME, _SCOPE, _ROLE, _pools(), expiry, _RATE, _IN_FLIGHT, _CLASS, _CEILING, _WHY]
 
 
 def change_fields(key: ApiKey) -> list[FormField]:
@@ -79,11 +97,13 @@ def change_fields(key: ApiKey) -> list[FormField]:
         "name": (key.name,),
         "scopes": tuple(key.scopes),
         "role": (key.role,),
+        "pools": tuple(key.pools),
         "rate_per_min": (_text(key.rate_per_min),),
         "max_in_flight": (_text(key.max_in_flight),),
         "slo_class": (key.slo_class,),
+        "priority_ceiling": (_text(key.priority_ceiling),),
     }
-    shown = (_NAME, _SCOPE, _ROLE, _RATE, _IN_FLIGHT, _CLASS, _WHY)
+    shown = (_NAME, _SCOPE, _ROLE, _pools(key.pools), _RATE, _IN_FLIGHT, _CLASS, _CEILING, _WHY)
     return [_with(field, stored.get(field.name)) for field in shown]
 
 
@@ -97,12 +117,21 @@ def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any
         "name": one_line(sent.get("name", "")),
         "scopes": sent.getlist("scopes"),
         "role": sent.get("role", Role.VIEWER.value),
+        "pools": sent.getlist("pools"),
         "expires_at": None if days == NEVER else timezone.now() + timedelta(days=int(days)),
         "rate_per_min": whole_number("rate_per_min", sent.get("rate_per_min", ""), problems),
         "max_in_flight": whole_number("max_in_flight", sent.get("max_in_flight", ""), problems),
         "slo_class": one_line(sent.get("slo_class", ""))[:33],
+        "priority_ceiling": whole_number("priority_ceiling", sent.get("priority_ceiling", ""), problems),
         "why": one_line(sent.get("why", ""))[:200],
     }
+
+
+def _pools(kept: Iterable[str] = ()) -> FormField:
+    """Return the choice of pools; those that a key names and that are gone can still be unticked."""
+    known = dict(Pool.objects.order_by("slug").values_list("slug", "name")[:MAX_POOLS])
+    gone = {slug: "deleted" for slug in kept if slug not in known}
+    return replace(_POOLS, options=tuple(Option(slug, slug, name) for slug, name in (known | gone).items()))
 
 
 def _with(field: FormField, chosen: tuple[str, ...] | None) -> FormField:

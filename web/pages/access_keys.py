@@ -53,9 +53,11 @@ def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
         "name": sent(request, "name"),
         "scopes": request.POST.getlist("scopes"),
         "role": sent(request, "role") or key.role,
+        "pools": request.POST.getlist("pools"),
         "rate_per_min": whole_number("rate_per_min", request.POST.get("rate_per_min", ""), problems),
         "max_in_flight": whole_number("max_in_flight", request.POST.get("max_in_flight", ""), problems),
         "slo_class": sent(request, "slo_class"),
+        "priority_ceiling": whole_number("priority_ceiling", request.POST.get("priority_ceiling", ""), problems),
     }
     try:
         if problems:
@@ -159,13 +161,17 @@ def row(key: ApiKey, now: datetime) -> dict[str, Any]:
     """Return what the list and the drawer show of a key."""
     return {
         "key": key,
-        "scopes": ", ".join(f"manage as {key.role}" if scope == "manage" else scope for scope in key.scopes),
+        "scopes": ", ".join(_manages(key) if scope == "manage" else scope for scope in key.scopes),
         "expires": moment(key.expires_at, now),
         "used": moment(key.last_used_at, now),
         "created": moment(key.created_at, now),
         "revoked": moment(key.revoked_at, now),
         "state": state_of(key, now),
     }
+
+
+def _manages(key: ApiKey) -> str:
+    return f"manage as {key.role}" + (f" in {', '.join(key.pools)}" if key.pools else "")
 
 
 def state_of(key: ApiKey, now: datetime) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.core.paginator import Paginator
@@ -28,6 +29,9 @@ _SLUG = FormField(
     limit=64,
 )
 _NAME = FormField("name", "Name", required=True, limit=120)
+_MODELS = FormField(
+    "served_models", "Models", help="Served models that its keys may use, with commas between. Empty: all.", limit=4000
+)
 _WHY = FormField("why", "Why", help="For the audit; optional.", limit=200)
 
 
@@ -40,7 +44,9 @@ def tenants(request: HttpRequest) -> HttpResponse:
         return _page(request)
     slug, name = sent(request, "slug"), sent(request, "name")
     try:
-        create_tenant(slug, name or slug, actor=console_actor(request), why=why(request))
+        create_tenant(
+            slug, name or slug, served_models=_models(request), actor=console_actor(request), why=why(request)
+        )
     except InvalidFieldsError as error:
         return _page(request, creating=True, problems=error.problems, status=422)
     return go(ADDRESS, tenant=slug, said="tenant-created")
@@ -50,9 +56,11 @@ def tenants(request: HttpRequest) -> HttpResponse:
 @require_POST
 @admins_only
 def rename_tenant(request: HttpRequest, slug: str) -> HttpResponse:
-    """Change the tenant's name."""
+    """Change the tenant's name, and which models it may use."""
     tenant = get_object_or_404(Tenant, slug=slug)
-    changes = {"name": sent(request, "name")}
+    changes: dict[str, Any] = {"name": sent(request, "name")}
+    if "served_models" in request.POST:
+        changes["served_models"] = _models(request)
     revision = whole_number("", request.POST.get("revision", ""), [])
     try:
         change_tenant(tenant, changes, actor=console_actor(request), expected=revision, why=why(request))
@@ -95,7 +103,7 @@ def _page(
     shown = _counted().filter(slug=slug).first() if slug else None
     creating = creating or (request.method != "POST" and "new" in request.GET)
     typed = {name: request.POST.getlist(name) for name in request.POST} if keep_typed else {}
-    fields = [_SLUG, _NAME, _WHY] if creating else _change_fields(shown)
+    fields = [_SLUG, _NAME, _MODELS, _WHY] if creating else _change_fields(shown)
     return access_page(
         request,
         "tenants",
@@ -121,4 +129,12 @@ def _counted() -> Any:
 def _change_fields(tenant: Tenant | None) -> list[FormField]:
     if tenant is None:
         return []
-    return [FormField("name", "Name", chosen=(tenant.name,), required=True, limit=120), _WHY]
+    return [
+        replace(_NAME, chosen=(tenant.name,)),
+        replace(_MODELS, chosen=(", ".join(tenant.served_models),)),
+        _WHY,
+    ]
+
+
+def _models(request: HttpRequest) -> list[str]:
+    return [name for each in request.POST.get("served_models", "")[:4000].split(",") if (name := each.strip())]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import cast
 
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -21,7 +19,7 @@ from controlplane.services.roles import role_in
 from controlplane.services.sessions import open_sessions, sign_out_everywhere
 from web.client_address import client_address
 from web.form_field import PASSWORD, FormField, filled, general_problem
-from web.login_throttle import LoginThrottle
+from web.login_throttle import LoginThrottle, hashing
 from web.pages.access import access_page, console_actor, go
 from web.pages.access_keys import keys
 from web.pages.access_sessions import session_row
@@ -63,14 +61,15 @@ def you(request: HttpRequest) -> HttpResponse:
 def change_own_password(request: HttpRequest) -> HttpResponse:
     """Set the own password, which ends the other sessions; guesses at the old one are throttled as at the login."""
     user = cast("User", request.user)
-    throttle, address = LoginThrottle(cache, time.time), client_address(request)
+    throttle, address = LoginThrottle(), client_address(request)
     try:
-        if wait_s := throttle.wait_s(user.username, address):
+        if wait_s := throttle.attempt(user.username, address):
             raise problem("old", f"Too many attempts. Try again in {wait_s} s.")
         old = request.POST.get("old", "")
-        if len(old) > MAX_PASSWORD or not user.check_password(old):
-            throttle.failed(user.username, address)
-            raise problem("old", "This is not your password now.")
+        with hashing() as free:
+            if not free or len(old) > MAX_PASSWORD or not user.check_password(old):
+                raise problem("old", "This is not your password now." if free else "Too many attempts. Try again.")
+        throttle.succeeded(user.username, address)
         own = request.session.session_key or ""
         set_password(user, request.POST.get("password", ""), actor=console_actor(request), keep_session=own)
     except InvalidFieldsError as error:

@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -56,6 +57,7 @@ def audit(request: HttpRequest) -> HttpResponse:
     context = shell_context(
         request,
         page="Audit",
+        kept_days=settings.AUDIT_RETENTION_DAYS,
         rows=[_row(event, now, wanted) for event in events],
         filter=wanted,
         chips=_chips(wanted),

@@ -17,8 +17,10 @@ from controlplane.models import Canary, Policy
 from controlplane.models.canary import CanaryState
 from controlplane.services import canaries as service
 from controlplane.services.canary_end import CanaryOverError
+from controlplane.services.canary_evidence import Evidence, EvidenceMissingError, known_guards, look_at_step
+from controlplane.services.canary_evidence import standing as evidence_of
 from controlplane.services.control_slices import visible_slices
-from controlplane.services.field_problems import problem
+from controlplane.services.field_problems import InvalidFieldsError, problem
 from controlplane.services.policies import StalePolicyError
 from controlplane.services.policy_approvals import NotApprovedError
 from controlplane.services.policy_problems import InvalidPolicyError
@@ -31,7 +33,16 @@ from web.moments import moment
 from web.pages.access import asked, console_actor, sent, why
 from web.pages.canary_form import asked_from, canary_fields
 from web.pages.canary_pictures import distribution, late_course
-from web.pages.canary_words import STATES, figure_lines, guard_lines, percent_words, slice_row, step_marks, title
+from web.pages.canary_words import (
+    STATES,
+    figure_lines,
+    guard_lines,
+    next_words,
+    percent_words,
+    slice_row,
+    step_marks,
+    title,
+)
 from web.pages.policy_questions import word_to_type, wrong_word
 from web.pages.trial_page import Refusal, attempted, is_creating, listed, trial_form, trial_page
 from web.shell import shell_context
@@ -91,23 +102,32 @@ def turn(request: HttpRequest, key: str, verb: str) -> HttpResponse:
     standing = policy_of(actor, found.policy.slug)
     word = word_to_type(standing, ready_engines(standing.pools)) if verb == "promote" else ""
     if standing.may_publish and (wrong := wrong_word(word, sent(request, "confirm"), "promote it")):
-        return _page(request, key, problem=wrong, status=422)
+        return _page(request, key, problem=wrong, status=422, asked=verb)
     seen = sent(request, "revision", 10)
+    more = {"evidence": Evidence.WAIVED} if sent(request, "force") and verb != "abort" else {}
     try:
         expected = int(seen) if seen.isdecimal() and seen.isascii() else 0
-        VERBS[verb](found, actor=actor, expected=expected, why=why(request))
+        VERBS[verb](found, actor=actor, expected=expected, why=why(request), **more)
     except NotAllowedError as error:
         return _page(request, key, problem=str(error), status=403)
+    except InvalidFieldsError as error:
+        return _page(request, key, problem=" ".join(each.message for each in error.problems), status=422, asked=verb)
+    except EvidenceMissingError as error:
+        return _page(request, key, problem=str(error), status=409, asked=verb)
     except (CanaryOverError, StaleRevisionError, StalePolicyError, NotApprovedError, InvalidPolicyError) as error:
         return _page(request, key, problem=f"{error}", status=409)
     return redirect("canary", key=key)
 
 
-def _page(request: HttpRequest, key: str, *, problem: str = "", status: int = 200) -> HttpResponse:
+def _page(request: HttpRequest, key: str, *, problem: str = "", status: int = 200, asked: str = "") -> HttpResponse:
+    """Show the canary; `asked` is the verb whose question stands open."""
     now, actor = timezone.now(), console_actor(request)
     found = get_object_or_404(service.visible_canaries(actor), key=key)
-    look = read_look(found.look)
+    # What an earlier step came to says nothing of the one that runs.
+    look = look_at_step(found) if found.running else read_look(found.look)
+    evidence = evidence_of(found, now)
     standing = policy_of(actor, found.policy.slug)
+    limits = msgspec.convert(found.guards, GuardDocument)
     shape, word = STATES[CanaryState(found.state)]
     context = shell_context(
         request,
@@ -128,11 +148,14 @@ def _page(request: HttpRequest, key: str, *, problem: str = "", status: int = 20
         reason=sentence(found.reason),
         word=word_to_type(standing, ready_engines(standing.pools)),
         problem=problem,
+        asked=asked,
+        evidence=evidence,
+        next_words=next_words(evidence),
         **(
             {
                 "reasons": [sentence(each.text) for each in look.reasons],
                 "figures": figure_lines(look),
-                "guards": guard_lines(look, msgspec.convert(found.guards, GuardDocument)),
+                "guards": guard_lines(look, limits, known_guards(look, limits, found.step_at)),
                 "picture": distribution(look),
                 "course": late_course(look),
             }

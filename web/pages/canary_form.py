@@ -7,8 +7,8 @@ from typing import Any
 from django.http import QueryDict
 
 from controlplane.models import Policy, PolicyVersion
-from controlplane.services.canaries import DEFAULT_DWELL_S, DEFAULT_STEPS
-from controlplane.services.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.services.canaries import DEFAULT_DWELL_S, DEFAULT_STEPS, course_problems
+from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
 from planning.guard_document import GuardDocument
 from web.form_field import NUMBER, SELECT, FormField, Option
 
@@ -69,19 +69,22 @@ def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion, dict[s
         text = posted.get(name, "").strip()
         if text:
             guards[name] = _number(name, text, wrong) / (100.0 if name in _AS_PERCENT else 1.0)
-    if wrong:
-        raise InvalidFieldsError(wrong)
     text = posted.get("version", "")
     number = int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else 0
     version = policy.versions.filter(number=number).first()
     if version is None:
-        raise problem("version", "There is no such version; save a draft of the policy first.")
+        wrong.append(FieldProblem("version", "There is no such version; save a draft of the policy first."))
     course: dict[str, Any] = {
         "steps": [each / 100.0 for each in steps],
         "min_dwell_s": dwell_s,
         "advance": posted.get("advance", "by_hand"),
         "guards": guards,
     }
+    unread = {each.path for each in wrong}
+    found = [FieldProblem(each.path.removeprefix("guards."), each.message) for each in course_problems(**course)]
+    wrong += [each for each in found if each.path not in unread]
+    if wrong or version is None:
+        raise InvalidFieldsError(wrong)
     return version, course
 
 

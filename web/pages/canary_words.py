@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,10 +12,13 @@ from controlplane.canaries.pool_arms import slice_document
 from controlplane.models import Canary, ControlSlice
 from controlplane.models.canary import CanaryState
 from controlplane.models.control_slice import SliceState
-from planning.arm_comparison import FAILED, LATE, SUSPECT, TAIL, TOO_FEW, TTFT, WORSE, GuardReading
+from controlplane.services.canary_evidence import GUARD_TITLES, Standing
+from planning.arm_comparison import TAIL, TTFT, GuardReading
+from planning.guard_certainty import BROKEN, HOLDS, NOT_YET, GuardCertainty
 from planning.guard_document import GuardDocument
 from web.live.wording import NARROW_SPACE, duration, sentence
 from web.moments import Moment, moment
+from web.pages.canary_interval import Interval, interval
 from web.pages.canary_pictures import share_words
 
 STATES = {
@@ -23,11 +28,10 @@ STATES = {
     CanaryState.ENDED: ("maintenance", "ended"),
 }
 """Shape and word of each state."""
-_GUARD_TITLES = {LATE: "Late requests", FAILED: "Failed requests", TTFT: "Mean TTFT"}
 _VERDICTS = {
-    WORSE: ("lost", "crossed"),
-    SUSPECT: ("hot", "unclear"),
-    TOO_FEW: ("maintenance", "too few"),
+    HOLDS: ("serving", "holds"),
+    BROKEN: ("lost", "broken"),
+    NOT_YET: ("maintenance", "not yet known"),
 }
 
 
@@ -42,7 +46,7 @@ class FigureLine:
 
 @dataclass(frozen=True, slots=True)
 class GuardLine:
-    """One guard: the difference with its doubt, and the line."""
+    """One guard: what was observed, the difference with its doubt, and the threshold."""
 
     label: str
     base: str
@@ -50,8 +54,11 @@ class GuardLine:
     difference: str
     bounds: str
     limit: str
+    interval: Interval | None
     shape: str
     verdict: str
+    note: str
+    """Of what is not yet known: what it takes to know it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +132,29 @@ def figure_lines(look: CanaryLook) -> list[FigureLine]:
         FigureLine("Requests judged", f"{base.requests:,}", f"{tried.requests:,}"),
         FigureLine("Late", share_words(base.late_share), share_words(tried.late_share)),
         FigureLine("Failed", share_words(base.failed_share), share_words(tried.failed_share)),
-        FigureLine("TTFT p50", _seconds(base.p50_s), _seconds(tried.p50_s)),
-        FigureLine("TTFT p90", _seconds(base.p90_s), _seconds(tried.p90_s)),
-        FigureLine("TTFT p99", _seconds(base.p99_s), _seconds(tried.p99_s)),
+        FigureLine("TTFT p50, at most", _seconds(base.p50_s), _seconds(tried.p50_s)),
+        FigureLine("TTFT p90, at most", _seconds(base.p90_s), _seconds(tried.p90_s)),
+        FigureLine("TTFT p99, at most", _seconds(base.p99_s), _seconds(tried.p99_s)),
         FigureLine("Cache hits", share_words(base.hit_share), share_words(tried.hit_share)),
     ]
 
 
-def guard_lines(look: CanaryLook, guards: GuardDocument) -> list[GuardLine]:
-    """Return the guards with their lines."""
-    tail = f"Over {guards.tail_ratio:g} × live p90"
-    return [_guard(each, _GUARD_TITLES.get(each.guard, tail)) for each in look.readings]
+def guard_lines(look: CanaryLook, guards: GuardDocument, known: Sequence[GuardCertainty]) -> list[GuardLine]:
+    """Return the guards with their thresholds and what is known of them."""
+    titles = {**GUARD_TITLES, TAIL: f"Over {guards.tail_ratio:g} × live p90"}
+    return [_guard(each, titles[each.guard], found) for each, found in zip(look.readings, known, strict=True)]
+
+
+def next_words(found: Standing) -> str:
+    """Return when the evidence can be there, as the end of a button's label."""
+    parts = [f"{math.ceil(found.dwell_s)}{NARROW_SPACE}s"] if found.dwell_s else []
+    if found.requests:
+        parts.append(f"{found.requests:,} request{'' if found.requests == 1 else 's'}")
+    if parts:
+        return f"in {', '.join(parts)}"
+    waits = [each.wait_s for each in found.guards if each.verdict != HOLDS]
+    known = [each for each in waits if each is not None]
+    return f"in about {_roughly(max(known))}" if known and len(known) == len(waits) else "without evidence"
 
 
 def percent_words(share: float) -> str:
@@ -143,8 +162,8 @@ def percent_words(share: float) -> str:
     return f"{share * 100:.3g}{NARROW_SPACE}%"
 
 
-def _guard(reading: GuardReading, label: str) -> GuardLine:
-    shape, verdict = _VERDICTS.get(reading.verdict, ("serving", "kept"))
+def _guard(reading: GuardReading, label: str, known: GuardCertainty) -> GuardLine:
+    shape, verdict = _VERDICTS[known.verdict]
     if reading.guard == TTFT:
         base, tried = _seconds(reading.base), _seconds(reading.tried)
         limit = f"at most {reading.limit:.2f}{NARROW_SPACE}×"
@@ -156,8 +175,25 @@ def _guard(reading: GuardReading, label: str) -> GuardLine:
         label, base, tried, _difference(reading, reading.difference),
         f"{_difference(reading, reading.lower)} to {_difference(reading, reading.upper)}"
         if reading.lower is not None else "",
-        limit, shape, verdict,
+        limit, interval(reading), "hot" if known.beyond else shape, verdict, _note(known),
     )  # fmt: skip
+
+
+def _note(known: GuardCertainty) -> str:
+    """Return what it takes until a guard is known to hold."""
+    if known.verdict != NOT_YET:
+        return ""
+    if known.beyond:
+        return "past the threshold; more requests will not show that it holds"
+    return "no estimate yet" if known.wait_s is None else f"needs about {_roughly(known.wait_s)} more"
+
+
+def _roughly(wait_s: float) -> str:
+    """Return an estimated wait in one unit."""
+    for unit, of_s, most in (("s", 1.0, 90), ("min", 60.0, 90), ("h", 3600.0, 48)):
+        if wait_s / of_s < most:
+            return f"{math.ceil(wait_s / of_s - 1e-6)}{NARROW_SPACE}{unit}"
+    return f"{math.ceil(wait_s / 86_400)} days"
 
 
 def _difference(reading: GuardReading, value: float | None) -> str:

@@ -12,6 +12,7 @@ from controlplane.decision_story.firmness import Firmness, beta_of, name_of
 from gateway.stored_decision import StoredDecision
 from routing import reasons
 from routing.decision import Candidate
+from routing.regret import SLOW_GATEWAY_S
 from web.live.engine_card import DECODE_REASONS
 
 MAX_CELLS = 48
@@ -73,30 +74,42 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
     chosen = decision.candidates[0]
     before_s = stored.decided_after_s
     estimate_s = before_s + chosen.wait_s + chosen.compute_s
-    best = next((each for each in decision.candidates if regret and each.engine_id == regret.best_engine_id), None)
+    best = next((each for each in decision.candidates[1:] if regret and each.engine_id == regret.best_engine_id), None)
     best_s = regret.best_ttft_s if regret is not None and best is not None else 0.0
     # An objective far beyond would press all that happened into a corner.
     slo_s = stored.ttft_slo_s if stored.ttft_slo_s <= _SLO_WITHIN * ttft_s else 0.0
     end_s = 1.06 * max(estimate_s, ttft_s, best_s, slo_s, 0.001)
-    transfer_s = decision.fetch.seconds if decision.fetch is not None else 0.0
-    rest_s = max(0.0, ttft_s - decision.queued_s - transfer_s)
-    actual = _bars(
-        [("queue", decision.queued_s), ("transfer", min(transfer_s, ttft_s)), ("prefill", rest_s)], end_s, "{}"
-    )
+    granted_s = min(max(before_s, decision.queued_s), ttft_s)
+    before_s = min(before_s, granted_s)
+    # Only the hand-over to a decode engine is timed: the estimate of a planned fetch is no part of what happened.
+    handed_s = stored.handed_over_after_s if decision.pair is not None else None
+    transfer_s = min(ttft_s - granted_s, max(0.0, ttft_s - handed_s)) if handed_s is not None else 0.0
+    parts = [
+        ("before", before_s),
+        ("queue", granted_s - before_s),
+        ("prefill", ttft_s - granted_s - transfer_s),
+        ("transfer", transfer_s),
+    ]
     instead = []
     if best is not None:
-        instead = _bars([("queue", max(0.0, best_s - best.compute_s)), ("prefill", best.compute_s)], end_s)
+        # Hindsight takes away what admission took, and nothing else of what came before the choice.
+        first_s = min(best_s, regret.gateway_s if regret is not None and regret.admission_s else before_s)
+        queue_s = max(0.0, best_s - first_s - best.compute_s)
+        instead = _bars([("before", first_s), ("queue", queue_s), ("prefill", best.compute_s)], end_s)
     return {
-        "estimated": _bars([("queue", before_s + chosen.wait_s), ("prefill", chosen.compute_s)], end_s, "{}"),
+        "estimated": _bars(
+            [("before", before_s), ("queue", chosen.wait_s), ("prefill", chosen.compute_s)], end_s, "{}"
+        ),
         "estimated_s": seconds(estimate_s),
-        "actual": actual,
+        "actual": _bars(parts, end_s, "{}"),
+        "before": seconds(before_s) if before_s >= SLOW_GATEWAY_S else "",
         "actual_s": seconds(ttft_s),
         "instead": instead,
         "instead_name": name_of(stored, best.engine_id) if best is not None else "",
         "instead_s": seconds(best_s),
         "instead_end": _percent(100 * best_s / end_s),
         "ticks": [(_percent(100 * each / end_s), seconds(each) if each else "0") for each in ticks(end_s)],
-        "granted": _percent(100 * decision.queued_s / end_s) if decision.queued_s / end_s > 0.02 else "",
+        "granted": _percent(100 * granted_s / end_s) if granted_s / end_s > 0.02 else "",
         "first": _percent(100 * ttft_s / end_s),
         "first_near_end": ttft_s / end_s > 0.8,
         "slo": _percent(100 * stored.ttft_slo_s / end_s) if stored.ttft_slo_s <= end_s else "",
@@ -207,15 +220,18 @@ def regret_rows(stored: StoredDecision) -> list[dict[str, Any]]:
 
 
 def block_cells(stored: StoredDecision) -> list[str]:
-    """Return the prompt's blocks, several to a cell where there are many: found, missing or neither."""
+    """Return the prompt's blocks, several to a cell where there are many: found, missing or neither.
+
+    Where the engine reported nothing, what was predicted is neither found nor missing, but believed.
+    """
     prompt = stored.decision.prompt_tokens
     blocks = max(1, prompt // max(1, stored.block_tokens))
     cells = min(MAX_CELLS, blocks)
-    reported = stored.cached_tokens if stored.cached_tokens is not None else stored.believed_tokens
+    reported, unconfirmed = stored.cached_tokens or 0, "believed" if stored.cached_tokens is None else "missing"
     kinds = []
     for number in range(cells):
         middle = (number + 0.5) * prompt / cells
-        kinds.append("found" if middle <= reported else "missing" if middle <= stored.believed_tokens else "none")
+        kinds.append("found" if middle <= reported else unconfirmed if middle <= stored.believed_tokens else "none")
     return kinds
 
 

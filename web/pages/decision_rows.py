@@ -59,7 +59,7 @@ def lines(rows: Sequence[DecisionIndex]) -> list[dict[str, Any]]:
 def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
     shape, state = SHAPES.get(row.outcome, ("unknown", row.outcome))
     if row.late and row.outcome == "completed":
-        shape, state = "hot", "Late"
+        shape, state = "lost", "Late"
     at = datetime.fromtimestamp(row.at_ms / 1000, UTC)
     regret_ms = row.regret_ms or 0
     return {

@@ -15,9 +15,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from controlplane.decision_story.advice import CAUSE_WORDS
-from controlplane.models import DecisionIndex
+from controlplane.models import DecisionIndex, Engine
 from controlplane.request_actor import actor_of
-from controlplane.services.actor import CONSOLE
+from controlplane.services.actor import CONSOLE, Actor
 from controlplane.services.decision_search import DecisionFilter, search, unix_ms
 from controlplane.services.roles import visible_pools
 from controlplane.services.search_filter import UnreadableFilterError
@@ -59,6 +59,7 @@ def decisions(request: HttpRequest) -> HttpResponse:
         strip=shown,
         chips=_chips(wanted),
         problem=problem,
+        unknown_engine=bool(wanted.engine) and not rows and not problem and not _known_engine(actor, wanted.engine),
         older=older,
         newest=newest,
         live=not wanted.until and "before" not in request.GET and not problem,
@@ -112,6 +113,12 @@ def _only(found: QuerySet[DecisionIndex]) -> str:
     """Return the id of the only decision found, empty where there are none or several."""
     names = list(found.values_list("decision_id", flat=True)[:2])
     return names[0] if len(names) == 1 else ""
+
+
+def _known_engine(actor: Actor, name: str) -> bool:
+    """Tell whether a pool that the actor may see has an engine of this name or id."""
+    engines = Engine.objects.filter(pool__in=visible_pools(actor))
+    return engines.filter(Q(name=name) | Q(engine_id=name)).exists()
 
 
 def _page(found: QuerySet[DecisionIndex], wanted: DecisionFilter, before: str) -> tuple[list[DecisionIndex], str]:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from controlplane.automation.pool_policy import pool_policy
+from controlplane.models import Pool
+from controlplane.request_actor import actor_of
+from controlplane.services.actor import CONSOLE
 from gateway.fleet_sample import FleetSample
+from routing.schema_line import SchemaError
 from web.live.feed import fleet_feed
+from web.live.scope import scope_of
+from web.pages.steering import seen_pools
 from web.shell import shell_context
 
 TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests", "Tickets waiting")
@@ -23,11 +33,28 @@ RANGES = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
 @never_cache
 def fleet(request: HttpRequest) -> HttpResponse:
     """Show the verdict on the newest sample, and the frame that the live feed fills."""
-    feed = fleet_feed()
+    actor = actor_of(request, CONSOLE)
+    feed, scope = fleet_feed(), scope_of(actor)
+    region = _region_words(feed.seen(scope))
+    limits = {pool.slug: limit for pool in seen_pools(actor) if (limit := _cv_limit(pool)) is not None}
     context = shell_context(
-        request, page="Fleet", tiles=TILES, ranges=RANGES, verdict=feed.verdict(), region=_region_words(feed.latest)
+        request,
+        page="Fleet",
+        tiles=TILES,
+        ranges=RANGES,
+        verdict=feed.verdict(scope),
+        region=region,
+        cv_limits=json.dumps(limits),
     )
     return render(request, "web/fleet.html", context)
+
+
+def _cv_limit(pool: Pool) -> float | None:
+    """Return the load CV from which the pool's live policy calls it uneven; None where that cannot be read."""
+    try:
+        return pool_policy(pool).automation.rebalance.cv_high
+    except (SchemaError, msgspec.ValidationError):
+        return None
 
 
 def _region_words(sample: FleetSample | None) -> str:

@@ -8,10 +8,13 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from controlplane.request_actor import actor_of
+from controlplane.services.actor import CONSOLE
 from web.live.feed import fleet_feed
 from web.live.past import read_picture
 from web.live.past_frames import encode_past
 from web.live.past_range import BadRangeError, stretch_of
+from web.live.scope import scope_of
 
 
 @require_safe
@@ -27,7 +30,8 @@ def fleet_history(request: HttpRequest) -> HttpResponse:
         after = _column(query.get("after", ""))
     except BadRangeError as error:
         return JsonResponse({"error": str(error)}, status=400)
-    frame = encode_past(read_picture(stretch, fleet_feed()), after=after, known=query.get("roster", ""))
+    picture = read_picture(stretch, fleet_feed(), scope_of(actor_of(request, CONSOLE)))
+    frame = encode_past(picture, after=after, known=query.get("roster", ""))
     return HttpResponse(frame, content_type="application/octet-stream")
 
 

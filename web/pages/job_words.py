@@ -14,13 +14,14 @@ from web.moments import moment
 
 _TITLES = {
     "probe": "Probe engines",
-    "preflight": "Preflight of an engine",
+    "preflight": "Engine preflight",
     "rollup": "Roll up samples",
     "decisions": "Store decisions",
     "recordings": "Record traffic",
     "whatif": "What-if",
-    "canary": "Look at canaries",
+    "canary": "Judge canaries",
     "control_slice": "Compare with the control slice",
+    "prefill_decode": "Prefill/decode ratio",
 }
 _SHAPES = {
     JobState.DONE: "serving",
@@ -53,6 +54,7 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
         "done": done,
         "of": of,
         "holder": run.lease_owner if _is_held(run, now) else "",
+        "rest": _rest(run, now),
         "lease_left": duration((run.lease_until - now).total_seconds()) if _is_held(run, now) else "",
         "outcome": outcome_words(run),
         "inputs": _shown(run.inputs),
@@ -63,6 +65,14 @@ def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
     }
 
 
+def _rest(run: JobRun, now: datetime) -> str:
+    """Return when a run that nobody holds ran last, and who held it as far as is known."""
+    if run.lease_until is None:
+        return "no holder yet"
+    ago = duration(max(0.0, (now - run.lease_until).total_seconds()))
+    return f"last ran {ago} ago" + (f" by {run.lease_owner}" if run.lease_owner else "")
+
+
 def _about(run: JobRun) -> str:
     """Return which of the job's subjects the run is about; empty for a job that has one only."""
     if isinstance(run.inputs, Mapping) and run.inputs.get("engine"):
@@ -71,18 +81,21 @@ def _about(run: JobRun) -> str:
 
 
 def state_words(run: JobRun, now: datetime) -> str:
-    """Return where the run stands: running, waiting, ending, or how it ended."""
+    """Return where the run stands: running, idle between two rounds, waiting for its first, ending, or how it ended."""
     if run.state != JobState.ACTIVE:
         return str(run.state)
     if run.cancel_requested_at is not None:
         return "ending"
-    return "running" if _is_held(run, now) else "waiting"
+    if _is_held(run, now):
+        return "running"
+    return "waiting" if run.lease_until is None else "idle"
 
 
 def shape(run: JobRun, now: datetime) -> str:
     """Return the state shape that goes with the word."""
     if run.state == JobState.ACTIVE:
-        return {"running": "serving", "waiting": "starting", "ending": "draining"}[state_words(run, now)]
+        shapes = {"running": "serving", "idle": "serving", "waiting": "starting", "ending": "draining"}
+        return shapes[state_words(run, now)]
     return _SHAPES[JobState(run.state)]
 
 
@@ -97,13 +110,13 @@ def share_done(progress: Any) -> tuple[int, int]:
 
 
 def progress_words(progress: Any) -> str:
-    """Return the progress in words: 3 of 7, or its numbers with their names."""
+    """Return the progress in words: 3 of 7, or its names with their numbers."""
     done, of = share_done(progress)
     if of:
         return f"{done:,} of {of:,}"
     if not isinstance(progress, Mapping):
         return ""
-    numbers = [f"{value:,} {name.replace('_', ' ')}" for name, value in progress.items() if type(value) in (int, float)]
+    numbers = [f"{name.replace('_', ' ')} {value:,}" for name, value in progress.items() if type(value) in (int, float)]
     return ", ".join(numbers)[:_MAX_WORDS]
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from django.conf import settings
 from django.contrib.auth import authenticate, login, logout
 from django.contrib.auth.decorators import login_not_required
-from django.core.cache import cache
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -16,7 +13,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from web.client_address import client_address
-from web.login_throttle import LoginThrottle
+from web.login_throttle import LoginThrottle, hashing
 from web.shell import shell_context
 
 MAX_FIELD = 256
@@ -33,17 +30,21 @@ def sign_in(request: HttpRequest) -> HttpResponse:
         return redirect(target)
     if request.method == "GET":
         return _form(request, target)
-    name, password = request.POST.get("username", "")[:MAX_FIELD], request.POST.get("password", "")
+    # No database takes a NUL, and no name holds one.
+    name = request.POST.get("username", "")[:MAX_FIELD].replace("\0", "")
+    password = request.POST.get("password", "")
     address = client_address(request)
-    throttle = LoginThrottle(cache, time.time)
-    if wait_s := throttle.wait_s(name, address):
-        answer = _form(request, target, name, f"Too many attempts. Try again in {wait_s} s.", status=429)
-        answer["Retry-After"] = str(wait_s)
-        return answer
+    throttle = LoginThrottle()
+    if wait_s := throttle.attempt(name, address):
+        return _try_later(request, target, name, wait_s)
     # An over-long password is refused before it is hashed: hashing megabytes is an attack on us.
-    user = authenticate(request, username=name, password=password) if len(password) <= MAX_FIELD else None
+    user = None
+    if len(password) <= MAX_FIELD:
+        with hashing() as free:
+            if not free:
+                return _try_later(request, target, name, 1)
+            user = authenticate(request, username=name, password=password)
     if user is None:
-        throttle.failed(name, address)
         return _form(request, target, name, "Name and password do not match.")
     throttle.succeeded(name, address)
     login(request, user)
@@ -55,6 +56,12 @@ def sign_out(request: HttpRequest) -> HttpResponse:
     """End the session and return to the form."""
     logout(request)
     return redirect(settings.LOGOUT_REDIRECT_URL)
+
+
+def _try_later(request: HttpRequest, target: str, name: str, wait_s: int) -> HttpResponse:
+    answer = _form(request, target, name, f"Too many attempts. Try again in {wait_s} s.", status=429)
+    answer["Retry-After"] = str(wait_s)
+    return answer
 
 
 def _form(request: HttpRequest, target: str, name: str = "", error: str = "", status: int = 200) -> HttpResponse:

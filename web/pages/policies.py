@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 from controlplane.models import PolicyVersion, Pool
 from controlplane.services.policy_reading import PolicyStanding, open_drafts, policies_of
 from controlplane.services.policy_text import completed
+from controlplane.services.policy_upgrade import reading_problem
 from gateway.fleet_sample import FleetSample, PoolSample
 from web.live.feed import fleet_feed
 from web.live.wording import NARROW_SPACE, count, percent, rate, setting
@@ -56,6 +57,8 @@ class PolicyRow:
     """Whether the share is below what a pool should reach."""
     drafts: tuple[DraftLine, ...]
     more_drafts: int
+    unreadable: str
+    """Why this program cannot run the live version; empty where it can."""
 
 
 TARGET_SHARE = 0.9
@@ -109,6 +112,7 @@ def _row(
             :LISTED_DRAFTS
         ],
         more_drafts=max(0, len(drafts) - LISTED_DRAFTS),
+        unreadable=reading_problem(live) if live else "",
     )
 
 

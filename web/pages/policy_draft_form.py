@@ -13,7 +13,7 @@ from controlplane.services.field_problems import FieldProblem
 from controlplane.services.policy_diff import DiffRun, diff_runs
 from controlplane.services.policy_form import FormField, FormGroup, form_groups, typed_document
 from controlplane.services.policy_merge import MergedPlace, changes_between
-from controlplane.services.policy_notes import notes_on
+from controlplane.services.policy_notes import notes_on, vain_settings
 from controlplane.services.policy_problems import InvalidPolicyError, problems_of
 from controlplane.services.policy_text import MAX_TEXT_BYTES, completed, document_text, read_document
 
@@ -127,7 +127,9 @@ class DraftForm:
     @cached_property
     def notes(self) -> tuple[FieldProblem, ...]:
         """What is allowed and yet worth a second look; only for a valid document."""
-        return () if self.problems or not isinstance(self.document, dict) else notes_on(completed(self.document))
+        if self.problems or not isinstance(self.document, dict):
+            return ()
+        return (*vain_settings(self.document), *notes_on(completed(self.document)))
 
     @property
     def valid(self) -> bool:

@@ -11,15 +11,12 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from controlplane.models import Pool, Role, Shadow
-from controlplane.models.pool import PoolMode
+from controlplane.models import Pool, Shadow
 from controlplane.models.shadow import ShadowState
 from controlplane.services.actor import Actor
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError, problem
-from controlplane.services.roles import may
 from controlplane.services.shadow_reading import figures_of
 from controlplane.services.shadows import ShadowRunsError, start_shadow, visible_shadows
-from controlplane.services.topology import change_pool
 from web.form_field import NUMBER, SELECT, FormField, Option, whole_number
 from web.live.wording import percent
 from web.moments import Moment, moment
@@ -73,23 +70,6 @@ def start(request: HttpRequest) -> HttpResponse:
     return redirect("shadow", shadow_id=made.pk)
 
 
-@never_cache
-@require_POST
-def observe(request: HttpRequest) -> HttpResponse:
-    """Let a pool route nothing any more and only observe; its name is typed to confirm."""
-    actor = console_actor(request)
-    pool = chosen_pool(actor, sent(request, "pool"))
-    if pool is None:
-        return _page(request, NO_POOL)
-    if sent(request, "typed") != pool.slug:
-        return _page(request, Refusal.of(f"Type {pool.slug} to confirm that it stops routing.", 422, "typed"))
-    why = sent(request, "why")
-    done = attempted(lambda: change_pool(pool, {"mode": PoolMode.OBSERVE}, actor=actor, why=why))
-    if isinstance(done, Refusal):
-        return _page(request, done)
-    return redirect("shadows")
-
-
 def _started(request: HttpRequest, pool: Pool, actor: Actor) -> Shadow:
     problems: list[FieldProblem] = []
     draft = whole_number("draft", sent(request, "draft"), problems)
@@ -114,18 +94,8 @@ def _page(request: HttpRequest, refusal: Refusal | None = None) -> HttpResponse:
 
 
 def _form(request: HttpRequest, actor: Actor, refusal: Refusal | None) -> dict[str, Any]:
-    """Return the form, and beside it the one that lets the pool only observe."""
-    problems = refusal.problems if refusal else ()
     draft = asked(request, "draft")
-    form = pool_form(
-        request, actor, lambda pool: _fields(pool, draft), [each for each in problems if each.path != "typed"]
-    )
-    pool: Pool | None = form["pool"]
-    return {
-        **form,
-        "may_observe": pool is not None and pool.mode == PoolMode.ROUTE and may(actor, Role.ADMIN),
-        "observe_problem": next((each.message for each in problems if each.path == "typed"), ""),
-    }
+    return pool_form(request, actor, lambda pool: _fields(pool, draft), refusal.problems if refusal else ())
 
 
 def _fields(pool: Pool, draft: str) -> list[FormField]:

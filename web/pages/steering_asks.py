@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from django.urls import reverse
 
 from controlplane.automation.pool_policy import pool_policy, steering_of
 from controlplane.models import Engine, EngineOrder, Pool
+from controlplane.models.engine import DesiredState
 from controlplane.models.engine_order import OPEN_STATES, OrderState
 from controlplane.models.pool import ActuatorKind
 from controlplane.services.automation_reading import automation_standings
@@ -40,6 +41,8 @@ class SteeringAsk:
     fields: tuple[FormField, ...] = (WHY,)
     hidden: tuple[tuple[str, str], ...] = ()
     problem: str = ""
+    preview: Mapping[str, int] = field(default_factory=dict)
+    """How many engines there are, and the least and most that may be asked for; the page says what a number does."""
 
     def refused(
         self, problems: Sequence[FieldProblem], typed: Mapping[str, Sequence[str]], more: str = ""
@@ -91,15 +94,16 @@ def _unfreeze(pool: Pool) -> SteeringAsk:
 
 
 def _override(pool: Pool) -> SteeringAsk:
-    roles = list(Engine.objects.filter(pool=pool).order_by().values_list("role", flat=True))
+    roles = list(Engine.objects.filter(pool=pool, desired_state=DesiredState.READY).values_list("role", flat=True))
     bounds = pool_policy(pool).automation.scaling
+    least = max(1, bounds.min_engines)
     switches = steering_of(pool)
     engines = FormField(
         "engines",
         "Engines",
         NUMBER,
         unit="engines",
-        help=f"How many the pool is to have; the policy's bounds are {bounds.min_engines} to {bounds.max_engines}.",
+        help=f"The live policy allows {least} to {bounds.max_engines}.",
         chosen=(str(switches.override_engines or len(roles)),),
     )
     prefill = FormField(
@@ -123,12 +127,13 @@ def _override(pool: Pool) -> SteeringAsk:
         "Hold it there",
         reverse("steering-override", args=[pool.slug]),
         (
-            ("Scaling", "starts or drains engines until there are as many, whatever its mode"),
+            ("Engines", f"{len(roles)} at this moment; more are started at once, fewer are drained, in every mode"),
             ("Pauses, budget", "do not hold this back; the policy's bounds do"),
             ("Take back", "end the override at any time"),
         ),
         (engines, *([prefill] if set(roles) - {"mixed"} else []), length, WHY),
         hidden=_revision(pool),
+        preview={"now": len(roles), "least": least, "most": bounds.max_engines},
     )
 
 

@@ -152,10 +152,8 @@ def _note(standing: AutomationStanding) -> str:
     """Return the figures of the last round that say most, in one line."""
     plan: Mapping[str, Any] = standing.plan
     if standing.job == "scaling" and standing.at is not None:
-        parts = [f"{count(int(plan.get('engines', 0)), 'engine')} now, {plan.get('target', 0)} wanted"]
-        if isinstance(plan.get("demand"), int | float):
-            parts.append(f"{plan['demand']:.1f} engines' work asked for")
-        return ", ".join([*parts, *filter(None, [remap_words(plan)])])
+        sizes = f"{count(int(plan.get('engines', 0)), 'engine')} now, {plan.get('target', 0)} wanted"
+        return ", ".join(filter(None, [sizes, remap_words(plan)]))
     if standing.job == "prefill_decode" and standing.at is not None:
         factor = plan.get("imbalance")
         known = f"f_im {factor:.2f}" if isinstance(factor, int | float) else "f_im unknown"

@@ -14,9 +14,10 @@ from controlplane.services.automation_reading import PoolStanding, pool_standing
 from controlplane.services.engine_orders import ordered_names
 from controlplane.services.roles import may
 from gateway.fleet_sample import EngineSample, PoolSample
+from planning.scaling_document import ScalingDocument
 from web.live.engine_health import watched
 from web.live.feed import fleet_feed
-from web.live.wording import count, percent, sentence
+from web.live.wording import count, percent, sentence, span
 from web.moments import moment
 from web.pages.steering_cards import automation_cards, last_changes
 from web.pages.steering_orders import SHOWN_ENDED, SHOWN_OPEN, order_rows
@@ -36,7 +37,7 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
     engines = list(Engine.objects.filter(pool=pool).only("pk", "engine_id", "name", "role", "desired_state"))
     names = {engine.engine_id: engine.name for engine in engines}
     told = {**ordered_names(pool), **names}
-    seen, heard = _seen(pool, now)
+    seen, heard, window_s = _seen(pool, now)
     watch = drain_watch()
     drains = {each: progress for each in names if (progress := watch.progress(each)) is not None}
     ended = EngineOrder.objects.filter(pool=pool).exclude(finished_at=None).select_related("pool", "engine")
@@ -46,9 +47,9 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
         "pool": pool,
         "standing": standing,
         "verdict": verdict(pool, standing, cards, now),
-        "override": override_words(standing, now),
+        "override": override_words(standing, policy.automation.scaling, now),
         "cards": [card for card in cards if roles or card.job != "prefill_decode" or card.mode == "Overridden"],
-        "tiles": tiles(standing, heard, policy.automation.scaling.attainment),
+        "tiles": tiles(standing, heard, window_s, policy.automation.scaling),
         "orders": order_rows(standing.orders[:SHOWN_OPEN], drains, seen, now),
         "ended": order_rows(ended.order_by("-finished_at")[:SHOWN_ENDED], {}, seen, now),
         "watched": watched({engine.pk: engine for engine in engines}, seen, now),
@@ -62,13 +63,16 @@ def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
     }
 
 
-def tiles(standing: PoolStanding, heard: PoolSample | None, target: float) -> list[dict[str, str]]:
+def tiles(
+    standing: PoolStanding, heard: PoolSample | None, window_s: float, settings: ScalingDocument
+) -> list[dict[str, str]]:
     """Return the key figures: label, figure, unit, a line of context, and the shape of a broken limit."""
     counts = standing.engines
     scaling = next((each.plan for each in standing.automations if each.job == "scaling"), {})
     share = heard.on_time_share if heard is not None else None
     demand, hours = scaling.get("demand"), scaling.get("engine_h_today")
     ahead = (scaling.get("forecast") or {}).get("ahead")
+    ahead_s = settings.warm_up_s + settings.window_s
     short = counts["running"] < counts["desired"]
     return [
         _tile("Desired", str(counts["desired"]), "engines", f"{count(counts['ordered'], 'order')} open"),
@@ -84,27 +88,31 @@ def tiles(standing: PoolStanding, heard: PoolSample | None, target: float) -> li
             "On time",
             UNKNOWN if share is None else f"{share * 100:.1f}",
             "" if share is None else "%",
-            f"target {percent(target)}",
-            "hot" * (share is not None and share < target),
+            f"target {percent(settings.attainment)}" + (f", last {span(window_s)}" if window_s else ""),
+            "hot" * (share is not None and share < settings.attainment),
         ),
         _tile(
-            "Work asked for",
+            "Demand",
             UNKNOWN if demand is None else f"{demand:.1f}",
             "" if demand is None else "engines",
-            "no forecast yet" if ahead is None else f"up to {ahead:.1f} expected",
+            "no forecast yet" if ahead is None else f"{ahead:.1f} expected in {span(ahead_s)}",
         ),
         _tile("Engine hours", UNKNOWN if hours is None else f"{hours:.1f}", "" if hours is None else "h", "last 24 h"),
     ]
 
 
-def override_words(standing: PoolStanding, now: datetime) -> str:
+def override_words(standing: PoolStanding, settings: ScalingDocument, now: datetime) -> str:
     """Return what an operator holds the pool at; empty where nobody does."""
     until = moment(standing.override_until, now)
     if until is None:
         return ""
     held = []
     if standing.override_engines is not None:
-        held.append(f"{standing.override_engines} engines")
+        asked = standing.override_engines
+        bound = min(max(asked, settings.min_engines), settings.max_engines)
+        held.append(
+            count(bound, "engine") + (f" (asked for {asked}, beyond the policy's bounds)" if bound != asked else "")
+        )
     if standing.override_prefill is not None:
         held.append(f"{standing.override_prefill} of the prefill role")
     return f"Held at {', '.join(held)} until {until.clock} UTC ({until.ago}) by {standing.changed_by}"
@@ -114,13 +122,13 @@ def _tile(label: str, figure: str, unit: str, note: str, shape: str = "") -> dic
     return {"label": label, "figure": figure, "unit": unit, "note": note, "shape": shape}
 
 
-def _seen(pool: Pool, now: datetime) -> tuple[dict[str, EngineSample], PoolSample | None]:
-    """Return the pool's engines and itself in the newest sample; nothing where that is old."""
+def _seen(pool: Pool, now: datetime) -> tuple[dict[str, EngineSample], PoolSample | None, float]:
+    """Return the pool's engines and itself in the newest sample, and its window; nothing where that is old."""
     sample = fleet_feed().latest
     if sample is None or now.timestamp() - sample.at > FRESH_S:
-        return {}, None
+        return {}, None, 0.0
     engines = {each.engine_id: each for each in sample.engines if each.pool_id == pool.slug}
-    return engines, next((each for each in sample.pools if each.pool_id == pool.slug), None)
+    return engines, next((each for each in sample.pools if each.pool_id == pool.slug), None), sample.window_s
 
 
 def _plans(pool: Pool) -> list[PlanRecord]:

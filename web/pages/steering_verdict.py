@@ -11,6 +11,7 @@ from controlplane.services.automation_reading import PoolStanding
 from web.live.wording import count
 from web.moments import moment
 from web.pages.steering_cards import AutomationCard
+from web.pages.steering_words import order_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,10 @@ def verdict(pool: Pool, standing: PoolStanding, cards: Sequence[AutomationCard],
     if standing.override_until is not None:
         return SteeringVerdict("draining", "Held by hand.", _sizes(standing))
     if standing.orders:
-        open_orders = count(len(standing.orders), "order")
-        return SteeringVerdict("starting", "Changing.", f"{_sizes(standing)} {open_orders} under way.")
+        first = standing.orders[0]
+        does = order_words(first.kind, first.role if first.role != "mixed" else "", first.engine_name)
+        more = f" and {count(len(standing.orders) - 1, 'more order')}" if len(standing.orders) > 1 else ""
+        return SteeringVerdict("starting", "Changing.", f"{does}{more}. {_sizes(standing)}")
     advice = [card for card in cards if card.mode == "Advises" and not card.idle]
     if advice:
         return SteeringVerdict("hot", f"{advice[0].title}:", advice[0].state[0].lower() + advice[0].state[1:])

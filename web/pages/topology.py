@@ -15,8 +15,8 @@ from controlplane.models import Engine, Pool, Role
 from controlplane.request_actor import actor_of
 from controlplane.services.actor import CONSOLE, Actor
 from controlplane.services.roles import may, visible_pools
-from gateway.engine_verdict import QUARANTINED
-from gateway.fleet_sample import STATES, FleetSample
+from controlplane.services.shared_caches import with_shared_caches
+from gateway.fleet_sample import STATES, TAKING_WORK, FleetSample
 from web.live.feed import fleet_feed
 from web.live.wording import clock_time, count
 from web.pages.topology_drains import drain_watch
@@ -25,7 +25,7 @@ from web.pages.topology_form import EngineForm
 from web.pages.topology_pool import pool_drawer, seen_pool
 from web.pages.topology_rows import TopologyRows, topology_rows
 from web.pages.topology_scope import NOT_SERVING, SORTS, TopologyScope
-from web.pages.topology_words import SEVERITY, STATE_PHRASES, STATE_WORDS, TAKING_WORK, about
+from web.pages.topology_words import SEVERITY, STATE_PHRASES, STATE_WORDS, about
 from web.shell import shell_context
 
 NOTE = "topology_note"
@@ -85,8 +85,9 @@ def topology_page(
         summary=summary(pools, rows, sample),
         stale=stale_words(sample, now),
         pools=pools,
+        shared_caches=with_shared_caches(pools),
         changeable=changeable_pools(actor, pools),
-        states=[(NOT_SERVING, "Not serving"), *((state, STATE_WORDS[state]) for state in (*STATES, QUARANTINED))],
+        states=[(NOT_SERVING, "Not serving"), *((state, STATE_WORDS[state]) for state in STATES)],
         headers=headers(scope),
         pager=pager(rows, scope),
         drawer=drawer,

@@ -66,7 +66,7 @@ def register(request: HttpRequest) -> HttpResponse:
             engine = _registered(form, pool, actor)
             return _to_engine(request, engine, f"{engine.name} is registered; its preflight runs.")
         # All errors are told at once, so the addresses are looked at although nothing will be stored.
-        checked_addresses(form.addresses())
+        checked_addresses(form.addresses(), pool)
     except (InvalidFieldsError, RefusedUrlError) as error:
         form.blame(error)
     except NotAllowedError as error:

@@ -15,8 +15,8 @@ from controlplane.services.actor import Actor
 from controlplane.services.preflight import Preflight, preflight_of
 from controlplane.services.preflight_steps import SKIPPED
 from controlplane.services.roles import may
-from gateway.fleet_sample import EngineSample, FleetSample
-from web.live.engine_health import engine_health
+from gateway.fleet_sample import TAKING_WORK, EngineSample, FleetSample
+from web.live.engine_health import engine_health, never_answered
 from web.live.wording import clock_time, count, duration
 from web.pages.topology_drains import drain_watch
 from web.pages.topology_form import EngineForm
@@ -40,6 +40,7 @@ WANTED = {
 DONE_WORDS = {
     "engine.register": "registered it",
     "engine.change": "changed it",
+    "engine.move": "followed it to its new address",
     "engine.ready": "set it ready",
     "engine.drain": "drained it",
     "engine.maintain": "took it out for maintenance",
@@ -70,6 +71,7 @@ def engine_drawer(
     pool = next((each for each in pools if each.pk == engine.pool_id), engine.pool)
     row = EngineRow(engine.pk, engine.engine_id, engine.name, engine.url, pool, engine.desired_state, seen, engine.role)
     preflight = preflight_of(engine)
+    silent = never_answered(seen)
     failure = preflight.failure if preflight and engine.desired_state == DesiredState.MAINTENANCE else None
     trouble = "It takes no work before its preflight has passed." if failure else ""
     drawer: dict[str, Any] = {
@@ -78,13 +80,13 @@ def engine_drawer(
         "pool": pool,
         "line": engine_line(row, 1.0, now, trouble),
         "speed": f"{engine.speed:g}",
-        "learned": learned_words(engine),
+        "learned": learned_words(engine, answered=not silent),
         "wanted": WANTED[DesiredState(engine.desired_state)],
         "flight": flight_words(engine, seen),
         "checklist": checklist(preflight, now),
         "history": history(engine, now),
         "health": engine_health(engine, seen, timezone.now()),
-        "verbs": verbs(engine) if may(actor, Role.OPERATOR, pool) else [],
+        "verbs": verbs(engine, answered=not silent) if may(actor, Role.OPERATOR, pool) else [],
     }
     if drawer["verbs"] and do in VERBS:
         drawer["confirm"] = confirm_move(engine, do, seen, sample)
@@ -95,15 +97,18 @@ def engine_drawer(
     return drawer
 
 
-def verbs(engine: Engine) -> list[dict[str, str]]:
-    """Return the moves that would change something."""
-    return [{"do": do, "label": label} for do, (state, label) in VERBS.items() if engine.desired_state != state.value]
+def verbs(engine: Engine, *, answered: bool = True) -> list[dict[str, str]]:
+    """Return the moves that would change something; one that never answered has no service to return to."""
+    moves = {do: move for do, move in VERBS.items() if answered or move[0] != DesiredState.READY}
+    return [{"do": do, "label": label} for do, (state, label) in moves.items() if engine.desired_state != state.value]
 
 
 def flight_words(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
     """Return what is in flight and, where nothing new comes, how long that will take."""
     if seen is None:
         return {"text": "Unknown: the gateway does not report this engine.", "left": None, "done": False}
+    if never_answered(seen) and not seen.running + seen.bound:
+        return {"text": "Unknown: it never answered, and nothing was sent to it from here.", "left": 0, "done": True}
     left = seen.running + seen.bound
     if engine.desired_state == DesiredState.READY:
         words = f"{count(seen.running, 'request')} running, {_tickets(seen.bound)} waiting for it."
@@ -132,7 +137,7 @@ def confirm_move(engine: Engine, do: str, seen: EngineSample | None, sample: Fle
         if preflight is not None and preflight.failure is not None:
             warning = f"Its preflight failed: {preflight.failure.sentence} Check it again first."
     else:
-        effects.append(("In flight", _flight_effect(state, seen)))
+        effects.append(("In flight", flight_effect(state, seen)))
         effects.append(("New requests", _elsewhere(others)))
         if state == DesiredState.MAINTENANCE:
             effects.append(("Probing", "stops; the engine is not expected to answer"))
@@ -237,7 +242,7 @@ def _others_serving(engine: Engine, sample: FleetSample | None) -> int | None:
     if sample is None:
         return None
     peers = [each for each in sample.engines if each.pool_id == engine.pool.slug and each.engine_id != engine.engine_id]
-    return sum(1 for each in peers if each.state in ("serving", "hot", "degraded"))
+    return sum(1 for each in peers if each.state in TAKING_WORK)
 
 
 def _elsewhere(others: int | None) -> str:
@@ -246,10 +251,13 @@ def _elsewhere(others: int | None) -> str:
     return f"go to {count(others, 'other engine')} of its pool"
 
 
-def _flight_effect(state: DesiredState, seen: EngineSample | None) -> str:
+def flight_effect(state: DesiredState, seen: EngineSample | None) -> str:
+    """Return what becomes of the work that is there at this moment."""
     if seen is None:
         return "unknown; the gateway does not report it"
-    moved = f"{count(seen.bound, 'ticket')} move to other engines" if seen.bound else "no ticket waits for it"
+    moved = "no ticket waits for it"
+    if seen.bound:
+        moved = f"{count(seen.bound, 'ticket moves', 'tickets move')} to other engines"
     if not seen.running:
         return f"nothing runs here, {moved}"
     goes_on = "finish here" if state == DesiredState.DRAINING else "go on as long as the engine lives"

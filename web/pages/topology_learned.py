@@ -8,10 +8,13 @@ from controlplane.services.learned_costs import fitted_of
 _PROMPT_TOKENS = 4096
 
 
-def learned_words(engine: Engine) -> str:
-    """Return how fast the engine prefills and decodes as learned, and how well that is known."""
+def learned_words(engine: Engine, *, answered: bool = True) -> str:
+    """Return how fast the engine prefills and decodes as learned, and how well that is known.
+
+    What was learned of its kind says nothing about an engine that never answered.
+    """
     cost = LearnedCost.objects.filter(pool_id=engine.pool_id, kind=engine.kind).first()
-    if cost is None:
+    if cost is None or not answered:
         return "nothing yet"
     fitted = fitted_of(cost)
     speed = fitted.speeds.get(engine.engine_id, 1.0) * engine.speed

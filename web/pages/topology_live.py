@@ -16,7 +16,7 @@ from controlplane.services.actor import CONSOLE
 from controlplane.services.preflight import preflight_of
 from web.live.feed import fleet_feed
 from web.pages.topology import finding, seen_engine, seen_pools, stale_words, summary
-from web.pages.topology_drawer import checklist, flight_words, report_words, sample_of
+from web.pages.topology_drawer import VERBS, checklist, flight_effect, flight_words, report_words, sample_of
 from web.pages.topology_rows import TopologyRows, topology_rows
 from web.pages.topology_scope import TopologyScope
 
@@ -49,6 +49,8 @@ def topology_live(request: HttpRequest) -> JsonResponse:
             "revision": engine.revision,
             "flight": flight_words(engine, seen)["text"],
             "report": report_words(seen),
+            # The open question counts as the line below it does.
+            "effect": flight_effect(VERBS[do][0], seen) if (do := request.GET.get("do", "")) in VERBS else "",
         }
     return JsonResponse(answer)
 

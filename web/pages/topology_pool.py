@@ -17,20 +17,38 @@ from web.form_field import whole_number
 from web.pages.topology_drawer import changes_of
 from web.pages.topology_form import MAX_WHY
 
-NAME, LIMIT, PRODUCTION = "name", "max_prompt_tokens", "production"
+NAME, LIMIT, ISOLATED, PRODUCTION = "name", "max_prompt_tokens", "isolated", "production"
+NETWORKS, KEY = "engine_networks", "engine_api_key_env"
 DONE_WORDS = {"pool.create": "made it", "pool.change": "changed it"}
 
 
 def pool_drawer(
-    pool: Pool, actor: Actor, *, typed: dict[str, Any] | None = None, problems: Sequence[FieldProblem] = ()
+    pool: Pool,
+    actor: Actor,
+    *,
+    typed: dict[str, Any] | None = None,
+    problems: Sequence[FieldProblem] = (),
+    observe_problem: str = "",
 ) -> dict[str, Any]:
-    """Return what the drawer of one pool shows; `typed` is a form that was refused with `problems`."""
-    stored = {NAME: pool.name, LIMIT: str(pool.max_prompt_tokens), PRODUCTION: pool.production, "why": ""}
+    """Return what the drawer of one pool shows; `typed` is a form that was refused with `problems`.
+
+    `observe_problem` is why the pool was not let only observe; its question stands open again.
+    """
+    stored = {
+        NAME: pool.name,
+        LIMIT: str(pool.max_prompt_tokens),
+        NETWORKS: pool.engine_networks,
+        KEY: pool.engine_api_key_env,
+        ISOLATED: pool.isolated,
+        PRODUCTION: pool.production,
+        "why": "",
+    }
     return {
         "kind": "pool",
         "pool": pool,
         "engine": None,
         "observes": pool.mode == PoolMode.OBSERVE,
+        "observe_problem": observe_problem,
         "may_change": may(actor, Role.ADMIN),
         "values": typed or stored,
         "errors": {problem.path: problem.message for problem in problems},
@@ -49,13 +67,15 @@ def wanted(request: HttpRequest) -> tuple[dict[str, Any], dict[str, Any], list[F
     typed = {
         NAME: request.POST.get(NAME, "").strip()[:120],
         LIMIT: request.POST.get(LIMIT, "").strip()[:12],
+        ISOLATED: bool(request.POST.get(ISOLATED)),
         PRODUCTION: bool(request.POST.get(PRODUCTION)),
         "why": request.POST.get("why", "").strip()[:MAX_WHY],
     }
+    typed |= {name: request.POST[name].strip()[:500] for name in (NETWORKS, KEY) if name in request.POST}
     tokens = whole_number(LIMIT, typed[LIMIT], problems)
     if tokens is None:
         problems = [FieldProblem(LIMIT, "Type a whole number.")]
-    return typed, {NAME: typed[NAME], LIMIT: tokens, PRODUCTION: typed[PRODUCTION]}, problems
+    return typed, {**{name: value for name, value in typed.items() if name != "why"}, LIMIT: tokens}, problems
 
 
 def _history(pool: Pool, now: float) -> list[dict[str, str]]:

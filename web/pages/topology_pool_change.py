@@ -1,16 +1,19 @@
-"""What the form of a pool's settings does."""
+"""What the forms of a pool's settings do: change them, and stop routing the pool."""
 
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.views.decorators.http import require_POST
 
+from controlplane.models import Pool, Role
+from controlplane.models.pool import PoolMode
 from controlplane.request_actor import actor_of
-from controlplane.services.actor import CONSOLE
+from controlplane.services.actor import CONSOLE, Actor
 from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.revisions import StaleRevisionError
-from controlplane.services.roles import NotAllowedError
+from controlplane.services.roles import NotAllowedError, may
 from controlplane.services.topology import change_pool
+from web.pages.access import sent
 from web.pages.topology import NOTE, POOL_GONE, seen_pools, topology_page
 from web.pages.topology_changes import seen_revision
 from web.pages.topology_pool import pool_drawer, seen_pool, wanted
@@ -33,11 +36,39 @@ def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
     except InvalidFieldsError as error:
         drawer = pool_drawer(pool, actor, typed=typed, problems=error.problems)
         return topology_page(request, actor, pools, drawer=drawer, status=422)
-    except NotAllowedError as error:
-        return topology_page(request, actor, pools, drawer=pool_drawer(pool, actor), note=str(error), status=403)
-    except StaleRevisionError as error:
-        note = f"{error.current.name} was changed meanwhile. Nothing was overwritten; look at it again."
-        drawer = pool_drawer(error.current, actor)
-        return topology_page(request, actor, seen_pools(actor), drawer=drawer, note=note, status=412)
+    except (NotAllowedError, StaleRevisionError) as error:
+        return _refused(request, actor, pool, error)
     request.session[NOTE] = f"The settings of {changed.name} are stored; gateways follow within a second."
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(settings=changed.slug))
+
+
+@require_POST
+def observe(request: HttpRequest, slug: str) -> HttpResponse:
+    """Let a pool route nothing any more and only observe; its name is typed to confirm."""
+    actor = actor_of(request, CONSOLE)
+    pools = seen_pools(actor)
+    pool = seen_pool(slug, pools)
+    if pool is None:
+        return topology_page(request, actor, pools, note=POOL_GONE, status=404)
+    if may(actor, Role.ADMIN) and sent(request, "typed") != pool.slug:
+        drawer = pool_drawer(pool, actor, observe_problem=f"Type {pool.slug} to confirm that it stops routing.")
+        return topology_page(request, actor, pools, drawer=drawer, status=422)
+    changes = {"mode": PoolMode.OBSERVE}
+    try:
+        changed = change_pool(pool, changes, actor=actor, expected=seen_revision(request), why=sent(request, "why"))
+    except (NotAllowedError, StaleRevisionError) as error:
+        return _refused(request, actor, pool, error)
+    request.session[NOTE] = f"{changed.name} only observes; /v1 and /api/v1/route answer 409 for it."
+    return HttpResponseRedirect(TopologyScope.of(request.GET).address(settings=changed.slug))
+
+
+def _refused(
+    request: HttpRequest, actor: Actor, pool: Pool, error: NotAllowedError | StaleRevisionError
+) -> HttpResponse:
+    """Show the drawer again with why nothing was changed."""
+    if isinstance(error, NotAllowedError):
+        drawer = pool_drawer(pool, actor)
+        return topology_page(request, actor, seen_pools(actor), drawer=drawer, note=str(error), status=403)
+    note = f"{error.current.name} was changed meanwhile. Nothing was overwritten; look at it again."
+    drawer = pool_drawer(error.current, actor)
+    return topology_page(request, actor, seen_pools(actor), drawer=drawer, note=note, status=412)

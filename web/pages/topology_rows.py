@@ -10,15 +10,13 @@ from typing import Any
 from controlplane.models import Engine, Pool
 from controlplane.services.pool_roles import role_problems
 from controlplane.services.preflight import failed_engines
-from gateway.engine_verdict import QUARANTINED
-from gateway.fleet_sample import EngineSample, FleetSample
+from gateway.fleet_sample import TAKING_WORK, EngineSample, FleetSample
 from web.live.wording import clock_time, count
 from web.pages.topology_scope import NOT_SERVING, PAGE_ROWS, TopologyScope
 from web.pages.topology_words import (
     SEVERITY,
     STATE_PHRASES,
     STATE_WORDS,
-    TAKING_WORK,
     TRUST_WORDS,
     age_words,
     ago,
@@ -48,10 +46,9 @@ class EngineRow:
 
     @property
     def state(self) -> str:
-        """One of FleetSample's states, or quarantined: a degraded one that gets no work."""
+        """One of FleetSample's states."""
         if self.sample is not None:
-            out = self.sample.state == "degraded" and self.sample.reason.startswith(f"{QUARANTINED}:")
-            return QUARANTINED if out else self.sample.state
+            return self.sample.state
         return "maintenance" if self.desired_state == "maintenance" else "unknown"
 
 

@@ -23,7 +23,6 @@ STATE_WORDS = {
 STATE_PHRASES = {state: word.lower() for state, word in STATE_WORDS.items()} | {"maintenance": "in maintenance"}
 """States as they stand in a sentence."""
 TRUST_WORDS = {"exact": "Exact", "degraded": "Degraded", "blind": "Blind"}
-TAKING_WORK = frozenset({"serving", "hot", "degraded"})
 SEVERITY = ("lost", "quarantined", "degraded", "hot", "unknown", "starting", "draining", "maintenance", "serving")
 """States from the one that wants most attention."""
 _SCALE_S = 0.5
@@ -43,11 +42,14 @@ def short(value: float) -> str:
 
 
 def load_words(engine: EngineSample | None) -> str:
-    """Return outstanding work as tokens and seconds; idle where there is none."""
-    if engine is None:
+    """Return outstanding work as tokens and seconds; a dash where nobody can know.
+
+    Where there is none: whether tokens are being generated.
+    """
+    if engine is None or not (engine.heard or engine.outstanding_tokens):
         return UNKNOWN
     if not engine.outstanding_tokens:
-        return "idle"
+        return "decoding" if engine.running else "idle"
     return f"{short(engine.outstanding_tokens)} tok, {engine.outstanding_s:.1f}{NARROW_SPACE}s"
 
 

@@ -36,6 +36,6 @@ def _follows(trace: str, name: str) -> Claim:
         setting=f"co-located engines, {name}, {qps:g} requests/s",
         theirs="lower than all four baselines",
         ours=f"{'; '.join(words)}; P90 against least loaded {100 * (least - 1):+.0f} %",
-        verdict=judged(reproduced=max(changes) < 0.97, partly=least < 0.97),
+        verdict=judged(reproduced=max(changes) < 0.97, partly=max(changes) < 1.0),
         why="decoding takes most of the time and is the same for all; what is left follows the time to first token",
     )

@@ -54,12 +54,18 @@ def goodput(trace: str, placement: str, order: str, eviction: str) -> float:
     )
 
 
+def cycle_tokens() -> int:
+    """Return the tokens of one round in which every group asks once."""
+    cycle = load("rlt").settings["cycle_tokens"]
+    if not isinstance(cycle, int):
+        raise TypeError("cycle_tokens is no number of tokens")
+    return cycle
+
+
 def text() -> str:
     """Return the chapter with its picture."""
     result = load("rlt")
-    cycle = result.settings["cycle_tokens"]
-    if not isinstance(cycle, int):
-        raise TypeError("cycle_tokens is no number of tokens")
+    cycle = cycle_tokens()
     picture = plots.over_size(result, GROUPS, cycle, PAPER, "eviction")
     size = nearest_size()
     lru, rlt = hit_share("round_robin", size, "lru"), hit_share("round_robin", size, "rlt")

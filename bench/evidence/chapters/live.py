@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from bench.evidence.store import MissingResultError, load
+from itertools import permutations
+
+from bench.evidence.claims import percent
+from bench.evidence.store import MissingResultError, Result, load
+from bench.paired_simulation import MOST_APART
 
 
 def text() -> str:
@@ -23,9 +27,19 @@ scaled time, and through the simulator (`{result.command}`):
 
 {chr(10).join(lines)}
 
-Live times carry what the machine adds (HTTP, tokenising, scheduling of processes); the ranking and the ratios are the
-simulator's, within 15 %. A test repeats this on every run of the test suite.
+Live times carry what the machine adds (HTTP, tokenising, scheduling of processes); the ratios of the times differ from the
+simulator's by {percent(_apart(result))} at most. A test asks for the same ranking and for ratios within
+{percent(MOST_APART, 0)} in `make test-thorough`. No rule of a paper is among these: that is to be measured.
 """
+
+
+def _apart(result: Result) -> float:
+    """Return how far the simulated ratio of two placements' times is from the live one, at worst."""
+    times = [(float(str(row["live_ttft_mean_s"])), float(str(row["simulated_ttft_mean_s"]))) for row in result.rows]
+    return max(
+        abs(told / other_told * other_live / live - 1)
+        for (live, told), (other_live, other_told) in permutations(times, 2)
+    )
 
 
 def _peer() -> str:

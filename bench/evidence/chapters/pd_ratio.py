@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from bench.evidence.claims import Claim, judged, percent
+from bench.evidence.claims import BY_CONSTRUCTION, Claim, judged, percent
 from bench.evidence.measure.pd_ratio import DAY_S, ENGINES, FIXED, SLO_TBT_S, SLO_TTFT_S, SWEEP_ENGINES, SWEPT
 from bench.evidence.plots import steering as plots
 from bench.evidence.store import Row, load
 
 EVEN = ENGINES // 2
+_TURNS = 3
+"""Turns of direction that follow the day and no more."""
 
 
 def fixed(prefill: int) -> Row:
@@ -67,9 +69,9 @@ def claims() -> list[Claim]:
     shares = [float(str(each["capacity"])) for each in controlled()]
     turns = max(int(str(each["turns"])) for each in controlled())
     ours = load("pd_ratio")
-    peak = max(SWEPT, key=lambda each: ours.number("capacity", kind="sweep", prefill=each))
+    capacities = {each: ours.number("capacity", kind="sweep", prefill=each) for each in SWEPT}
+    peaks = [each for each in SWEPT if capacities[each] == max(capacities.values())]
     least, most = swept(SWEPT[0]), swept(SWEPT[-1])
-    inner = [each for each in SWEPT if abs(each - SWEEP_ENGINES / 2) <= 2]
     ttfts = float(str(least["ttft_mean_s"])) > float(str(most["ttft_mean_s"]))
     tbts = float(str(least["tbt_mean_s"])) < float(str(most["tbt_mean_s"]))
     return [
@@ -79,7 +81,7 @@ def claims() -> list[Claim]:
             setting=f"{ENGINES} engines, documents by day and chats by night",
             theirs="follows the load; no figures",
             ours=f"{percent(min(shares))} to {percent(max(shares))} within both objectives, "
-            f"{percent(float(str(fixed(best)['capacity'])))} with the best fixed ratio, {best} : {ENGINES - best}",
+            f"{percent(float(str(fixed(best)['capacity'])))} with the best of {len(FIXED)} fixed ratios, {best} : {ENGINES - best}",
             verdict=judged(
                 reproduced=min(shares) > 0.9, partly=min(shares) > float(str(fixed(best)["capacity"])) + 0.1
             ),
@@ -91,8 +93,8 @@ def claims() -> list[Claim]:
             setting="the same, a day that turns twice",
             theirs="gradual",
             ours=f"at most {turns} turns of direction",
-            verdict=judged(reproduced=turns <= 4, partly=turns <= 8),
-            why="a step is not made where the giving side would become the busy one",
+            verdict=judged(reproduced=turns <= _TURNS, partly=turns <= 2 * _TURNS),
+            why=f"the day needs {_TURNS}: it turns twice, and the controller first leaves the ratio it began with",
         ),
         Claim(
             source="Mooncake §7.5, Fig. 23b",
@@ -109,9 +111,11 @@ def claims() -> list[Claim]:
             claim="capacity peaks where the loads are balanced, near 1 : 1",
             setting=f"{SWEEP_ENGINES} engines, constant mix",
             theirs="about 1 : 1 in their mix",
-            ours=f"peak of {percent(float(str(swept(peak)['capacity'])))} at {peak} : {SWEEP_ENGINES - peak}; "
+            ours=f"peak of {percent(max(capacities.values()))} at "
+            + " and ".join(f"{each} : {SWEEP_ENGINES - each}" for each in peaks)
+            + "; "
             f"{percent(float(str(least['capacity'])))} and {percent(float(str(most['capacity'])))} at the ends",
-            verdict=judged(reproduced=peak in inner, partly=SWEPT[0] < peak < SWEPT[-1]),
-            why="where the peak lies follows from the mix",
+            verdict=BY_CONSTRUCTION,
+            why="the mix was chosen so that equal numbers are balanced",
         ),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench.evidence.chapters import keys
 from bench.evidence.claims import percent
 from bench.evidence.measure.scale import POINTS, RULES, SIZES
 from bench.evidence.plots import scale as plots
@@ -69,7 +70,7 @@ Shares on time; *study*: an independent simulator.
 {_share_table()}
 
 A larger fleet bears more per engine, for caches add up while the prefixes stay the same: four times the engines have
-{times["least_cost"]:.1f} times the goodput under `least_cost`. Rules that send a prefix to one engine do not share in that. 38 % of the requests
+{times["least_cost"]:.1f} times the goodput under `least_cost`. Rules that send a prefix to one engine do not share in that. {percent(keys.PAPER["13"], 0)} of the requests
 have one prefix, and `cache_affinity` gets {times["cache_affinity"]:.1f} times, `preble` {times["preble"]:.1f} times its goodput of 8 engines.
 
 The two simulators agree but for `sglang_cache_aware`. Its rule does not say which of several engines wins that hold equally

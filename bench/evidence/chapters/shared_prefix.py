@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import log
 from statistics import fmean
 
 from bench.evidence.claims import percent
@@ -23,6 +24,7 @@ from bench.evidence.measure.shared_prefix import (
 )
 from bench.evidence.plots import shared_prefix as plots
 from bench.evidence.store import load
+from routing.placements.lbgr import Lbgr
 
 PAPER_TTFT = {
     "cache-aware + LRU": 25.02,
@@ -40,6 +42,8 @@ PAPER_HITS = {
 """Table 2: hit tokens as a share of prompt tokens."""
 KEEPS_UP_S = 1.0
 """Median TTFT above which a fleet has a queue that stands."""
+_HALF_LIFE_S = Lbgr().decay_interval_s * log(2) / -log(Lbgr().decay)
+"""Of the load by which LBGR routes, with the paper's constants."""
 SWEEP_VALUES: dict[str, tuple[float, ...]] = {
     **{kind: values for kind, (_, values) in (SWEEPS | BATCH_SWEEPS).items()},
     "decay": tuple(float(each) for each in DECAY_MS),
@@ -120,7 +124,7 @@ LRU comes closest to the paper.*
 Hits come out close to the paper's: {percent(hits("cache-aware + LRU", best))} for cache-aware + LRU and
 {percent(hits("LBGR + RLT", best))} for LBGR + RLT at {best:,} tokens/s (paper: {percent(PAPER_HITS["cache-aware + LRU"])} and
 {percent(PAPER_HITS["LBGR + RLT"])}). So do the times while the fleet keeps up. LBGR has two states: below saturation it is good, and
-past it worse than what it replaces, for its load forgets a queue at a half-life of 0.44 s while the queue lasts for
+past it worse than what it replaces, for its load forgets a queue at a half-life of {_HALF_LIFE_S:.2f} s while the queue lasts for
 seconds, and what it then sends to the wrong engines loses the hits that would have ended the queue. Between the two the seed
 decides ({luck}); with slower engines no run recovers. At the speed that
 gives the paper's baseline ours is past that edge; the paper's own figures lie before it.
@@ -140,8 +144,8 @@ the paper's Fig. 14: at {SPEED:,} tokens/s the median is {decay[10.0]:.1f} s wit
 for the decay interval {DECAY_SPEEDS[0]:,}. LBGR + RLT and cache-aware + LRU are means of three
 seeds (with `chunked` of one), the others are of one. Caches are what 50 to 90 % of a 48 GB GPU leave beside an 8B model.*
 
-The paper's other benchmarks (ShareGPT, UltraChat, Loogle) and models (70B, Mixtral; Figs. 2, 3, 8, 9) are not here: their texts and
-machines are not at hand, and other lengths and speeds would not be those. Groups that take turns stand for Loogle's round-robin
+The paper's other benchmarks (ShareGPT, UltraChat, Loogle) are to be measured: App. A gives their lengths, which the generators have as
+defaults. Its other models (70B, Mixtral; Figs. 2, 3, 8, 9) have no profile here. Groups that take turns stand for Loogle's round-robin
 order (Fig. 4). Times that eviction and routing take are no subject of virtual time; `python -m bench.eviction` and `python -m
 bench.decision` measure ours.
 """

@@ -22,7 +22,8 @@ from bench.evidence.chapters import (
 from bench.evidence.chapters.goodput import BASELINES, best
 from bench.evidence.chapters.pending import mean_pending
 from bench.evidence.chapters.setting import hits
-from bench.evidence.claims import Claim, change, judged, percent, table
+from bench.evidence.claims import BY_CONSTRUCTION, Claim, change, judged, percent, table
+from bench.evidence.measure.load_curves import LOADS
 from bench.evidence.store import MissingResultError, Row, load
 
 TRACES = ("conversation", "toolagent_like")
@@ -62,10 +63,29 @@ def text() -> str:
     return f"""## Claims and verdicts
 
 *Reproduced*: same direction and about the same size in the paper's own setting, as far as it can be simulated. *Partly*:
-the direction, not the size, or only in a part of the setting. A verdict is on our simulation of the claim, not on the
-authors' hardware.
+the direction, not the size, or only in a part of the setting, which the row names. *Not reproduced*: not even the direction.
+*By construction*: our setting was made from the paper's own figure, or so that it agrees, and proves nothing. A verdict is on
+our simulation of the claim, not on the authors' hardware. Where the paper gives no figure, the limit is ours.
 
-{table(claims)}"""
+{table(claims)}
+### To be measured
+
+{_TO_BE_MEASURED}"""
+
+
+_TO_BE_MEASURED = """Claims without a row, and what they wait for:
+
+- SkyWalker §5: nothing is measured. Fig. 9 (pushing by pending requests against a fixed limit and blind pushing) needs one region
+  and could be run; §5.1 to §5.2 over regions need the two layers, which do not exist.
+- SYMPHONY: nothing of it exists, so nothing is measured.
+- LBGR §5 on ShareGPT, UltraChat and Loogle: App. A gives their lengths, and the generators `multi_turn_chat` and `document_qa`
+  have them as defaults; no run is recorded. Models of 70B and Mixtral (Figs. 2, 3, 8, 9): no profile.
+- Mooncake Figs. 1, 13, 14 and 16 (prefill and decode apart against together under a TBT objective): the engines exist, no run
+  does. Its TBT is the mean of the longest tenth of the gaps (§7.1); here it is the mean over an answer, which is easier to keep.
+- DualMap Figs. 13b and 14, A.4.2, A.5, and its 14B setting.
+- Live: the paired runs cover rules of no paper, what-if's fidelity `dual_map` and `mooncake`. `lbgr` and `skywalker` run through a live
+  gateway in tests that ask for behaviour, not for figures.
+"""
 
 
 def _measured(group: Callable[[], Sequence[Claim]]) -> Sequence[Claim]:
@@ -118,24 +138,25 @@ def _latency(figure: str) -> Claim:
         theirs=f"−{low} to −{high} %",
         ours=f"{ours:.2f} s against {theirs:.2f} s ({best_one}): {change(ours, theirs)}; "
         f"against least loaded {change(ours, least)}",
-        verdict=judged(reproduced=ours < far * theirs, partly=ours < far * least),
-        why="of that size only against least loaded; min TTFT and Preble stay below saturation here",
+        verdict=judged(reproduced=ours < far * theirs, partly=ours < theirs),
+        why="lower than under least loaded alone; min TTFT and Preble stay below saturation here",
     )
 
 
 def _hit_rates() -> Claim:
-    conversation = hits("conversation", _point("conversation", 12.0, "dual_map"))
+    past = _point("conversation", 12.0, "dual_map")
+    conversation = hits("conversation", _point("conversation", 10.0, "dual_map"))
     tool = hits("toolagent_like", _point("toolagent_like", 18.0, "dual_map"))
-    below = hits("conversation", _point("conversation", 10.0, "dual_map"))
-    close = abs(conversation - 0.625) < 0.08 and abs(tool - 0.964) < 0.08
+    met = [abs(conversation - 0.625) < 0.08, abs(tool - 0.964) < 0.08]
     return Claim(
         source="DualMap A.3.2, Fig. 10",
         claim="DualMap reaches 62.5 % and 96.4 % of the upper bound of hits",
-        setting="conversation past its cliff (12 requests/s); tool & agent at 18",
+        setting="conversation at 10, tool & agent at 18 requests/s: loads that it bears",
         theirs="62.5 % / 96.4 %",
-        ours=f"{percent(conversation)} / {percent(tool)}; below saturation {percent(below)}",
-        verdict=judged(reproduced=close, partly=tool > 0.85),
-        why="the conversation figure is met in overload only",
+        ours=f"{percent(conversation)} / {percent(tool)}",
+        verdict=judged(reproduced=all(met), partly=any(met)),
+        why=f"tool & agent alone; conversation comes to {percent(hits('conversation', past))} at 12 requests/s only, where "
+        f"{percent(_value(past, 'slo_share'))} are on time",
     )
 
 
@@ -154,30 +175,48 @@ def _preble() -> Claim:
 
 
 def _skew() -> Claim:
-    row = _point("toolagent_like", 18.0, "cache_affinity")
-    share, cv = _value(row, "slo_share"), _value(row, "mean_cv")
+    loads = LOADS["toolagent_like"]
+    low, high = float(loads[0]), 18.0
+    least, most = (_point("toolagent_like", qps, "cache_affinity") for qps in (low, high))
+    others = max(
+        _value(_point("toolagent_like", low, each), "slo_share") for each in BASELINES if "affinity" not in each
+    )
+    share = _value(least, "slo_share")
+    told = ", ".join(
+        f"{percent(_value(_point('toolagent_like', float(qps), 'cache_affinity'), 'slo_share'))} at {qps}"
+        for qps in loads
+        if qps <= high
+    )
     return Claim(
         source="DualMap §4.2, Fig. 3",
         claim="fixed affinity fails under skewed prefixes even at low load",
-        setting="tool & agent, 18 requests/s",
+        setting=f"tool & agent, {low:g} to {high:g} requests/s",
         theirs="far below the others",
-        ours=f"{percent(share)} on time, CV {cv:.2f}",
-        verdict=judged(reproduced=share < 0.7 and cv > 1.0, partly=cv > 1.0),
-        why="one engine gets 38 % of all requests",
+        ours=f"on time {told} requests/s; the best of the others at {low:g} {percent(others)}",
+        verdict=judged(reproduced=share < 0.8 * others, partly=_value(most, "slo_share") < 0.7),
+        why=f"under load only: one prefix has {percent(keys.PAPER['13'], 0)} of all requests, which its engine serves while it is idle",
     )
 
 
 def _pending() -> Claim:
-    cv = _value(_point("toolagent_like", 18.0, "least_loaded"), "mean_cv")
+    cvs = {
+        qps: _value(_point("toolagent_like", float(qps), "least_loaded"), "mean_cv")
+        for qps in LOADS["toolagent_like"]
+        if 12 <= qps <= 18
+    }
     more = mean_pending("toolagent_like", "least_loaded") / mean_pending("toolagent_like", "dual_map")
     return Claim(
         source="DualMap A.3.2, Fig. 11",
         claim="least loaded is almost perfectly even, yet more work stands than under DualMap",
-        setting="tool & agent, 18 requests/s",
+        setting=f"tool & agent, {min(cvs)} to {max(cvs)} requests/s",
         theirs="CV about 0; much higher",
-        ours=f"CV {cv:.2f}; {more:.1f} times as much",
-        verdict=judged(reproduced=cv < 0.3 and more > 1.3, partly=more > 1.0),
-        why="even work is not little work",
+        ours="CV "
+        + ", ".join(f"{cv:.2f} at {qps}" for qps, cv in cvs.items())
+        + f" requests/s; there {more:.1f} times as much",
+        verdict=judged(
+            reproduced=max(cvs.values()) < 0.3 and more > 1.3, partly=min(cvs.values()) < 0.3 and more > 1.0
+        ),
+        why=f"at one point, {max(cvs)} requests/s, where it is past its goodput; below it queues are short and uneven",
     )
 
 
@@ -189,8 +228,9 @@ def _key_lengths() -> Claim:
         setting=f"tool & agent, {keys.ENGINES} engines",
         theirs=" / ".join(percent(share) for share in keys.PAPER.values()),
         ours=" / ".join(percent(share) for share in ours.values()),
-        verdict=judged(reproduced=all(abs(ours[each] - keys.PAPER[each]) < 0.05 for each in keys.PAPER)),
-        why="with 8 engines the smaller hot prefix stays under 2/n and keeps two blocks",
+        verdict=BY_CONSTRUCTION,
+        why="the trace was generated with this figure's shares and lengths, and the fleet chosen so that both prefixes are hot; the "
+        "paper has 8 engines, with which the smaller one stays under 2/n and keeps two blocks",
     )
 
 

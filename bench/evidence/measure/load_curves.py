@@ -24,7 +24,10 @@ RULES = (
     ("dual_map", "slack"),
     ("central", "late_binding"),
 )
-LOADS = {"conversation": (6, 8, 9, 10, 11, 12, 13, 14, 16), "toolagent_like": (12, 14, 16, 18, 19, 20, 22, 24, 27, 30)}
+LOADS = {
+    "conversation": (6, 8, 9, 10, 11, 12, 13, 14, 16),
+    "toolagent_like": (4, 8, 12, 14, 16, 18, 19, 20, 22, 24, 27, 30),
+}
 
 
 def measure(jobs: int) -> Result:

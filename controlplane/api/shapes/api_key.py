@@ -7,7 +7,7 @@ from rest_framework import serializers
 from controlplane.api.shapes.pool import Named
 from controlplane.api.strict_fields import Change, Text, WholeNumber
 from controlplane.models import ApiKey, Role, Tenant
-from controlplane.models.api_key import SCOPES, TRAFFIC_SCOPES
+from controlplane.models.api_key import SCOPES, USUAL_SCOPES
 
 
 class ApiKeyShape(serializers.ModelSerializer):
@@ -15,6 +15,7 @@ class ApiKeyShape(serializers.ModelSerializer):
 
     tenant = serializers.SlugRelatedField(slug_field="slug", read_only=True)
     scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES), read_only=True)
+    pools = serializers.ListField(child=serializers.CharField(), read_only=True)
 
     class Meta:
         model = ApiKey
@@ -25,9 +26,11 @@ class ApiKeyShape(serializers.ModelSerializer):
             "prefix",
             "scopes",
             "role",
+            "pools",
             "rate_per_min",
             "max_in_flight",
             "slo_class",
+            "priority_ceiling",
             "created_at",
             "expires_at",
             "last_used_at",
@@ -54,10 +57,16 @@ class ApiKeyChange(Change):
 
     name = Text(max_length=120)
     scopes = serializers.ListField(
-        child=serializers.ChoiceField(choices=SCOPES), min_length=1, max_length=len(SCOPES), default=TRAFFIC_SCOPES
+        child=serializers.ChoiceField(choices=SCOPES), min_length=1, max_length=len(SCOPES), default=USUAL_SCOPES
     )
     role = serializers.ChoiceField(
-        choices=Role.choices, default=Role.VIEWER, help_text="What the scope manage allows, in all pools."
+        choices=Role.choices, default=Role.VIEWER, help_text="What the scope manage allows, in the key's pools."
+    )
+    pools = serializers.ListField(
+        child=Text(max_length=64),
+        max_length=1000,
+        default=list,
+        help_text="Slugs of the only pools that the scope manage opens; empty: all.",
     )
     expires_at = serializers.DateTimeField(allow_null=True, default=None)
     rate_per_min = WholeNumber(min_value=1, max_value=1_000_000, allow_null=True, default=None)
@@ -67,6 +76,13 @@ class ApiKeyChange(Change):
         allow_blank=True,
         default="",
         help_text="SLO class of requests that name none, in pools whose policy has it.",
+    )
+    priority_ceiling = WholeNumber(
+        min_value=-(2**31),
+        max_value=2**31 - 1,
+        allow_null=True,
+        default=None,
+        help_text="Most urgent priority that requests may ask for; lower goes first. Null: any.",
     )
 
 

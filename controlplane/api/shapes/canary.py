@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from controlplane.api.strict_fields import Change, Document, Number, Text, WholeNumber
+from controlplane.api.strict_fields import Change, Document, Number, Text, Truth, WholeNumber
 from controlplane.models import Canary
 from controlplane.services.canaries import ADVANCES, DEFAULT_DWELL_S, DEFAULT_STEPS, LONGEST_DWELL_S, MAX_STEPS
 
@@ -50,6 +50,16 @@ class CanaryShape(serializers.ModelSerializer):
             "look",
         )
         read_only_fields = fields
+
+
+class GoOn(Change):
+    """A step or the promotion of a trial."""
+
+    force = Truth(
+        required=False,
+        default=False,
+        help_text="Go on although evidence is missing; `why` is then required, and the audit names what was missing.",
+    )
 
 
 class NewCanary(Change):

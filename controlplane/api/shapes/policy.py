@@ -92,7 +92,7 @@ class PolicyVersionShape(serializers.ModelSerializer):
         return list(JourneyStepShape(journeys[version.pk], many=True).data)
 
 
-class ScheduleShape(serializers.ModelSerializer):
+class ScheduledPublishShape(serializers.ModelSerializer):
     """A version that is to go live at a chosen moment, or was to."""
 
     policy = serializers.SlugRelatedField(slug_field="slug", read_only=True)

@@ -34,6 +34,8 @@ class PoolShape(serializers.ModelSerializer):
             "mode",
             "actuator",
             "actuator_settings",
+            "engine_networks",
+            "engine_api_key_env",
             "production",
             "learned_costs",
             "revision",
@@ -60,7 +62,11 @@ class PoolChange(Change):
     key_source = serializers.ChoiceField(choices=KeySource.choices, default=KeySource.EXACT)
     block_tokens = WholeNumber(min_value=1, max_value=65_536, default=512)
     block_bytes = WholeNumber(min_value=1, max_value=1 << 20, default=2048)
-    isolated = Truth(default=False, help_text="Separate the caches of tenants by a salt that Switchyard derives.")
+    isolated = Truth(
+        required=False,
+        help_text="Separate the caches of tenants by a salt that Switchyard derives. What is left out stays as it is; "
+        "a new pool separates them once there are two tenants.",
+    )
     max_prompt_tokens = WholeNumber(min_value=1, max_value=100_000_000, default=131_072)
     policy = Named(slug_field="slug", queryset=Policy.objects.all(), help_text="Slug of its policy.")
     mode = serializers.ChoiceField(
@@ -73,6 +79,18 @@ class PoolChange(Change):
         choices=ActuatorKind.choices, default=ActuatorKind.MANUAL, help_text="Who starts and stops engines."
     )
     actuator_settings = Document(default=dict, help_text="Depends on the actuator; holds no secret.")
+    engine_networks = Text(
+        max_length=500,
+        required=False,
+        allow_blank=True,
+        help_text="Networks that its engines may be in, separated by commas; empty: the installation's.",
+    )
+    engine_api_key_env = Text(
+        max_length=64,
+        required=False,
+        allow_blank=True,
+        help_text="Environment variable SWITCHYARD_ENGINE_KEY_… with its engines' key; empty: the installation's.",
+    )
     production = Truth(default=True, help_text="People type a name before they change the policy version in force.")
 
 

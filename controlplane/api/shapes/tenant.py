@@ -6,14 +6,17 @@ from rest_framework import serializers
 
 from controlplane.api.strict_fields import Change, Text
 from controlplane.models import Tenant
+from controlplane.services.topology import MAX_MODELS
 
 
 class TenantShape(serializers.ModelSerializer):
-    """Whoever owns API keys."""
+    """Whoever owns API keys. `unsalted`: its cached blocks carry no salt, as the first tenant's."""
+
+    served_models = serializers.ListField(child=serializers.CharField(), read_only=True)
 
     class Meta:
         model = Tenant
-        fields = ("slug", "name", "revision")
+        fields = ("slug", "name", "served_models", "unsalted", "revision")
         read_only_fields = fields
 
 
@@ -21,6 +24,12 @@ class TenantChange(Change):
     """What of a tenant can change."""
 
     name = Text(max_length=120)
+    served_models = serializers.ListField(
+        child=Text(),
+        max_length=MAX_MODELS,
+        required=False,
+        help_text="Served models that its keys may use; empty: all. What is left out stays as it is.",
+    )
 
 
 class NewTenant(TenantChange):

@@ -12,10 +12,11 @@ from controlplane.api.base import ApiView, by_method, taken_why
 from controlplane.api.etags import expected_revision
 from controlplane.api.filters import exact, one_of
 from controlplane.api.listing import Listing
-from controlplane.api.shapes.canary import CanaryShape, NewCanary
+from controlplane.api.shapes.canary import CanaryShape, GoOn, NewCanary
 from controlplane.api.strict_fields import Change
 from controlplane.models.canary import CanaryState
 from controlplane.services import canaries
+from controlplane.services.canary_evidence import Evidence
 from controlplane.services.field_problems import problem
 from controlplane.services.visibility import visible_policies
 
@@ -67,7 +68,9 @@ class _OfCanary(ApiView):
         """Carry out a verb of controlplane.services.canaries."""
         found = canaries.visible_canaries(self.actor).get(key=key)
         expected = expected_revision(self.request, found, required=False)
-        return self.show(verb(found, actor=self.actor, expected=expected, why=taken_why(self.body())))
+        body = self.body()
+        more = {"evidence": Evidence.WAIVED} if body.pop("force", False) else {}
+        return self.show(verb(found, actor=self.actor, expected=expected, why=taken_why(body), **more))
 
 
 class OneCanary(_OfCanary):
@@ -82,20 +85,20 @@ class OneCanary(_OfCanary):
 class CanaryStep(_OfCanary):
     """The next step of one canary."""
 
-    bodies = by_method(POST=Change)
+    bodies = by_method(POST=GoOn)
 
     def post(self, request: Request, *, canary: str) -> Response:
-        """Give it its next share; If-Match is heeded where it is sent."""
+        """Give it its next share; 409 names the evidence that is missing. If-Match is heeded where it is sent."""
         return self.once(lambda: self.turn(canary, canaries.take_step))
 
 
 class CanaryPromotion(_OfCanary):
     """The good end of one canary."""
 
-    bodies = by_method(POST=Change)
+    bodies = by_method(POST=GoOn)
 
     def post(self, request: Request, *, canary: str) -> Response:
-        """Publish its version for all sessions; If-Match is heeded where it is sent."""
+        """Publish its version for all sessions; 409 names the evidence that is missing. If-Match is heeded."""
         return self.once(lambda: self.turn(canary, canaries.promote))
 
 

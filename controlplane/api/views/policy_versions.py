@@ -16,7 +16,7 @@ from controlplane.api.shapes.policy import (
     Publication,
     RollBack,
     Schedule,
-    ScheduleShape,
+    ScheduledPublishShape,
 )
 from controlplane.models import Policy, PolicyVersion, ScheduledPublish
 from controlplane.services import policies, policy_approvals, scheduled_publishes
@@ -118,9 +118,9 @@ class VersionApprovalWithdrawal(_VersionView):
 class VersionSchedule(_VersionView):
     """One version going live at a chosen moment."""
 
-    shape = ScheduleShape
+    shape = ScheduledPublishShape
     bodies = by_method(POST=Schedule)
-    answers = by_method(POST=(201, ScheduleShape))
+    answers = by_method(POST=(201, ScheduledPublishShape))
     has_etag = True
 
     def newest(self, slug: str, number: int) -> ScheduledPublish:

@@ -10,23 +10,26 @@ from django.utils import timezone
 from typing_extensions import override
 
 from controlplane.models import Role, Tenant
-from controlplane.models.api_key import SCOPES, TRAFFIC_SCOPES
+from controlplane.models.api_key import SCOPES, USUAL_SCOPES
 from controlplane.services.actor import command
 from controlplane.services.api_keys import create_api_key
+from controlplane.services.topology import create_tenant
+
+FIRST_TENANT = "default"
 
 
 class Command(BaseCommand):
     """A running server knows the key within about a second."""
 
-    help = "Create an API key for a tenant and print it; it cannot be shown again."
+    help = "Create an API key for a tenant and print it; it cannot be shown again. Makes the first tenant."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
-        parser.add_argument("--tenant", default="demo", help="slug of the tenant")
+        parser.add_argument("--tenant", default="", help="slug of the tenant (default: the first one)")
         parser.add_argument("--name", default="command line", help="what the key is for")
         parser.add_argument(
-            "--scopes", nargs="+", choices=SCOPES, default=TRAFFIC_SCOPES, help="what it opens (default: traffic)"
+            "--scopes", nargs="+", choices=SCOPES, default=USUAL_SCOPES, help="what it opens (default: infer)"
         )
         parser.add_argument(
             "--role", choices=Role.values, default=Role.VIEWER, help="what the scope manage allows (default: viewer)"
@@ -36,10 +39,7 @@ class Command(BaseCommand):
     @override
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the key alone on standard output."""
-        tenant = Tenant.objects.filter(slug=options["tenant"]).first()
-        if tenant is None:
-            known = ", ".join(Tenant.objects.values_list("slug", flat=True)) or "none yet; run `manage.py up` once"
-            raise CommandError(f"There is no tenant {options['tenant']!r}. Known tenants: {known}.")
+        tenant = _tenant(options["tenant"])
         days = options["days"]
         if days is not None and days < 1:
             raise CommandError("--days must be at least 1.")
@@ -53,3 +53,15 @@ class Command(BaseCommand):
             expires_at=expires_at,
         )
         self.stdout.write(text)
+
+
+def _tenant(slug: str) -> Tenant:
+    """Return the tenant, or the first one; an installation without any gets it."""
+    tenants = Tenant.objects.order_by("pk")
+    if not tenants.exists():
+        return create_tenant(slug or FIRST_TENANT, (slug or FIRST_TENANT).capitalize(), actor=command("create_api_key"))
+    tenant = tenants.filter(slug=slug).first() if slug else tenants.first()
+    if tenant is None:
+        known = ", ".join(tenants.values_list("slug", flat=True))
+        raise CommandError(f"There is no tenant {slug!r}. Known tenants: {known}.")
+    return tenant

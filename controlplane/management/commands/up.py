@@ -21,29 +21,45 @@ from controlplane.bus import get_bus
 from controlplane.child_process import TOPIC, ChildSpec, ChildStatus, encode_statuses
 from controlplane.demo_fleet import DemoTraffic, engine_children, replay_child, supervised_children
 from controlplane.demo_names import SERVED_MODEL
-from controlplane.first_run_secrets import FirstRunSecrets, UnsafeSecretsError, secrets_of
+from controlplane.first_run_secrets import FirstRunSecrets, UnsafeSecretsError, keep_secrets, secrets_of
 from controlplane.json_log import logging_settings
 from controlplane.server import PortTakenError, Serving, listen, serve
-from controlplane.services.first_run import ADMIN, MAX_OF_ROLE, seed, seed_demo_pool, still_valid
+from controlplane.services.first_run import (
+    ADMIN,
+    MAX_OF_ROLE,
+    refilled,
+    seed,
+    seed_demo_pool,
+    still_needed,
+    still_valid,
+)
 from controlplane.services.free_ports import NoFreePortError
 from controlplane.services.publication import TOPIC as SNAPSHOT_TOPIC
+from controlplane.start_lock import alone
 from controlplane.state_lock import StateInUseError, hold_state
 from controlplane.supervised_engines import SupervisedEngines
 from controlplane.supervisor import Supervisor
 from controlplane.welcome import Welcome, is_loopback, render
+from gateway.connection_limit import allow_open_files
+from gateway.process_end import ProcessEnd
 
 
 class Command(BaseCommand):
-    """Serves console, API and proxy; by default with a fleet of simulated engines under replayed traffic."""
+    """Serves console, API and proxy; with --demo also a fleet of simulated engines under replayed traffic."""
 
-    help = "Run Switchyard: console, decision API, proxy and jobs, with a demo fleet unless --no-demo."
+    help = "Run Switchyard: console, decision API, proxy and jobs; with --demo also a demo fleet."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
         parser.add_argument("--port", type=int, default=8000)
-        parser.add_argument("--demo", action=argparse.BooleanOptionalAction, default=True)
+        parser.add_argument(
+            "--demo",
+            action=argparse.BooleanOptionalAction,
+            default=False,
+            help="run simulated engines under replayed traffic, for which a tenant and an API key are made",
+        )
         parser.add_argument("--trace", default="", help="Mooncake JSONL[.gz] to replay (default: a generated one)")
         parser.add_argument("--speed", type=float, default=1.0, help="how much faster than recorded")
         parser.add_argument("--prefill", type=int, default=0, help="demo engines that only prefill; goes with --decode")
@@ -62,14 +78,16 @@ class Command(BaseCommand):
         prefill, decode = options["prefill"], options["decode"]
         if min(prefill, decode) < 0 or max(prefill, decode) > MAX_OF_ROLE or (prefill > 0) != (decode > 0):
             raise CommandError(f"--prefill and --decode go together, each from 1 to {MAX_OF_ROLE}.")
+        _refuse_exposed(options["host"])
         # The database and logs are for this user only, whatever the mode of a state directory that existed before.
         os.umask(0o077)
+        allow_open_files()
         try:
             hold_state(settings.STATE_DIR)
             listener = listen(options["host"], options["port"])
-            secrets = secrets_of(settings.STATE_DIR)
-            _migrate_if_needed()
-            seed(secrets, demo=options["demo"])
+            with alone():
+                _migrate_if_needed()
+                secrets = _seeded(demo=options["demo"])
             password, api_key = still_valid(secrets)
             children = _demo_children(options, secrets) if options["demo"] else []
         except (StateInUseError, PortTakenError, UnsafeSecretsError, NoFreePortError) as error:
@@ -87,10 +105,14 @@ class Command(BaseCommand):
             embed_jobs=not settings.REDIS_URL,
             on_ready=lambda: self._greet(options, password, api_key, log_dir),
         )
+        end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
+        end.handle_signals()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            served = runner.run(serve(serving))
+            served = runner.run(serve(serving, end))
         if not served:
             raise CommandError(f"The server could not start; see {log_dir / 'switchyard.log'}.")
+        if end.status:
+            raise CommandError(f"The program ended because {end.why}; see {log_dir / 'switchyard.log'}.")
 
     def _greet(self, options: dict[str, Any], password: str, api_key: str, log_dir: Path) -> None:
         welcome = Welcome(
@@ -107,6 +129,24 @@ class Command(BaseCommand):
 
 def _tell_children(statuses: tuple[ChildStatus, ...]) -> None:
     get_bus().publish(TOPIC, encode_statuses(statuses))
+
+
+def _refuse_exposed(host: str) -> None:
+    """Refuse an address that others reach under settings that are safe on this machine only."""
+    if settings.LOOPBACK_ONLY and not is_loopback(host):
+        raise CommandError(
+            f"--host {host} lets other machines in, but SWITCHYARD_ALLOWED_HOSTS names this machine only, which allows "
+            "cookies without TLS, debug pages and weak secrets. Set SWITCHYARD_ALLOWED_HOSTS to the names under which "
+            "it is reached (and put TLS in front), or leave --host away."
+        )
+
+
+def _seeded(*, demo: bool) -> FirstRunSecrets:
+    """Fill what is empty, and leave no secret in clear text that nobody needs there."""
+    secrets = keep_secrets(settings.STATE_DIR, refilled(secrets_of(settings.STATE_DIR), demo=demo))
+    seed(secrets, demo=demo)
+    # The demo tells its login at each start, so that it can be tried at any time.
+    return secrets if demo else keep_secrets(settings.STATE_DIR, still_needed(secrets))
 
 
 def _migrate_if_needed() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging.config
-import signal
-import threading
+import time
 from typing import Any
 
 from django.conf import settings
@@ -12,6 +11,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
 from controlplane.json_log import logging_settings
+from gateway.process_end import ProcessEnd
+
+_LOOK_S = 0.1
 
 
 class Command(BaseCommand):
@@ -39,12 +41,17 @@ class Command(BaseCommand):
         from controlplane.embedded_celery import BEAT, JOBS, EmbeddedCelery
 
         logging.config.dictConfig(logging_settings(settings.LOG_LEVEL))
-        asked_to_stop = threading.Event()
-        for sign in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(sign, lambda *_: asked_to_stop.set())
-        jobs = EmbeddedCelery(app, (options["only"],) if options["only"] else (JOBS, BEAT))
+        end = ProcessEnd(0.0)
+        end.handle_signals()
+        parts = (options["only"],) if options["only"] else (JOBS, BEAT)
+        jobs = EmbeddedCelery(
+            app, parts, on_end=lambda part: end.ask(f"the thread of {part} ended by itself", status=1)
+        )
         jobs.start()
         self.stdout.write("The worker runs; its log goes to stderr.")
         self.stdout.flush()
-        asked_to_stop.wait()
+        while not end.asked:
+            time.sleep(_LOOK_S)
         jobs.stop()
+        if end.status:
+            raise CommandError(f"The worker ended because {end.why}.")

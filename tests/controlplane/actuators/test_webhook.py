@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
 from typing import Any
 
 import pytest
+from django.test import override_settings
 from django.utils import timezone
 
 from controlplane.actuators.actuator import ActuatorError, RefusedOrderError, Standing
-from controlplane.actuators.settings import WebhookSettings
+from controlplane.actuators.settings import WebhookSettings, checked_settings
 from controlplane.actuators.webhook import MAX_ANSWER_BYTES, WebhookActuator, signature
 from controlplane.models import Engine, EngineOrder, Pool
+from controlplane.services.field_problems import InvalidFieldsError
 from tests.controlplane.actuators.http_exchange import http_server
 
 pytestmark = pytest.mark.django_db
@@ -128,3 +133,82 @@ def test_a_long_answer_a_silent_server_and_a_missing_secret(
     monkeypatch.delenv("SWITCHYARD_WEBHOOK_SECRET")
     with pytest.raises(ActuatorError, match="SWITCHYARD_WEBHOOK_SECRET"):
         actuator(200).stop(order)
+
+
+REFUSED = [
+    "http://169.254.169.254/x",
+    "http://metadata.google.internal/x",
+    "http://2130706433/x",
+    "http://[::ffff:10.0.0.1]/x",
+]
+
+
+@pytest.mark.parametrize("url", REFUSED)
+def test_a_url_that_leads_to_a_cloud_s_secrets_is_neither_stored_nor_called(order: EngineOrder, url: str) -> None:
+    with pytest.raises(InvalidFieldsError, match=r"actuator_settings\.url"):
+        checked_settings("webhook", {"url": url})
+    with pytest.raises(RefusedOrderError, match="URL"):
+        WebhookActuator(WebhookSettings(url=url)).stop(order)
+
+
+@override_settings(ALLOW_LOOPBACK_ENGINES=False)
+def test_this_machine_is_called_only_where_engines_may_run_on_it(order: EngineOrder) -> None:
+    with http_server(lambda *_request: (200, b"")) as (url, asked):
+        with pytest.raises(RefusedOrderError, match="is this machine"):
+            WebhookActuator(WebhookSettings(url=url)).stop(order)
+        assert asked == []
+
+
+def test_the_name_is_resolved_once_and_what_was_checked_is_called(
+    order: EngineOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[str] = []
+    look_up = socket.getaddrinfo
+
+    def rebinding(host: Any, port: Any, *args: Any, **options: Any) -> Any:
+        if host != "hook.example":
+            return look_up(host, port, *args, **options)
+        asked_for.append(host)
+        address = "127.0.0.1" if len(asked_for) == 1 else "169.254.169.254"
+        return look_up(address, port, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+    with http_server(lambda *_request: (200, b"")) as (url, asked):
+        port = url.rpartition(":")[2]
+        WebhookActuator(WebhookSettings(url=f"http://hook.example:{port}/x")).stop(order)
+    assert asked_for == ["hook.example"]
+    assert asked[0][2]["host"] == f"hook.example:{port}"
+
+
+@pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_an_answer_that_drips_is_cut_off_and_tried_again(order: EngineOrder, first: bytes) -> None:
+    over = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(first)
+            while not over.wait(0.02):
+                connection.sendall(b" " if first else b"H")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dripping = threading.Thread(target=drip, args=(listener,), daemon=True)
+        dripping.start()
+        settings = WebhookSettings(url=f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_s=0.3)
+        try:
+            with pytest.raises(ActuatorError, match="did not answer"):
+                WebhookActuator(settings).stop(order)
+        finally:
+            over.set()
+            dripping.join()
+
+
+def test_a_start_that_is_given_up_is_cancelled_under_its_key(order: EngineOrder) -> None:
+    EngineOrder.objects.filter(pk=order.pk).update(kind="start", engine=None)
+    order.refresh_from_db()
+    with http_server(lambda *_request: (200, b"")) as (url, asked):
+        answer = WebhookActuator(WebhookSettings(url=url)).undo(order)
+    assert answer.standing == Standing.IN_EFFECT
+    _, _, headers, body = asked[0]
+    assert (headers["idempotency-key"], json.loads(body)["idempotency_key"]) == ("key-1-cancel", "key-1")
+    assert json.loads(body)["action"] == "cancel"

@@ -130,7 +130,7 @@ CHANGES: dict[tuple[str, str], Example] = {
     ("WhatIfs", "POST"): Example("POST", "whatif", {"recording": RECORDING, "draft": 2}, 201),
     # One runs in the world already.
     ("Canaries", "POST"): Example("POST", "canaries", {"policy": "policy-a", "version": 3}, 409),
-    ("CanaryStep", "POST"): Example("POST", "canaries/{canary}/step", {}),
-    ("CanaryPromotion", "POST"): Example("POST", "canaries/{canary}/promote", {}),
+    ("CanaryStep", "POST"): Example("POST", "canaries/{canary}/step", {"force": True, "why": "urgent"}),
+    ("CanaryPromotion", "POST"): Example("POST", "canaries/{canary}/promote", {"force": True, "why": "urgent"}),
     ("CanaryAbort", "POST"): Example("POST", "canaries/{canary}/abort", {"why": "late"}),
 }

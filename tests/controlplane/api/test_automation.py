@@ -52,6 +52,7 @@ def test_an_override_is_checked_and_ends(api: Api) -> None:
         ({"engines": 3}, "until"),
         ({"until": until}, "engines"),
         ({"engines": 0, "until": until}, "engines"),
+        ({"engines": 17, "until": until}, "engines"),
         ({"engines": 3, "until": "2020-01-01T00:00:00Z"}, "until"),
         ({"engines": "3", "until": until}, "engines"),
         ({"engine": 3, "until": until}, "engine"),

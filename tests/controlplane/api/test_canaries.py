@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.models import Canary, PolicyVersion
+from controlplane.models import AuditEvent, Canary, PolicyVersion
 from controlplane.services.actor import program
 from controlplane.services.policies import draft
 from tests.controlplane.api.world import Api, World
@@ -22,14 +22,31 @@ def test_a_canary_is_started_stepped_and_promoted(world: World) -> None:
     assert (shown["share"], shown["against"], shown["advance"], shown["why"]) == (0.1, 1, "by_hand", "faster")
     assert shown["guards"]["late_more"] == 0.1
     path = f"canaries/{shown['key']}"
-    stepped = api.post(f"{path}/step", {}, If_Match=made["ETag"])
+    forced = {"force": True, "why": "urgent"}
+    stepped = api.post(f"{path}/step", forced, If_Match=made["ETag"])
     assert (stepped.status_code, stepped.json()["share"]) == (200, 0.5)
     stale = api.post(f"{path}/promote", {}, If_Match=made["ETag"])
     assert (stale.status_code, stale.json()["current"]["step"]) == (412, 1)
-    promoted = api.post(f"{path}/promote", {}, If_Match=stepped["ETag"])
+    promoted = api.post(f"{path}/promote", forced, If_Match=stepped["ETag"])
     assert promoted.json()["state"] == "promoted"
     assert api.post(f"{path}/abort", {}).status_code == 409
     assert PolicyVersion.objects.get(policy=world.policies["b"], number=number).published_at is not None
+
+
+def test_going_on_without_evidence_takes_force_and_a_reason(world: World) -> None:
+    api = Api(world)
+    number = draft(world.policies["b"], {"placement": {"name": "round_robin"}}, actor=program("test")).number
+    made = api.post("canaries", {"policy": "policy-b", "version": number, "steps": [0.1, 0.5]}).json()
+    for verb in ("step", "promote"):
+        path = f"canaries/{made['key']}/{verb}"
+        refused = api.post(path, {})
+        assert refused.status_code == 409
+        assert "0 of at least 40 requests are judged in each arm." in refused.json()["detail"]
+        assert api.post(path, {"force": True}).json()["errors"][0]["path"] == "why"
+        assert api.post(path, {"force": True, "why": "urgent"}).status_code == 200
+        event = AuditEvent.objects.get(verb=f"canary.{verb}")
+        assert event.why == "urgent"
+        assert "0 of at least 40 requests are judged in each arm." in event.after["without_evidence"]
 
 
 @pytest.mark.parametrize(

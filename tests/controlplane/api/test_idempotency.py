@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from controlplane.models import IdempotencyRecord, Region
+from controlplane.models import AuditEvent, IdempotencyRecord, Region
 from controlplane.services import idempotency
 from tests.controlplane.api.request_examples import CHANGES
 from tests.controlplane.api.test_role_matrix import ASK_ONLY, dump, real, said
@@ -76,7 +76,7 @@ def test_a_request_under_way_is_not_repeated(world: World, api: Api) -> None:
 
 def test_what_a_dead_process_left_under_way_is_taken_up(api: Api) -> None:
     api.post("tenants", THERE, Idempotency_Key="k")
-    IdempotencyRecord.objects.update(status=None, created_at=timezone.now() - 2 * idempotency.UNDER_WAY)
+    IdempotencyRecord.objects.update(status=None, body=None, created_at=timezone.now() - 2 * idempotency.UNDER_WAY)
     assert api.post("tenants", THERE, Idempotency_Key="k").status_code == 400
     assert not IdempotencyRecord.objects.exists()
 
@@ -100,3 +100,58 @@ def test_the_text_of_a_key_is_never_stored(api: Api) -> None:
     text = api.post("keys", {"tenant": "acme", "name": "ci"}, Idempotency_Key="k").json()["text"]
     assert text.startswith("sy_")
     assert text[11:] not in dump()
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+def effects() -> list[str]:
+    """Return all that is stored, but the names of requests."""
+    return [line for line in dump().splitlines() if "idempotencyrecord" not in line]
+
+
+def late() -> None:
+    """Let the first request's time run out."""
+    IdempotencyRecord.objects.update(created_at=timezone.now() - 2 * idempotency.UNDER_WAY)
+
+
+@pytest.mark.parametrize("key", [key for key in POSTS if CHANGES[key].status < 400], ids=" ".join)
+def test_a_kill_between_an_effect_and_its_answer_lets_no_repetition_have_it_twice(
+    world: World, key: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, example = Api(world), CHANGES[key]
+    path, body = real(world, example.path), said(example.body)
+    changes = AuditEvent.objects.count()
+    with monkeypatch.context() as killed:
+        killed.setattr("controlplane.api.idempotency.settle", lambda *_: raise_killed())
+        with pytest.raises(KilledError):
+            api.call("POST", path, body, example.media_type, Idempotency_Key="once")
+    late()
+    before = effects()
+    answer = api.call("POST", path, body, example.media_type, Idempotency_Key="once")
+    assert effects() == before
+    if AuditEvent.objects.count() > changes:
+        assert answer.status_code == 409
+        assert "took effect" in answer.json()["detail"]
+
+
+def raise_killed() -> None:
+    raise KilledError
+
+
+def test_a_request_that_took_too_long_has_no_effect_beside_the_one_that_took_over(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from controlplane.services import audit
+
+    recorded = audit.note_effect
+
+    def taken_over(what: str) -> None:
+        late()
+        recorded(what)
+
+    monkeypatch.setattr(audit, "note_effect", taken_over)
+    answer = api.post("regions", THERE, Idempotency_Key="k")
+    assert answer.status_code == 409
+    assert not Region.objects.filter(slug="there").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from drf_spectacular.drainage import GENERATOR_STATS
 from jsonschema import Draft202012Validator
 
 from controlplane.api.openapi import openapi_document
@@ -25,6 +26,14 @@ METHODS = ("get", "post", "put", "patch", "delete")
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     return openapi_document()
+
+
+def test_making_it_warns_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    GENERATOR_STATS.reset()
+    openapi_document()
+    GENERATOR_STATS.emit_summary()
+    assert not GENERATOR_STATS
+    assert capsys.readouterr().err == ""
 
 
 def test_it_is_openapi_3_1(document: dict[str, Any]) -> None:

@@ -80,7 +80,7 @@ def test_an_admin_may_do_everything(world: World, key: tuple[str, str]) -> None:
 @pytest.mark.parametrize("key", CHANGES, ids=" ".join)
 def test_whoever_only_looks_changes_nothing(world: World, key: tuple[str, str]) -> None:
     before = dump()
-    for caller in ("viewer", "viewer_a", "viewer_key", "nobody", "traffic_key", None):
+    for caller in ("viewer", "viewer_a", "viewer_key", "viewer_a_key", "nobody", "traffic_key", None):
         answer = send(world, caller, CHANGES[key])
         assert answer.status_code == (401 if caller is None else 403), caller
         assert answer["Content-Type"] == "application/problem+json"
@@ -102,7 +102,7 @@ def of_operators(key: tuple[str, str]) -> bool:
 )
 def test_operators_do_not_administer(world: World, key: tuple[str, str]) -> None:
     before = dump()
-    for caller in ("operator", "operator_a", "operator_key"):
+    for caller in ("operator", "operator_a", "operator_key", "operator_a_key"):
         assert send(world, caller, CHANGES[key]).status_code == 403, caller
     assert dump() == before
 
@@ -110,7 +110,7 @@ def test_operators_do_not_administer(world: World, key: tuple[str, str]) -> None
 @pytest.mark.parametrize("key", [key for key in CHANGES if of_operators(key)], ids=" ".join)
 def test_operators_stay_in_their_pools(world: World, key: tuple[str, str]) -> None:
     before, example = dump(), CHANGES[key]
-    for caller in ("operator_b", "operator_a_viewer_b"):
+    for caller in ("operator_b", "operator_b_key", "operator_a_viewer_b"):
         foreign = _moved_to_b(example) if caller == "operator_a_viewer_b" else example
         if caller == "operator_a_viewer_b" and foreign == example:
             # Its ids are counted and name no pool.
@@ -123,7 +123,7 @@ def test_operators_stay_in_their_pools(world: World, key: tuple[str, str]) -> No
         elif key == ("Policies", "POST"):
             assert status == 403
         else:
-            assert status == (404 if caller == "operator_b" else 403)
+            assert status == (403 if caller == "operator_a_viewer_b" else 404)
     assert dump() == before
 
 
@@ -143,7 +143,10 @@ def _moved_to_b(example: Example) -> Example:
     ids=" ".join,
 )
 def test_operators_may_in_their_own_pool(world: World, key: tuple[str, str]) -> None:
-    assert send(world, "operator_a", CHANGES[key]).status_code == CHANGES[key].status
+    for caller in ("operator_a", "operator_a_key"):
+        answer = send(world, caller, CHANGES[key])
+        assert answer.status_code == CHANGES[key].status or caller == "operator_a_key", answer.content
+        assert answer.status_code not in (401, 403, 404, 500)
 
 
 @pytest.mark.parametrize("name", SAFE)
@@ -164,13 +167,13 @@ def _expected_look(name: str, path: str, caller: str | None) -> int:
         return 401
     if caller in ("nobody", "traffic_key"):
         return 403
-    limited = caller in ("viewer_a", "operator_a", "operator_a_viewer_b", "operator_b")
+    limited = caller.removesuffix("_key") in ("viewer_a", "operator_a", "operator_a_viewer_b", "operator_b")
     if limited and path.startswith(WHOLE_FLEET):
         return 403
     of_pool_a = path.startswith(
         ("pools/", "engines/", "policies/policy-a", "decisions/", "recordings/", "whatif/", "shadows/", "canaries/")
     )
-    if (limited and name == "OneJobRun") or (caller == "operator_b" and of_pool_a):
+    if (limited and name == "OneJobRun") or (caller in ("operator_b", "operator_b_key") and of_pool_a):
         return 404
     return 404 if limited and name == "OneAuditEvent" else 200
 
@@ -196,6 +199,7 @@ def test_lists_hold_what_belongs_to_the_caller(world: World) -> None:
     assert seen(world, "operator_a", "engines", "engine_id") == {"e-a"}
     assert seen(world, "viewer", "engines", "engine_id") == {"e-a", "e-b"}
     assert seen(world, "operator_b", "pools", "slug") == {"pool-b"}
+    assert seen(world, "operator_b_key", "engines", "engine_id") == {"e-b"}
     assert seen(world, "operator_b", "policies", "slug") == {"policy-b"}
     assert seen(world, "operator_b", "jobs", "id") == set()
     assert seen(world, "operator_b", "audit", "pool") == {"pool-b", ""}

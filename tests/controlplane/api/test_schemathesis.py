@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, status_c
 from controlplane.api.openapi import openapi_document
 from tests.controlplane.api.world import World
 
-EXAMPLES = 4
+EXAMPLES = 4 * int(os.environ.get("FUZZ_EXAMPLES", "100")) // 100
 """Random ones per operation, beside some eighty that cover its schema one by one."""
 
 schema = schemathesis.openapi.from_dict(openapi_document()).exclude(tag=["routing", "inference", "health"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import urllib.request
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from controlplane.api.openapi import openapi_document
 from routing.policy_document import RoutingPolicy, Stage
 
 pytestmark = pytest.mark.processes
-EXAMPLES = 12
+EXAMPLES = 12 * int(os.environ.get("FUZZ_EXAMPLES", "100")) // 100
 TAGS = ["routing", "inference", "health"]
 SERVED = {"model": MODEL}
 PROMPTS = ("messages", "prompt", "token_ids", "block_hashes")

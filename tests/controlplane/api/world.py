@@ -169,13 +169,16 @@ def _add_people(world: World) -> None:
 
 
 def _add_keys(world: World) -> None:
-    for name, scopes, role in (
-        ("traffic_key", ("infer", "route"), Role.ADMIN),
-        ("viewer_key", ("manage",), Role.VIEWER),
-        ("operator_key", ("manage",), Role.OPERATOR),
-        ("admin_key", ("manage",), Role.ADMIN),
+    for name, scopes, role, pools in (
+        ("traffic_key", ("infer", "route"), Role.ADMIN, ()),
+        ("viewer_key", ("manage",), Role.VIEWER, ()),
+        ("viewer_a_key", ("manage",), Role.VIEWER, ("pool-a",)),
+        ("operator_key", ("manage",), Role.OPERATOR, ()),
+        ("operator_a_key", ("manage",), Role.OPERATOR, ("pool-a",)),
+        ("operator_b_key", ("manage",), Role.OPERATOR, ("pool-b",)),
+        ("admin_key", ("manage",), Role.ADMIN, ()),
     ):
-        key, text = create_api_key(world.tenant, name, actor=ACTOR, scopes=scopes, role=role)
+        key, text = create_api_key(world.tenant, name, actor=ACTOR, scopes=scopes, role=role, pools=pools)
         world.keys[name], world.texts[name] = key, text
 
 

@@ -12,7 +12,7 @@ from controlplane.automation.observation import MAX_AGE_S, FleetObservation
 from controlplane.automation.pool_windows import SPAN_S, PoolWindows
 from gateway.bus import InProcessBus
 from gateway.engine_report import EngineReport, encode_report, load_topic
-from gateway.fleet_sample import EngineSample, FleetSample, PoolSample, PoolTotals
+from gateway.fleet_sample import EngineSample, FleetSample, Lateness, PoolSample, PoolTotals
 from tests.controlplane.automation.world import QUIET
 
 
@@ -145,3 +145,15 @@ def test_a_late_sample_changes_nothing() -> None:
     windows.add("g", pool(5, 5), 106.0, 4)
     windows.add("g", pool(99, 99), 101.0, 4)
     assert [each.requests for each in windows.windows(110.0)] == [0, 5]
+
+
+def test_counts_of_a_gateway_that_is_late_itself_prove_nothing() -> None:
+    bus = InProcessBus()
+    observation = FleetObservation(bus, clock=lambda: 100.0)
+    late = Lateness(since=90.0, lapses=2, away_s=4.0, refuses=False)
+    for lateness, counts in ((None, QUIET), (late, None)):
+        told = msgspec.msgpack.decode(sample(100.0, engine("a")), type=FleetSample)
+        bus.publish("fleet", msgspec.msgpack.encode(msgspec.structs.replace(told, lateness=lateness)))
+        sighting, _, _ = observation.engines("p", 100.0)["a"]
+        assert (sighting.counts, sighting.running, sighting.heard) == (counts, 2, True)
+    observation.stop()

@@ -31,6 +31,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
+        self.undone: list[str] = []
         self.fails: Exception | None = None
         self.standing = Standing.IN_EFFECT
         self.gives_address = True
@@ -40,6 +41,10 @@ class Recorder:
         port = 30_000 + order.pk
         engine = NewEngine(f"new-{order.pk}", f"http://127.0.0.1:{port}") if self.gives_address else None
         return Answer(Standing.UNDER_WAY, "on its way", engine=engine)
+
+    def undo(self, order: EngineOrder) -> Answer:
+        self.undone.append(order.key)
+        return Answer(Standing.IN_EFFECT, "taken back")
 
     def stop(self, order: EngineOrder) -> Answer:
         self._ask("stop", order)
@@ -156,7 +161,7 @@ def test_a_refused_order_fails_at_once_and_says_why(world: World, actuator: Reco
     order = ordered(world, order_start, world.pool, "mixed")
     live(world, 2)
     order.refresh_from_db()
-    assert (order.state, order.says) == ("failed", "no room")
+    assert (order.state, order.says) == ("failed", "no room; taken back")
     assert AuditEvent.objects.filter(verb="engine_order.failed", object_id=order.key).exists()
 
 
@@ -167,7 +172,7 @@ def test_an_engine_that_never_answers_is_given_up_and_leaves_nothing(world: Worl
     world.now = order.deadline_at
     live(world, 3)
     order.refresh_from_db()
-    assert order.state == "failed"
+    assert (order.state, actuator.undone) == ("failed", [order.key])
     assert not Engine.objects.filter(engine_id=order.key).exists()
 
 

@@ -143,3 +143,48 @@ def test_a_pool_without_roles_has_no_ratio(world: World) -> None:
     world.policy(ratio={"mode": "act"})
     live(world, 10, prefill_decode.JOB, prefill_decode.balance)
     assert not PlanRecord.objects.filter(job="prefill_decode").exists()
+
+
+def fail_starts(world: World) -> int:
+    """Let all open starts fail, and return how many did."""
+    return EngineOrder.objects.filter(kind="start", state__in=("wanted", "sent")).update(
+        state="failed", says="the pod never came", finished_at=world.now
+    )
+
+
+def test_starts_that_fail_are_not_ordered_again_and_again(world: World) -> None:
+    world.policy(scaling=ACTS)
+    overload(world, 40)
+    assert fail_starts(world) >= 1
+    overload(world, 30)
+    assert not EngineOrder.objects.filter(state="wanted").exists()
+    reasons = PlanRecord.objects.filter(job="scaling").latest("pk").reasons
+    assert reasons[0]["code"] == "starts_fail"
+    assert "the pod never came" in reasons[0]["text"]
+    ordered = EngineOrder.objects.count()
+    for _ in range(60):
+        overload(world, 10)
+        fail_starts(world)
+    assert EngineOrder.objects.count() - ordered <= 4, "each failure doubles the pause"
+    assert "the pod never came" in str(JobRun.objects.get(job="scaling").outcome["reason"])
+
+
+def test_no_engine_is_stopped_for_one_of_the_other_role_that_would_not_start(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoFlips:
+        can_flip = False
+
+    monkeypatch.setattr(prefill_decode, "actuator_of", lambda _pool: NoFlips())
+    monkeypatch.setattr("controlplane.automation.plan_orders.actuator_of", lambda _pool: NoFlips())
+    Engine.objects.filter(name__in=("e-01", "e-02", "e-03")).update(role="prefill")
+    Engine.objects.filter(name="e-04").update(role="decode")
+    world.policy(ratio={"mode": "act", "window_s": 20, "hold_s": 5, "min_samples": 10, "cool_down_s": 60})
+    EngineOrder.objects.create(
+        key="k", pool=world.pool, kind="start", role="decode", state="failed", by="t", says="the pod never came",
+        next_try_at=world.now, deadline_at=world.now, ordered_at=world.now, finished_at=world.now,
+    )  # fmt: skip
+    world.say("e-04", tbt_s=0.4, tbt_samples=20)
+    live(world, 58, prefill_decode.JOB, prefill_decode.balance)
+    assert EngineOrder.objects.count() == 1
+    assert PlanRecord.objects.filter(job="prefill_decode").latest("pk").reasons[0]["code"] == "starts_fail"

@@ -14,6 +14,7 @@ from controlplane.models import Engine, Policy, PolicyVersion, Pool
 from gateway.bus import InProcessBus
 from gateway.engine_report import EngineReport, encode_report, load_topic
 from gateway.fleet_sample import TOPIC, EngineCounts, EngineSample, FleetSample, PoolSample, PoolTotals
+from routing.load_cv import load_cv
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 QUIET = EngineCounts(
@@ -115,7 +116,7 @@ class World:
             unbound=0,
             unbound_tokens=0,
             oldest_wait_s=0.0,
-            load_cv=0.0,
+            load_cv=load_cv([10_000 * each.outstanding_s for each in samples]),
             requests_per_s=0.0,
             prompt_tokens_per_s=0.0,
             ttft_p50_s=None,

@@ -85,6 +85,28 @@ def test_a_request_that_was_on_time_asks_for_nothing() -> None:
     assert text_of(story.happened).startswith("It went there at once")
 
 
+def test_a_gateway_that_was_slow_to_decide_is_told_before_any_engine() -> None:
+    slow = Regret("engine-04", 4.76, 2.89, 0, load_s=0.39, gateway_s=2.5)
+    story = told(
+        queued_s=0.0,
+        granted_after_s=0.0,
+        decided_after_s=2.5,
+        first_token_after_s=5.15,
+        regret=slow,
+        cached_tokens=9216,
+    )
+    assert plain(story.title) == "Sent to e-17 for its cache; the gateway took 2.50 s to decide"
+    assert plain(text_of(story.happened)).startswith(
+        "It was decided after 2.50 s. It then went there at once, and found"
+    )
+    assert plain(story.to_do).startswith("The gateway was slow, not an engine")
+
+
+def test_a_wait_is_counted_from_the_decision() -> None:
+    happened = plain(text_of(told(queued_s=5.86, decided_after_s=2.5, first_token_after_s=6.47).happened))
+    assert happened.startswith("It was decided after 2.50 s. It waited 3.36 s, 500 ms longer than estimated")
+
+
 def refused(**fields: Any) -> StoredDecision:
     return stored(
         engine_id="", reason=reasons.PREFILL_OVERLOAD, outcome="refused", error=reasons.PREFILL_OVERLOAD,

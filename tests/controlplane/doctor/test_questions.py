@@ -34,6 +34,7 @@ from controlplane.doctor import (
     snapshot_age,
     state_directory,
     versions,
+    wake_up,
 )
 from controlplane.doctor.finding import Finding, State, ok
 from controlplane.doctor.installation import Installation
@@ -99,7 +100,8 @@ def answering(status: int, body: bytes = b"") -> Iterator[int]:
 
 def test_versions(here: Installation) -> None:
     assert states(versions.look(here)) == [State.OK, State.OK]
-    assert states(versions.look(here, python=(3, 12, 1), django_version=(6, 0, 0))) == [State.PROBLEM, State.WARNING]
+    assert states(versions.look(here, python=(3, 13, 1), django_version=(5, 2, 0))) == [State.OK, State.OK]
+    assert states(versions.look(here, python=(3, 14, 0), django_version=(6, 0, 0))) == [State.PROBLEM, State.WARNING]
     assert states(versions.look(here, python=(3, 10, 1), django_version=(4, 2, 0))) == [State.PROBLEM, State.PROBLEM]
 
 
@@ -332,3 +334,13 @@ def test_a_question_that_fails_by_itself_is_a_problem_and_the_others_are_asked(
     assert only(found["a"]).state is State.PROBLEM
     assert "hunter2" not in str(found)
     assert found["b"] == [ok("fine.")]
+
+
+@pytest.mark.parametrize(("age", "state"), [(b"0.7", State.OK), (b"3600.0", State.PROBLEM)])
+def test_jobs_that_nobody_wakes_are_a_problem(here: Installation, age: bytes, state: State) -> None:
+    with answering(200, b"# TYPE x gauge\nswitchyard_jobs_wake_up_age_seconds " + age + b"\n") as taken:
+        assert only(wake_up.look(at(here, port=taken))).state is state
+
+
+def test_where_no_server_runs_nobody_is_asked_about_jobs(here: Installation) -> None:
+    assert only(wake_up.look(here)).state is State.OK

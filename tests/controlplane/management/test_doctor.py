@@ -43,7 +43,7 @@ def as_json(done: subprocess.CompletedProcess[str]) -> dict[str, list[Any]]:
 def test_a_sound_installation_ends_with_0_and_every_question_is_answered(migrated: Path) -> None:
     done = doctor(migrated, "--json", "--host", "127.0.0.1")
     checks = as_json(done)
-    assert len(checks) == 16
+    assert len(checks) == 18
     assert checks["database"] == checks["migrations"] == checks["secrets"] == checks["state directory"] == ["ok"]
     text = doctor(migrated)
     assert done.returncode == text.returncode == (0 if json.loads(done.stdout)["healthy"] else 1)

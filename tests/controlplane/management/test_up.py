@@ -24,7 +24,7 @@ from controlplane.services.free_ports import free_ports
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[3]
-START_S = 30.0
+START_S = 150.0
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Program:
             request.add_header("Authorization", f"Bearer {key}")
         opener = urllib.request.build_opener(_NoRedirect)
         try:
-            with opener.open(request, timeout=5) as response:
+            with opener.open(request, timeout=START_S) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -94,7 +94,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Program]:
     """Run the program with its engines and the replay."""
-    running = start(tmp_path / "var")
+    running = start(tmp_path / "var", "--demo")
     with running.process:
         yield running
         running.process.kill()
@@ -158,14 +158,14 @@ def test_a_new_installation_greets_answers_and_ends_with_ctrl_c(program: Program
     secrets = json.loads((program.state_dir / "first_run.json").read_text())
     assert f"http://127.0.0.1:{program.port}/" in banner
     assert secrets["admin_password"] in banner
-    assert secrets["api_key"] in banner
+    assert secrets["api_key"] == ""
+    assert "make one on the Access page" in banner
     assert program.get("/live")[0] == 200
     assert program.get("/login")[0] == 200
     assert program.get("/")[0] == 302
-    assert program.get("/v1/models", secrets["api_key"])[0] == 200
     assert program.get("/v1/models", "sy_wrong")[0] == 401
     program.process.send_signal(signal.SIGINT)
-    assert program.process.wait(10) == 0
+    assert program.process.wait(START_S) == 0
 
 
 def test_the_state_directory_is_for_its_owner_only(program: Program) -> None:
@@ -214,14 +214,15 @@ def test_a_key_made_by_a_command_works_within_seconds(program: Program) -> None:
     assert made.returncode == 0
     key = made.stdout.strip()
     assert key.startswith("sy_")
-    eventually(lambda: program.get("/v1/models", key)[0] == 200, 10.0)
+    eventually(lambda: program.get("/v1/models", key)[0] == 200)
 
 
 def test_an_unknown_tenant_is_told_with_the_known_ones(program: Program) -> None:
     program.banner()
+    assert manage(program, "create_api_key", "--tenant", "acme").stdout.startswith("sy_")
     refused = manage(program, "create_api_key", "--tenant", "nobody")
     assert refused.returncode == 1
-    assert "Known tenants: demo" in refused.stderr
+    assert "Known tenants: acme" in refused.stderr
 
 
 def test_with_parent_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_with_parent_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         while "Ctrl-C" not in parent.stdout.readline():
             pass
         parent.kill()
-        eventually(lambda: not Path(f"/proc/{pid}").exists(), 10.0)
+        eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_the_demo_routes_traffic_and_survives_the_death_of_an_engine(demo: Program) -> None:
@@ -247,7 +248,7 @@ def test_the_demo_routes_traffic_and_survives_the_death_of_an_engine(demo: Progr
     victim = next(pid for pid in children_of(demo.process.pid) if "simulator.engine_server" in command_line(pid))
     same = command_line(victim)
     os.kill(victim, signal.SIGKILL)
-    eventually(lambda: any(pid != victim and command_line(pid) == same for pid in children_of(demo.process.pid)), 10.0)
+    eventually(lambda: any(pid != victim and command_line(pid) == same for pid in children_of(demo.process.pid)))
     done = completed(demo)
     eventually(lambda: completed(demo) > done)
 
@@ -282,8 +283,8 @@ def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo:
     eventually(lambda: states_of_orders(demo.state_dir).count("draining") == 2)
     demo.process.kill()
     demo.process.wait()
-    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), 10.0)
-    again = start(demo.state_dir)
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
+    again = start(demo.state_dir, "--demo")
     with again.process:
         try:
             again.banner()
@@ -293,7 +294,7 @@ def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo:
             eventually(lambda: engines > engine_lines(again.process.pid))
             children = children_of(again.process.pid)
             again.process.send_signal(signal.SIGTERM)
-            assert again.process.wait(10) == 0
+            assert again.process.wait(DRAIN_S) == 0
         finally:
             again.process.kill()
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)

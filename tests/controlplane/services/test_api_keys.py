@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from django.core import serializers
 
-from controlplane.models import ApiKey, AuditEvent, Role, Tenant
-from controlplane.services.actor import Actor, program
+from controlplane.models import ApiKey, AuditEvent, Pool, Role, Tenant
+from controlplane.services.actor import Actor, machine, program
 from controlplane.services.api_keys import change_api_key, create_api_key, revoke_api_key
 from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.publication import build_snapshot
-from controlplane.services.roles import NotAllowedError
+from controlplane.services.roles import NotAllowedError, may, may_somewhere, visible_pools
 from gateway.bus import Bus
 
 ACTOR = program("test")
@@ -54,6 +54,11 @@ def test_revoking_twice_changes_nothing(tenant: Tenant, bus: Bus) -> None:
     version = build_snapshot(at=0.0).version
     assert not revoke_api_key(key, actor=ACTOR)
     assert build_snapshot(at=0.0).version == version
+
+
+def test_a_new_key_opens_inference_alone(tenant: Tenant) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR)
+    assert (key.scopes, ApiKey().scopes) == (["infer"], ["infer"])
 
 
 def test_scopes_and_limits_reach_the_gateway(tenant: Tenant, bus: Bus) -> None:
@@ -105,3 +110,36 @@ def test_only_admins_make_keys(tenant: Tenant, bus: Bus) -> None:
     with pytest.raises(NotAllowedError):
         create_api_key(tenant, "ci", actor=Actor("key x", "api", role=Role.OPERATOR))
     assert not ApiKey.objects.exists()
+
+
+def test_a_key_for_named_pools_acts_in_them_alone(pool: Pool, tenant: Tenant, bus: Bus) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=(pool.slug,))
+    actor = machine(key)
+    assert may(actor, Role.OPERATOR, pool)
+    assert not may(actor, Role.VIEWER)
+    assert may_somewhere(actor, Role.OPERATOR)
+    assert not may_somewhere(actor, Role.ADMIN)
+    assert list(visible_pools(actor)) == [pool]
+
+
+def test_a_key_for_pools_that_are_gone_opens_no_other(pool: Pool, tenant: Tenant, bus: Bus) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=(pool.slug,))
+    Pool.objects.all().delete()
+    change_api_key(key, {"name": "still", "pools": [pool.slug]}, actor=ACTOR)
+    assert not may(machine(key), Role.VIEWER)
+    assert list(visible_pools(machine(key))) == []
+
+
+@pytest.mark.parametrize(
+    ("role", "pools", "sentence"),
+    [(Role.ADMIN, "real", "An admin acts in all pools"), (Role.VIEWER, "zzz", "There is no pool zzz")],
+)
+def test_pools_of_a_key_that_make_no_sense_are_refused(
+    pool: Pool, tenant: Tenant, bus: Bus, role: Role, pools: str, sentence: str
+) -> None:
+    named = [pool.slug if pools == "real" else pools]
+    with pytest.raises(InvalidFieldsError, match=sentence):
+        create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=role, pools=named)
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=role)
+    with pytest.raises(InvalidFieldsError, match=sentence):
+        change_api_key(key, {"pools": named}, actor=ACTOR)

@@ -9,6 +9,7 @@ from controlplane.models.role_grant import Role
 from controlplane.services.actor import Actor
 from controlplane.services.canaries import abort, promote, start_canary, take_step, untried, visible_canaries
 from controlplane.services.canary_end import CanaryOverError
+from controlplane.services.canary_evidence import Evidence
 from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.policy_problems import problems_of
 from controlplane.services.publication import build_snapshot
@@ -38,7 +39,7 @@ def test_it_takes_its_share_in_the_snapshot_and_another_with_each_step(canary: C
     assert (arm.arm, arm.trial_id, arm.share, arm.policy_version, arm.placement.name) == (
         "canary", canary.key, 0.1, 2, "round_robin",
     )  # fmt: skip
-    take_step(canary, expected=1, actor=ACTOR)
+    take_step(canary, expected=1, actor=ACTOR, evidence=Evidence.JUDGED)
     assert arms()[0].share == 0.5
     assert arms()[0].trial_id == canary.key
     with pytest.raises(CanaryOverError, match="last step"):
@@ -58,7 +59,7 @@ def test_aborting_restores_the_live_version_alone(canary: Canary, policy: Policy
 
 
 def test_promoting_publishes_its_version(canary: Canary, policy: Policy) -> None:
-    assert promote(canary, expected=1, actor=ACTOR).state == "promoted"
+    assert promote(canary, expected=1, actor=ACTOR, evidence=Evidence.JUDGED).state == "promoted"
     policy.refresh_from_db()
     assert policy.live_version == canary.version
     assert arms() == ()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 from django.contrib.auth import authenticate, get_user_model
 from django.utils import timezone
 
 from controlplane.first_run_secrets import FirstRunSecrets, secrets_of
-from controlplane.models import ApiKey, Engine, Policy, Pool
+from controlplane.models import ApiKey, Engine, Policy, Pool, Tenant
 from controlplane.services import first_run
 from controlplane.services.api_keys import hash_api_key
 from controlplane.services.free_ports import is_free
@@ -26,18 +27,45 @@ def secrets(tmp_path: Path, bus: Bus) -> FirstRunSecrets:
     return secrets_of(tmp_path)
 
 
-def test_the_first_start_makes_a_login_a_key_and_a_live_policy(secrets: FirstRunSecrets) -> None:
+def test_the_first_start_makes_a_login_and_a_live_policy_but_nobody_who_may_send_requests(
+    secrets: FirstRunSecrets,
+) -> None:
     first_run.seed(secrets)
     assert authenticate(username="admin", password=secrets.admin_password) is not None
-    assert ApiKey.objects.get().sha256 == hash_api_key(secrets.api_key)
+    assert not ApiKey.objects.exists()
+    assert not Tenant.objects.exists()
     live = Policy.objects.get().live_version
     assert live is not None
     assert live.routing_document["placement"]["name"] == "least_cost"
     assert live.routing_document["order"] == {"name": "shed", "params": {"forget_blocks": True}}
 
 
-def test_secrets_of_the_first_run_are_valid_until_somebody_changes_them(secrets: FirstRunSecrets) -> None:
+def test_the_demo_has_a_tenant_and_a_key(secrets: FirstRunSecrets) -> None:
+    first_run.seed(secrets, demo=True)
+    assert ApiKey.objects.get().sha256 == hash_api_key(secrets.api_key)
+    assert Tenant.objects.get().slug == "demo"
+
+
+def test_what_opens_nothing_or_is_in_use_need_not_lie_in_clear_text(secrets: FirstRunSecrets) -> None:
     first_run.seed(secrets)
+    needed = first_run.still_needed(secrets)
+    assert (needed.admin_password, needed.api_key) == (secrets.admin_password, "")
+    get_user_model().objects.update(last_login=timezone.now())
+    assert first_run.still_needed(secrets).admin_password == ""
+    assert first_run.still_needed(secrets).secret_key == secrets.secret_key
+
+
+def test_what_left_the_file_is_made_anew_only_where_it_is_needed(secrets: FirstRunSecrets) -> None:
+    empty = msgspec.structs.replace(secrets, admin_password="", api_key="")
+    filled = first_run.refilled(empty, demo=True)
+    assert len(filled.admin_password) >= 16
+    assert filled.api_key.startswith("sy_")
+    first_run.seed(filled, demo=True)
+    assert first_run.refilled(empty, demo=False) == empty
+
+
+def test_secrets_of_the_first_run_are_valid_until_somebody_changes_them(secrets: FirstRunSecrets) -> None:
+    first_run.seed(secrets, demo=True)
     assert first_run.still_valid(secrets) == (secrets.admin_password, secrets.api_key)
     admin = get_user_model().objects.get()
     admin.set_password("another one, and longer")

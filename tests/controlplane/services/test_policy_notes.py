@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controlplane.services.policy_notes import notes_on
+from controlplane.services.policy_notes import notes_on, vain_settings
 from controlplane.services.policy_text import completed
 
 
@@ -16,3 +16,9 @@ def test_a_setting_outside_its_usual_range_is_noted_with_its_path() -> None:
         ("placement.params.beta", "100 is outside the usual 4 to 12 s per s"),
         ("max_wait_s", "1 is outside the usual 5 to 300 s"),
     ]
+
+
+def test_what_no_live_pool_does_is_noted() -> None:
+    document = {"placement": {"name": "mooncake"}, "automation": {"rebalance": {"max_replicas": 2, "max_moves": 3}}}
+    assert [note.path for note in vain_settings(document)] == ["automation.rebalance.max_replicas", "placement"]
+    assert not list(vain_settings(completed({})))

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.services.engine_url import EngineUrlRules
 from controlplane.services.preflight_checks import EnginePreflight, PreflightFailedError, PreflightSubject
 from controlplane.services.preflight_events import ExpectedBlocks
 from kvstore.block_keys import key_seed, token_block_keys
@@ -67,7 +66,7 @@ def test_no_bytes_break_it(data: bytes) -> None:
 def said_about(blocks: ExpectedBlocks) -> PreflightFailedError:
     subject = PreflightSubject("http://10.0.0.1:8000", "http://10.0.0.1:8000", "m", True, BLOCK, 4096)
     session: Any = None
-    return EnginePreflight(subject, EngineUrlRules(()), session)._disagreement(blocks)
+    return EnginePreflight(subject, session)._disagreement(blocks)
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 from django.db import connection, transaction
+from django.test import override_settings
 
-from controlplane.models import Engine, Pool, Region, SnapshotVersion
+from controlplane.models import Engine, Policy, PolicyVersion, Pool, Region, SnapshotVersion, Tenant
 from controlplane.services.actor import program
+from controlplane.services.api_keys import create_api_key, revoke_api_key
 from controlplane.services.policies import draft, publish_version
 from controlplane.services.publication import TOPIC, build_snapshot, publish, publish_if_newer, record_change
 from gateway.bus import Bus
 from gateway.snapshot import decode_snapshot
+from gateway.snapshot_store import FILE_NAME, SnapshotStore
+from routing.policy_document import RoutingPolicy
 
 transactional = pytest.mark.django_db(transaction=True)
 
@@ -108,3 +113,43 @@ def test_a_snapshot_takes_few_queries_however_large_the_fleet(
     # savepoint, version, pools, learned costs, shadows, canaries, engines, keys, release
     with django_assert_num_queries(9):
         build_snapshot(at=0.0)
+
+
+def newer_version(policy: Policy) -> None:
+    """Let the policy's live version be one that only a newer program reads."""
+    number = policy.versions.count() + 1
+    document = {"schema_version": 99}
+    policy.live_version = PolicyVersion.objects.create(policy=policy, number=number, routing_document=document)
+    policy.save()
+
+
+def test_a_policy_that_cannot_be_read_holds_up_nobody_else(
+    bus: Bus, pool: Pool, tenant: Tenant, caplog: pytest.LogCaptureFixture
+) -> None:
+    actor = program("test")
+    publish_version(draft(pool.policy, {"ttft_slo_s": 3.0}, actor=actor), instead_of=None, actor=actor)
+    key, _ = create_api_key(tenant, "k", actor=actor)
+    assert len(publish().api_keys) == 1
+    newer_version(pool.policy)
+    revoke_api_key(key, actor=actor)
+    pool.name = "Renamed"
+    pool.save()
+    for _ in range(2):
+        snapshot = publish()
+        (entry,) = snapshot.pools
+        assert snapshot.api_keys == ()
+        assert entry.name == "Renamed"
+        assert (entry.policy_version, entry.policy.ttft_slo_s) == (1, 3.0)
+    assert "the policy of pool chat cannot be read" in caplog.text
+
+
+def test_after_a_restart_the_last_good_policy_comes_from_disk(bus: Bus, pool: Pool, tmp_path: Path) -> None:
+    actor = program("test")
+    publish_version(draft(pool.policy, {"ttft_slo_s": 3.0}, actor=actor), instead_of=None, actor=actor)
+    SnapshotStore(tmp_path, 3600.0).save(build_snapshot(at=1000.0), 1000.0)
+    newer_version(pool.policy)
+    with override_settings(STATE_DIR=tmp_path):
+        assert build_snapshot(at=1001.0).pools[0].policy.ttft_slo_s == 3.0
+        (tmp_path / FILE_NAME).unlink()
+        (entry,) = build_snapshot(at=1001.0).pools
+    assert (entry.policy_version, entry.policy) == (0, RoutingPolicy())

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from controlplane.models import AuditEvent, Policy, Pool, Region, Role, RoleGrant, Tenant
+from controlplane.models import ApiKey, AuditEvent, Policy, Pool, Region, Role, RoleGrant, Tenant
 from controlplane.services import topology
 from controlplane.services.actor import CONSOLE, Actor, person, program
+from controlplane.services.api_keys import create_api_key
 from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.publication import build_snapshot
 from controlplane.services.recorded_change import InUseError
@@ -31,6 +32,41 @@ def test_a_new_pool_is_published_and_told(region: Region, policy: Policy) -> Non
     assert (event.verb, event.object_kind, event.object_id, event.pool_slug) == ("pool.create", "pool", "p-1", "p-1")
     assert (event.before, event.after["region"], event.after["policy"], event.why) == (None, "here", "p", "more")
     assert pool.revision == 1
+
+
+def test_the_first_tenant_keeps_the_unsalted_domain_for_good(region: Region, policy: Policy) -> None:
+    zed = topology.create_tenant("zed", "Zed", actor=ACTOR)
+    acme = topology.create_tenant("acme", "Acme", actor=ACTOR)
+    topology.create_pool("p-1", "One", region, "m", policy, actor=ACTOR)
+    for tenant in (acme, zed):
+        create_api_key(tenant, "k", actor=ACTOR)
+    assert (zed.unsalted, acme.unsalted) == (True, False)
+    assert [entry.unsalted_tenant for entry in build_snapshot(at=0.0).pools] == ["zed"]
+    ApiKey.objects.all().delete()
+    topology.delete_tenant(zed, actor=ACTOR)
+    assert not topology.create_tenant("zed", "Zed", actor=ACTOR).unsalted
+
+
+def test_pools_made_once_there_are_two_tenants_keep_them_apart(region: Region, policy: Policy) -> None:
+    topology.create_tenant("acme", "Acme", actor=ACTOR)
+    before = topology.create_pool("before", "B", region, "m", policy, actor=ACTOR)
+    topology.create_tenant("zed", "Zed", actor=ACTOR)
+    after = topology.create_pool("after", "A", region, "n", policy, actor=ACTOR)
+    asked = topology.create_pool("asked", "A", region, "o", policy, actor=ACTOR, isolated=False)
+    before.refresh_from_db()
+    assert (before.isolated, after.isolated, asked.isolated) == (False, True, False)
+
+
+def test_a_tenants_models_are_told_and_reach_the_gateway(tenant: Tenant) -> None:
+    create_api_key(tenant, "k", actor=ACTOR)
+    topology.change_tenant(tenant, {"served_models": ["m-8b", "a", "a"]}, actor=ACTOR)
+    (entry,) = build_snapshot(at=0.0).api_keys
+    assert entry.served_models == ("a", "m-8b")
+    event = AuditEvent.objects.get(verb="tenant.change")
+    assert (event.before["served_models"], event.after["served_models"]) == ([], ["a", "m-8b"])
+    for wrong in ("m", [5], [""], ["m"] * 101):
+        with pytest.raises(InvalidFieldsError):
+            topology.change_tenant(tenant, {"served_models": wrong}, actor=ACTOR)
 
 
 def test_a_change_raises_the_revision_and_keeps_both_sides(pool: Pool) -> None:

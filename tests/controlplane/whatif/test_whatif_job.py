@@ -103,6 +103,22 @@ def test_beginnings_recorded_too_coarsely_are_told(pool: Pool, recording: Record
     assert [each for each, coarse in told.items() if coarse] == [(16, recording.name)]
 
 
+def test_it_promises_no_transfer_that_no_live_engine_makes(pool: Pool) -> None:
+    hot = [
+        msgspec.structs.replace(row, timestamp=400 * at, input_length=16_384, hash_ids=(*range(31), 1000 + at))
+        for at, row in enumerate(recorded(60))
+    ]
+    crowded = keep(pool, hot)
+    live_and_draft(pool)
+    pool.refresh_from_db()
+    two = [
+        draft(pool.policy, {"placement": {"name": name}}, actor=ACTOR, message=name)
+        for name in ("min_ttft", "mooncake")
+    ]
+    result = answer(start_whatif(crowded, two[1], two[0], QUICK, actor=ACTOR))
+    assert all((each.better, each.worse, each.change.mean) == (0, 0, 0.0) for each in result.differences)
+
+
 def test_a_policy_against_itself_differs_in_nothing(pool: Pool, recording: Recording) -> None:
     live, _ = live_and_draft(pool)
     result = answer(start_whatif(recording, live, live, QUICK, actor=ACTOR))

@@ -1,16 +1,46 @@
+from typing import Any
+
 import pytest
 
 from routing import reasons
+from routing.cost_model import PrefillCost
 from routing.decision import Granted, Queued
 from routing.inference_request import InferenceRequest
 from routing.observation import FirstToken
+from routing.placements.min_ttft import MinTtft
 from routing.placements.mooncake import Mooncake
 from routing.router import Router
-from tests.routing.pools import BLOCK, busy, choice_of, pool, request
+from tests.routing import pools
+from tests.routing.pools import BLOCK, busy, choice_of, request
 
 LONG = range(20)
 BLOCK_S = 512 * 57_344 * 8 / 100e9
 """One block's transfer: 2.35 ms."""
+
+
+def pool(placement: str = "least_cost", **settings: Any) -> Router:
+    """Return a pool whose engines can transfer blocks."""
+    router = pools.pool(placement, **settings)
+    router.view.transfers_possible = True
+    return router
+
+
+@pytest.mark.parametrize("held", [0, 5, 20])
+def test_where_nobody_transfers_it_chooses_as_min_ttft_and_counts_on_nothing(held: int) -> None:
+    router, asked = pools.pool(size=3), request(1, LONG)
+    router.blocks_stored("e-01", asked.keys)
+    router.blocks_stored("e-02", asked.keys[:held])
+    busy(router, "e-01", wait_s=0.7)
+    busy(router, "e-02", wait_s=0.2)
+    assert choice_of(router, Mooncake(), asked) == choice_of(router, MinTtft(), asked)
+    router.view.transfers_possible = True
+    assert choice_of(router, Mooncake(), asked).fetch is not None
+
+
+def test_a_narrowed_view_and_a_shadow_s_view_say_the_same_of_transfers() -> None:
+    router = pool(size=3)
+    assert router.view.without(frozenset({"e-01"})).transfers_possible
+    assert router.view.twin(PrefillCost.of(router.policy.prefill_cost)).transfers_possible
 
 
 def test_an_idle_engine_fetches_what_a_busy_one_holds() -> None:

@@ -82,18 +82,6 @@ def test_an_excluded_engine_pulls_only_where_no_other_takes_work() -> None:
     assert queue_of([refused]).next(0, router.view, 0.0) == Pick(refused, reasons.ONLY_FEASIBLE)
 
 
-def test_a_forecast_names_what_an_engine_will_pull_and_changes_nothing() -> None:
-    router = idle_pool()
-    cold, warm, late = ticket(router, 1, LONG), ticket(router, 2, OTHER), ticket(router, 3, range(90, 95), slo=1.2)
-    router.blocks_stored("e-01", warm.request.keys)
-    order, waiting = LateBinding(), [cold, warm, late]
-    assert order.expects(waiting, 0, router.view, 1.0) is warm
-    assert order.expects(waiting, 1, router.view, 1.0) is cold
-    assert order.expects([late], 0, router.view, 1.0) is None
-    router.view.ready_at[0] = 3.6
-    assert order.expects([warm], 1, router.view, 1.0) is warm
-
-
 def test_engines_of_different_speed_are_told_apart() -> None:
     router = pool("central", "late_binding", size=0)
     facts = [*engines(1, speed=4.0), engines(2)[1]]

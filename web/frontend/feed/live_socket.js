@@ -3,6 +3,8 @@
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8000;
 const SIGNED_OUT = 4401;
+const NO_ROLE = 4403;
+const ROLES_CHANGED = 4409;
 
 /** How long to wait before attempt `attempt` (from 0), ms; `random` in 0..1 spreads a crowd of viewers. */
 export function backoff(attempt, random) {
@@ -51,6 +53,11 @@ export class LiveSocket {
   #closed(code) {
     if (code === SIGNED_OUT) {
       this.onStatus('signed-out');
+      return;
+    }
+    if (code === NO_ROLE || code === ROLES_CHANGED) {
+      // The page around the pictures changes with the role, too: its verbs, its scope, or all of it.
+      location.reload();
       return;
     }
     this.onStatus('reconnecting');

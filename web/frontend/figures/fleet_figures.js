@@ -1,7 +1,8 @@
 /* The six tiles: what the pools in scope say together. Percentiles of several pools cannot be added up,
    so those and the CV are of the focused pool, named in the label. */
 
-import { clock, duration, durationPair, percent, percentText, rate, ratio, setting, short, whole } from './format.js';
+import { NARROW, clock, duration, durationPair, percent, percentText, rate, ratio, setting, short, whole } from './format.js';
+import { stepWords } from '../page/span_words.js';
 import { queueFigures, refusalText } from './queue_figures.js';
 
 /** Goodput counts at this share of requests within the TTFT SLO. */
@@ -30,13 +31,21 @@ export function extreme(series, sign) {
   return best;
 }
 
+/** Requests per second that were granted or refused; those that ended, where the gateway says no more (web/live/verdict.py). */
+function handledPerS(value, pool) {
+  const granted = value('granted_at_once_per_s', pool) + value('granted_waited_per_s', pool);
+  const handled = granted + (value('refusals_per_s', pool) || 0);
+  // Where others route nothing is granted.
+  return Number.isNaN(granted) || handled === 0 ? value('requests_per_s', pool) : handled;
+}
+
 /** Figures over the pools in scope from `value(name, pool)`; `pools` are rows of the state, `focus` the focused one. */
 export function scopeFigures(value, pools, focus) {
   const read = (name) => pools.map((pool) => value(name, pool));
   return {
     onTime: weightedMean(read('on_time'), read('requests_per_s')),
     hit: weightedMean(read('hit'), read('prompt_tokens_per_s')),
-    requests: total(read('requests_per_s')),
+    requests: total(pools.map((pool) => handledPerS(value, pool))),
     promptTokens: total(read('prompt_tokens_per_s')),
     unbound: total(read('unbound')),
     bound: total(read('bound')),
@@ -65,7 +74,7 @@ function ticketNote(state, pools, { waiting, oldest, refused }) {
   return `oldest ${duration(bound.reduce((most, wait) => (wait > most ? wait : most), oldest))}`;
 }
 
-/** The tiles in page order: {label, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. */
+/** The tiles in page order: {label, window, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. */
 export function tileFigures(state, pools, focus) {
   const series = scopeSeries(state, pools, focus);
   const now = scopeFigures((name, pool) => state.poolNow(name, pool), pools, focus);
@@ -76,7 +85,8 @@ export function tileFigures(state, pools, focus) {
   const low = extreme(series.onTime, -1);
   const peak = extreme(series.cv, 1);
   const [p50, p90] = durationPair(last('p50'), last('p90'));
-  return [
+  const lately = state.windowS > 0 ? `${whole(state.windowS)}${NARROW}s` : stepWords(state.columnS);
+  const tiles = [
     {
       label: slos.size === 1 ? `On time, ≤ ${setting([...slos][0])}` : 'On time, by pool SLO',
       figure: percent(last('onTime')), unit: '%', spark: series.onTime,
@@ -104,4 +114,6 @@ export function tileFigures(state, pools, focus) {
       note: ticketNote(state, pools, now), mark: now.refused > 0 ? 'hot' : '',
     },
   ];
+  const windows = [lately, lately, lately, `4${NARROW}s`, lately, 'now'];
+  return tiles.map((tile, place) => ({ ...tile, window: windows[place] }));
 }

@@ -18,7 +18,7 @@ const values = { on_time: [0.8, 1], requests_per_s: [30, 10], hit: [0.5, 0.9], p
   unbound: [2, 3], oldest_wait_s: [0.4, 1.5], ttft_p50_s: [0.6, 0.2], ttft_p90_s: [2.31, 0.9], ttft_p99_s: [4.9, 1.2], cv: [0.58, 0.2],
   bound: [3, 0], granted_at_once_per_s: [1, 1], granted_waited_per_s: [1, 1], migrations_per_s: [0, 0], overtaken_per_s: [0, 0], refusals_per_s: [0, 0] };
 const state = {
-  pools: [{ name: 'chat', ttft_slo_s: 5 }, { name: 'agents', ttft_slo_s: 5 }], first: 0, engines: [{ pool: undefined }], nowOf: () => 2.5, refusalsNow: () => ({ queue_full: 0.5 }),
+  pools: [{ name: 'chat', ttft_slo_s: 5 }, { name: 'agents', ttft_slo_s: 5 }], first: 0, windowS: 15, columnS: 2, engines: [{ pool: undefined }], nowOf: () => 2.5, refusalsNow: () => ({ queue_full: 0.5 }),
   timeOf: (index) => index * 2, poolAt: (name, pool) => values[name][pool], poolNow: (name, pool) => values[name][pool], series: (read) => [read(0), read(1)],
 };
 
@@ -29,7 +29,8 @@ test('tiles add up what can be added and name the pool of what cannot', () => {
   assert.match(ttft.note, /, chat$/);
   assert.equal(hit.figure, '80.0');
   assert.equal(cv.figure, '0.58');
-  assert.equal(requests.figure, '40');
+  assert.equal(requests.figure, '4.0');
+  assert.deepEqual([onTime.window, requests.window, cv.window, tickets.window], ['15\u202fs', '15\u202fs', '4\u202fs', 'now']);
   assert.equal(tickets.figure, '8');
   assert.equal(tickets.unit, '5 unbound');
   assert.equal(tickets.note, 'oldest 2.50\u202fs');
@@ -41,6 +42,17 @@ test('the tile of tickets says why requests are refused while any are', () => {
   values.refusals_per_s = [0, 0];
   assert.equal(tickets.mark, 'hot');
   assert.equal(tickets.note, 'refused: queue full 0.5\u202f/s');
+});
+
+test('requests are those granted or refused, and those that ended where nothing is granted here', () => {
+  const figure = (changes) => {
+    const changed = { ...values, ...changes };
+    const read = (name, pool) => changed[name][pool];
+    return tileFigures({ ...state, poolAt: read, poolNow: read }, [0], 0)[4].figure;
+  };
+  assert.equal(figure({ refusals_per_s: [3, 0] }), '5.0');
+  assert.equal(figure({ granted_at_once_per_s: [NaN, 1] }), '30');
+  assert.equal(figure({ granted_at_once_per_s: [0, 1], granted_waited_per_s: [0, 1] }), '30');
 });
 
 test('one pool in scope needs no name in the labels', () => {

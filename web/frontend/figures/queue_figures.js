@@ -6,6 +6,7 @@ import { NARROW, duration, rate, whole } from './format.js';
 export const REFUSALS = {
   no_engine: 'no engine takes work',
   queue_full: 'queue full',
+  gateway_late: 'gateway late',
   wait_expired: 'waited too long',
   deadline_passed: 'deadline passed',
   hopeless: 'cannot be on time',

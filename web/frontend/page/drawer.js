@@ -9,8 +9,8 @@ import { median } from './readout.js';
 import { healthWord, showHealth } from './drawer_health.js';
 import { roleMark } from './role_mark.js';
 
-const WORDS = { serving: 'Serving', hot: 'Hot', degraded: 'Degraded', lost: 'Lost', draining: 'Draining', maintenance: 'Maintenance', starting: 'Starting', unknown: 'Unknown' };
-const WHY = { hot: 'Why it is hot', degraded: 'Why it is degraded', lost: 'Why it is lost', draining: 'Why it drains', maintenance: 'Why it is out of service', unknown: 'Why nothing is known' };
+const WORDS = { serving: 'Serving', hot: 'Hot', degraded: 'Degraded', lost: 'Lost', draining: 'Draining', maintenance: 'Maintenance', starting: 'Starting', unknown: 'Unknown', quarantined: 'Quarantined' };
+const WHY = { hot: 'Why it is hot', degraded: 'Why it is degraded', quarantined: 'Why it is quarantined', lost: 'Why it is lost', draining: 'Why it drains', maintenance: 'Why it is out of service', unknown: 'Why nothing is known' };
 const TRUST = { exact: 'Exact', degraded: 'Degraded', blind: 'Blind' };
 
 /** Words of the state pill, with the one figure that matters in that state. */
@@ -139,7 +139,7 @@ export class Drawer {
     if (pill.dataset.words === engine.state + words) return;
     pill.dataset.words = engine.state + words;
     pill.className = `pill pill-${engine.state}`;
-    pill.replaceChildren(stateShape(healthWord(engine) === 'Quarantined' ? 'quarantined' : engine.state), words);
+    pill.replaceChildren(stateShape(engine.state), words);
   }
 
   /** Rows are built once and then only their words change. */

@@ -3,7 +3,7 @@
 import { NARROW } from '../figures/format.js';
 import { byId, setText } from './element.js';
 
-const VERDICTS = { quarantined: 'Quarantined', probation: 'Returning', suspect: 'Suspect' };
+const VERDICTS = { probation: 'Returning', suspect: 'Suspect' };
 
 /** The verdict that made a gateway call the engine degraded; '' for none. */
 export function healthWord(engine) {

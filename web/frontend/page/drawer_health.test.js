@@ -3,10 +3,10 @@ import test from 'node:test';
 import { healthSentence, healthWord } from './drawer_health.js';
 
 test('a verdict names a degraded engine, and no other state', () => {
-  assert.equal(healthWord({ state: 'degraded', reason: 'quarantined: no progress for 12 s' }), 'Quarantined');
+  assert.equal(healthWord({ state: 'degraded', reason: 'probation: no progress for 12 s' }), 'Returning');
   assert.equal(healthWord({ state: 'degraded', reason: 'probation: comes back' }), 'Returning');
   assert.equal(healthWord({ state: 'degraded', reason: '5 failures in a row' }), '');
-  assert.equal(healthWord({ state: 'lost', reason: 'quarantined: gone' }), '');
+  assert.equal(healthWord({ state: 'lost', reason: 'probation: gone' }), '');
   assert.equal(healthWord({ state: 'degraded', reason: undefined }), '');
 });
 

@@ -1,9 +1,11 @@
 /* Load CV and on-time share, under the heat on the same time axis; and the axis itself. */
 
 import { ON_TIME_TARGET } from '../figures/fleet_figures.js';
-import { clock, percent, ratio, NARROW } from '../figures/format.js';
+import { clock, count, percent, percentText, ratio, NARROW } from '../figures/format.js';
 import { byId, make, setText } from './element.js';
 
+/** Pools that a picture's name speaks of. */
+const NAMED_POOLS = 4;
 const CV_TOPS = [1, 2, 3, 5, 8, 16];
 const ON_TIME_BOTTOMS = [0.8, 0.5, 0];
 /** Spans up to which ticks stand so many seconds apart. */
@@ -47,23 +49,42 @@ export class LineCharts {
     if (state.index === null || !pools.length) return;
     const read = (name) => pools.map((pool) => state.series((index) => state.poolAt(name, pool, index)));
     const [cv, onTime] = [read('cv'), read('on_time')];
-    const top = cvTop(cv.flat());
+    const limit = this.#cvLimit();
+    const top = cvTop([...cv.flat(), limit ?? 0]);
     const bottom = onTimeBottom(onTime.flat());
-    this.#chart('cv', cv, [0, top], [0, top / 2, top], null);
+    this.#chart('cv', cv, [0, top], [0, top / 2, top], limit, true);
     this.#chart('on_time', onTime, [bottom, 1], [bottom, (1 + bottom) / 2, 1], ON_TIME_TARGET);
     setText(byId('cv-range'), `0 to ${top}`);
+    setText(byId('cv-limit'), limit === null ? '' : `uneven from ${ratio(limit)}`);
     setText(byId('on-time-range'), `${bottom * 100} to 100${NARROW}%`);
     setText(byId('on-time-target'), `target ${ON_TIME_TARGET * 100}${NARROW}%`);
+    this.#name('cv', 'Load CV', (pool) => ratio(state.poolNow('cv', pool)), limit === null ? '' : `uneven from ${ratio(limit)}`);
+    this.#name('on_time', 'Requests on time', (pool) => percentText(state.poolNow('on_time', pool)), `target ${ON_TIME_TARGET * 100} %`);
     this.#values('cv-values', (pool) => ratio(state.poolNow('cv', pool)));
     this.#values('on-time-values', (pool) => percent(state.poolNow('on_time', pool)) + NARROW + '%');
     this.#axis();
   }
 
-  #chart(name, series, range, grid, target) {
+  /** Where the focused pool's policy begins to call its load uneven; null where that is not known. */
+  #cvLimit() {
+    this.limits ??= JSON.parse(byId('cv-lines').dataset.limits || '{}');
+    return this.limits[this.view.state.pools[this.view.focus]?.id] ?? null;
+  }
+
+  #chart(name, series, range, grid, target, above = false) {
     const { state, pools, focus } = this.view;
     const x = state.series((index) => state.timeOf(index) + state.columnS / 2);
     const span = [state.timeOf(state.first), state.timeOf(state.index + 1)];
-    this.charts[name].show({ x, series, focus: pools.indexOf(focus), range, grid, target, span });
+    this.charts[name].show({ x, series, focus: pools.indexOf(focus), range, grid, target, above, span });
+  }
+
+  /** Let the picture's name say what it shows at this moment. */
+  #name(chart, title, format, line) {
+    const { state, pools } = this.view;
+    const values = pools.slice(0, NAMED_POOLS).map((pool) => `${state.pools[pool].name} ${format(pool)}`);
+    const more = pools.length > NAMED_POOLS ? `, ${count(pools.length - NAMED_POOLS, 'more pool')}` : '';
+    const text = `${title}: ${values.join(', ')}${more}${line ? `; ${line}` : ''}`;
+    if (this.charts[chart].getAttribute('aria-label') !== text) this.charts[chart].setAttribute('aria-label', text);
   }
 
   /** The newest values at the right, the focused pool first; names of the others on focus. */

@@ -13,7 +13,7 @@ const PADDING = 7;
 const NOTE_ROOM = 180;
 
 /** The kinds that give a stack their shape, worst first. */
-const WORST_FIRST = ['lost', 'hot', 'degraded', 'policy', 'unknown'];
+const WORST_FIRST = ['lost', 'quarantined', 'hot', 'degraded', 'policy', 'unknown'];
 
 /** What a capsule shows for its markers: the one kind, the worst of several, or 'events'. */
 export function capsuleKind(markers) {

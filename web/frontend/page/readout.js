@@ -38,7 +38,7 @@ export function cellParts(state, { row, index }) {
   if (!stateWord) return [[name, `${clock(state.timeOf(index))}, nothing was heard`]];
   return [
     [name, `${clock(state.timeOf(index))}, ${ago(state.at - state.timeOf(index))}`],
-    ['Outstanding', `${short(tokens)} tok, ${duration(state.engineAt('seconds', row, index))}`],
+    ['Outstanding', `${short(tokens)} tok, ${duration(state.engineAt('seconds', row, index))} to go`],
     ['Running, bound', `${whole(state.engineAt('running', row, index))}, ${whole(state.engineAt('bound', row, index))}`],
     ['Pool median', `${short(middle)} tok${compared}`],
     ...(state.columnS > 2 ? [['Mean', duration(state.engineAt('mean_s', row, index))]] : []),
@@ -47,15 +47,26 @@ export function cellParts(state, { row, index }) {
   ];
 }
 
+/** The server judges engines by their mean work over so long, too (web/live/recent_look.py). */
+export const MEAN_S = 15;
+
+/** Mean outstanding seconds of an engine over the last MEAN_S, NaN when nothing is known. */
+export function meanSeconds(state, row) {
+  const columns = Math.max(1, Math.ceil(MEAN_S / state.columnS));
+  const known = Array.from({ length: columns }, (_, back) => state.engineAt('mean_s', row, state.index - back)).filter((value) => !Number.isNaN(value));
+  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
+}
+
 /** Parts of the line when no cell is chosen: the fleet now, or at the end of the past shown. */
 export function fleetParts(state, rows, past = false) {
   const tokens = rows.map((row) => state.nowOf('tokens', row));
-  const busiest = rows[tokens.indexOf(Math.max(...tokens))];
+  const means = rows.map((row) => meanSeconds(state, row));
+  const busiest = rows.reduce((best, row, place) => (means[place] > best.mean ? { row, mean: means[place] } : best), { row: rows[0], mean: 0 });
   const serving = rows.filter((row) => ['serving', 'hot', 'degraded'].includes(state.engines[row].state)).length;
   return [
     [past ? 'At' : 'Now', clock(state.at)],
-    ['Busiest', `${state.engines[busiest].name}, ${short(state.nowOf('tokens', busiest))} tok, ${duration(state.nowOf('seconds', busiest))}`],
-    ['Median', `${short(median(tokens))} tok`],
+    [`Busiest over ${MEAN_S} s`, busiest.mean > 0 ? `${state.engines[busiest.row].name}, ${duration(busiest.mean)}` : 'none'],
+    ['Median', duration(median(means))],
     ['All', `${short(tokens.reduce((sum, value) => sum + value, 0))} tok`],
     ['Serving', `${whole(serving)} of ${whole(rows.length)}`],
   ];

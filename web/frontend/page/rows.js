@@ -10,7 +10,7 @@ export function rowWords(state, tokens, requests) {
   if (state === 'lost' || state === 'unknown') return state;
   if (tokens > 0) return '';
   if (state === 'draining') return requests > 0 ? 'draining' : 'drained';
-  if (state === 'maintenance' || state === 'starting') return state;
+  if (['maintenance', 'starting', 'quarantined'].includes(state)) return state;
   return requests > 0 ? '' : 'idle';
 }
 
@@ -49,13 +49,14 @@ export class Rows {
   #row(row, name, value) {
     const { state, engineId } = this.view;
     const engine = state.engines[row];
-    const tokens = state.nowOf('tokens', row);
+    // As the newest cell beside it, which holds the peak of its interval.
+    const tokens = state.engineAt('tokens', row, state.index);
     const words = engine ? rowWords(engine.state, tokens, state.nowOf('running', row) + state.nowOf('bound', row)) : '';
     if (engine) changeShape(name.shape, engine.state);
     for (const part of [name.root, value.root]) part.classList.toggle('selected', engine !== undefined && engine.id === engineId);
     value.root.classList.toggle('wordy', Boolean(words));
     setText(value.tokens, words || short(tokens));
-    setText(value.seconds, words ? '' : seconds(state.nowOf('seconds', row)));
+    setText(value.seconds, words ? '' : seconds(state.engineAt('seconds', row, state.index)));
   }
 
   #group({ pool, rows, total, folded, foldable }) {

@@ -5,7 +5,7 @@ import { perSecond, queueFigures, refusalText } from '../figures/queue_figures.j
 import { byId, make, setText, stateShape } from './element.js';
 import { stepWords } from './span_words.js';
 
-const HEAD = [['Engine', ''], ['State', ''], ['Pool', ''], ['Outstanding, tok', 'number'], ['Wait', 'number'], ['Mean wait', 'number'], ['Running', 'number'],
+const HEAD = [['Engine', ''], ['State', ''], ['Pool', ''], ['Outstanding, tok', 'number'], ['To go', 'number'], ['Mean to go', 'number'], ['Running', 'number'],
   ['Bound', 'number'], ['Oldest ticket', 'number'], ['KV in use', 'number'], ['Hit, reported', 'number'], ['Hit, predicted', 'number'], ['Index', ''], ['Report age', 'number']];
 const LINE_HEAD = ['Load CV', 'On time', 'Hit, reported', 'TTFT p50', 'TTFT p90', 'TTFT p99', 'Requests, /s', 'Unbound', 'Late'];
 /** Rows of one page of a table. */
@@ -22,7 +22,7 @@ export function tableRow(state, row, index) {
   return [
     engine.name, index === null ? engine.state : state.stateAt(row, index) || 'unknown', state.pools[state.poolRow(engine.pool)].name,
     short(value('tokens')), duration(value('seconds')), duration(state.engineAt('mean_s', row, at)), whole(value('running')), whole(value('bound')),
-    index === null ? duration(state.nowOf('oldest_s', row)) : '—', percentText(kv),
+    index === null && value('bound') > 0 ? duration(state.nowOf('oldest_s', row)) : '—', percentText(kv),
     percentText(state.shareAt('hit', row, at)), percentText(state.shareAt('predicted', row, at)), engine.trust || '—', index === null ? duration(state.nowOf('report_age_s', row)) : '—',
   ];
 }

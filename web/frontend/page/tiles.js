@@ -9,6 +9,7 @@ export class Tiles {
     this.tiles = [...byId('tiles').children].map((tile) => ({
       shape: tile.querySelector('.shape'),
       label: tile.querySelector('.tile-label span'),
+      window: tile.querySelector('.tile-window'),
       figure: tile.querySelector('.tile-value b'),
       unit: tile.querySelector('.tile-value small'),
       note: tile.querySelector('.tile-note'),
@@ -21,6 +22,9 @@ export class Tiles {
     tileFigures(view.state, view.pools, view.focus).forEach((figures, place) => {
       const tile = this.tiles[place];
       setText(tile.label, figures.label);
+      setText(tile.window, figures.window);
+      const title = figures.window === 'now' ? '' : `over the last ${figures.window}`;
+      if (tile.window.title !== title) tile.window.title = title;
       setText(tile.figure, figures.figure);
       tile.figure.parentElement.classList.toggle('unknown', figures.figure === UNKNOWN);
       setText(tile.unit, figures.unit);

@@ -7,13 +7,13 @@ import { ColumnStore } from './column_store.js';
 import { hatchPattern } from './hatch.js';
 import { Picture, columnEdge } from './picture.js';
 
-const HATCH_LINES = { lost: '--bad', away: '--line-strong' };
+const HATCH_LINES = { lost: '--bad', quarantined: '--warn', away: '--line-strong' };
 /** Columns that one bar of the narrow picture stands for, so that bars can be told apart. */
 const BARS = 48;
 
-/** What to draw over a cell: 'lost' or 'away' (hatch), 'leaving' (a line under it), '' (nothing). */
+/** What to draw over a cell: 'lost', 'quarantined' or 'away' (hatch), 'leaving' (a line under it), '' (nothing). */
 export function cellOverlay(state, tokens) {
-  if (state === 'lost') return 'lost';
+  if (state === 'lost' || state === 'quarantined') return state;
   if (state === 'maintenance') return 'away';
   if (state === 'draining') return tokens > 0 ? 'leaving' : 'away';
   return '';

@@ -24,8 +24,9 @@ class Lines extends HTMLElement {
   }
 
   /**
-   * Show `chart`: {x, series: [[…], …], focus, range: [low, high], grid: […], target: number | null, span: [from, to]};
-   * x in unix seconds, NaN in a series is a gap; the area of the focused series below the target is tinted.
+   * Show `chart`: {x, series: [[…], …], focus, range: [low, high], grid: […], target: number | null, above, span: [from, to]};
+   * x in unix seconds, NaN in a series is a gap; the area of the focused series below the target (`above`: over it)
+   * is tinted.
    */
   show(chart) {
     this.chart = chart;
@@ -72,24 +73,24 @@ class Lines extends HTMLElement {
     context.save();
     context.fillStyle = palette().colour('--line');
     for (const value of this.chart.grid) context.fillRect(0, y(value), plot.width * devicePixelRatio, 1);
-    if (this.chart.target !== null) this.#below(plot);
+    if (this.chart.target !== null) this.#beyond(plot);
     context.restore();
   }
 
-  /** Tint the area between the focused series and the target wherever the series is below it. */
-  #below(plot) {
+  /** Tint the area between the focused series and the target wherever the series is beyond it. */
+  #beyond(plot) {
     const { context, y } = pen(plot);
-    const { x, series, focus, target } = this.chart;
+    const { x, series, focus, target, above } = this.chart;
     const values = series[focus];
     const base = y(target);
     const step = x.length > 1 ? x[1] - x[0] : 0;
     const xOf = (place) => plot.valToPos(x[0] + place * step, 'x', true);
-    const below = (place) => !Number.isNaN(values[place]) && values[place] < target;
+    const beyond = (place) => (above ? values[place] > target : values[place] < target);
     context.fillStyle = palette().colour('--bad-tint');
     for (let from = 0; from < x.length; from += 1) {
-      if (!below(from)) continue;
+      if (!beyond(from)) continue;
       let to = from;
-      while (below(to + 1)) to += 1;
+      while (beyond(to + 1)) to += 1;
       context.beginPath();
       // One path per run: neighbouring shapes would show their seams.
       context.moveTo(xOf(crossing(values, target, from, -1)), base);

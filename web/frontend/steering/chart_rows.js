@@ -39,7 +39,7 @@ export function chartRows(data) {
       series: [line('on_time', 'on time', data.on_time, '--series-live', { words: percentText, below: true })],
     },
     {
-      key: 'work', name: 'Work asked for', least: 1, note: 'in engines\u2019 worth',
+      key: 'work', name: 'Demand', least: 1, note: 'in engines\u2019 worth',
       series: [
         line('demand', 'observed', data.demand, '--series-actual', { ...planned, dash: [4, 3], words: work }),
         line('forecast', 'forecast', data.forecast, '--series-draft', { ...planned, words: work }),

@@ -2,6 +2,7 @@
 
 import { startToast } from '../access/toast.js';
 import { startFreshParts } from './fresh_parts.js';
+import { startOverridePreview } from './override_preview.js';
 import './steps.js';
 import { Timeline } from './timeline.js';
 
@@ -12,6 +13,7 @@ const timeline = new Timeline(document.getElementById('steering-charts'));
 timeline.load();
 startFreshParts(root);
 startToast();
+startOverridePreview();
 (document.querySelector('.ledger-problem') ?? document.querySelector('.drawer input:not([type=hidden])'))?.focus();
 
 for (const button of document.querySelectorAll('#steering-range button')) button.addEventListener('click', () => timeline.setRange(button.dataset.range));

@@ -179,7 +179,9 @@ export class Timeline {
     button.type = 'button';
     button.dataset.at = String(first.at);
     button.style.left = `${x}px`;
-    button.setAttribute('aria-label', markers.map((mark) => `${clock(mark.at)} ${mark.text}`).slice(0, 4).join(' '));
+    // The name begins with what is written on it, so that people can say what they see.
+    const told = markers.map((mark) => `${clock(mark.at)} ${mark.text}`).slice(0, 4).join(' ');
+    button.setAttribute('aria-label', narrow ? told : `${label}: ${told}`);
     const tell = () => {
       this.told = markers;
       this.setCursor(first.at);

@@ -68,6 +68,8 @@ class LiveView {
     const flight = find('#flight');
     if (!drawer || !flight) return;
     setText(flight, drawer.flight);
+    const effect = find('#flight-effect');
+    if (effect && drawer.effect) setText(effect, drawer.effect);
     setText(find('#drawer-report'), drawer.report);
     const pill = find('#drawer-pill');
     const line = lines[pill.dataset.engine];

@@ -1,27 +1,26 @@
-"""Smooths each engine's outstanding work, so that the spread over engines can be judged at moderate load."""
+"""How unevenly pending prefill tokens are spread over the engines: one definition for live, simulation and planning."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 
 TIME_CONSTANT_S = 4.0
 """A reading counts 1/e after this long. At moderate load an engine's work reaches 0 for a moment between
 two requests; the spread of single readings then says how short the requests are, not how even the load is."""
-IDLE_S = 0.005
-"""A pool whose engines hold less than this on average, seconds of work, is idle: its CV is 0."""
+IDLE_TOKENS = 64
+"""A pool whose engines hold less than this on average is idle: its CV is 0."""
 
 
 class LoadSmoother:
-    """Exponentially weighted means of outstanding seconds. Mutable state: one mean per engine, and when."""
+    """Exponentially weighted means of pending tokens. Mutable state: one mean per engine, and when."""
 
     def __init__(self, time_constant_s: float = TIME_CONSTANT_S) -> None:
         self._time_constant_s = time_constant_s
         self._means: dict[str, tuple[float, float]] = {}
 
     def update(self, readings: Mapping[str, float], now: float) -> list[float]:
-        """Take in readings (seconds of work by engine id) at `now` and return their means in the same order.
+        """Take in readings (pending tokens by engine id) at `now` and return their means in the same order.
 
         The mean of an engine never seen before is its first reading. Readings may come at any rhythm: the
         weight of the past is exp(−elapsed / time constant).
@@ -43,8 +42,13 @@ class LoadSmoother:
 
 
 def load_cv(means: Sequence[float]) -> float:
-    """Return standard deviation over mean of smoothed outstanding seconds; 0 when idle or with fewer than two."""
+    """Return standard deviation over mean of smoothed pending tokens; 0 when idle or with fewer than two engines.
+
+    DualMap §2.2, eq. 1.
+    """
     if len(means) < 2:
         return 0.0
-    mean = statistics.fmean(means)
-    return statistics.pstdev(means, mean) / mean if mean >= IDLE_S else 0.0
+    mean = math.fsum(means) / len(means)
+    if mean < IDLE_TOKENS:
+        return 0.0
+    return math.sqrt(math.fsum((each - mean) ** 2 for each in means) / len(means)) / mean

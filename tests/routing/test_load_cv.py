@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.load_smoother import IDLE_S, LoadSmoother, load_cv
+from routing.load_cv import IDLE_TOKENS, LoadSmoother, load_cv
 
 
 def test_the_cv_is_zero_when_idle_and_grows_with_imbalance() -> None:
     assert load_cv([]) == 0.0
     assert load_cv([5.0]) == 0.0
     assert load_cv([0.0, 0.0]) == 0.0
-    assert load_cv([2.0, 2.0, 2.0]) == 0.0
-    assert load_cv([0.0, 4.0]) == pytest.approx(1.0)
-    assert load_cv([0.0, 1.9 * IDLE_S]) == 0.0
+    assert load_cv([200.0, 200.0, 200.0]) == 0.0
+    assert load_cv([0.0, 400.0]) == pytest.approx(1.0)
+    assert load_cv([0.0, 1.9 * IDLE_TOKENS]) == 0.0
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=20))
@@ -44,7 +44,7 @@ def test_engines_that_are_equally_loaded_but_often_empty_for_a_moment_are_even()
     rng, smoother = random.Random(3), LoadSmoother()
     single, smoothed = [], []
     for step in range(400):
-        readings = {f"e{number}": rng.choice((0.0, 0.0, 1.0, 2.0)) for number in range(8)}
+        readings = {f"e{number}": rng.choice((0.0, 0.0, 1000.0, 2000.0)) for number in range(8)}
         means = smoother.update(readings, step * 0.5)
         if step > 40:
             single.append(load_cv(list(readings.values())))
@@ -56,13 +56,13 @@ def test_engines_that_are_equally_loaded_but_often_empty_for_a_moment_are_even()
 def test_a_lasting_hotspot_still_shows() -> None:
     smoother = LoadSmoother()
     for step in range(40):
-        means = smoother.update({"a": 1.0, "b": 1.0, "c": 1.0, "d": 9.0}, step * 0.5)
+        means = smoother.update({"a": 1e3, "b": 1e3, "c": 1e3, "d": 9e3}, step * 0.5)
     assert load_cv(means) == pytest.approx(1.155, rel=0.01)
 
 
 def test_a_fleet_that_goes_idle_reads_zero_after_a_while() -> None:
     smoother = LoadSmoother()
-    smoother.update({"a": 0.0, "b": 2.0}, 0.0)
+    smoother.update({"a": 0.0, "b": 2000.0}, 0.0)
     assert load_cv(smoother.update({"a": 0.0, "b": 0.0}, 4.0)) > 0.9
     assert load_cv(smoother.update({"a": 0.0, "b": 0.0}, 40.0)) == 0.0
 

@@ -1,0 +1,31 @@
+"""What rounds in turns say of two products on a shared machine: the quietest round of each, and their median."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+LEAST_ROUNDS = 5
+
+
+def quietest_and_median(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the least of each time over all rounds by its name, and its median as `<name>_median`.
+
+    Other work on the machine only ever adds time, and adds a multiple of it to one round and nothing to the
+    next, so that a single round may say anything. Raises ValueError for fewer than LEAST_ROUNDS rounds.
+    """
+    if len(rounds) < LEAST_ROUNDS:
+        raise ValueError(f"{len(rounds)} rounds are fewer than the {LEAST_ROUNDS} that two products are compared by")
+    figures: dict[str, float] = {}
+    for name in rounds[0]:
+        times = [each[name] for each in rounds]
+        figures[name], figures[f"{name}_median"] = min(times), statistics.median(times)
+    return figures
+
+
+def ratios(figures: Mapping[str, float], ours: str, theirs: str, name: str) -> dict[str, float]:
+    """Return our time over theirs as `name`, quietest round to quietest round, and as `<name>_median`."""
+    return {
+        name: figures[ours] / figures[theirs],
+        f"{name}_median": figures[f"{ours}_median"] / figures[f"{theirs}_median"],
+    }

@@ -1,0 +1,31 @@
+"""The model of policy versions that a soak's decisions are checked against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from bench.client_history import Decided
+
+
+class Published(msgspec.Struct, frozen=True):
+    """One publication. `begun_at` in unix seconds: no gateway can know the version before."""
+
+    number: int
+    begun_at: float
+
+
+def wrong_versions(decided: Sequence[Decided], published: Sequence[Published]) -> list[str]:
+    """Return the decisions by a version that was not published yet, and gateways whose version went back."""
+    begun_at = {each.number: each.begun_at for each in published}
+    newest: dict[str, Decided] = {}
+    wrong = []
+    for each in sorted(decided, key=lambda one: (one.decided_at, one.number)):
+        if begun_at.get(each.number, float("inf")) > each.decided_at:
+            wrong.append(f"{each.gateway} decided by version {each.number} before it was published")
+        before = newest.setdefault(each.gateway, each)
+        if each.number < before.number:
+            wrong.append(f"{each.gateway} went back from version {before.number} to {each.number}")
+        newest[each.gateway] = each
+    return wrong

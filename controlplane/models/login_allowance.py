@@ -1,0 +1,18 @@
+"""How many guesses at passwords are left to somebody, for all processes and over restarts."""
+
+from __future__ import annotations
+
+from django.db import models
+from typing_extensions import override
+
+
+class LoginAllowance(models.Model):
+    """A bucket of attempts; `key` is a digest of whose they are, which tells neither names nor addresses."""
+
+    key = models.CharField(max_length=64, primary_key=True)
+    full_at_s = models.FloatField(db_index=True)
+    """Unix seconds at which the bucket is full again; each attempt puts it off."""
+
+    @override
+    def __str__(self) -> str:
+        return self.key[:12]

@@ -1,0 +1,194 @@
+"""Bounds what a large JSON body takes to decode, looking at it piece by piece over turns of the event loop.
+
+The decoder works in one go, at a nanosecond per byte of text but thirty per byte of hostile numbers, so what
+lies outside of strings is counted before. A thread would not help: the decoder holds the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from array import array
+from codecs import getincrementaldecoder
+from collections.abc import Generator, Iterator, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+SMALL_BYTES = 256 * 1024
+"""The decoder takes no body of this size longer than a few milliseconds."""
+MAX_PARTS = 300_000
+"""Numbers, strings and signs, and a quarter of the escapes: the decoder takes about 30 ns for each."""
+MAX_NUMBER_BYTES = 64
+"""The digits of one number in a long list, with the blanks around it; the decoder takes long over long ones."""
+MAX_NUMBERS = 1_100_000
+"""Of a long list of token ids, which is decoded in pieces."""
+_LIST_BYTES = 64 * 1024
+_SHORT_GAP_BYTES = 1024
+_PIECE_BYTES = 256 * 1024
+_QUOTES_OF_TURN = 4096
+_utf8_decoder = getincrementaldecoder("utf-8")
+_BLANKS = b" \t\r\n"
+_WHOLE_NUMBERS = b"0123456789," + _BLANKS
+_NUMBERS = b"+-.eE" + _WHOLE_NUMBERS
+_decode_numbers = msgspec.json.Decoder(list[Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]]).decode
+
+
+class TooManyPartsError(Exception):
+    """The decoder would take too long over the body; the message says which limit it breaks."""
+
+
+class Survey:
+    """What was found of a body whose decoding is bounded.
+
+    `outside` lies outside of its strings, less blanks and numbers of long lists. `rest` is what is left to decode:
+    in place of each of `lists`, which are decoded, it holds a string by which `fill` finds it again.
+    """
+
+    def __init__(self, body: bytes, outside: bytes, found: Sequence[tuple[int, int, array[int]]]) -> None:
+        self.outside = outside
+        token = os.urandom(16).hex()
+        self.lists = {f"{token}-{number}": numbers for number, (_, _, numbers) in enumerate(found)}
+        pieces, position = [], 0
+        for (start, end, _), mark in zip(found, self.lists, strict=True):
+            pieces += [body[position:start], b'"%s"' % mark.encode()]
+            position = end
+        self.rest = b"".join([*pieces, body[position:]]) if found else body
+
+    def fill(self, value: Any) -> bool:
+        """Put the lists, as arrays, into the fields of the decoded rest; False where one belongs elsewhere."""
+        if self.lists and isinstance(value, dict):
+            for name, held in value.items():
+                if isinstance(held, str) and held in self.lists:
+                    value[name] = self.lists.pop(held)
+                elif isinstance(held, list) and held and isinstance(held[0], str) and held[0] in self.lists:
+                    held[0] = self.lists.pop(held[0])
+        return not self.lists
+
+
+async def surveyed(body: bytes, *, takes_lists: bool) -> Survey:
+    """Look at a body; raises TooManyPartsError, and UnicodeDecodeError for what is not UTF-8."""
+    scan = _Scan(body, takes_lists=takes_lists)
+    for _ in scan.turns():
+        await asyncio.sleep(0)
+    survey = Survey(body, b"".join(scan.outside), scan.lists)
+    await asyncio.sleep(0)
+    return survey
+
+
+def surveyed_at_once(body: bytes) -> Survey:
+    """Look at a body without an event loop, as threads may; its lists stay where they are."""
+    scan = _Scan(body)
+    for _ in scan.turns():
+        pass
+    return Survey(body, b"".join(scan.outside), ())
+
+
+class _Scan:
+    """Walks through one body. Mutable: what it has found and counted."""
+
+    def __init__(self, body: bytes, *, takes_lists: bool = False) -> None:
+        self.outside: list[bytes] = []
+        self.lists: list[tuple[int, int, array[int]]] = []
+        self._takes_lists = takes_lists
+        self._body = body
+        self._parts = 0
+
+    def turns(self) -> Iterator[None]:
+        """Do the work, pausing where a turn of the loop has done enough."""
+        body, position, quote, paused_at = self._body, 0, 0, 0
+        utf8 = _utf8_decoder()
+        for start in range(0, len(body), 4 * _PIECE_BYTES):
+            piece = body[start : start + 4 * _PIECE_BYTES]
+            self._add(piece.count(b"\\") // 4)
+            # The decoder, too, would find a wrong byte, but at the end of all its work.
+            if not piece.isascii() or utf8.getstate()[0]:
+                utf8.decode(piece)
+            yield
+        utf8.decode(b"", final=True)
+        while quote >= 0:
+            quote = body.find(b'"', position)
+            end = len(body) if quote < 0 else quote
+            if self._takes_lists and end - position > _LIST_BYTES:
+                position = yield from self._take_list(position, end)
+            while position < end:
+                self._take_gap(body[position : min(end, position + _PIECE_BYTES)])
+                position += _PIECE_BYTES
+                if position < end:
+                    yield
+            if quote >= 0:
+                self._add(1)
+                position = yield from self._end_of_string(quote + 1)
+                if self._parts >= paused_at + _QUOTES_OF_TURN:
+                    paused_at = self._parts
+                    yield
+
+    def _end_of_string(self, position: int) -> Generator[None, None, int]:
+        body, quotes = self._body, 0
+        while (quote := body.find(b'"', position)) >= 0 and _is_escaped(body, position, quote):
+            position = quote + 1
+            quotes += 1
+            if quotes % _QUOTES_OF_TURN == 0:
+                yield
+        return len(body) if quote < 0 else quote + 1
+
+    def _take_list(self, start: int, end: int) -> Generator[None, None, int]:
+        """Decode the first list in the gap where it is long and plain; return from where on to go on."""
+        closing = self._body.find(b"]", start, end)
+        opening = self._body.rfind(b"[", start, closing)
+        if opening < 0 or closing - opening < _LIST_BYTES or opening - start > _PIECE_BYTES:
+            return start
+        numbers = yield from self._numbers(opening + 1, closing)
+        if numbers is None:
+            return start
+        self._take_gap(self._body[start:opening])
+        self.lists.append((opening, closing + 1, numbers))
+        return closing + 1
+
+    def _numbers(self, start: int, end: int) -> Generator[None, None, array[int] | None]:
+        """Return the whole numbers in a range of the body, None where something else is there."""
+        numbers = array("I")
+        while start < end:
+            cut = end if end - start <= _PIECE_BYTES else self._body.rfind(b",", start, start + _PIECE_BYTES)
+            piece = self._body[start:cut]
+            if not piece.strip() or cut + 1 == end or piece.translate(None, _WHOLE_NUMBERS):
+                return None
+            if max(map(len, piece.split(b","))) > MAX_NUMBER_BYTES:
+                return None
+            try:
+                numbers.extend(_decode_numbers(b"[%s]" % piece))
+            except msgspec.DecodeError:
+                # It is no list, or has a number that is no token id: for the decoder to name.
+                return None
+            if len(numbers) > MAX_NUMBERS:
+                raise TooManyPartsError(f"The body holds more than {MAX_NUMBERS:,} numbers")
+            start = cut + 1
+            yield
+        return numbers
+
+    def _take_gap(self, gap: bytes) -> None:
+        if len(gap) > _SHORT_GAP_BYTES:
+            numbers = gap.split(b",")
+            if max(map(len, numbers)) > MAX_NUMBER_BYTES:
+                raise TooManyPartsError(f"The body holds a number over {MAX_NUMBER_BYTES} characters, blanks included")
+            self._add(len(numbers))
+            gap = gap.translate(None, _NUMBERS)
+        else:
+            gap = gap.translate(None, _BLANKS)
+        self._add(len(gap))
+        self.outside.append(gap)
+
+    def _add(self, parts: int) -> None:
+        self._parts += parts
+        if self._parts > MAX_PARTS:
+            raise TooManyPartsError(
+                f"The body holds more than {MAX_PARTS:,} numbers, strings, signs and fourths of escapes"
+            )
+
+
+def _is_escaped(body: bytes, start: int, quote: int) -> bool:
+    """Return whether an odd number of backslashes stands before the quote, none of them before `start`."""
+    before = body[max(start, quote - 64) : quote]
+    if not before.strip(b"\\"):
+        before = body[start:quote]
+    return (len(before) - len(before.rstrip(b"\\"))) % 2 == 1

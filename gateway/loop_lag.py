@@ -1,0 +1,101 @@
+"""Tells when the event loop itself is late, so that nobody takes its delay for that of an engine.
+
+A ticker asks to be woken every `TICK_S`. By how much it is woken too late, the loop did something else or did
+not run at all: it could read no answer, and its time-outs prove nothing. All moments are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+
+TICK_S = 0.1
+LAPSE_S = 0.1
+"""A tick that comes this much too late is a lapse; less is the usual turn of a busy loop."""
+LOST_SHARE = 0.2
+"""Waiting proves nothing of the one waited for where the loop was away for more than this share of it."""
+WINDOW_S = 5.0
+LATE_S = LOST_SHARE * WINDOW_S
+"""A loop that lost so much of the last `WINDOW_S` is late, until it has lost nothing for as long."""
+STANDING_LAG_S = 0.25
+STANDING_S = 1.0
+"""The lag stands once each tick of so long was late by `STANDING_LAG_S`: then it is load, and no single pause."""
+MAX_RETRY_S = 30.0
+MAX_LAPSES = 1024
+
+
+class LoopLag:
+    """What one event loop lost. Mutable state: all of it; only that loop's thread changes or reads it.
+
+    `note` hears the lag of each tick in seconds.
+    """
+
+    def __init__(self, note: Callable[[float], None] = lambda _lag_s: None) -> None:
+        self.late = False
+        """The loop has been losing time; it began at `since_s`, with `lapses` that lost `away_s` in all."""
+        self.since_s = 0.0
+        self.lapses = 0
+        self.away_s = 0.0
+        self._note = note
+        self._due_s: float | None = None
+        self._lapses: deque[tuple[float, float]] = deque(maxlen=MAX_LAPSES)
+        """Begin and end of each, in their order."""
+        self._lag_s = 0.0
+        self._standing_since_s: float | None = None
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        while True:
+            self.tick(time.monotonic())
+            await asyncio.sleep(TICK_S)
+
+    def tick(self, now: float) -> None:
+        """Note that the loop came by; it promises to come again within `TICK_S`."""
+        due_s, self._due_s = self._due_s, now + TICK_S
+        lag_s = self._lag_s = max(0.0, now - due_s) if due_s is not None else 0.0
+        self._note(lag_s)
+        if lag_s >= LAPSE_S:
+            self._lapses.append((now - lag_s, now))
+            self.lapses += 1
+            self.away_s += lag_s
+        if lag_s < STANDING_LAG_S:
+            self._standing_since_s = None
+        elif self._standing_since_s is None:
+            self._standing_since_s = now
+        self._judge(now)
+
+    def lost_s(self, since_s: float, now: float) -> float:
+        """Return for how much of the time since then the loop was away, the lapse that is under way included."""
+        lost_s = 0.0
+        if self._due_s is not None and now - self._due_s >= LAPSE_S:
+            lost_s = now - max(self._due_s, since_s)
+        for begun_s, ended_s in reversed(self._lapses):
+            if ended_s <= since_s:
+                break
+            lost_s += ended_s - max(begun_s, since_s)
+        return lost_s
+
+    def vouches(self, since_s: float, now: float) -> bool:
+        """Return whether the loop was there to hear an answer, so that having heard none since then tells something."""
+        return self.lost_s(since_s, now) <= LOST_SHARE * (now - since_s)
+
+    def retry_after_s(self, now: float) -> float | None:
+        """Return after how many seconds to come again while the loop cannot keep up; None while it can."""
+        since_s = self._standing_since_s
+        if not self.late or since_s is None or now - since_s < STANDING_S:
+            return None
+        # Twice the lag: the load that stands in the loop has to pass, and what it kept waiting comes first.
+        return min(max(1.0, 2 * self._lag_s), MAX_RETRY_S)
+
+    def _judge(self, now: float) -> None:
+        lost_s = self.lost_s(now - WINDOW_S, now)
+        if self.late:
+            self.late = lost_s > 0.0
+        elif lost_s >= LATE_S:
+            self.late = True
+            recent = [(begun_s, ended_s) for begun_s, ended_s in self._lapses if ended_s > now - WINDOW_S]
+            self.since_s = recent[0][0]
+            self.lapses = len(recent)
+            self.away_s = sum(ended_s - begun_s for begun_s, ended_s in recent)

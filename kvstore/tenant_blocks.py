@@ -1,0 +1,65 @@
+"""How many blocks of an index each tenant's requests brought, so that no tenant pushes out another's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+ENTRY_BYTES = 110
+"""Bytes that one entry costs beside the index's own: a dict slot at its usual load, the key being shared."""
+_BATCH_SHARE = 128
+"""One part in so many leaves at once when the limit is exceeded."""
+
+
+class TenantBlocks:
+    """Block keys by tenant, at most `max_keys` in all; of the tenant that has most the longest untouched leave first.
+
+    So each may fill what the others leave, and one that has no more than its even part loses nothing to others.
+    Mutable state: `_blocks` (per tenant, in order of last touch) and their count.
+    """
+
+    def __init__(self, max_keys: int) -> None:
+        if max_keys < 1:
+            raise ValueError(f"a limit of at least 1 key is needed, not {max_keys}")
+        self._max_keys = max_keys
+        self._blocks: dict[str, dict[int, None]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def touch(self, tenant: str, keys: Sequence[int]) -> list[int]:
+        """Note that the tenant's request had these blocks, in prompt order; return those that have no room any more."""
+        blocks = self._blocks.setdefault(tenant, {})
+        before = len(blocks)
+        for key in reversed(keys):
+            blocks.pop(key, None)
+            blocks[key] = None
+        self._count += len(blocks) - before
+        return self._evict() if self._count > self._max_keys else []
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._blocks.clear()
+        self._count = 0
+
+    def check(self) -> None:
+        """Raise AssertionError unless the count is right and within its limit."""
+        if self._count != sum(map(len, self._blocks.values())) or self._count > self._max_keys:
+            raise AssertionError(f"{self._count} keys are counted, of at most {self._max_keys}")
+
+    def _evict(self) -> list[int]:
+        gone: list[int] = []
+        while self._count > self._max_keys:
+            most = max(self._blocks, key=lambda name: (len(self._blocks[name]), name))
+            blocks = self._blocks[most]
+            # In batches: finding the oldest entry of a dict walks over all that were deleted before it.
+            oldest = list(islice(blocks, max(1, self._max_keys // _BATCH_SHARE)))
+            for key in oldest:
+                del blocks[key]
+            self._count -= len(oldest)
+            others = [each for name, each in self._blocks.items() if name != most]
+            gone += [key for key in oldest if not any(key in each for each in others)]
+            if not blocks:
+                del self._blocks[most]
+        return gone

@@ -1,0 +1,20 @@
+"""Two products are compared by the quietest of several rounds in turns, for both sides."""
+
+import pytest
+
+from bench.peers.rounds import LEAST_ROUNDS, quietest_and_median, ratios
+
+ROUNDS = [
+    {"ours": ours, "theirs": theirs} for ours, theirs in ((2.0, 43.0), (9.0, 7.6), (2.5, 8.0), (2.2, 30.0), (2.1, 9.0))
+]
+
+
+def test_the_quietest_round_of_each_side_counts_and_the_median_stands_beside_it() -> None:
+    figures = quietest_and_median(ROUNDS)
+    assert figures == {"ours": 2.0, "ours_median": 2.2, "theirs": 7.6, "theirs_median": 9.0}
+    assert ratios(figures, "ours", "theirs", "ratio") == pytest.approx({"ratio": 2.0 / 7.6, "ratio_median": 2.2 / 9.0})
+
+
+def test_a_few_rounds_say_nothing() -> None:
+    with pytest.raises(ValueError, match=f"fewer than the {LEAST_ROUNDS}"):
+        quietest_and_median(ROUNDS[:-1])

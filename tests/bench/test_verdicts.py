@@ -1,0 +1,55 @@
+"""A verdict follows the definition that stands above the table, whatever the numbers are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.evidence.chapters import admission, dualmap_claims, keys, pd_ratio, verdicts
+from bench.evidence.measure import admission as measured
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(0.2, "reproduced"), (0.9, "partly"), (1.4, "not reproduced")])
+def test_latency_counts_against_the_best_baseline(monkeypatch: pytest.MonkeyPatch, ours: float, verdict: str) -> None:
+    def point(_trace: str, _qps: float, placement: str, _order: str = "fifo") -> dict[str, Any]:
+        value = {"dual_map": ours, "least_loaded": 9.0}.get(placement, 1.0)
+        return {"ttft_p50_s": value}
+
+    monkeypatch.setattr(verdicts, "_point", point)
+    assert verdicts._latency("ttft_p50_s").verdict == verdict
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(9.0, "reproduced"), (5.5, "partly"), (4.0, "not reproduced")])
+def test_ahead_of_all_means_of_the_best_one(monkeypatch: pytest.MonkeyPatch, ours: float, verdict: str) -> None:
+    def goodput(size: int, rule: str) -> float:
+        best = 5.0 if size == 8 else 6.0
+        return ours if rule == "dual_map" else best if rule == "preble" else 1.0
+
+    monkeypatch.setattr(dualmap_claims, "goodput_at", goodput)
+    monkeypatch.setattr(dualmap_claims, "on_time", lambda *_: 0.9)
+    assert dualmap_claims._larger().verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("early", "paper", "ours", "verdict"),
+    [(80, 70, 200, "reproduced"), (80, 90, 10, "not reproduced"), (110, 70, 10, "not reproduced")],
+)
+def test_the_paper_s_prediction_is_judged_by_the_paper_s_rule(
+    monkeypatch: pytest.MonkeyPatch, early: int, paper: int, ours: int, verdict: str
+) -> None:
+    rejected = {
+        measured.AFTER_PREFILL: 100,
+        measured.EARLY: early,
+        measured.UNIFORM: paper,
+        measured.SYSTEM: ours,
+        measured.INSTANCE: ours,
+    }
+    monkeypatch.setattr(admission, "_cell", lambda _load, _slo_s, mode: {"rejected": rejected[mode]})
+    assert admission._table_4().verdict == verdict
+
+
+def test_what_was_made_from_the_paper_s_figure_proves_nothing() -> None:
+    made = [verdicts._key_lengths(), *(each for each in pd_ratio.claims() if "Fig. 23a" in each.source)]
+    assert [each.verdict for each in made] == ["by construction"] * 2
+    assert keys.PAPER["13"] == 0.378

@@ -1,0 +1,175 @@
+"""The machine's clock is set back: nothing that runs by itself waits for the old time to come again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+
+from controlplane.actuators.actuator import Answer, Standing
+from controlplane.automation.clock_set_back import moved_back
+from controlplane.automation.rounds import Round, RoundResult, run_rounds
+from controlplane.jobs import engine_health, engine_orders
+from controlplane.jobs.canary import look_at_all
+from controlplane.jobs.control_slice import look_at_slices
+from controlplane.jobs.lease import LONGEST, acquire, held_at
+from controlplane.models import ControlSlice, EngineHealth, EngineOrder, JobRun, Policy, Pool
+from controlplane.models.engine_order import OPEN_STATES
+from controlplane.services.actor import program
+from controlplane.services.canaries import start_canary
+from controlplane.services.engine_orders import order_stop
+from gateway.bus import Bus
+from tests.controlplane.automation.world import World
+from tests.controlplane.canaries.scene import Told, live_version, told, version
+from tests.planning.arm_data import slices
+
+pytestmark = pytest.mark.django_db
+
+JUMPS = pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(days=1)], ids=["hour", "day"])
+EVERY = timedelta(seconds=5)
+ACTOR = program("tests")
+
+
+@JUMPS
+def test_a_lease_of_a_time_to_come_counts_as_ended_and_its_holder_is_fenced_off(jump: timedelta) -> None:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    first = acquire("probe", "a", EVERY, clock=lambda: now)
+    second = acquire("probe", "b", EVERY, clock=lambda: now - jump)
+    assert first is not None
+    assert second is not None
+    assert second.fencing_token == first.fencing_token + 1
+    assert abs(second.went_back - jump) <= EVERY
+    assert JobRun.objects.filter(held_at(now - jump)).exists()
+
+
+def test_clocks_of_machines_that_differ_by_seconds_take_no_lease_away() -> None:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    acquire("probe", "ahead", timedelta(seconds=20), clock=lambda: now + timedelta(seconds=10))
+    assert acquire("probe", "behind", timedelta(seconds=20), clock=lambda: now) is None
+
+
+def test_a_lease_that_would_count_as_ended_is_refused() -> None:
+    with pytest.raises(ValueError, match="too long"):
+        acquire("probe", "a", LONGEST + EVERY)
+
+
+@JUMPS
+def test_rounds_go_on_and_remembered_moments_move_along(world: World, jump: timedelta) -> None:
+    ages: list[float] = []
+
+    def remember(turn: Round) -> RoundResult:
+        since_s = turn.memory.get("since_s", turn.now_s)
+        ages.append(turn.now_s - since_s)
+        return RoundResult({"since_s": since_s, "tokens": 1_800_000_000, "share": 0.5})
+
+    run_rounds("remember", EVERY, remember, clock=world.clock)
+    world.now += 2 * EVERY
+    run_rounds("remember", EVERY, remember, clock=world.clock)
+    world.now -= jump
+    assert run_rounds("remember", EVERY, remember, clock=world.clock) == 1
+    assert ages[:2] == [0.0, 10.0]
+    assert ages[2] == pytest.approx(10.0, abs=EVERY.total_seconds())
+    assert {**JobRun.objects.get().memory, "since_s": 0.0} == {"since_s": 0.0, "tokens": 1_800_000_000, "share": 0.5}
+
+
+def test_only_moments_move() -> None:
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    memory = {"engines": {"e": {"flaps": [now.timestamp() - 60.0], "served": [3, 4], "text": "x", "gap_s": None}}}
+    moved = moved_back(memory, timedelta(hours=1), now)
+    assert moved["engines"]["e"] == {
+        "flaps": [now.timestamp() - 3660.0],
+        "served": [3, 4],
+        "text": "x",
+        "gap_s": None,
+    }
+    assert moved_back(memory, timedelta(), now) == memory
+
+
+def _judge(world: World) -> None:
+    world.pool.refresh_from_db()
+    world.run(engine_health.JOB, engine_health.judge, engine_health.EVERY)
+
+
+def _health(name: str) -> str:
+    return EngineHealth.objects.get(engine__name=name).state
+
+
+def _live(world: World, seconds: float) -> None:
+    world.pass_time(seconds, each=lambda: _judge(world))
+
+
+@JUMPS
+def test_a_sick_engine_is_quarantined_as_fast_as_ever(world: World, jump: timedelta) -> None:
+    _live(world, 10)
+    world.now -= jump
+    _live(world, 2)
+    world.say("e-02", reachable=False, healthy=False, reason="connection refused")
+    _live(world, 6)
+    assert _health("e-02") == "quarantined"
+
+
+@JUMPS
+def test_a_quarantined_engine_comes_back_when_its_time_is_over(world: World, jump: timedelta) -> None:
+    _live(world, 5)
+    world.say("e-02", reachable=False, healthy=False, reason="connection refused")
+    _live(world, 6)
+    assert _health("e-02") == "quarantined"
+    world.now -= jump
+    world.say("e-02", reachable=True, healthy=True, reason="")
+    _live(world, 120)
+    assert _health("e-02") == "healthy"
+
+
+@JUMPS
+def test_an_order_goes_on(world: World, monkeypatch: pytest.MonkeyPatch, jump: timedelta) -> None:
+    class Stops:
+        can_flip = False
+
+        def stop(self, _order: EngineOrder) -> Answer:
+            return Answer(Standing.IN_EFFECT, "stopped")
+
+    monkeypatch.setattr(engine_orders, "actuator_of", lambda _pool: Stops())
+    order_stop(world.pool.engines.get(name="e-02"), actor=ACTOR, why="test", at=world.now)
+    carry_out = partial(engine_orders.carry_out, observed=world.observed, clock=world.clock)
+
+    def step() -> None:
+        run_rounds(engine_orders.JOB, engine_orders.EVERY, carry_out, pools=[world.pool], clock=world.clock)
+
+    world.pass_time(1, each=step)
+    world.now -= jump
+    world.pass_time(15, each=step)
+    assert not EngineOrder.objects.filter(state__in=OPEN_STATES).exists()
+
+
+def _watch(made: Told, count: int, *, slower: float) -> None:
+    for each in slices(1, count, 40, 6, slower=slower):
+        made.tell(each, ("live", 1), ("canary", 2))
+        look_at_all(made.intake, clock=made.clock)
+
+
+@JUMPS
+def test_a_canary_that_regresses_is_still_aborted_within_a_minute(
+    pool: Pool, policy: Policy, bus: Bus, jump: timedelta
+) -> None:
+    live_version(policy)
+    canary = start_canary(version(policy, "round_robin"), actor=ACTOR)
+    with told(canary.step_at) as made:
+        _watch(made, 5, slower=1.0)
+        made.now_s -= jump.total_seconds()
+        _watch(made, 30, slower=5.0)
+    canary.refresh_from_db()
+    assert (canary.state, canary.ended_by) == ("aborted", "canary")
+
+
+@JUMPS
+def test_a_control_slice_still_falls_back(pool: Pool, policy: Policy, bus: Bus, jump: timedelta) -> None:
+    quick = {"share": 0.05, "hold_s": 10, "cool_down_s": 60}
+    first = live_version(policy, automation={"control_slice": quick})
+    with told(first.created_at) as made:
+        for number, each in enumerate(slices(1, 40, 10, 20, slower=8.0)):
+            if number == 2:
+                made.now_s -= jump.total_seconds()
+            made.tell(each, ("control", 1), ("live", 1))
+            look_at_slices(made.intake, clock=made.clock)
+    assert ControlSlice.objects.get().state != "slice"

@@ -1,0 +1,28 @@
+"""The doctor names pools in which one tenant can tell what another has sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from controlplane.doctor import tenants
+from controlplane.doctor.finding import State
+from controlplane.doctor.installation import Installation
+from controlplane.models import Pool, Tenant
+from controlplane.services.actor import program
+from controlplane.services.topology import change_pool
+from gateway.bus import Bus
+
+pytestmark = pytest.mark.django_db
+
+
+def test_pools_where_tenants_share_caches_are_named(pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path) -> None:
+    here = Installation(tmp_path, "127.0.0.1", 1, "", timezone.now())
+    assert [each.state for each in tenants.look(here)] == [State.OK]
+    Tenant.objects.create(slug="zed", name="Zed")
+    (found,) = tenants.look(here)
+    assert (found.state, pool.slug in found.says) == (State.WARNING, True)
+    change_pool(pool, {"isolated": True}, actor=program("test"))
+    assert [each.state for each in tenants.look(here)] == [State.OK]

@@ -1,0 +1,115 @@
+"""Whatever arrives on a wire is read or refused; nothing else is ever raised. `make fuzz` tries 10,000 of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway import (
+    affinity_sample,
+    arm_results,
+    cost_reports,
+    engine_report,
+    fleet_sample,
+    key_usage,
+    rebalance_order,
+    shadow_report,
+    stored_decision,
+    traffic_row,
+)
+from gateway.bus_frame import Frame, FrameSeal, UnreadableFrameError
+from gateway.engine_metrics import UnreadableMetricsError, parse_engine_metrics, scan_load
+from gateway.json_body import BadBodyError, decode_object, refuse_nul
+from gateway.route_request import read_flat
+from gateway.snapshot import decode_snapshot, encode_snapshot
+from gateway.wire import UnreadableMessageError, WireForm
+from kvstore.kv_events import BlockRemoved, BlockStored, EventBatch, UnreadableEventError, decode_batch, encode_batch
+from tests.fuzz.mutations import near
+from tests.gateway.served_gateway import snapshot
+
+BUS = [
+    wire
+    for module in (
+        affinity_sample, arm_results, cost_reports, engine_report, fleet_sample, key_usage, rebalance_order,
+        shadow_report, stored_decision, traffic_row,
+    )
+    for wire in vars(module).values()
+    if isinstance(wire, WireForm)
+]  # fmt: skip
+PLAIN: st.SearchStrategy[object] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=8),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner, max_size=5),
+    max_leaves=20,
+)
+METRICS = b"""# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{model_name="m",engine="0"} 3.0
+vllm:num_requests_waiting{model_name="m"} 1e2
+vllm:kv_cache_usage_perc{model_name="m"} 0.5
+"""
+EVENTS = encode_batch(
+    EventBatch(
+        1.0,
+        [
+            BlockStored(block_hashes=[1, 2], parent_block_hash=None, token_ids=list(range(32)), block_size=16),
+            BlockRemoved(block_hashes=[1]),
+        ],
+    )
+)
+SEAL = FrameSeal(b"the fleet's secret")
+QUESTION = b'{"model":"m","messages":[{"role":"user","content":"\\ud83d\\ude00"}],"block_hashes":[1,-2],"wait":false}'
+
+
+def test_the_bus_has_messages_to_try() -> None:
+    assert len(BUS) >= 10
+
+
+@pytest.mark.parametrize("wire", BUS, ids=lambda wire: wire._what)
+@given(data=st.binary(max_size=200) | PLAIN.map(msgspec.msgpack.encode))
+def test_a_bus_message_is_read_or_refused(wire: WireForm[object], data: bytes) -> None:
+    refused_only(wire.decode, data, UnreadableMessageError)
+
+
+@given(st.binary(max_size=100) | near([b"1" + SEAL.tail("value", "topic", Frame(1, "0" * 16, 7, b"x"))]))
+def test_a_bus_frame_is_read_or_refused(data: bytes) -> None:
+    refused_only(lambda sent: SEAL.read("value", "topic", sent), data, UnreadableFrameError)
+
+
+@given(near([encode_snapshot(snapshot(["http://127.0.0.1:1"], roles=["prefill"]))]))
+def test_a_snapshot_is_read_or_refused(data: bytes) -> None:
+    refused_only(decode_snapshot, data, UnreadableMessageError)
+
+
+@given(near([EVENTS]))
+def test_kv_events_are_read_or_refused(data: bytes) -> None:
+    refused_only(decode_batch, data, UnreadableEventError)
+
+
+@given(near([METRICS]))
+def test_metrics_are_read_or_refused(data: bytes) -> None:
+    refused_only(parse_engine_metrics, data, UnreadableMetricsError)
+    refused_only(scan_load, data, UnreadableMetricsError)
+
+
+@given(near([QUESTION]))
+@example(b'{"a":"\\ud800"}')
+@example(b"[" * 5000)
+def test_a_body_is_read_or_refused(data: bytes) -> None:
+    refused_only(decode_object, data, BadBodyError)
+    refused_only(refuse_nul, data, BadBodyError)
+    read_flat(data)
+
+
+def refused_only(read: Callable[[bytes], object], data: bytes, refusal: type[Exception]) -> None:
+    try:
+        read(data)
+    except refusal:
+        return

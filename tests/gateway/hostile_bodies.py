@@ -1,0 +1,82 @@
+"""Request bodies that cost much to read: some are an attack, some are only long prompts."""
+
+from __future__ import annotations
+
+import json
+import random
+
+from tests.gateway.served_gateway import MODEL
+
+MIB = 1 << 20
+ROUND = 15 * MIB
+
+
+def _body(inner: bytes, field: bytes = b"prompt") -> bytes:
+    return b'{"model":"%s","max_tokens":1,"%s":%s}' % (MODEL.encode(), field, inner)
+
+
+def _many(unit: bytes, size: int, *, field: bytes = b"prompt") -> bytes:
+    return _body(b"[" + unit * (size // len(unit)) + b"1]", field)
+
+
+def _chat(content: str) -> bytes:
+    return json.dumps({"model": MODEL, "messages": [{"role": "user", "content": content}]}).encode()
+
+
+def _ids(count: int) -> bytes:
+    draw = random.Random(1)
+    return json.dumps([draw.randrange(150_000) for _ in range(count)]).encode()
+
+
+def _code(size: int) -> str:
+    line = 'if (a["key"] == "b\\n") { f(x, y, [1, 2, 3]); } // é: "quoted", and so on\n\t'
+    return line * (size // len(line))
+
+
+COMPLETIONS = "/v1/completions"
+CHAT = "/v1/chat/completions"
+ROUTE = "/api/v1/route"
+
+IMAGE = "data:image/png;base64," + "iVBORw0K" * (10 * MIB // 8)
+
+GOOD = {
+    "a string of 12 MiB": (COMPLETIONS, _body(b'"' + b"abcde fghij, klm: no " * (12 * MIB // 21) + b'"')),
+    "a chat of 12 MiB": (CHAT, _chat("words and, more: words [and] {so} on " * (12 * MIB // 37))),
+    "code of 8 MiB": (CHAT, _chat(_code(6 * MIB))),
+    "two languages": (CHAT, json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "語é" * MIB}]},
+                                       ensure_ascii=False).encode()),
+    "a million escaped letters": (CHAT, _chat("語" * MIB)),
+    "an image of 10 MiB": (CHAT, json.dumps({"model": MODEL, "messages": [{"role": "user", "content": [
+        {"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": IMAGE}}]}]}).encode()),
+    "128k token ids": (COMPLETIONS, _body(_ids(128_000))),
+    "a million token ids": (COMPLETIONS, _body(_ids(1_000_000))),
+    "a stream with a salt of its own": (CHAT, b'{"stream":true,"cache_salt":"x",' + _chat("words and " * MIB)[1:]),
+    "a thousand turns": (CHAT, json.dumps({"model": MODEL, "messages": [
+        {"role": "user", "content": "some words, said. " * 300} for _ in range(1000)]}).encode()),
+    "100k token ids to route": (ROUTE, _body(_ids(100_000), b"token_ids")),
+    "a MiB to route": (ROUTE, _body(b'"' + b"abcde fghij, klm: no " * (MIB // 21 - 20) + b'"')),
+}  # fmt: skip
+
+BAD = {
+    "a million keys": (CHAT, b'{"model":"%s","messages":[{"role":"user","content":"x",' % MODEL.encode()
+                       + b",".join(b'"k%d":1' % number for number in range(1_100_000)) + b"}]}"),
+    "ones": (COMPLETIONS, _many(b"1,", ROUND)),
+    "empty objects": (COMPLETIONS, _many(b"{},", ROUND)),
+    "small objects": (COMPLETIONS, _many(b'{"":1},', ROUND)),
+    "empty strings": (COMPLETIONS, _many(b'"",', ROUND)),
+    "short strings": (COMPLETIONS, _many(b'"a\\n",', ROUND)),
+    "nulls": (COMPLETIONS, _many(b"null,", ROUND)),
+    "long floats": (COMPLETIONS, _many(b"0." + b"9" * 800 + b"e-300,", ROUND)),
+    "floats between ones": (COMPLETIONS, _many(b"1," * 200 + b"0." + b"9" * 800 + b"e-300,", ROUND)),
+    "long integers": (COMPLETIONS, _many(b"9" * 400 + b",", ROUND)),
+    "blanks": (COMPLETIONS, _body(b" " * ROUND + b"1")),
+    "opened": (COMPLETIONS, b"[" * ROUND),
+    "quotes": (COMPLETIONS, b'"' * ROUND),
+    "escaped quotes": (COMPLETIONS, _body(b'"' + b'\\"' * (ROUND // 2))),
+    "backslashes": (COMPLETIONS, _body(b'"' + b"\\" * ROUND)),
+    "a bad byte at the end": (COMPLETIONS, _body(b'"' + b"a" * ROUND + b'\xff"')),
+    "half a pair at the end": (COMPLETIONS, _body(b'"' + b"\\u00e9" * (ROUND // 6) + b'\\ud800"')),
+    "no end": (COMPLETIONS, _body(b'"' + b"\\u00e9" * (ROUND // 6))[:-1]),
+    "objects to route": (ROUTE, _many(b'{"":1},', MIB - 200, field=b"messages")),
+}  # fmt: skip
+"""None of them is answered with 200, and none may hold the loop."""

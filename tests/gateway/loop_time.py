@@ -1,0 +1,80 @@
+"""How long one callback holds the event loop: processor time of its thread, which other programs cannot stretch."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, ServedGateway
+
+
+class LoopTime:
+    """The longest callback of the loops that ran so far. Mutable."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self.total_s = 0.0
+
+
+@contextmanager
+def watched() -> Iterator[LoopTime]:
+    """Measure each callback of the running loop, which is asyncio's own, until the block ends."""
+    seen, run, loop = LoopTime(), asyncio.events.Handle._run, asyncio.get_running_loop()
+
+    def measured(self: asyncio.Handle) -> None:
+        if asyncio.get_running_loop() is not loop:
+            run(self)
+            return
+        begun_s = time.thread_time()
+        run(self)
+        took_s = time.thread_time() - begun_s
+        seen.total_s += took_s
+        seen.longest_s = max(seen.longest_s, took_s)
+
+    asyncio.events.Handle._run = measured  # type: ignore[method-assign]
+    try:
+        yield seen
+    finally:
+        asyncio.events.Handle._run = run  # type: ignore[method-assign]
+
+
+async def post_from_thread(gateway: ServedGateway, way: str, body: bytes) -> tuple[int, bytes]:
+    """Send the body without taking time from the loop; return status and answer."""
+
+    def post() -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=60)
+        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
+        try:
+            connection.request("POST", way, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    return await asyncio.to_thread(post)
+
+
+@asynccontextmanager
+async def engine_of_another_thread() -> AsyncIterator[str]:
+    """Run an engine on a loop of its own, so that its work is not measured; yields its address."""
+    ready, over, found = threading.Event(), threading.Event(), [""]
+
+    async def serve() -> None:
+        async with ScriptedEngine() as engine:
+            found[0] = engine.url
+            ready.set()
+            await asyncio.to_thread(over.wait)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    await asyncio.to_thread(ready.wait)
+    try:
+        yield found[0]
+    finally:
+        over.set()
+        await asyncio.to_thread(thread.join)

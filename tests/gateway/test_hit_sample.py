@@ -1,0 +1,25 @@
+"""Predicted and reported hits of one request, side by side."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from gateway.decision_recorder import hit_sample
+from gateway.hit_watch import HitWatch
+from gateway.recent_decisions import DecisionRecord
+from routing.decision import Candidate, Decision, Fetch
+
+
+def test_a_request_that_counted_on_a_fetch_is_compared_too() -> None:
+    chosen = Candidate("e-1", 96, 0.0, 0.1, 0.1, 2)
+    decision = Decision(
+        "d", "pool", "e-1", 1, "mooncake", "fifo", 1, "fetch", 100, 96, 0.0, 0.1, 50.0,
+        candidates=(chosen,), fetch=Fetch("e-2", 6, 0.05),
+    )  # fmt: skip
+    pool = SimpleNamespace(entry=SimpleNamespace(block_tokens=16))
+    record = DecisionRecord(decision, cast("Any", pool), "t", "tokens", 50.0, 1.0, 0.0, ("e-1",))
+    record.finished_s, record.cached_tokens = 51.0, 32
+    sample = hit_sample(record, cast("Any", SimpleNamespace(hits=HitWatch())))
+    assert sample is not None
+    assert (sample.believed_tokens, sample.reported_tokens) == (32, 32)

@@ -1,0 +1,139 @@
+"""Rules of the papers, each once through a live gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from routing import reasons
+from routing.admission_document import AdmissionDocument
+from routing.cost_document import DecodeCostDocument
+from routing.decision import Decision, Granted
+from routing.placements.lbgr import Lbgr
+from routing.policy_document import PrefillCostDocument, RoutingPolicy, Stage
+from tests.gateway.fake_engine import fake_engine, until
+from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import MODEL, ServedGateway, served
+
+
+async def chat(gateway: ServedGateway, text: str) -> int:
+    body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": text}]}
+    async with gateway.client.post(
+        gateway.url + "/v1/chat/completions", json=body, headers={"authorization": "Bearer sy_test_key_of_tenant_a"}
+    ) as response:
+        await response.read()
+        return response.status
+
+
+def policy(name: str, **params: Any) -> RoutingPolicy:
+    return RoutingPolicy(placement=Stage(name=name, params=params))
+
+
+async def decisions_of(name: str, state_dir: Path) -> list[Decision]:
+    """Return what is decided where one engine holds a long prompt that eight more begin with."""
+    keys = tuple(range(1, 5001))
+    async with fake_engine() as one, fake_engine() as two, fake_engine() as three:
+        engines = [engine_entry(f"e-{number}", each.url) for number, each in enumerate((one, two, three))]
+        async with live_gateway(state_dir, snapshot(engines, policy=policy(name))) as live:
+            live.pool.router.blocks_stored("e-1", keys)
+            made = []
+            for number in range(8):
+                asked = request(f"r-{number}", (*keys, 9000 + number), 10_002 + 20_000 * number)
+                outcome = await live.pool.place(asked, hold=False)
+                assert isinstance(outcome, Granted)
+                made.append(outcome.decision)
+            return made
+
+
+async def test_mooncake_counts_on_no_blocks_that_nobody_brings(tmp_path: Path) -> None:
+    mooncake = await decisions_of("mooncake", tmp_path / "a")
+    least = await decisions_of("min_ttft", tmp_path / "b")
+    assert [each.fetch for each in mooncake] == [None] * 8
+    assert [(each.engine_id, each.hit_tokens) for each in mooncake] == [
+        (each.engine_id, each.hit_tokens) for each in least
+    ]
+    assert len({each.engine_id for each in mooncake}) > 1
+
+
+async def test_mooncake_serves_chats(tmp_path: Path) -> None:
+    async with ScriptedEngine() as one, ScriptedEngine() as two:
+        async with served([one.url, two.url], tmp_path, policy=policy("mooncake")) as gateway:
+            told = await asyncio.gather(*(chat(gateway, f"chat {number} " * 40) for number in range(8)))
+        assert told == [200] * 8
+        assert len(one.bodies) + len(two.bodies) == 8
+
+
+async def test_lbgr_learns_from_what_live_engines_answer(tmp_path: Path) -> None:
+    async with ScriptedEngine() as one, ScriptedEngine() as two:
+        one.pause_s = two.pause_s = 0.05
+        async with served([one.url, two.url], tmp_path, policy=policy("lbgr")) as gateway:
+            told = [await chat(gateway, f"chat {number} " * 40) for number in range(6)]
+            placement = gateway.pool.router.arms.live
+            assert isinstance(placement, Lbgr)
+            engines = dict(placement._engines)
+        assert told == [200] * 6
+        assert engines
+        assert all(any(each.model.theta) and not each.sent for each in engines.values())
+
+
+async def test_skywalker_holds_requests_back_until_an_engine_has_nothing_pending(tmp_path: Path) -> None:
+    async with ScriptedEngine() as one:
+        one.pause_s = 0.05
+        async with served([one.url], tmp_path, policy=policy("skywalker")) as gateway:
+            told = await asyncio.gather(*(chat(gateway, f"chat {number} " * 40) for number in range(4)))
+            made = [each.decision for each in gateway.app.recent.of_engine("engine-0")]
+        assert told == [200] * 4
+        assert sum(each.queued_s > 0.0 for each in made) >= 2
+        assert {each.reason for each in made} == {reasons.FREE_MATCH}
+
+
+async def test_tickets_leave_an_engine_that_its_decodes_hold_up(tmp_path: Path) -> None:
+    """DualMap A.8.3: nothing arrives, and the delay alone has the waiting request moved."""
+    rule = RoutingPolicy(
+        placement=Stage(name="dual_map", params={"adaptive_key": False}),
+        order=Stage(name="fifo"),
+        ttft_slo_s=1.5,
+        grant_tokens=1,
+        grant_lookahead_s=0.0,
+        bottleneck_s=0.5,
+    )
+    keys = tuple(range(1, 5001))
+    async with fake_engine() as one, fake_engine() as two:
+        for each in (one, two):
+            each.set("/metrics", 404, b"")
+        engines = [engine_entry(name, each.url) for name, each in (("e-1", one), ("e-2", two))]
+        async with live_gateway(tmp_path, snapshot(engines, policy=rule)) as live:
+            live.pool.router.blocks_stored("e-1", keys)
+            first = await live.pool.place(request("r-1", (*keys, 9001), 10_002), hold=True)
+            second = await live.pool.place(request("r-2", (*keys, 9002), 10_002), hold=True)
+    assert isinstance(first, Granted)
+    assert isinstance(second, Granted)
+    assert (first.decision.engine_id, second.decision.engine_id) == ("e-1", "e-2")
+    assert second.decision.reason == reasons.MIGRATED
+
+
+@pytest.mark.parametrize(("decode_s", "status"), [(0.05, 200), (600.0, 429)])
+async def test_a_pool_with_roles_predicts_decodes_by_the_uniform_time(
+    tmp_path: Path, decode_s: float, status: int
+) -> None:
+    """Mooncake §4.3.4: the first answer decodes on; the second prompt's prefill is expected to take long."""
+    rule = RoutingPolicy(
+        admission=AdmissionDocument(mode="predictive_system", decode_s=decode_s),
+        prefill_cost=PrefillCostDocument(base_s=1.0, per_token_s=1e-9, per_token_squared_s=0.0, per_hit_token_s=0.0),
+        decode_cost=DecodeCostDocument(base_s=0.0, per_sequence_s=0.08, per_context_token_s=0.0),
+        tbt_slo_s=0.1,
+        ttft_slo_s=60.0,
+    )
+    async with ScriptedEngine() as prefills, ScriptedEngine() as decodes:
+        decodes.chunks, decodes.pause_s = ["a"] * 40, 0.1
+        async with served([prefills.url, decodes.url], tmp_path, roles=["prefill", "decode"], policy=rule) as gateway:
+            first = asyncio.create_task(chat(gateway, "one " * 40))
+            await until(lambda: gateway.gateway.pools and len(gateway.pool.router.admission.book) == 1)
+            decodes.chunks = ["a"]
+            told = await chat(gateway, "two " * 40)
+            first.cancel()
+    assert told == status

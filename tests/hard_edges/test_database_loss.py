@@ -1,0 +1,162 @@
+"""R7: decisions go on while PostgreSQL is away, pages and API say so, and nothing needs a restart when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psycopg
+import pytest
+
+from bench.live_fleet import MODEL
+from bench.live_program import live_program
+from tests.controlplane.test_settings import read_settings
+from tests.private_postgresql import private_postgresql
+
+pytestmark = pytest.mark.processes
+
+DECISIONS = 200
+ASKED = {"model": MODEL, "token_ids": list(range(256)), "wait": False}
+SOMEBODY = {"Cookie": f"sessionid={'a' * 32}"}
+"""A session that has to be looked up."""
+
+
+class Decisions:
+    """Asks for one decision after the other, and counts the answers by status, until told to stop."""
+
+    def __init__(self, url: str, key: str) -> None:
+        self._url = url
+        self._headers = {"Authorization": f"Bearer {key}"}
+        self._stopped = False
+        self.statuses: list[int] = []
+
+    async def run(self) -> None:
+        async with aiohttp.ClientSession(headers=self._headers) as session:
+            while not self._stopped:
+                async with session.post(f"{self._url}/api/v1/route", json=ASKED) as answer:
+                    decided = await answer.json()
+                    self.statuses.append(answer.status)
+                told = f"{self._url}/api/v1/requests/{decided.get('decision_id')}/complete"
+                async with session.post(told, json={}) as answer:
+                    self.statuses.append(answer.status)
+                await asyncio.sleep(0.01)
+
+    def stop(self) -> None:
+        self._stopped = True
+
+
+async def until(holds: Callable[[], Any], limit_s: float = 60.0) -> None:
+    end = time.monotonic() + limit_s
+    while not await holds():
+        assert time.monotonic() < end, "it did not come about"
+        await asyncio.sleep(0.1)
+
+
+async def test_decisions_go_on_without_postgresql_and_pages_come_back_with_it(tmp_path: Path) -> None:
+    with (
+        private_postgresql() as server,
+        live_program(tmp_path, engines=True, environment={"DATABASE_URL": server.url}) as program,
+    ):
+        decisions = Decisions(program.url, program.secrets.api_key)
+        sending = asyncio.create_task(decisions.run())
+        async with aiohttp.ClientSession() as session:
+
+            async def page(path: str = "/") -> tuple[int, str, dict[str, str]]:
+                async with session.get(program.url + path, headers=SOMEBODY, allow_redirects=False) as answer:
+                    return (
+                        answer.status,
+                        await answer.text(),
+                        {name.lower(): value for name, value in answer.headers.items()},
+                    )
+
+            async def page_is(status: int) -> bool:
+                return (await page())[0] == status
+
+            async def probes_go_on() -> bool:
+                with psycopg.connect(server.url) as connection:
+                    alive = "SELECT 1 FROM controlplane_jobrun WHERE job = 'probe' AND lease_until > now()"
+                    return connection.execute(alive).fetchone() is not None
+
+            await until(lambda: page_is(302))
+            await until(probes_go_on)
+            server.crash()
+            await until(lambda: page_is(503))
+            before = len(decisions.statuses)
+            _, text, headers = await page()
+            assert "The database does not answer" in text
+            assert "manage.py doctor" in text
+            assert headers["retry-after"] == headers["refresh"] == "5"
+            refused = {"Authorization": f"Bearer {program.secrets.api_key}"}
+            async with session.post(
+                f"{program.url}/api/v1/regions", json={"slug": "r", "name": "R"}, headers=refused
+            ) as answer:
+                assert answer.status == 503
+                assert json.loads(await answer.text())["type"] == "urn:switchyard:problem:unavailable"
+
+            async def enough() -> bool:
+                return len(decisions.statuses) >= before + DECISIONS
+
+            await until(enough)
+            server.start()
+            await until(lambda: page_is(302))
+            await until(probes_go_on)
+            decisions.stop()
+            await sending
+        assert set(decisions.statuses) == {200}
+
+
+def options_of(tmp_path: Path, url: str) -> dict[str, Any]:
+    return json.loads(read_settings(tmp_path, DATABASE_URL=url).stdout)["db"]["OPTIONS"]  # type: ignore[no-any-return]
+
+
+def test_a_server_that_accepts_and_says_nothing_holds_nobody_for_long(tmp_path: Path) -> None:
+    options = options_of(tmp_path, "postgres://u@127.0.0.1/d")
+    assert 0 < options["connect_timeout"] <= 10
+    assert 0 < options["tcp_user_timeout"] <= 30_000
+    failed: list[Exception] = []
+
+    def connect(port: int) -> None:
+        try:
+            psycopg.connect(host="127.0.0.1", port=port, user="u", dbname="d", **{**options, "connect_timeout": 2})
+        except psycopg.OperationalError as error:
+            failed.append(error)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asking = threading.Thread(target=connect, args=(silent.getsockname()[1],), daemon=True)
+        asking.start()
+        asking.join(60)
+    assert len(failed) == 1
+
+
+def test_what_the_url_says_goes_before_our_limits(tmp_path: Path) -> None:
+    options = options_of(tmp_path, "postgres://u@127.0.0.1/d?connect_timeout=9&sslmode=require")
+    assert (str(options["connect_timeout"]), options["sslmode"]) == ("9", "require")
+    assert "statement_timeout" in options["options"]
+
+
+def test_statements_and_waits_for_locks_end_on_the_server(tmp_path: Path) -> None:
+    with private_postgresql() as server:
+        options = options_of(tmp_path, server.url)
+        with (
+            psycopg.connect(server.url, **options, autocommit=True) as one,
+            psycopg.connect(server.url, **options) as other,
+        ):
+            limits = [one.execute(f"SHOW {name}").fetchone()[0] for name in ("statement_timeout", "lock_timeout")]  # type: ignore[index,call-overload]
+            assert limits == ["30s", "10s"]
+            one.execute("SET statement_timeout = '50ms'")
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                one.execute("SELECT pg_sleep(60)")
+            other.execute("CREATE TABLE t (a int)")
+            other.commit()
+            other.execute("LOCK TABLE t")
+            one.execute("SET statement_timeout = 0")
+            one.execute("SET lock_timeout = '50ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                one.execute("SELECT * FROM t")

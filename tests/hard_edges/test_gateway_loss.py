@@ -1,0 +1,112 @@
+"""R1, R6, R15: gateways are killed, Redis is flushed, and policies are published without end, while decisions go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+import redis as redis_client
+
+from bench.decision_history import DecisionHistory, figures
+from bench.live_fleet import MODEL
+from gateway.gateway import SNAPSHOT_TOPIC
+from gateway.redis_bus import RedisBus
+from tests.hard_edges.gateway_fleet import API_KEY, SECRET, GatewayFleet, gateway_fleet
+from tests.hard_edges.test_redis_loss import until
+from tests.private_redis import private_redis
+
+pytestmark = pytest.mark.processes
+
+CALLERS = 6
+PUBLISH_PAUSE_S = 0.3
+"""200 a minute."""
+WITHIN = 6
+"""Publishes in two seconds."""
+
+
+@asynccontextmanager
+async def deciding(fleet: GatewayFleet) -> AsyncIterator[DecisionHistory]:
+    """Ask for decisions behind a balancer for the block; each must have had an answer at its end."""
+    history, stop = DecisionHistory(fleet.urls, API_KEY, MODEL), asyncio.Event()
+    asking = asyncio.create_task(history.run(CALLERS, stop))
+    yield history
+    stop.set()
+    await asking
+
+
+def more_than(history: DecisionHistory, count: int) -> Callable[[], bool]:
+    """Return whether `count` more decisions were answered by then."""
+    wanted = len(history.decided) + count
+    return lambda: len(history.decided) > wanted
+
+
+async def test_killed_gateways_cost_no_decision_but_those_under_way_are_asked_again(tmp_path: Path) -> None:
+    kills, away = (0, 1, 0), []
+    with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
+        async with deciding(fleet) as history:
+            await until(more_than(history, 100))
+            for position in kills:
+                begin_s = history.now()
+                await asyncio.to_thread(fleet.kill, position)
+                await until(more_than(history, 100))
+                await asyncio.to_thread(fleet.restart, position)
+                away.append((begin_s, history.now()))
+                await until(more_than(history, 100))
+    found = figures(history.decided, away)
+    assert found["decisions"] > 100 * 2 * len(kills)
+    assert found["decisions_lost"] == found["decisions_refused"] == 0
+    assert 0 < found["decisions_asked_again"] <= CALLERS * len(kills)
+    assert found["reports_not_taken"] <= 2 * CALLERS * len(kills), "those of decisions whose gateway was killed"
+    assert len({each.decision_id for each in history.decided}) == len(history.decided)
+    assert found["decision_p99_ratio"] > 0.0
+
+
+async def test_a_flushed_redis_is_filled_again_and_costs_no_decision(tmp_path: Path) -> None:
+    with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
+        async with deciding(fleet) as history:
+            for _ in range(3):
+                await until(more_than(history, 50))
+                with redis_client.Redis.from_url(redis.url) as client:
+                    client.flushall()
+            newcomer = RedisBus(redis.url, SECRET.encode())
+            await until(lambda: newcomer.latest(SNAPSHOT_TOPIC) is not None)
+            newcomer.close()
+            fleet.publish(2)
+            await until(lambda: fleet.versions() == [2, 2])
+        found = figures(history.decided, [])
+        assert found["decisions_lost"] == found["decisions_refused"] == found["decisions_asked_again"] == 0
+        assert found["reports_not_taken"] == 0
+        for position in (0, 1):
+            events = [json.loads(line) for line in fleet.log(position).splitlines()]
+            assert [event for event in events if event["level"] in ("error", "critical")] == []
+            assert sum(event.get("event") == "bus_lost" for event in events) == 0
+
+
+async def test_policies_published_200_times_a_minute_reach_all_gateways_within_two_seconds(tmp_path: Path) -> None:
+    """Time is counted in publishes, so that a busy machine slows both sides down."""
+    stale: list[tuple[int, int]] = []
+    with private_redis(tmp_path) as redis, gateway_fleet(redis.url, tmp_path) as fleet:
+        async with deciding(fleet) as history, aiohttp.ClientSession() as session:
+            seen = [1, 1]
+            for version in range(2, 40):
+                await asyncio.to_thread(fleet.publish, version)
+                await asyncio.sleep(PUBLISH_PAUSE_S)
+                for position, url in enumerate(fleet.urls):
+                    body = {"model": MODEL, "token_ids": [version] * 64, "wait": False}
+                    headers = {"Authorization": f"Bearer {API_KEY}"}
+                    async with session.post(f"{url}/api/v1/route", json=body, headers=headers) as answer:
+                        decided = (await answer.json())["policy_version"]
+                    assert seen[position] <= decided <= version
+                    seen[position] = decided
+                    if decided < version - WITHIN:
+                        stale.append((version, decided))
+            await until(lambda: fleet.versions() == [39, 39])
+    assert stale == []
+    found = figures(history.decided, [])
+    assert [each.why for each in history.decided if each.why] == []
+    assert found["decisions_lost"] == found["decisions_refused"] == found["reports_not_taken"] == 0

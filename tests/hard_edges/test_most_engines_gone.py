@@ -1,0 +1,93 @@
+"""R11: five of eight engines fail. What is left serves, and where many look wrong none is taken out for it alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from controlplane.jobs import engine_health as job
+from controlplane.models import EngineHealth, PlanRecord, Pool
+from gateway.breaker import OPEN
+from gateway.bus import Bus
+from routing.policy_document import RoutingPolicy, Stage
+from tests.controlplane.automation.world import World
+from tests.controlplane.conftest import bus, policy, pool, region
+from tests.gateway.fake_engine import until
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import MODEL, ServedGateway, served
+
+__all__ = ["bus", "policy", "pool", "region"]
+CHAT = "/v1/chat/completions"
+TURNS = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
+SICK = 5
+
+
+@asynccontextmanager
+async def eight(tmp_path: Path) -> AsyncIterator[tuple[list[ScriptedEngine], ServedGateway]]:
+    async with AsyncExitStack() as stack:
+        engines = [await stack.enter_async_context(ScriptedEngine()) for _ in range(8)]
+        gateway = await stack.enter_async_context(served([each.url for each in engines], tmp_path, policy=TURNS))
+        yield engines, gateway
+
+
+async def asked(gateway: ServedGateway, requests: int) -> Counter[int]:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
+    return Counter([(await gateway.post(CHAT, {**body, "seed": turn}))[0] for turn in range(requests)])
+
+
+async def test_three_engines_that_are_left_serve_all_and_share_it(tmp_path: Path) -> None:
+    async with eight(tmp_path) as (engines, gateway):
+        assert await asked(gateway, 16) == {200: 16}
+        for engine in engines[:SICK]:
+            await engine.stop()
+        told = await asked(gateway, 30)
+        assert set(told) <= {200, 503}
+        assert told[200] >= 28, "a request that meets three dead engines before anybody knows of them is told so"
+        await until(lambda: sum(gateway.pool.accepts(f"engine-{number}") for number in range(8)) == 3)
+        before = [len(engine.bodies) for engine in engines]
+        assert await asked(gateway, 30) == {200: 30}
+        gained = [len(engine.bodies) - count for engine, count in zip(engines, before, strict=True)]
+        assert gained[:SICK] == [0] * SICK
+        assert max(gained[SICK:]) <= 2 * min(gained[SICK:])
+
+
+async def test_where_most_answer_errors_work_is_spread_over_all_but_one(tmp_path: Path) -> None:
+    async with eight(tmp_path) as (engines, gateway):
+        for engine in engines[:SICK]:
+            engine.status = 500
+        await asked(gateway, 60)
+        breakers = [gateway.pool.engines[f"engine-{number}"].breaker for number in range(8)]
+        assert all(breaker.state == OPEN for breaker in breakers[:SICK])
+        accepting = [number for number in range(8) if gateway.pool.accepts(f"engine-{number}")]
+        assert len(accepting) == 7
+        for engine in engines[:SICK]:
+            engine.status = 200
+        before = [len(engine.bodies) for engine in engines]
+        assert await asked(gateway, 21) == {200: 21}
+        gained = [len(engine.bodies) - count for engine, count in zip(engines, before, strict=True)]
+        assert all(gained[number] for number in accepting), "those that are excused serve as soon as they can"
+
+
+@pytest.mark.django_db
+def test_panic_is_told_and_takes_no_work_from_outliers(pool: Pool, bus: Bus) -> None:
+    world = World(pool, 8)
+    world.tell()
+
+    def judge() -> None:
+        world.run(job.JOB, job.judge, job.EVERY)
+
+    try:
+        world.pass_time(3, each=judge)
+        for number in range(1, SICK + 1):
+            world.say(f"e-0{number}", failures_in_row=9)
+        world.pass_time(20, each=judge)
+    finally:
+        world.observed.stop()
+    told = PlanRecord.objects.filter(job=job.JOB).latest("pk")
+    assert told.figures["panic"] == 1
+    assert any("fewer than 50 % of the engines are well" in each["text"] for each in told.reasons)
+    assert EngineHealth.objects.filter(state="quarantined").count() <= 1

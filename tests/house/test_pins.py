@@ -1,0 +1,41 @@
+"""What is installed is pinned by hash, and the same as what requirements.txt and constraints.txt say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[a-z,]+\])?==([A-Za-z0-9.+]+)", re.MULTILINE)
+
+
+def pins(file: str) -> dict[str, str]:
+    return {re.sub(r"[._-]+", "-", name.lower()): version for name, version in PIN.findall((ROOT / file).read_text())}
+
+
+def test_the_lock_has_every_pin_in_the_same_version() -> None:
+    locked = pins("requirements.lock")
+    wanted = pins("requirements.txt") | pins("constraints.txt")
+    stale = {name: version for name, version in wanted.items() if name in locked and locked[name] != version}
+    missing = pins("requirements.txt").keys() - locked.keys()
+    assert not stale, "run .ci/lock-python"
+    assert not missing, "run .ci/lock-python"
+
+
+def test_what_is_locked_is_pinned() -> None:
+    platforms = {"async-timeout", "cffi", "colorama", "httpx2-jsfetch", "pycparser", "tzdata"}
+    unpinned = pins("requirements.lock").keys() - pins("requirements.txt").keys() - pins("constraints.txt").keys()
+    assert unpinned <= platforms, "add them to constraints.txt, and run .ci/lock-python"
+
+
+def test_every_locked_package_has_hashes_and_nothing_says_where_it_comes_from() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    packages = re.split(r"\n(?=[^\s#])", text.strip())
+    assert len(packages) == len(pins("requirements.lock"))
+    assert [each for each in packages if "--hash=sha256:" not in each] == []
+    assert "://" not in text
+
+
+def test_set_up_installs_nothing_without_its_hash() -> None:
+    installs = [line for line in (ROOT / ".ci/setup-python").read_text().splitlines() if "pip install" in line]
+    assert [line for line in installs if "--require-hashes -r requirements.lock" not in line] == []

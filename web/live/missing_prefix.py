@@ -1,0 +1,20 @@
+"""Which much used prefix an engine lacks that most others of its pool hold."""
+
+from __future__ import annotations
+
+from gateway.affinity_sample import PoolAffinity
+
+KEY_DIGITS = 6
+"""So many of a key's hex digits name it in a sentence, as on the Affinity page."""
+
+
+def missing_prefix(pool: PoolAffinity, engine_id: str) -> str:
+    """Return the start of the key of the most used prefix that most other engines hold and this one does not."""
+    others = [each for each in pool.accepting if each != engine_id]
+    lacking = [
+        prefix
+        for prefix in pool.prefixes
+        if engine_id not in prefix.holders and 2 * sum(each in prefix.holders for each in others) > len(others)
+    ]
+    most = max(lacking, key=lambda prefix: (prefix.requests, prefix.key), default=None)
+    return most.key[:KEY_DIGITS] if most is not None else ""

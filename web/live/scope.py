@@ -1,0 +1,67 @@
+"""What of the fleet a person may see: a set of pools, and samples, columns and markers cut down to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+
+import msgspec
+
+from controlplane.fleet_past.column import Column
+from controlplane.fleet_past.marker import Marker
+from controlplane.fleet_past.roster import Roster
+from controlplane.models import Role
+from controlplane.services.actor import Actor
+from controlplane.services.roles import may, visible_pools
+from gateway.fleet_sample import FleetSample
+
+Scope = frozenset[str] | None
+"""Slugs of the pools that somebody may see; None: all of them, those to come too."""
+NOTHING: Scope = frozenset()
+
+
+def scope_of(actor: Actor) -> Scope:
+    """Return what the actor may see."""
+    if may(actor, Role.VIEWER):
+        return None
+    return frozenset(visible_pools(actor).values_list("slug", flat=True))
+
+
+def scoped_sample(sample: FleetSample | None, scope: Scope) -> FleetSample | None:
+    """Return the sample without the engines and pools outside the scope."""
+    if sample is None or scope is None:
+        return sample
+    return msgspec.structs.replace(
+        sample,
+        engines=tuple(engine for engine in sample.engines if engine.pool_id in scope),
+        pools=tuple(pool for pool in sample.pools if pool.pool_id in scope),
+    )
+
+
+def scoped_markers(markers: Iterable[Marker], scope: Scope) -> list[Marker]:
+    """Return the markers of the pools in scope."""
+    return [marker for marker in markers if scope is None or marker.pool_id in scope]
+
+
+def scoped_column(column: Column, scope: Scope) -> Column:
+    """Return the column without the engines and pools outside the scope."""
+    if scope is None:
+        return column
+    roster = _scoped_roster(column.roster, scope)
+    return replace(
+        column,
+        roster=roster,
+        floats=[column.floats_for(roster, place) for place in range(len(column.floats))],
+        codes=[bytearray(column.codes_for(roster, place)) for place in range(len(column.codes))],
+        pools={pool_id: values for pool_id, values in column.pools.items() if pool_id in scope},
+        refusals={pool_id: rates for pool_id, rates in column.refusals.items() if pool_id in scope},
+    )
+
+
+@lru_cache(maxsize=256)
+def _scoped_roster(roster: Roster, scope: frozenset[str]) -> Roster:
+    """Return the engines in scope; columns of one roster share the answer."""
+    rows = [row for row, pool_id in enumerate(roster.pool_ids) if pool_id in scope]
+    names = (roster.engine_ids, roster.names, roster.pool_ids)
+    return Roster(*(tuple(each[row] for row in rows) for each in names))
