@@ -197,6 +197,12 @@ async def cpu_us(pid: int, client: Client, requests: Sequence[bytes]) -> tuple[f
     return (cpu_s(pid) - before) / len(requests) * 1e6, batch
 
 
+async def complete(client: Client, batch: Batch) -> None:
+    """Say of each decision of a batch that its request is over."""
+    ids = [json.loads(body)["decision_id"] for body in batch.bodies]
+    await client.drive([http_request(f"/api/v1/requests/{each}/complete", b"{}") for each in ids])
+
+
 async def one_round(null: tuple[int, Client], gateway: tuple[int, Client], rng: Random) -> Round:
     """Load both servers in turn; what was routed is completed, unmeasured, before more is asked."""
     null_us: list[float] = []
@@ -208,8 +214,7 @@ async def one_round(null: tuple[int, Client], gateway: tuple[int, Client], rng: 
         spent, batch = await cpu_us(*gateway, requests)
         route_us.append(spent)
         took += batch.took
-        ids = [json.loads(body)["decision_id"] for body in batch.bodies]
-        await gateway[1].drive([http_request(f"/api/v1/requests/{each}/complete", b"{}") for each in ids])
+        await complete(gateway[1], batch)
     return Round(statistics.mean(null_us), statistics.mean(route_us), took)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import statistics
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ from random import Random
 
 import uvloop
 
-from bench.decision_api import BATCH, FIRST_PORT, Client, connected, healthy, http_request, route_requests, server
+from bench.decision_api import BATCH, FIRST_PORT, Client, complete, connected, healthy, route_requests, server
 from bench.report import Target, write_report
 
 HALF_OPEN, SLOW_BODIES = 200, 40
@@ -33,8 +32,7 @@ async def p99_s(client: Client, rng: Random) -> float:
     for _ in range(BATCHES):
         batch = await client.drive(route_requests(BATCH, rng))
         took += batch.took
-        ids = [json.loads(body)["decision_id"] for body in batch.bodies]
-        await client.drive([http_request(f"/api/v1/requests/{each}/complete", b"{}") for each in ids])
+        await complete(client, batch)
     return statistics.quantiles(took, n=100)[98]
 
 

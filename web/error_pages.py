@@ -10,13 +10,14 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render
 
-from controlplane.api.problem import MEDIA_TYPE, ProblemError
+from controlplane.api.error_answers import database_away
+from controlplane.api.problem import MEDIA_TYPE
 from controlplane.request_actor import request_id_of
 from web.shell import NAVIGATION, NavigationItem, shell_context
 
 Handler = Callable[[HttpRequest], HttpResponse]
 _API = "/api/"
-_RETRY_S = 5
+_RETRY_S = 2
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -51,8 +52,9 @@ def _is_away(error: BaseException | None) -> bool:
 def _database_away(request: HttpRequest) -> HttpResponse:
     """Answer 503 with a remedy, to the API as a problem; a page that was only looked at loads itself again."""
     if request.path.startswith(_API):
-        problem = ProblemError(503, "The database does not answer; try again in a moment.")
-        answer = HttpResponse(json.dumps(problem.body(request_id_of(request))), content_type=MEDIA_TYPE, status=503)
+        problem = database_away()
+        body = json.dumps(problem.body(request_id_of(request)))
+        answer = HttpResponse(body, content_type=MEDIA_TYPE, status=problem.status, headers=problem.headers)
     else:
         sentence = (
             "Requests are still routed: gateways need no database. Changes are refused until it is back. Check the "
@@ -62,7 +64,7 @@ def _database_away(request: HttpRequest) -> HttpResponse:
         answer = render(request, "web/error_alone.html", words, status=503)
         if request.method == "GET":
             answer["Refresh"] = str(_RETRY_S)
-    answer["Retry-After"] = str(_RETRY_S)
+        answer["Retry-After"] = str(_RETRY_S)
     answer["Cache-Control"] = "no-store"
     return answer
 

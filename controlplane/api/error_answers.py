@@ -49,6 +49,11 @@ def answer_error(error: Exception, context: dict[str, Any]) -> Response:
     return response
 
 
+def database_away() -> ProblemError:
+    """Return the answer while the database does not answer."""
+    return ProblemError(503, "The database does not answer; try again in a moment.", headers={"Retry-After": "2"})
+
+
 def _problem(error: Exception, view: Any) -> ProblemError | None:
     if isinstance(error, ProblemError):
         return error
@@ -129,10 +134,5 @@ _MAKERS: tuple[tuple[tuple[type[Exception], ...], Callable[[Any, Any], ProblemEr
         (BadRequest, SuspiciousOperation, MultiPartParserError, UnreadablePostError),
         lambda _error, _: ProblemError(400, "The request cannot be read; send JSON."),
     ),
-    (
-        (OperationalError,),
-        lambda _error, _: ProblemError(
-            503, "The database does not answer; try again in a moment.", headers={"Retry-After": "2"}
-        ),
-    ),
+    ((OperationalError,), lambda _error, _: database_away()),
 )

@@ -31,7 +31,7 @@ def test_a_page_without_its_database_is_503_and_says_what_to_do(
     fail_with(error, monkeypatch)
     page = client.get("/policies")
     assert page.status_code == 503
-    assert (page["Retry-After"], page["Refresh"], page["Cache-Control"]) == ("5", "5", "no-store")
+    assert (page["Retry-After"], page["Refresh"], page["Cache-Control"]) == ("2", "2", "no-store")
     text = page.content.decode()
     assert "The database does not answer" in text
     assert "manage.py doctor" in text
