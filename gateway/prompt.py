@@ -22,15 +22,17 @@ class ChatPrompt(msgspec.Struct, frozen=True):
 
 
 class TextPrompt(msgspec.Struct, frozen=True):
-    """Text as it is."""
+    """Text as it is, and how many bytes further prompts of the same request have."""
 
     text: str
+    further_bytes: int = 0
 
 
 class TokenPrompt(msgspec.Struct, frozen=True):
-    """Token ids, 0 … 2³²−1."""
+    """Token ids, 0 … 2³²−1, and how many further prompts of the same request have."""
 
     token_ids: Sequence[int]
+    further_tokens: int = 0
 
 
 class HashedPrompt(msgspec.Struct, frozen=True):
@@ -52,21 +54,30 @@ def chat_prompt(body: dict[str, Any]) -> ChatPrompt:
 
 
 def completion_prompt(prompt: object) -> TextPrompt | TokenPrompt:
-    """Read OpenAI's `prompt`: a string or token ids; of a list of prompts the first decides the route."""
+    """Read OpenAI's `prompt`: text or token ids, or a list of these, of which the first decides the route.
+
+    All of them are work for the engine, so the lengths of the others are kept. Raises BadBodyError.
+    """
     if isinstance(prompt, str):
         return TextPrompt(prompt)
     if isinstance(prompt, array):
         return TokenPrompt(prompt)
     if isinstance(prompt, list) and prompt:
-        if isinstance(prompt[0], str):
-            return TextPrompt(prompt[0])
-        if isinstance(prompt[0], array):
-            return TokenPrompt(prompt[0])
-        return TokenPrompt(_token_ids(prompt[0] if isinstance(prompt[0], list) else prompt))
-    raise BadBodyError("bad_field", "Send prompt as a string or a list of token ids.", param="prompt")
+        first = prompt[0]
+        if not isinstance(first, str | list | array):
+            return TokenPrompt(_token_ids(prompt))
+        if isinstance(first, str) and all(isinstance(each, str) for each in prompt):
+            return TextPrompt(first, sum(len(each.encode()) for each in prompt[1:]))
+        if not isinstance(first, str) and all(isinstance(each, list | array) for each in prompt):
+            return TokenPrompt(_token_ids(first), sum(len(each) for each in prompt[1:]))
+    raise BadBodyError(
+        "bad_field", "Send prompt as a string, a list of token ids, or a list of either alone.", param="prompt"
+    )
 
 
-def _token_ids(values: list[Any]) -> list[int]:
+def _token_ids(values: Sequence[int]) -> Sequence[int]:
+    if isinstance(values, array):
+        return values
     try:
         return msgspec.convert(values, _TokenIds)
     except msgspec.ValidationError:

@@ -71,41 +71,32 @@ class PromptKeys:
 
     def at_once(self, pool: LivePool, domain: str, prompt: Prompt) -> KeyedPrompt | None:
         """Return the keys in the caller's isolation domain where no engine has to be asked for them, else None."""
-        entry = pool.entry
-        seed, salted = pool.seed(domain), domain != SHARED
-        if isinstance(prompt, HashedPrompt):
-            return _from_hashes(seed, prompt, entry.block_tokens, salted)
-        if isinstance(prompt, TokenPrompt):
-            tokens = prompt.token_ids
-            return KeyedPrompt(token_block_keys(seed, tokens, entry.block_tokens), len(tokens), TOKENS, salted)
-        if entry.key_source == "approximate":
-            data = _text_of(prompt)
-            return _from_bytes(pool, byte_block_keys(seed, data, entry.block_bytes), data, salted)
-        return None
+        keyed = _keyed_here(pool, pool.seed(domain), prompt)
+        return None if keyed is None else _completed(keyed, domain, prompt)
 
     async def keys(self, pool: LivePool, domain: str, prompt: Prompt) -> KeyedPrompt:
         """Return the keys, asking an engine's tokenizer where that is needed; never fails for want of one."""
-        seed, salted = pool.seed(domain), domain != SHARED
+        return _completed(await self._keys(pool, pool.seed(domain), prompt), domain, prompt)
+
+    async def _keys(self, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt:
         if isinstance(prompt, TokenPrompt) and len(prompt.token_ids) > TURN_BYTES // 8:
-            return await _token_keys_in_turns(pool, seed, prompt.token_ids, salted)
+            return await _token_keys_in_turns(pool, seed, prompt.token_ids)
         if isinstance(prompt, TokenPrompt | HashedPrompt):
-            made = self.at_once(pool, domain, prompt)
+            made = _keyed_here(pool, seed, prompt)
             if made is not None:
                 return made
         data = _text_of(prompt)
         if len(data) > TURN_BYTES:
             await asyncio.sleep(0)
         if pool.entry.key_source == "approximate":
-            return _from_bytes(pool, await _keys_in_turns(seed, data, pool.entry.block_bytes), data, salted)
+            return _from_bytes(pool, await _keys_in_turns(seed, data, pool.entry.block_bytes), data)
         digest = await self._digest(pool.entry.pool_id, seed, prompt, data)
         remembered = self._memory.get(digest)
         if remembered is not None:
             self._memory.move_to_end(digest)
-            return KeyedPrompt(tuple(remembered[0]), remembered[1], REMEMBERED, salted)
+            return KeyedPrompt(tuple(remembered[0]), remembered[1], REMEMBERED)
         keyed = await self._tokenized_once(digest, pool, seed, prompt)
-        if keyed is None:
-            return KeyedPrompt((), max(1, len(data) // BYTES_PER_TOKEN), NONE, salted)
-        return msgspec.structs.replace(keyed, salted=True) if salted else keyed
+        return keyed or KeyedPrompt((), max(1, len(data) // BYTES_PER_TOKEN), NONE)
 
     async def _digest(self, pool_id: str, seed: int, prompt: Prompt, data: bytes) -> bytes:
         kind = b"chat" if isinstance(prompt, ChatPrompt) else b"text"
@@ -168,25 +159,50 @@ class PromptKeys:
             raise AssertionError("the memory is over its bounds")
 
 
-def _from_hashes(seed: int, prompt: HashedPrompt, block_tokens: int, salted: bool) -> KeyedPrompt:
+def _completed(keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:
+    """Add what the way to the keys does not know: the salt, and the work of the request's further prompts."""
+    tokens = keyed.prompt_tokens
+    if isinstance(prompt, TokenPrompt):
+        tokens += prompt.further_tokens
+    elif isinstance(prompt, TextPrompt) and prompt.further_bytes:
+        tokens += tokens * prompt.further_bytes // max(1, len(prompt.text.encode()))
+    if domain == SHARED and tokens == keyed.prompt_tokens:
+        return keyed
+    return KeyedPrompt(keyed.keys, tokens, keyed.source, domain != SHARED)
+
+
+def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
+    entry = pool.entry
+    if isinstance(prompt, HashedPrompt):
+        return _from_hashes(seed, prompt, entry.block_tokens)
+    if isinstance(prompt, TokenPrompt):
+        tokens = prompt.token_ids
+        return KeyedPrompt(token_block_keys(seed, tokens, entry.block_tokens), len(tokens), TOKENS)
+    if entry.key_source == "approximate":
+        data = _text_of(prompt)
+        return _from_bytes(pool, byte_block_keys(seed, data, entry.block_bytes), data)
+    return None
+
+
+def _from_hashes(seed: int, prompt: HashedPrompt, block_tokens: int) -> KeyedPrompt:
     try:
         keys = rekey_hashes(seed, prompt.block_hashes)
     except OverflowError:
         raise BadBodyError("bad_field", "A block hash must fit in 64 bits.", param="block_hashes") from None
     tokens = prompt.prompt_tokens
-    return KeyedPrompt(keys, len(keys) * block_tokens if tokens is None else tokens, HASHES, salted)
+    return KeyedPrompt(keys, len(keys) * block_tokens if tokens is None else tokens, HASHES)
 
 
-def _from_bytes(pool: LivePool, keys: tuple[int, ...], data: bytes, salted: bool) -> KeyedPrompt:
+def _from_bytes(pool: LivePool, keys: tuple[int, ...], data: bytes) -> KeyedPrompt:
     entry = pool.entry
-    return KeyedPrompt(keys, max(1, len(data) * entry.block_tokens // entry.block_bytes), BYTES, salted)
+    return KeyedPrompt(keys, max(1, len(data) * entry.block_tokens // entry.block_bytes), BYTES)
 
 
-async def _token_keys_in_turns(pool: LivePool, seed: int, tokens: Sequence[int], salted: bool) -> KeyedPrompt:
+async def _token_keys_in_turns(pool: LivePool, seed: int, tokens: Sequence[int]) -> KeyedPrompt:
     packed = pack_tokens(tokens)
     await asyncio.sleep(0)
     keys = await _keys_in_turns(seed, packed, pool.entry.block_tokens * TOKEN_BYTES)
-    return KeyedPrompt(keys, len(tokens), TOKENS, salted)
+    return KeyedPrompt(keys, len(tokens), TOKENS)
 
 
 async def _keys_in_turns(seed: int, data: bytes, block_bytes: int) -> tuple[int, ...]:

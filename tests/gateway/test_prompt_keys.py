@@ -202,13 +202,26 @@ async def test_the_memory_holds_no_text() -> None:
     assert str(list(b"CANARY"))[1:-1] not in repr(vars(keys))
 
 
-@pytest.mark.parametrize("prompt", [None, 5, [], {}, [None], [-1], [2**32], [[]], [["a"]], [1, "a"]])
+@pytest.mark.parametrize(
+    "prompt", [None, 5, [], {}, [None], [-1], [2**32], [[]], [["a"]], [1, "a"], ["a", 1], ["a", [1]], [[1], "a"]]
+)
 def test_prompts_of_no_form_are_refused(prompt: object) -> None:
     if prompt == [[]]:
         assert completion_prompt(prompt) == TokenPrompt([])
         return
     with pytest.raises(BadBodyError):
         completion_prompt(prompt)
+
+
+@pytest.mark.parametrize("key_source", ["exact", "approximate"])
+async def test_all_prompts_of_a_list_count_as_work_and_the_first_decides_the_route(key_source: str) -> None:
+    pool, keys = _pool(Tokenizer(), key_source=key_source), PromptKeys()
+    alone = await keys.keys(pool, "t", completion_prompt("abcdefgh" * 16))
+    listed = await keys.keys(pool, "t", completion_prompt(["abcdefgh" * 16, "x" * 256, "yz"]))
+    assert listed.keys == alone.keys
+    assert listed.prompt_tokens == alone.prompt_tokens * (128 + 258) // 128
+    tokens = await keys.keys(pool, "t", completion_prompt([[1] * 40, [2] * 20, [3] * 7]))
+    assert (len(tokens.keys), tokens.prompt_tokens) == (40 // pool.entry.block_tokens, 67)
 
 
 async def test_remembered_keys_take_little_more_than_their_eight_bytes() -> None:

@@ -38,7 +38,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
         ({"token_ids": list(range(50))}, "tokens", 50),
         ({"prompt": "y" * 40}, "tokenized", 40),
         ({"prompt": [1, 2, 3]}, "tokens", 3),
-        ({"prompt": ["y" * 30, "z"]}, "tokenized", 30),
+        ({"prompt": ["y" * 30, "z"]}, "tokenized", 31),
         ({"messages": CHAT}, "tokenized", 40),
     ],
 )
