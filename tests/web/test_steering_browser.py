@@ -91,6 +91,8 @@ def test_an_operator_scales_turns_and_freezes_a_pool(
 
 def _charts(page: Page) -> None:
     """Look at the charts: by keyboard, at a plan's mark, and as a table."""
+    # The script draws them, and so has begun to hear keys.
+    expect(page.locator("sy-steps")).to_have_count(6)
     page.keyboard.press("1")
     expect(page.locator("#steering-range [aria-pressed=true]")).to_have_text("5 min")
     expect(page.locator("sy-steps")).to_have_count(6)
