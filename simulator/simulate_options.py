@@ -11,11 +11,11 @@ from pathlib import Path
 
 import msgspec
 
-from kvstore.evictions import EVICTIONS
 from planning.automation_document import AutomationPolicy
 from routing.policy_document import Parameter, RoutingPolicy, Stage
 from routing.registry import PLACEMENTS, QUEUE_ORDERS, pair_problem, stage_problems
 from simulator.canary_options import add_canary_arguments, canary_of
+from simulator.engine_cache.evictions import EVICTIONS
 from simulator.engine_models.registry import ENGINE_MODELS
 from simulator.engine_profile import EngineProfile, UnreadableProfileError, profile_named, read_profile
 from simulator.option_values import OptionValues
