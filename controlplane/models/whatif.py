@@ -36,3 +36,9 @@ class WhatIf(models.Model):
     @override
     def __str__(self) -> str:
         return f"what-if {self.pk}: {self.draft} against {self.base}"
+
+    @property
+    def against(self) -> str:
+        """What the draft is compared with, in words: v3, or the baseline that places requests in place of v3's rule."""
+        baseline = self.conditions.get("base_placement")
+        return f"v{self.base.number} placed by {baseline}" if baseline else f"v{self.base.number}"
