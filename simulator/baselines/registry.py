@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from routing import registry
-from routing.placements.aibrix_prefix import AibrixPrefix
-from routing.placements.dynamo_kv import DynamoKv
-from routing.placements.llmd_weighted import LlmdWeighted
-from routing.placements.preble import Preble
-from routing.placements.production_stack_load_aware import ProductionStackLoadAware
-from routing.placements.ray_prefix import RayPrefix
-from routing.placements.sglang_cache_aware import SglangCacheAware
-from routing.placements.vllm_cache_aware import VllmCacheAware
+from simulator.baselines.aibrix_prefix import AibrixPrefix
+from simulator.baselines.dynamo_kv import DynamoKv
+from simulator.baselines.llmd_weighted import LlmdWeighted
+from simulator.baselines.preble import Preble
+from simulator.baselines.production_stack_load_aware import ProductionStackLoadAware
+from simulator.baselines.ray_prefix import RayPrefix
+from simulator.baselines.sglang_cache_aware import SglangCacheAware
+from simulator.baselines.vllm_cache_aware import VllmCacheAware
 
 _AFTER: dict[str, dict[str, type[msgspec.Struct]]] = {
     "mooncake": {
