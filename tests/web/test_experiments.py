@@ -116,7 +116,7 @@ def test_the_live_version_can_be_asked_against_a_baseline(operator: Client, pool
     recording = keep(pool, recorded(60))
     page = show(operator, "/experiments?new")
     for name in BASELINES:
-        assert f'<option value="{name}">{name} (baseline)</option>' in page
+        assert f'<option value="{name}">{name}</option>' in page
     form = {"pool": "chat", "recording": str(recording.pk), "draft": "1", "base": "1", "seeds": "1"}
     assert "Is the same version" in operator.post("/experiments/whatif", form).content.decode()
     operator.post("/experiments/whatif", {**form, "base_placement": "preble"})

@@ -27,7 +27,7 @@ _MODELS = (
     Option("reference", "One prefill at a time"),
 )
 
-_BASELINES = (Option("", "Its own placement"), *(Option(name, f"{name} (baseline)") for name in sorted(BASELINES)))
+_BASELINES = (Option("", "Its own placement"), *(Option(name, name) for name in sorted(BASELINES)))
 
 Asked = tuple[Recording, PolicyVersion, PolicyVersion | None, Conditions]
 
