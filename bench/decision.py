@@ -19,8 +19,9 @@ from routing.fleet import EngineFacts
 from routing.inference_request import InferenceRequest
 from routing.observation import Completed, FirstToken
 from routing.policy_document import RoutingPolicy, Stage
-from routing.registry import CENTRAL_PLACEMENT, PLACEMENTS
+from routing.registry import CENTRAL_PLACEMENT
 from routing.router import Router
+from simulator.baselines.registry import PLACEMENTS
 
 TARGETED = ("least_cost", "dual_map")
 """Placements that must decide within 10 µs; the others are there to be compared with."""
@@ -34,7 +35,8 @@ KEYS, BLOCK, GROUPS, ROUNDS, PER_ROUND = 24, 512, 200, 7, 3_000
 def measure(placement: str, engines: int, count: int = ROUNDS) -> tuple[float, float]:
     """Return the median and 99th percentile of one decision, in microseconds (best round's median)."""
     order = ORDERS.get(placement, "shed")
-    router = Router("bench", RoutingPolicy(placement=Stage(name=placement), order=Stage(name=order)), 1)
+    policy = RoutingPolicy(placement=Stage(name=placement), order=Stage(name=order))
+    router = Router("bench", policy, 1, placements=PLACEMENTS)
     router.set_engines([EngineFacts(f"e-{number:03}", 1, True) for number in range(engines)], 0.0)
     rng = Random(11)
     groups = [tuple(rng.getrandbits(64) for _ in range(KEYS)) for _ in range(GROUPS)]

@@ -13,10 +13,10 @@ from pathlib import Path
 from random import Random
 
 from bench.report import Target, write_report
-from kvstore.evictions import EVICTIONS, eviction_rule
-from kvstore.leaf_eviction import BlockTree
-from kvstore.prefix_cache import PrefixCache
-from kvstore.rlt_leaves import RltLeaves
+from simulator.engine_cache.evictions import EVICTIONS, eviction_rule
+from simulator.engine_cache.leaf_eviction import BlockTree
+from simulator.engine_cache.prefix_cache import PrefixCache
+from simulator.engine_cache.rlt_leaves import RltLeaves
 
 BLOCKS = 1_000_000
 DEPTH, SHARED, SIBLINGS = 16, 8, 10

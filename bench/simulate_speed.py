@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.report import Target, write_report
 from routing.policy_document import Stage
 from routing.registry import stage_pairs
+from simulator.baselines.registry import PLACEMENTS
 from simulator.run_report import report_of
 from simulator.simulation_run import RunSpec, evaluation_policy, run
 from simulator.trace import TraceRow, read_trace
@@ -63,7 +64,7 @@ def main() -> None:
     }
     overload = {
         f"overload_{placement}_{order}_requests_per_s": requests_per_s(workload, spec(placement, order, 30.0))
-        for placement, order in stage_pairs()
+        for placement, order in stage_pairs(PLACEMENTS)
     }
     figures["overload_slowest_requests_per_s"] = min(overload.values())
     targets = {

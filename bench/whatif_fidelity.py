@@ -134,7 +134,7 @@ def asked(policy: RoutingPolicy, window: Path, rows: list[RecordedRow], models: 
         conditions=Conditions(seeds=SEEDS, warmup_share=0.0),
         base=policy,
         draft=policy,
-        base_version=1,
+        checked_version=1,
         engines=ENGINES,
         stand_ins=stand_ins(policy, {}, CACHE_TOKENS, models),
     )
@@ -143,7 +143,7 @@ def asked(policy: RoutingPolicy, window: Path, rows: list[RecordedRow], models: 
 def engine_model(policy: RoutingPolicy, window: Path, rows: list[RecordedRow]) -> str:
     """Return which engine model comes closest to the window, as the console's what-if finds out."""
     plan = asked(policy, window, rows, ENGINE_MODELS)
-    actual_s = own_ttft_s(rows, plan.base_version)
+    actual_s = own_ttft_s(rows, plan.checked_version)
     if actual_s is None:
         raise RuntimeError("the window was not routed by the program's first policy")
     trials = [do_task(plan.with_engine(number).task(BASE, 0)) for number in range(len(ENGINE_MODELS))]

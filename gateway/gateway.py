@@ -35,7 +35,7 @@ from gateway.report_fence import ReportFence
 from gateway.request_head import TaggedIds
 from gateway.settings import GatewaySettings
 from gateway.shadow_reports import ShadowReports
-from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, decode_snapshot
+from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, as_live, decode_snapshot
 from gateway.snapshot_store import SnapshotStore
 from gateway.traffic_outbox import TrafficOutbox
 from gateway.wire import UnreadableMessageError
@@ -282,6 +282,9 @@ class Gateway:
         log_event("snapshot_applied", version=snapshot.version, pools=len(self.pools), engines=len(snapshot.engines))
 
     def _apply_pool(self, entry: PoolEntry, engines: list[EngineEntry], one_tenant: bool) -> None:
+        entry, said = as_live(entry)
+        if said:
+            log_event("baseline_replaced", level=logging.WARNING, pool=entry.pool_id, reason=said)
         try:
             pool = self.pools.get(entry.pool_id) or self._make_pool(entry)
             pool.one_tenant = one_tenant

@@ -135,6 +135,20 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: tuple[ApiKeyEntry, ...] = ()
 
 
+def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:
+    """Return the pool as this program routes it, and what differs from what was published ("": nothing).
+
+    A shadow stays as it is: one that cannot run ends, and says why.
+    """
+    policy, said = policy_upgrades.as_live(entry.policy)
+    arms = tuple(
+        msgspec.structs.replace(arm, placement=policy_upgrades.live_placement(arm.placement)) for arm in entry.arms
+    )
+    if arms != entry.arms:
+        said = said or "A canary's placement is a baseline for simulation and what-if only; a new pool's takes over."
+    return (msgspec.structs.replace(entry, policy=policy, arms=arms), said) if said else (entry, "")
+
+
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Return the snapshot as msgpack."""
     return _snapshot.encode(snapshot)

@@ -17,7 +17,7 @@ from routing.inference_request import InferenceRequest
 from routing.lesson import Lesson
 from routing.placement import Placement, learning_method
 from routing.policy_document import Stage
-from routing.registry import PolicyStageError, build_placement, pair_problem
+from routing.registry import PLACEMENTS, PolicyStageError, Table, build_placement, pair_problem
 
 LIVE = "live"
 CANARY = "canary"
@@ -66,9 +66,10 @@ class Arm:
 class Arms:
     """The live placement and those that are tried beside it. Mutable: all of it, through its verbs."""
 
-    __slots__ = ("_listener", "learn", "live", "live_rebalances", "tried")
+    __slots__ = ("_listener", "_placements", "learn", "live", "live_rebalances", "tried")
 
-    def __init__(self, live: Placement) -> None:
+    def __init__(self, live: Placement, placements: Table = PLACEMENTS) -> None:
+        self._placements = placements
         self._listener: Callable[[Lesson], None] | None = None
         self.tried: tuple[Arm, ...] | None = None
         """In the order in which they are asked; None: nothing is tried."""
@@ -93,9 +94,9 @@ class Arms:
         for entry in entries:
             if not 0 <= entry.share <= 1:
                 raise PolicyStageError(f"arms.share: {entry.share} is no share between 0 and 1")
-            if problem := pair_problem(entry.placement.name, order):
+            if problem := pair_problem(entry.placement.name, order, self._placements):
                 raise PolicyStageError(problem)
-            arms.append(Arm(entry, self._known(entry) or build_placement(entry.placement)))
+            arms.append(Arm(entry, self._known(entry) or build_placement(entry.placement, self._placements)))
         return tuple(arms) or None
 
     def attempt(self, arms: tuple[Arm, ...] | None) -> None:

@@ -25,7 +25,7 @@ from routing.placement import Placement
 from routing.policy_document import RoutingPolicy
 from routing.pulling import Pulling
 from routing.push_gate import PushGate
-from routing.registry import PolicyStageError, build_placement, build_queue_order, pair_problem
+from routing.registry import PolicyStageError, Table, build_placement, build_queue_order, pair_problem
 from routing.reservations import PREFILLING, WAITING, Reservation, Reservations
 from routing.router_counts import RouterCounts
 from routing.scoring import candidate
@@ -44,7 +44,14 @@ class Dispatcher:
     """
 
     def __init__(
-        self, pool_id: str, policy: RoutingPolicy, policy_version: int, *, seed: int, index_max_bytes: int
+        self,
+        pool_id: str,
+        policy: RoutingPolicy,
+        policy_version: int,
+        *,
+        seed: int,
+        index_max_bytes: int,
+        placements: Table,
     ) -> None:
         self._pool_id = pool_id
         self.rng = Random(seed)
@@ -59,16 +66,17 @@ class Dispatcher:
         self.next_expiry_s = NEVER
         self.counts = RouterCounts()
         self.bystander: Bystander | None = None
-        self.policy, self.arms = policy, Arms(build_placement(policy.placement))
+        self._placements = placements
+        self.policy, self.arms = policy, Arms(build_placement(policy.placement, placements), placements)
         self.adopt(policy, policy_version)
 
     def adopt(self, policy: RoutingPolicy, version: int) -> None:
         """Follow this policy from now on; raises PolicyStageError, and changes nothing, if it cannot run."""
         # The same placement goes on with what it has learned.
         same = policy.placement == self.policy.placement
-        placement = self.arms.live if same else build_placement(policy.placement)
+        placement = self.arms.live if same else build_placement(policy.placement, self._placements)
         order = build_queue_order(policy.order)
-        if problem := pair_problem(policy.placement.name, policy.order.name):
+        if problem := pair_problem(policy.placement.name, policy.order.name, self._placements):
             raise PolicyStageError(problem)
         self.policy, self.policy_version = policy, version
         self._ttl_s = policy.reservation_ttl_s

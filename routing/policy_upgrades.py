@@ -1,11 +1,34 @@
-"""How routing documents of earlier schemas become today's.
+"""How routing documents of earlier programs become today's.
 
 Raising routing.policy_document.SCHEMA_VERSION to N comes with an entry N − 1 here.
 """
 
 from __future__ import annotations
 
-from routing.policy_document import SCHEMA_VERSION
+import msgspec
+
+from routing.policy_document import SCHEMA_VERSION, RoutingPolicy, Stage
+from routing.registry import BASELINES
 from routing.schema_line import SchemaLine
 
 ROUTING_SCHEMA = SchemaLine("routing policies", SCHEMA_VERSION, {})
+
+
+def live_placement(stage: Stage) -> Stage:
+    """Return the placement that a live pool follows: in place of a baseline, that of a new pool.
+
+    Nobody can write a live policy with a baseline, but a stored one may name one and has to go on routing.
+    """
+    return RoutingPolicy().placement if stage.name in BASELINES else stage
+
+
+def as_live(policy: RoutingPolicy) -> tuple[RoutingPolicy, str]:
+    """Return the policy as a live pool follows it, and in one sentence what differs from the document ("": nothing)."""
+    placement = live_placement(policy.placement)
+    if placement == policy.placement:
+        return policy, ""
+    said = (
+        f"Placement {policy.placement.name!r} is a baseline for simulation and what-if only, so requests are placed by "
+        f"{placement.name!r}, the rule of a new pool."
+    )
+    return msgspec.structs.replace(policy, placement=placement), said

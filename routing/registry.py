@@ -1,33 +1,29 @@
-"""The one table of placements and queue orders, from their names to their constructors."""
+"""The one table of what a live pool may follow: placements and queue orders, from their names to their constructors.
+
+Who may follow more hands in a table of its own, as the simulator does.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import msgspec
 
 from routing.placement import Placement
-from routing.placements.aibrix_prefix import AibrixPrefix
 from routing.placements.cache_affinity import CacheAffinity
 from routing.placements.central import Central
 from routing.placements.consistent_hash import ConsistentHash
 from routing.placements.dual_map import DualMap
-from routing.placements.dynamo_kv import DynamoKv
 from routing.placements.lbgr import Lbgr
 from routing.placements.least_cost import LeastCost
 from routing.placements.least_loaded import LeastLoaded
-from routing.placements.llmd_weighted import LlmdWeighted
 from routing.placements.min_ttft import MinTtft
 from routing.placements.mooncake import Mooncake
 from routing.placements.power_of_two import PowerOfTwo
-from routing.placements.preble import Preble
-from routing.placements.production_stack_load_aware import ProductionStackLoadAware
 from routing.placements.random_engine import RandomEngine
-from routing.placements.ray_prefix import RayPrefix
 from routing.placements.round_robin import RoundRobin
-from routing.placements.sglang_cache_aware import SglangCacheAware
 from routing.placements.skywalker import SkyWalker
-from routing.placements.vllm_cache_aware import VllmCacheAware
 from routing.policy_document import RoutingPolicy, Stage
 from routing.queue_order import QueueOrder
 from routing.queue_orders.edf import Edf
@@ -36,6 +32,8 @@ from routing.queue_orders.late_binding import LateBinding
 from routing.queue_orders.priority import Priority
 from routing.queue_orders.shed import Shed
 from routing.queue_orders.slack import Slack
+
+Table = Mapping[str, type[msgspec.Struct]]
 
 PLACEMENTS: dict[str, type[msgspec.Struct]] = {
     "least_cost": LeastCost,
@@ -46,18 +44,10 @@ PLACEMENTS: dict[str, type[msgspec.Struct]] = {
     "cache_affinity": CacheAffinity,
     "min_ttft": MinTtft,
     "mooncake": Mooncake,
-    "preble": Preble,
-    "sglang_cache_aware": SglangCacheAware,
-    "vllm_cache_aware": VllmCacheAware,
-    "dynamo_kv": DynamoKv,
     "lbgr": Lbgr,
     "power_of_two": PowerOfTwo,
     "consistent_hash": ConsistentHash,
     "skywalker": SkyWalker,
-    "llmd_weighted": LlmdWeighted,
-    "aibrix_prefix": AibrixPrefix,
-    "production_stack_load_aware": ProductionStackLoadAware,
-    "ray_prefix": RayPrefix,
     "central": Central,
 }
 
@@ -72,11 +62,31 @@ QUEUE_ORDERS: dict[str, type[msgspec.Struct]] = {
 
 CENTRAL_PLACEMENT = "central"
 
+BASELINES = frozenset(
+    {
+        "preble",
+        "sglang_cache_aware",
+        "vllm_cache_aware",
+        "dynamo_kv",
+        "llmd_weighted",
+        "aibrix_prefix",
+        "production_stack_load_aware",
+        "ray_prefix",
+    }
+)
+"""Rules of other routers, for the simulator to compare with (simulator.baselines); no live pool follows one."""
+
 STAGES: dict[str, dict[str, type[msgspec.Struct]]] = {"placement": PLACEMENTS, "order": QUEUE_ORDERS}
 """The table behind each stage of a policy document, by the name of the document's field."""
 
 
-def pair_problem(placement: str, order: str) -> str:
+def baseline_problem(name: str) -> str:
+    """Return why no live policy may name this baseline, and what it may name."""
+    live = ", ".join(sorted(PLACEMENTS))
+    return f"{name!r} is a baseline for simulation and what-if only; live ones are {live}"
+
+
+def pair_problem(placement: str, order: str, placements: Table = PLACEMENTS) -> str:
     """Return why these two do not go together, in one sentence with its path; "" where they do.
 
     A placement that binds nothing needs an order by which engines pull, and that order needs all requests
@@ -89,7 +99,7 @@ def pair_problem(placement: str, order: str) -> str:
             f"order.name: {order!r} binds no request to an engine, and placement {placement!r} does not either; "
             f"orders that do: {binding}"
         )
-    if pulls and placement in PLACEMENTS and placement != CENTRAL_PLACEMENT:
+    if pulls and placement in placements and placement != CENTRAL_PLACEMENT:
         return (
             f"placement.name: order {order!r} lets engines pull unbound requests, but {placement!r} binds them first; "
             f"use {CENTRAL_PLACEMENT!r}"
@@ -97,18 +107,19 @@ def pair_problem(placement: str, order: str) -> str:
     return ""
 
 
-def stage_pairs() -> list[tuple[str, str]]:
+def stage_pairs(placements: Table = PLACEMENTS) -> list[tuple[str, str]]:
     """Return every placement with every order that goes with it, in the order of the tables."""
-    return [(one, other) for one in PLACEMENTS for other in QUEUE_ORDERS if not pair_problem(one, other)]
+    pairs = ((one, other) for one in placements for other in QUEUE_ORDERS)
+    return [pair for pair in pairs if not pair_problem(*pair, placements)]
 
 
 class PolicyStageError(ValueError):
     """A stage names nothing we know, or its parameters do not fit; the message starts with the path."""
 
 
-def build_placement(stage: Stage) -> Placement:
+def build_placement(stage: Stage, placements: Table = PLACEMENTS) -> Placement:
     """Return the placement of this name; raises PolicyStageError and lists the known names."""
-    return cast("Placement", _build(stage, PLACEMENTS, "placement"))
+    return cast("Placement", _build(stage, placements, "placement"))
 
 
 def build_queue_order(stage: Stage) -> QueueOrder:
@@ -116,20 +127,22 @@ def build_queue_order(stage: Stage) -> QueueOrder:
     return cast("QueueOrder", _build(stage, QUEUE_ORDERS, "order"))
 
 
-def stage_problems(policy: RoutingPolicy) -> list[str]:
+def stage_problems(policy: RoutingPolicy, placements: Table = PLACEMENTS) -> list[str]:
     """Return what is wrong with the policy's stages, one sentence with its path each; [] when it can run."""
     problems = []
-    for build, stage in ((build_placement, policy.placement), (build_queue_order, policy.order)):
+    for path, stage, table in (("placement", policy.placement, placements), ("order", policy.order, QUEUE_ORDERS)):
         try:
-            build(stage)
+            _build(stage, table, path)
         except PolicyStageError as error:
             problems.append(str(error))
-    pair = pair_problem(policy.placement.name, policy.order.name)
+    pair = pair_problem(policy.placement.name, policy.order.name, placements)
     return [*problems, pair] if pair else problems
 
 
-def _build(stage: Stage, table: dict[str, type[msgspec.Struct]], path: str) -> msgspec.Struct:
+def _build(stage: Stage, table: Table, path: str) -> msgspec.Struct:
     kind = table.get(stage.name)
+    if kind is None and path == "placement" and stage.name in BASELINES:
+        raise PolicyStageError(f"{path}.name: {baseline_problem(stage.name)}")
     if kind is None:
         raise PolicyStageError(f"{path}.name: {stage.name!r} is unknown; known are {', '.join(sorted(table))}")
     try:

@@ -25,6 +25,7 @@ from routing.observation import Completed, FirstToken, HandedOver, Observation
 from routing.observed import ObservedRequests
 from routing.parked import Parked
 from routing.policy_document import RoutingPolicy
+from routing.registry import PLACEMENTS, Table
 from routing.reservations import Reservation
 from routing.router_counts import CountsSeen
 
@@ -49,10 +50,11 @@ class Router:
         *,
         seed: int = 0,
         index_max_bytes: int = 256 << 20,
+        placements: Table = PLACEMENTS,
     ) -> None:
         self.pool_id = pool_id
         dispatcher = self._dispatcher = Dispatcher(
-            pool_id, policy, policy_version, seed=seed, index_max_bytes=index_max_bytes
+            pool_id, policy, policy_version, seed=seed, index_max_bytes=index_max_bytes, placements=placements
         )
         self.index, self.in_flight, self.arms = dispatcher.index, dispatcher.in_flight, dispatcher.arms
         self.view, self.fleet = dispatcher.view, dispatcher.fleet

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from kvstore.prefix_cache import PrefixCache
+from simulator.engine_cache.prefix_cache import PrefixCache
 from simulator.engine_profile import EngineProfile
 from simulator.replay_summary import percentile
 from simulator.trace import BLOCK_TOKENS

@@ -11,6 +11,7 @@ import msgspec
 from routing.arms import CANARY, ArmEntry
 from routing.policy_document import RoutingPolicy, Stage
 from routing.registry import stage_problems
+from simulator.baselines.registry import PLACEMENTS
 from simulator.option_values import OptionValues
 from simulator.policy_file import PolicyDocuments, UnreadablePolicyError, read_policy
 
@@ -87,9 +88,9 @@ def _unfit(placement: Stage, policy: RoutingPolicy) -> Iterator[str]:
     """Yield why the placement cannot be tried beside the policy."""
     if placement == policy.placement:
         yield f"its placement is {placement.name} with the same parameters, so nothing would tell the arms apart"
-    known = stage_problems(policy)
+    known = stage_problems(policy, PLACEMENTS)
     tried = msgspec.structs.replace(policy, placement=placement)
-    yield from (each for each in stage_problems(tried) if each not in known)
+    yield from (each for each in stage_problems(tried, PLACEMENTS) if each not in known)
 
 
 def _untried(path: Path, draft: PolicyDocuments, live: RoutingPolicy | None) -> Iterator[str]:

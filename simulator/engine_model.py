@@ -20,7 +20,7 @@ from heapq import heapify, heappop, heappush
 
 import msgspec
 
-from kvstore.prefix_cache import PrefixCache
+from simulator.engine_cache.prefix_cache import PrefixCache
 from simulator.engine_events import (
     BlocksRemoved,
     BlocksStored,

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from kvstore.evictions import eviction_rule
-from kvstore.leaf_eviction import EvictionRule
+from simulator.engine_cache.evictions import eviction_rule
+from simulator.engine_cache.leaf_eviction import EvictionRule
 
 PROFILES = Path(__file__).resolve().parent / "profiles"
 """Folder of the profiles that come with the program."""

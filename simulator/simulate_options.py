@@ -11,11 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from kvstore.evictions import EVICTIONS
 from planning.automation_document import AutomationPolicy
 from routing.policy_document import Parameter, RoutingPolicy, Stage
-from routing.registry import PLACEMENTS, QUEUE_ORDERS, pair_problem, stage_problems
+from routing.registry import QUEUE_ORDERS, pair_problem, stage_problems
+from simulator.baselines.registry import PLACEMENTS
 from simulator.canary_options import add_canary_arguments, canary_of
+from simulator.engine_cache.evictions import EVICTIONS
 from simulator.engine_models.registry import ENGINE_MODELS
 from simulator.engine_profile import EngineProfile, UnreadableProfileError, profile_named, read_profile
 from simulator.option_values import OptionValues
@@ -236,7 +237,7 @@ def _policies(
                 file_policy, placement=placement, order=order, ttft_slo_s=slo_s or file_policy.ttft_slo_s
             )
         policy, problems = set_parameters(policy, _parameters(arguments.param, values), lenient=arguments.all)
-        for problem in [*problems, *stage_problems(policy)]:
+        for problem in [*problems, *stage_problems(policy, PLACEMENTS)]:
             values.problem(problem)
         policies.append(policy)
     return policies
@@ -254,7 +255,8 @@ def _stages(arguments: argparse.Namespace, base: RoutingPolicy | None) -> list[t
         orders = [_named(name, order) for name in QUEUE_ORDERS]
     pairs = [(one, other) for one in placements for other in orders]
     # What was named must go together; of all pairs only those that do are run.
-    return [pair for pair in pairs if not (arguments.all and pair_problem(pair[0].name, pair[1].name))] or pairs
+    fit = [pair for pair in pairs if not pair_problem(pair[0].name, pair[1].name, PLACEMENTS)]
+    return fit if arguments.all and fit else pairs
 
 
 def _named(name: str | None, base: Stage) -> Stage:

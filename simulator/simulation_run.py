@@ -12,9 +12,11 @@ from planning.fleet_facts import Role
 from routing.arms import ArmEntry
 from routing.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.push_document import PushDocument
+from routing.registry import Table
 from routing.router import Router
 from simulator.arrival_pattern import ArrivalPattern
 from simulator.arrivals import ArrivalSource
+from simulator.baselines.registry import PLACEMENTS
 from simulator.block_transfer import BlockTransfers
 from simulator.disaggregated_fleet import DisaggregatedFleet
 from simulator.engine_models.registry import build_engine
@@ -108,14 +110,19 @@ def engine_profiles(profile: EngineProfile, seed: int) -> Iterator[EngineProfile
 
 
 def simulation_of(
-    spec: RunSpec, workload: Workload, *, source: ArrivalSource | None = None, log: EventLog | None = None
+    spec: RunSpec,
+    workload: Workload,
+    *,
+    source: ArrivalSource | None = None,
+    log: EventLog | None = None,
+    placements: Table = PLACEMENTS,
 ) -> FleetSimulation:
     """Return the run, ready to go; raises PolicyStageError or UnknownEngineModelError where it cannot run."""
     arrivals = workload.arrivals(spec.qps, spec.policy.ttft_slo_s)
     profile = spec.profile
     profiles = engine_profiles(profile, spec.seed)
     transfers = BlockTransfers(profile.kv_bytes_per_token, profile.link_bytes_per_s) if spec.transfers else None
-    router = Router("simulation", spec.policy, 1, seed=spec.seed)
+    router = Router("simulation", spec.policy, 1, seed=spec.seed, placements=placements)
     router.arms.attempt(router.arms.built(spec.arms, spec.policy.order.name))
     incoming = source if source is not None else spec.arrivals.source(arrivals, spec.qps, spec.seed)
     if spec.prefill:

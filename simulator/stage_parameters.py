@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from routing.policy_document import Parameter, RoutingPolicy, Stage
-from routing.registry import STAGES
+from simulator.baselines.registry import STAGES
 
 _OWN = (
     "grant_tokens",

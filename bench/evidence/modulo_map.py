@@ -12,7 +12,8 @@ from routing.candidate_targets import CandidateTargets
 from routing.fleet import FleetView
 from routing.hash_ring import CandidateRings
 from routing.placements.dual_map import DualMap
-from routing.registry import PLACEMENTS
+from routing.registry import Table
+from simulator.baselines.registry import PLACEMENTS
 
 NAME = "dual_map_modulo"
 
@@ -45,6 +46,5 @@ class ModuloMap(DualMap):
         return CandidateTargets(cast("CandidateRings", candidates), view.accepting)
 
 
-def register() -> None:
-    """Put the rule into this process's table of placements, so that a policy can name it."""
-    PLACEMENTS.setdefault(NAME, cast("type[msgspec.Struct]", ModuloMap))
+WITH_MODULO: Table = {**PLACEMENTS, NAME: cast("type[msgspec.Struct]", ModuloMap)}
+"""What can be simulated, with this rule."""

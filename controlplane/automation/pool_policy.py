@@ -9,7 +9,7 @@ import msgspec
 
 from controlplane.models import Pool, Steering
 from controlplane.models.pool import PoolMode
-from controlplane.services.policy_upgrade import automation_of, routing_of
+from controlplane.services.policy_upgrade import automation_of, live_routing_of
 from planning.automation_document import AutomationPolicy
 from routing.policy_document import RoutingPolicy
 from routing.registry import STAGES
@@ -38,7 +38,7 @@ def pool_policy(pool: Pool) -> PoolPolicy:
     live = pool.policy.live_version
     if live is None:
         return PoolPolicy(RoutingPolicy(), AutomationPolicy())
-    return PoolPolicy(routing_of(live), automation_of(live))
+    return PoolPolicy(live_routing_of(live), automation_of(live))
 
 
 def steering_of(pool: Pool) -> Steering:

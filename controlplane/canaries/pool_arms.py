@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from controlplane.models import Canary, ControlSlice, PolicyVersion
 from controlplane.models.control_slice import SliceState
-from controlplane.services.policy_upgrade import automation_of, routing_of
+from controlplane.services.policy_upgrade import automation_of, live_routing_of
 from planning.slice_document import SliceDocument
 from routing.arms import CANARY, CONTROL, ArmEntry
 from routing.policy_document import Stage
@@ -27,7 +27,7 @@ def arms_of(
         arms += [canary_arm(each) for each in canaries if each.against_id == live.pk]
     if control is not None and control.share > 0:
         placement = slice_document(live).placement
-        if not pair_problem(placement, routing_of(live).order.name):
+        if not pair_problem(placement, live_routing_of(live).order.name):
             arms.append(
                 ArmEntry(
                     arm=CONTROL,
@@ -47,7 +47,7 @@ def canary_arm(canary: Canary) -> ArmEntry:
         trial_id=canary.key,
         share=canary.share,
         policy_version=canary.version.number,
-        placement=routing_of(canary.version).placement,
+        placement=live_routing_of(canary.version).placement,
     )
 
 

@@ -1,4 +1,4 @@
-"""Can this program read the policies that are live?"""
+"""Can this program read the policies that are live, and follow them?"""
 
 from __future__ import annotations
 
@@ -7,21 +7,29 @@ from django.db import DatabaseError
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
 from controlplane.models import Policy
-from controlplane.services.policy_upgrade import reading_problem
+from controlplane.services.policy_upgrade import baseline_note, reading_problem
 
+_BASELINE_REMEDY = "Publish a version with another placement; compare with the baseline in a what-if."
 _REMEDY = "Roll the policy back to a version that this program wrote, or run the newer program."
 
 
 def look(_installation: Installation) -> list[Finding]:
-    """Read every live version; the pools of one that cannot be read keep the policy that they had."""
+    """Read every live version; the pools of one that cannot be read keep the policy that they had.
+
+    Of one that names a baseline they follow the rest, and the placement of a new pool.
+    """
     try:
         policies = list(Policy.objects.exclude(live_version=None).select_related("live_version__policy"))
     except DatabaseError as error:
         return [warning(f"The policies cannot be read: {type(error).__name__}.", "Make the database answer first.")]
     found = []
     for policy in policies:
-        wrong = reading_problem(policy.live_version) if policy.live_version is not None else ""
-        if wrong:
+        live = policy.live_version
+        if live is None:
+            continue
+        if wrong := reading_problem(live):
             says = f"The live version of {policy} is none of this program's: {wrong}. Its pools keep the last policy."
             found.append(problem(says, _REMEDY))
+        elif note := baseline_note(live):
+            found.append(warning(f"The live version of {policy} is not followed in full. {note}", _BASELINE_REMEDY))
     return found or [ok("The live policies can be read.")]

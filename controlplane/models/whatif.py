@@ -36,3 +36,14 @@ class WhatIf(models.Model):
     @override
     def __str__(self) -> str:
         return f"what-if {self.pk}: {self.draft} against {self.base}"
+
+    @property
+    def base_name(self) -> str:
+        """The side that the draft is compared with, in a word."""
+        return "Baseline" if self.conditions.get("base_placement") else f"v{self.base.number}"
+
+    @property
+    def against(self) -> str:
+        """What the draft is compared with, in words: v3, or the baseline that places requests in place of v3's rule."""
+        baseline = self.conditions.get("base_placement")
+        return f"v{self.base.number} placed by {baseline}" if baseline else f"v{self.base.number}"

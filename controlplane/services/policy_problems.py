@@ -31,7 +31,7 @@ from controlplane.services.policy_upgrade import schema_problems
 from controlplane.services.whole_policy import AUTOMATION, WholePolicy
 from planning.automation_document import AutomationPolicy, contradictions
 from planning.whole_policy import upgraded
-from routing.registry import STAGES, pair_problem, stage_problems
+from routing.registry import BASELINES, STAGES, baseline_problem, pair_problem, stage_problems
 
 _LONGEST_SHOWN = 60
 """Characters of a wrong value or name that an error repeats."""
@@ -163,6 +163,12 @@ def _rule_name_problem(name: object, schema: StageSchema) -> str:
         return ""
     if not name:
         return f"is empty; known are {', '.join(sorted(schema.rules))}"
+    return _stranger_problem(name, schema)
+
+
+def _stranger_problem(name: str, schema: StageSchema) -> str:
+    if name in BASELINES and schema.path == ("placement",):
+        return baseline_problem(name)
     if len(name) > _LONGEST_NAME:
         return f"is longer than {_LONGEST_NAME} characters"
     return f"{_shown(name)} is unknown; {_suggestion(name, schema.rules)}"

@@ -68,7 +68,7 @@ def _trial_of(standing: WhatIfStanding) -> Trial | None:
     if result is None and not standing.unfinished:
         return None
     found = None if result is None else headline(result)
-    words = standing.state if found is None else f"{found.title} than v{whatif.base.number}"
+    words = standing.state if found is None else f"{found.title} than {whatif.against}"
     against = found is not None and found.kind == WORSE
     by = whatif.author.get_username() if whatif.author else ""
     return Trial(result is None, whatif.created_at, by, words, f"/experiments/whatif/{whatif.pk}", against)

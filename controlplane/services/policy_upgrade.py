@@ -39,9 +39,22 @@ def schema_problems(document: Any) -> Iterator[FieldProblem]:
 
 
 def routing_of(version: PolicyVersion) -> RoutingPolicy:
-    """Return how the version routes; raises SchemaError and msgspec.ValidationError."""
+    """Return how the version routes by its document; raises SchemaError and msgspec.ValidationError."""
     document = _read(version, policy_upgrades.ROUTING_SCHEMA, version.routing_document)
     return msgspec.convert(document, RoutingPolicy)
+
+
+def live_routing_of(version: PolicyVersion) -> RoutingPolicy:
+    """Return how pools that follow the version route; raises as routing_of does."""
+    return policy_upgrades.as_live(routing_of(version))[0]
+
+
+def baseline_note(version: PolicyVersion) -> str:
+    """Return what pools that follow the version do instead of what it says; empty where they do as it says."""
+    try:
+        return policy_upgrades.as_live(routing_of(version))[1]
+    except (SchemaError, msgspec.ValidationError):
+        return ""
 
 
 def automation_of(version: PolicyVersion) -> AutomationPolicy:

@@ -26,7 +26,7 @@ from controlplane.models.canary import CanaryState
 from controlplane.models.engine_health import HealthState
 from controlplane.models.shadow import ShadowState
 from controlplane.services.engine_addressing import key_variable
-from controlplane.services.policy_upgrade import routing_of
+from controlplane.services.policy_upgrade import baseline_note, live_routing_of, routing_of
 from gateway.settings import GatewaySettings
 from gateway.snapshot import (
     ApiKeyEntry,
@@ -154,9 +154,12 @@ def _pool_entry(pool: Pool, unsalted_tenant: str, last_good: _LastGood) -> PoolE
 def _policy_part(pool: Pool) -> dict[str, Any]:
     """Return the fields of _POLICY_PART; raises ValueError and msgspec.ValidationError."""
     live = pool.policy.live_version
+    for version in (live, *(each.version for each in pool.policy.running_canaries)):
+        if version is not None and (note := baseline_note(version)):
+            logger.warning("%s is not followed in full by pool %s: %s", version, pool.slug, note)
     return {
         "policy_version": live.number if live else 0,
-        "policy": routing_of(live) if live else RoutingPolicy(),
+        "policy": live_routing_of(live) if live else RoutingPolicy(),
         "costs": {cost.kind: msgspec.convert(cost.fitted, FittedCost) for cost in pool.learned_costs.all()},
         "arms": arms_of(live, pool.policy.running_canaries, getattr(pool, "control_slice", None)),
         "shadow": _shadow_entry(pool),
@@ -169,7 +172,7 @@ def _shadow_entry(pool: Pool) -> ShadowEntry | None:
         return None
     shadow = running[0]
     try:
-        policy = routing_of(shadow.draft)
+        policy = (live_routing_of if shadow.observed else routing_of)(shadow.draft)
     except (SchemaError, msgspec.ValidationError):
         # A draft that this program no longer reads holds up nobody's snapshot.
         return None

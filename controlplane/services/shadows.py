@@ -16,7 +16,7 @@ from controlplane.services import audit
 from controlplane.services.actor import Actor, program
 from controlplane.services.field_problems import InvalidFieldsError, check_fields, problem
 from controlplane.services.plain_fields import plain_fields
-from controlplane.services.policy_upgrade import routing_of
+from controlplane.services.policy_upgrade import live_routing_of, routing_of
 from controlplane.services.publication import record_change
 from controlplane.services.roles import may, require, visible_pools
 from routing.registry import stage_problems
@@ -146,7 +146,9 @@ def _check(pool: Pool, draft: PolicyVersion, base: PolicyVersion | None) -> None
     if base is not None and draft.pk == base.pk:
         raise problem("draft", f"v{base.number} is the live version; choose another one.")
     try:
-        policy, live = routing_of(draft), None if base is None else routing_of(base)
+        # Without a base the draft is what the pool follows; a draft beside one is judged by what it says.
+        policy = live_routing_of(draft) if base is None else routing_of(draft)
+        live = None if base is None else live_routing_of(base)
     except (SchemaError, msgspec.ValidationError) as error:
         raise problem("draft", f"Does not fit this program any more: {error}") from error
     for found in (*stage_problems(policy), shadow_problem(live, policy)):

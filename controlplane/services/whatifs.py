@@ -18,6 +18,8 @@ from controlplane.services.job_control import WHATIF as JOB
 from controlplane.services.roles import may, require, visible_pools
 from controlplane.whatif.conditions import Conditions, plain
 from controlplane.whatif.result import WhatIfResult
+from routing.registry import pair_problem
+from simulator.baselines.registry import PLACEMENTS
 
 LEAST_REQUESTS = 50
 """Fewer say nothing about a policy."""
@@ -103,6 +105,10 @@ def start_whatif(
     for name, version in (("draft", draft), ("base", base)):
         if version.policy_id != pool.policy_id:
             raise problem(name, f"Is no version of {pool.policy.slug}, which pool {pool.slug} follows.")
+    order = base.routing_document["order"]["name"]
+    if conditions.base_placement and pair_problem(conditions.base_placement, order, PLACEMENTS):
+        pulls = f"v{base.number} lets engines pull requests, which {conditions.base_placement} would bind first."
+        raise problem("base", f"{pulls} Name a version with another queue order.")
     if recording.requests < LEAST_REQUESTS:
         few = f"Has {recording.requests} requests; a what-if needs at least {LEAST_REQUESTS}. Take a longer one."
         raise problem("recording", few)

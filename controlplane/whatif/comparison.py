@@ -14,7 +14,7 @@ from simulator.replay_summary import percentile
 from simulator.run_report import LengthBand, RunDetail, RunReport, length_bands, quantiles
 
 LEAST_OWN_SHARE = 0.9
-"""The base counts as the policy that decided where so much of the recording carries its version."""
+"""A version counts as the one that decided where so much of the recording carries its version."""
 
 
 def side_of(reports: Sequence[RunReport]) -> Side:
@@ -117,9 +117,9 @@ def own_ttft_s(rows: Sequence[RecordedRow], version: int) -> float | None:
     return mean_s if own >= LEAST_OWN_SHARE * len(rows) and mean_s > 0 else None
 
 
-def model_error(base: Side, actual_ttft_s: float | None) -> float | None:
-    """Return by which share the base's mean TTFT misses what happened; None where that is not known."""
-    simulated = base.figures.get(names.TTFT_MEAN)
+def model_error(checked: Side, actual_ttft_s: float | None) -> float | None:
+    """Return by which share the side's mean TTFT misses what happened; None where that is not known."""
+    simulated = checked.figures.get(names.TTFT_MEAN)
     return None if actual_ttft_s is None or simulated is None else abs(simulated.mean / actual_ttft_s - 1)
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
+from routing.registry import BASELINES
 
 AUTO = "auto"
 ENGINE_MODELS = ("chunked", "colocated")
@@ -16,7 +17,7 @@ it makes no answers, so that a placement that counts requests would see none tha
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same for both policies."""
+    """The same for both policies, but for `base_placement`."""
 
     seeds: Annotated[int, Meta(ge=1, le=10)] = 3
     """Runs of each policy. The first has the requests at their own moments, the others slightly moved."""
@@ -31,6 +32,8 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     AUTO: as comes closest to what happened, and ENGINE_MODELS[0] where nobody knows what happened.
     """
+    base_placement: str = ""
+    """A baseline of simulator.baselines that places the base's requests; empty: the base's own placement does."""
     goodput: bool = False
     """Also search the largest rate at which 90 % are on time, which takes many more runs."""
 
@@ -52,6 +55,10 @@ def conditions_of(given: dict[str, Any]) -> Conditions:
             msgspec.convert(value, known[name])
         except msgspec.ValidationError as error:
             problems.append(FieldProblem(name, f"{error}."))
+    baseline = given.get("base_placement", "")
+    if isinstance(baseline, str) and baseline and baseline not in BASELINES:
+        known_ones = ", ".join(sorted(BASELINES))
+        problems.append(FieldProblem("base_placement", f"Is no baseline; known are {known_ones}."))
     if problems:
         raise InvalidFieldsError(problems)
     return msgspec.convert(given, Conditions)

@@ -11,6 +11,7 @@ from controlplane.whatif.stand_in import StandIn
 from routing.policy_document import RoutingPolicy
 from routing.registry import build_placement
 from simulator.arrival_pattern import ArrivalPattern
+from simulator.baselines.registry import PLACEMENTS
 from simulator.run_task import RunTask
 from simulator.simulation_run import RunSpec
 from simulator.trace import BLOCK_TOKENS
@@ -32,7 +33,8 @@ class WhatIfPlan:
     conditions: Conditions
     base: RoutingPolicy
     draft: RoutingPolicy
-    base_version: int
+    checked_version: int
+    """Number of the version on `checked_side`."""
     engines: int
     stand_ins: tuple[StandIn, ...]
     """Engines to simulate; of several that which comes closest to what happened is taken."""
@@ -49,6 +51,11 @@ class WhatIfPlan:
         return replace(self, stand_ins=(self.stand_ins[number],))
 
     @property
+    def checked_side(self) -> str:
+        """The side that can have decided what was recorded: the base, unless a baseline places its requests."""
+        return DRAFT if self.conditions.base_placement else BASE
+
+    @property
     def trial(self) -> WhatIfPlan:
         """The plan on as many requests as it takes to tell which stand-in comes closest."""
         return replace(self, rows=self.rows[:TRIAL_REQUESTS])
@@ -56,7 +63,8 @@ class WhatIfPlan:
     @property
     def coarse_starts(self) -> bool:
         """Whether a policy goes by prompts' first blocks and the rows do not name those of the pool's size."""
-        by_start = any(hasattr(build_placement(each.placement), "key_blocks") for each in (self.base, self.draft))
+        rules = [build_placement(each.placement, PLACEMENTS) for each in (self.base, self.draft)]
+        by_start = any(hasattr(each, "key_blocks") for each in rules)
         if not by_start or self.block_tokens == BLOCK_TOKENS:
             return False
         return self.block_tokens > BLOCK_TOKENS or not any(row.head_ids for row in self.rows)

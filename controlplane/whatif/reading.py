@@ -16,7 +16,7 @@ from controlplane.services.learned_costs import fitted_of
 from controlplane.whatif.conditions import Conditions, conditions_of, models_of
 from controlplane.whatif.plan import WhatIfPlan
 from controlplane.whatif.stand_in import as_it_would_route, reported_kv_tokens, stand_ins
-from routing.policy_document import RoutingPolicy
+from routing.policy_document import RoutingPolicy, Stage
 from routing.schema_line import SchemaError
 
 
@@ -34,6 +34,8 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
     engines = list(Engine.objects.filter(pool=whatif.pool).order_by("engine_id"))
     learned = {cost.kind: fitted_of(cost) for cost in LearnedCost.objects.filter(pool=whatif.pool)}
     base = routing_of(whatif.base)
+    if conditions.base_placement:
+        base = msgspec.structs.replace(base, placement=Stage(name=conditions.base_placement))
     kv_tokens = reported_kv_tokens(get_bus(), [engine.engine_id for engine in engines])
     return WhatIfPlan(
         recording=path,
@@ -41,7 +43,7 @@ def plan_of(whatif: WhatIf) -> WhatIfPlan:
         conditions=conditions,
         base=as_it_would_route(base, learned),
         draft=as_it_would_route(routing_of(whatif.draft), learned),
-        base_version=whatif.base.number,
+        checked_version=(whatif.draft if conditions.base_placement else whatif.base).number,
         engines=_engines(conditions, rows, engines),
         stand_ins=stand_ins(base, learned, kv_tokens, models_of(conditions)),
         block_tokens=whatif.pool.block_tokens,

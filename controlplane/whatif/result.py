@@ -77,6 +77,7 @@ class WhatIfResult(msgspec.Struct, frozen=True, kw_only=True):
     actual: Side | None = None
     """What happened, where the recording says."""
     model_error: float | None = None
-    """How far the base's simulated mean TTFT is from what happened; None: the base did not decide then."""
+    """How far the simulated mean TTFT of the base, or of the draft beside a baseline, is from what happened; None: that
+    version did not decide then."""
     coarse_starts: bool = False
     """A policy keeps equal beginnings together, and the recording tells them apart less finely than the pool does."""

@@ -50,15 +50,15 @@ def carry_out(
 ) -> WhatIfResult:
     """Do all runs that are not in `done` and return the answer.
 
-    Where it is not sure which engine stands in best, the base's first seed is tried with each on the first requests,
-    and what comes closest to what happened is taken. `on_look` is told twice a second which share is done, 0..1, and
-    all reports so far; where it returns False the runs end and StoppedError is raised. Raises
+    Where it is not sure which engine stands in best, the first seed of the side that decided then is tried with each on
+    the first requests, and what comes closest to what happened is taken. `on_look` is told twice a second which share
+    is done, 0..1, and all reports so far; where it returns False the runs end and StoppedError is raised. Raises
     simulator.whatif.WhatIfError where a run fails.
     """
     trial = plan.trial
-    actual_s = own_ttft_s(trial.counted, plan.base_version)
+    actual_s = own_ttft_s(trial.counted, plan.checked_version)
     trials = range(len(plan.stand_ins)) if actual_s is not None and len(plan.stand_ins) > 1 else range(0)
-    wanted = {f"trial:{number}": trial.with_engine(number).task(BASE, 0) for number in trials}
+    wanted = {f"trial:{number}": trial.with_engine(number).task(plan.checked_side, 0) for number in trials}
     reused = bool(wanted) and len(trial.rows) == len(plan.rows)
     work = _Work(len(wanted) + len(plan.names()) - reused, on_look, at_once)
     reports = work.do(wanted, done)
@@ -66,7 +66,7 @@ def carry_out(
         number = closest([reports[f"trial:{each}"] for each in trials], actual_s)
         plan = plan.with_engine(number)
         if reused:
-            reports[run_name(BASE, 0)] = reports[f"trial:{number}"]
+            reports[run_name(plan.checked_side, 0)] = reports[f"trial:{number}"]
     wanted = {run_name(side, seed): plan.task(side, seed) for side, seed in plan.names()}
     return answer_of(plan, work.do(wanted, reports))
 
@@ -118,7 +118,7 @@ def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
     base, draft = ([reports[run_name(side, seed)] for seed in seeds] for side in (BASE, DRAFT))
     happened = what_happened(plan.counted, plan.base.ttft_slo_s)
     actual, actual_bands = happened if happened is not None else (None, None)
-    base_side = side_of(base)
+    sides = {BASE: side_of(base), DRAFT: side_of(draft)}
     return WhatIfResult(
         requests=len(plan.rows),
         counted=len(plan.counted),
@@ -128,12 +128,12 @@ def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
         costs=plan.engine.costs,
         kv_tokens=plan.engine.kv_tokens,
         ttft_slo_s=plan.base.ttft_slo_s,
-        base=base_side,
-        draft=side_of(draft),
+        base=sides[BASE],
+        draft=sides[DRAFT],
         differences=differences_of(base, draft),
         bands=bands_of(base, draft, actual_bands),
         actual=actual,
-        model_error=model_error(base_side, own_ttft_s(plan.counted, plan.base_version)),
+        model_error=model_error(sides[plan.checked_side], own_ttft_s(plan.counted, plan.checked_version)),
         coarse_starts=plan.coarse_starts,
     )
 

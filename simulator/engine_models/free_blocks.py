@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
-from kvstore.leaf_eviction import BlockTree
-from kvstore.rlt_leaves import RltLeaves
+from simulator.engine_cache.leaf_eviction import BlockTree
+from simulator.engine_cache.rlt_leaves import RltLeaves
 from simulator.engine_profile import EngineProfile
 
 

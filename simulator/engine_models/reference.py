@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
-from kvstore.prefix_cache import PrefixCache
+from simulator.engine_cache.prefix_cache import PrefixCache
 from simulator.engine_events import BlocksRemoved, BlocksStored, EngineEvent, Finished, FirstToken, PrefillStarted
 from simulator.engine_model import PromptSequence
 from simulator.engine_profile import EngineProfile

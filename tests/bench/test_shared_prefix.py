@@ -10,11 +10,12 @@ from bench.evidence.plots.shared_prefix import LOOKS
 from bench.evidence.shared_prefix_runs import SharedPrefixRun
 from routing.policy_document import Stage
 from routing.registry import build_placement, build_queue_order
+from simulator.baselines.registry import PLACEMENTS
 
 
 def test_every_rule_can_be_built() -> None:
     for rule in shared_prefix.RULES.values():
-        build_placement(Stage(name=rule.placement, params=rule.params))
+        build_placement(Stage(name=rule.placement, params=rule.params), PLACEMENTS)
         build_queue_order(Stage(name=rule.order))
 
 

@@ -13,7 +13,9 @@ import pytest
 
 from gateway.snapshot import ApiKeyEntry, Snapshot
 from gateway.snapshot_store import FILE_NAME, SnapshotStore
+from routing.arms import CANARY, ArmEntry
 from routing.decision import Granted, Refused
+from routing.policy_document import RoutingPolicy, Stage
 from tests.gateway.fake_engine import fake_engine, until
 from tests.gateway.live_gateway import SETTINGS, LiveGateway, engine_entry, live_gateway, pool_entry, request, snapshot
 
@@ -66,6 +68,28 @@ async def test_it_serves_the_last_known_good_when_nobody_publishes(tmp_path: Pat
         async with live_gateway(tmp_path) as live:
             assert live.gateway.snapshot_version == 9
             assert isinstance(await live.pool.place(request("r"), hold=False), Granted)
+
+
+async def test_a_pool_whose_snapshot_names_a_baseline_is_placed_as_a_new_one_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    baseline = Stage(name="ray_prefix")
+    arm = ArmEntry(arm=CANARY, trial_id="trial", share=0.5, placement=baseline)
+    async with fake_engine() as one:
+        pools = (
+            pool_entry(policy=RoutingPolicy(placement=baseline, ttft_slo_s=2.5), arms=(arm,)),
+            pool_entry(pool_id="other", name="other", served_model="n", arms=(arm,)),
+        )
+        stored = Snapshot(version=9, published_at=9.0, pools=pools, engines=(engine_entry("a", one.url),))
+        SnapshotStore(tmp_path, 1e9).save(stored, time.time())
+        async with live_gateway(tmp_path) as live:
+            assert sorted(live.gateway.pools) == ["other", "pool"]
+            followed = live.pool.router.policy
+            assert (followed.placement.name, followed.ttft_slo_s) == ("least_cost", 2.5)
+            assert isinstance(await live.pool.place(request("r"), hold=False), Granted)
+    assert caplog.text.count("baseline_replaced") == 2
+    assert "Placement 'ray_prefix' is a baseline for simulation and what-if only" in caplog.text
+    assert "A canary's placement is a baseline" in caplog.text
 
 
 async def test_any_published_snapshot_outranks_the_one_from_disk(tmp_path: Path) -> None:

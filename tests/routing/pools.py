@@ -10,6 +10,7 @@ from routing.inference_request import InferenceRequest
 from routing.placement import Placement
 from routing.policy_document import RoutingPolicy, Stage
 from routing.router import Router
+from simulator.baselines.registry import PLACEMENTS
 
 BLOCK = 512
 
@@ -46,7 +47,7 @@ def pool(
         order=Stage(name=order, params=order_params or {}),
         **settings,  # type: ignore[arg-type]
     )
-    router = Router("pool", policy, 1)
+    router = Router("pool", policy, 1, placements=PLACEMENTS)
     router.set_engines(engines(size), 0.0)
     return router
 

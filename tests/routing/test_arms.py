@@ -96,7 +96,7 @@ def test_an_arm_goes_on_with_what_it_learned_when_its_share_grows() -> None:
     assert router.arms.tried[0].placement is not first
 
 
-@pytest.mark.parametrize("placement", ["dual_map", "lbgr", "round_robin", "preble"])
+@pytest.mark.parametrize("placement", ["dual_map", "lbgr", "round_robin", "mooncake"])
 def test_random_work_with_arms_keeps_every_part_in_step(placement: str) -> None:
     rng = Random(7)
     policy = RoutingPolicy(

@@ -1,6 +1,7 @@
-"""The contract that every placement and every queue order keeps, over the whole registry."""
+"""The contract that every placement and every queue order keeps, over the live table and the simulator's."""
 
 import math
+import re
 from random import Random
 
 import msgspec
@@ -8,25 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from routing.arms import CANARY, ArmEntry
 from routing.decision import CENTRAL
 from routing.placement import Placement
 from routing.policy_document import RoutingPolicy, Stage
 from routing.queue_order import Ticket
 from routing.registry import (
-    PLACEMENTS,
+    BASELINES,
     QUEUE_ORDERS,
     PolicyStageError,
     build_placement,
     build_queue_order,
     stage_problems,
 )
+from routing.registry import (
+    PLACEMENTS as LIVE,
+)
 from routing.router import Router
+from simulator.baselines.registry import PLACEMENTS
 from tests.routing.pools import BLOCK, engines, pool, request
 
 
 @pytest.fixture(params=sorted(PLACEMENTS))
 def placement(request: pytest.FixtureRequest) -> Placement:
-    return build_placement(Stage(name=request.param))
+    return build_placement(Stage(name=request.param), PLACEMENTS)
 
 
 def busy_pool(size: int) -> Router:
@@ -53,7 +59,7 @@ def test_a_placement_chooses_an_accepting_engine_and_explains_it(blocks: list[in
     router.set_engines(facts, 0.0)
     asked = request(99, blocks, tokens=BLOCK * len(blocks) + 1)
     for name in PLACEMENTS:
-        choice = build_placement(Stage(name=name)).choose(asked, router.view, 0.5, Random(seed))
+        choice = build_placement(Stage(name=name), PLACEMENTS).choose(asked, router.view, 0.5, Random(seed))
         best = choice.candidates[0]
         assert choice.reason
         assert choice.target == CENTRAL or best.engine_id == router.view.engine_ids[choice.target]
@@ -71,7 +77,7 @@ def test_an_excluded_engine_is_neither_chosen_nor_a_candidate(numbers: set[int],
     router, excluded = busy_pool(6), frozenset(f"e-{number:02}" for number in numbers)
     view = router.view.without(excluded)
     for name in PLACEMENTS:
-        choice = build_placement(Stage(name=name)).choose(request(99, range(8)), view, 0.5, Random(seed))
+        choice = build_placement(Stage(name=name), PLACEMENTS).choose(request(99, range(8)), view, 0.5, Random(seed))
         assert not excluded & {each.engine_id for each in choice.candidates}
         assert choice.fetch is None or choice.fetch.source_engine_id not in excluded
 
@@ -129,6 +135,25 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
         match=r"order\.name: 'edff' is unknown; known are edf, fifo, late_binding, priority, shed, slack",
     ):
         build_queue_order(Stage(name="edff"))
+
+
+def test_the_simulator_adds_the_baselines_and_no_more() -> None:
+    assert PLACEMENTS.keys() - LIVE.keys() == BASELINES
+    assert {name: PLACEMENTS[name] for name in LIVE} == LIVE
+
+
+@pytest.mark.parametrize("name", sorted(BASELINES))
+def test_a_live_router_follows_no_baseline(name: str) -> None:
+    policy = RoutingPolicy(placement=Stage(name=name))
+    says = f"placement.name: {name!r} is a baseline for simulation and what-if only; live ones are cache_affinity, "
+    with pytest.raises(PolicyStageError, match=re.escape(says)):
+        Router("pool", policy, 1)
+    router = Router("pool", RoutingPolicy(), 1)
+    entry = ArmEntry(arm=CANARY, trial_id="trial", share=0.5, placement=policy.placement)
+    for refused in (lambda: router.set_policy(policy, 2, 0.0), lambda: router.arms.built([entry], "shed")):
+        with pytest.raises(PolicyStageError, match=re.escape(says)):
+            refused()
+    assert router.policy_version == 1
 
 
 @pytest.mark.parametrize(

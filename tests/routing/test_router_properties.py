@@ -13,6 +13,7 @@ from routing.observation import Completed, Failed, FirstToken
 from routing.push_document import PushDocument
 from routing.registry import stage_pairs
 from routing.router import Router
+from simulator.baselines.registry import PLACEMENTS
 from tests.routing.pools import engines, pool, request
 
 
@@ -80,7 +81,7 @@ def step(router: Router, ledger: Ledger, rng: Random, now: float, number: int) -
 
 PAIRS = [
     (placement, order)
-    for placement, order in sorted(stage_pairs())
+    for placement, order in sorted(stage_pairs(PLACEMENTS))
     if order in ("slack", "late_binding") or placement in ("least_cost", "skywalker")
 ]
 """Each placement with the order of the most parts; the other orders with bound and with unbound tickets."""

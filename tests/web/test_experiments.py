@@ -17,6 +17,7 @@ from controlplane.recordings.storage import traffic_ring
 from controlplane.services.whatifs import standing_of, start_whatif
 from controlplane.whatif import runs
 from controlplane.whatif.conditions import Conditions
+from routing.registry import BASELINES
 from simulator.run_task import do_task
 from tests.controlplane.recordings.traffic import batch, rows
 from tests.controlplane.whatif.installation import ACTOR, keep, live_and_draft, recorded
@@ -111,9 +112,22 @@ def test_the_form_asks_about_recorded_traffic(operator: Client, pool: Pool) -> N
     assert Recording.objects.get().requests == 80
 
 
+def test_the_live_version_can_be_asked_against_a_baseline(operator: Client, pool: Pool) -> None:
+    recording = keep(pool, recorded(60))
+    page = show(operator, "/experiments?new")
+    for name in BASELINES:
+        assert f'<option value="{name}">{name}</option>' in page
+    form = {"pool": "chat", "recording": str(recording.pk), "draft": "1", "base": "1", "seeds": "1"}
+    assert "Is the same version" in operator.post("/experiments/whatif", form).content.decode()
+    operator.post("/experiments/whatif", {**form, "base_placement": "preble"})
+    assert WhatIf.objects.get().conditions["base_placement"] == "preble"
+    assert "against v1 placed by preble" in show(operator, "/experiments")
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
+        ("base_placement", "lbgr", "Is no baseline"),
         ("recording", "last-5", "Nothing of pool chat was recorded then"),
         ("recording", "999", "Is no recording of this pool"),
         ("draft", "77", "There is no such version"),

@@ -96,5 +96,5 @@ def _row(standing: WhatIfStanding, now: Any) -> WhatIfRow:
     at = moment(whatif.created_at, now)
     if result is None:
         return WhatIfRow(standing, at, "", standing.reason if not standing.unfinished else "")
-    found = finding(result, whatif.draft.number, whatif.base.number)
+    found = finding(result, whatif.draft.number, whatif.against)
     return WhatIfRow(standing, at, found.kind, found.title)

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from controlplane.models import PolicyVersion, Pool
 from controlplane.services.policy_reading import PolicyStanding, open_drafts, policies_of
 from controlplane.services.policy_text import completed
-from controlplane.services.policy_upgrade import reading_problem
+from controlplane.services.policy_upgrade import baseline_note, reading_problem
 from gateway.fleet_sample import FleetSample, PoolSample
 from web.live.feed import fleet_feed
 from web.live.wording import NARROW_SPACE, count, percent, rate, setting
@@ -59,6 +59,8 @@ class PolicyRow:
     more_drafts: int
     unreadable: str
     """Why this program cannot run the live version; empty where it can."""
+    replaced: str
+    """What the pool does instead of what the live version says; empty: as it says."""
 
 
 TARGET_SHARE = 0.9
@@ -113,6 +115,7 @@ def _row(
         ],
         more_drafts=max(0, len(drafts) - LISTED_DRAFTS),
         unreadable=reading_problem(live) if live else "",
+        replaced=baseline_note(live) if live else "",
     )
 
 

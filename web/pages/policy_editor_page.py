@@ -13,6 +13,7 @@ from controlplane.models import PolicyVersion, Role
 from controlplane.services.canaries import running_canary
 from controlplane.services.policy_journey_facts import journeys_of
 from controlplane.services.policy_reading import PolicyStanding, ready_engines, versions_of
+from controlplane.services.policy_upgrade import baseline_note
 from controlplane.services.roles import may
 from controlplane.services.scheduled_publishes import newest_schedule
 from routing.policy_document import SCHEMA_VERSION
@@ -63,6 +64,7 @@ def render_editor(
         next_number=_next_number(form, versions),
         traffic=traffic_words(standing, ready_engines(standing.pools)),
         canary=canary,
+        replaced=baseline_note(standing.live) if standing.live else "",
         question=question,
         said=said,
         reach=reach_of(standing, published) if published is not None else None,

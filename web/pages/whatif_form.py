@@ -13,6 +13,7 @@ from controlplane.services.actor import Actor
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError, problem
 from controlplane.services.recordings import record_window, recorded_words, visible_recordings
 from controlplane.whatif.conditions import AUTO, Conditions, conditions_of
+from routing.registry import BASELINES
 from web.form_field import CHECKS, NUMBER, SELECT, FormField, Option, whole_number
 
 WINDOWS = {"5": "Last 5 min", "15": "Last 15 min", "60": "Last hour"}
@@ -26,6 +27,8 @@ _MODELS = (
     Option("reference", "One prefill at a time"),
 )
 
+_BASELINES = (Option("", "Its own placement"), *(Option(name, name) for name in sorted(BASELINES)))
+
 Asked = tuple[Recording, PolicyVersion, PolicyVersion | None, Conditions]
 
 
@@ -34,6 +37,7 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
     live = pool.policy.live_version
     versions = list(pool.policy.versions.order_by("-number")[:_LISTED_VERSIONS])
     drafts = [each for each in versions if live is None or each.number != live.number]
+    drafts += [each for each in versions if each not in drafts]
     recordings = visible_recordings(actor).filter(pool=pool)[:_LISTED_RECORDINGS]
     windows = [Option(f"last-{minutes}", words) for minutes, words in WINDOWS.items()]
     kept = [Option(str(each.pk), f"{each.name} ({each.requests:,} requests)") for each in recordings]
@@ -50,6 +54,10 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
         FormField(
             "base", "Against", SELECT, help="Usually the live version.", options=version_options(versions, pool),
             chosen=(str(live.number) if live else "",),
+        ),
+        FormField(
+            "base_placement", "Placed there by", SELECT, help="A baseline takes the place of that version's rule.",
+            options=_BASELINES, chosen=("",),
         ),
         FormField(
             "seeds", "Seeds", SELECT, help="Runs of each policy; more show how far chance goes.",
@@ -75,11 +83,12 @@ def asked_from(posted: QueryDict, pool: Pool, actor: Actor) -> Asked:
         raise InvalidFieldsError(problems)
     given: dict[str, Any] = {"goodput": bool(posted.get("goodput"))}
     given |= {name: value for name, value in (("seeds", seeds), ("engines", engines)) if value is not None}
-    if posted.get("engine_model"):
-        given["engine_model"] = posted["engine_model"]
+    given |= {name: posted[name] for name in ("engine_model", "base_placement") if posted.get(name)}
     conditions = conditions_of(given)
     draft = _version(pool, "draft", posted.get("draft", ""))
     base = _version(pool, "base", posted["base"]) if posted.get("base") else None
+    if draft == (base or pool.policy.live_version) and not conditions.base_placement:
+        raise problem("base", "Is the same version; choose another one, or a baseline that places requests there.")
     return _recording(posted.get("recording", ""), pool, actor), draft, base, conditions
 
 

@@ -97,7 +97,7 @@ def _answer(standing: WhatIfStanding) -> dict[str, Any]:
     cache = f"{result.kv_tokens:,} tokens of cache each" if result.kv_tokens else "cache of the default size"
     return {
         "result": result,
-        "finding": finding(result, whatif.draft.number, whatif.base.number),
+        "finding": finding(result, whatif.draft.number, whatif.against),
         "model": model,
         "model_is_far": is_far,
         "coarse": coarse_words(result),

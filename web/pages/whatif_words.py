@@ -51,8 +51,8 @@ class FigureRow:
     agree: str
 
 
-def finding(result: WhatIfResult, draft: int, base: int) -> Finding:
-    """Return what the runs found, judged only where all seeds agree."""
+def finding(result: WhatIfResult, draft: int, base: str) -> Finding:
+    """Return what the runs found, judged only where all seeds agree; `base` names what the draft is compared with."""
     found = headline(result)
     told = {each.figure: each for each in result.differences}
     main = (*found.better, *found.worse, ON_TIME)[0]
@@ -145,14 +145,14 @@ def tokens_words(tokens: int) -> str:
     return f"{tokens / 1000:.1f}k" if tokens < 99_950 else f"{tokens / 1000:,.0f}k"
 
 
-def _sentence(main: Difference, draft: int, base: int, seeds: int) -> str:
+def _sentence(main: Difference, draft: int, base: str, seeds: int) -> str:
     one, other = value_words(main.figure, main.draft.mean), value_words(main.figure, main.base.mean)
     verdict = verdict_of(main, seeds)
     agree = max(main.better, main.worse)
     seeds_words = f"{agree} of {seeds} seeds agree" if seeds > 1 else "one seed, so nothing is known of the spread"
     if verdict == EVEN:
         about = ABOUT[main.figure]
-        return f"Draft v{draft} and v{base} have {one} and {other} {about}; no difference that all seeds show."
+        return f"Draft v{draft} and {base} have {one} and {other} {about}; no difference that all seeds show."
     said = {
         ON_TIME: f"Draft v{draft} would have answered {one} on time instead of {other}",
         HIT_RATE: f"Draft v{draft} would have found {one} of prompt tokens in caches instead of {other}",

@@ -119,14 +119,15 @@ def phased(rows: Sequence[TraceRow], phases: Sequence[tuple[float, float]]) -> l
 
 def run_one(asked: Run) -> Row:
     """Run one fleet and return its course."""
-    modulo_map.register()
     phases = ((FIXED_QPS, 2 * FIXED_CHANGE_S),) if asked.change else PHASES
     work = Workload(phased(whole_trace(TRACE), phases), max_input=MAX_INPUT)
     policy = evaluation_policy(
         Stage(name=asked.placement, params=asked.params), Stage(name=asked.order), ttft_slo_s=SLO_TTFT_S
     )
     profile = EngineProfile()
-    simulation = simulation_of(RunSpec(policy=policy, engines=asked.start, profile=profile), work)
+    simulation = simulation_of(
+        RunSpec(policy=policy, engines=asked.start, profile=profile), work, placements=modulo_map.WITH_MODULO
+    )
     automation = FleetAutomation(
         REACTIVE if asked.reactive else AUTOMATION, profile, rings=2 if asked.placement == "dual_map" else 0
     )

@@ -16,11 +16,11 @@ import msgspec
 from bench.evidence.cells import Cell, names_of, run_all, run_cell, settings, spec_of
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import workload
-from kvstore.belady_leaves import BeladyLeaves
-from kvstore.evictions import eviction_rule
-from kvstore.leaf_eviction import EvictionRule
-from kvstore.lru_leaves import LruLeaves
-from kvstore.prefix_cache import PrefixCache
+from simulator.engine_cache.belady_leaves import BeladyLeaves
+from simulator.engine_cache.evictions import eviction_rule
+from simulator.engine_cache.leaf_eviction import EvictionRule
+from simulator.engine_cache.lru_leaves import LruLeaves
+from simulator.engine_cache.prefix_cache import PrefixCache
 from simulator.goodput import find_goodput
 from simulator.workloads.shared_prefix import SharedPrefixShape
 

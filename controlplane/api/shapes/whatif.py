@@ -61,5 +61,6 @@ class NewWhatIf(Change):
         required=False,
         default=dict,
         help_text="seeds (1 to 10), warmup_share, max_requests, engines, engine_model (auto: as comes closest "
-        "to what happened, chunked, colocated, reference), goodput; what is left out takes its default.",
+        "to what happened, chunked, colocated, reference), base_placement (a baseline that places the base's "
+        "requests), goodput; what is left out takes its default.",
     )

@@ -15,7 +15,7 @@ from controlplane.services.job_control import cancel, pool_of, retry
 from controlplane.services.policies import draft
 from controlplane.services.whatifs import TooManyWaitError, forget_whatifs, standing_of, start_whatif
 from controlplane.whatif import plan, reading, runs
-from controlplane.whatif.conditions import ENGINE_MODELS, Conditions
+from controlplane.whatif.conditions import ENGINE_MODELS, Conditions, conditions_of
 from controlplane.whatif.plan import BASE
 from controlplane.whatif.reading import plan_of
 from controlplane.whatif.result import ON_TIME, TTFT_MEAN, WhatIfResult
@@ -267,6 +267,29 @@ def test_an_unexpected_error_ends_the_run(asked: WhatIf, monkeypatch: pytest.Mon
     monkeypatch.setattr(job, "plan_of", lambda _: 1 / 0)
     job.whatif()
     assert "ZeroDivisionError" in standing_of(asked).reason
+
+
+def test_a_baseline_can_place_the_other_side(pool: Pool, in_this_process: list[RunTask]) -> None:
+    live, better = live_and_draft(pool)
+    recording = keep(pool, recorded(policy_version=better.number))
+    against = msgspec.structs.replace(QUICK, base_placement="preble")
+    asked = start_whatif(recording, better, live, against, actor=ACTOR)
+    result = answer(asked)
+    run = [(each.spec.policy.placement.name, each.spec.policy.order.name) for each in in_this_process]
+    assert set(run) == {("preble", "shed"), ("least_cost", "shed")}
+    # The draft decided then, so it is what the simulation is checked by.
+    own = result.draft.figures[TTFT_MEAN].mean
+    assert result.model_error == pytest.approx(abs(own / 0.8 - 1))
+    assert asked.against == "v1 placed by preble"
+
+
+def test_a_baseline_that_cannot_place_there_is_refused(pool: Pool, recording: Recording) -> None:
+    with pytest.raises(InvalidFieldsError, match="known are aibrix_prefix, dynamo_kv"):
+        conditions_of({"base_placement": "least_cost"})
+    pulls = {"placement": {"name": "central"}, "order": {"name": "late_binding"}}
+    version = draft(pool.policy, pulls, actor=ACTOR)
+    with pytest.raises(InvalidFieldsError, match="v1 lets engines pull requests, which preble would bind first"):
+        start_whatif(recording, version, version, conditions_of({"base_placement": "preble"}), actor=ACTOR)
 
 
 def test_what_cannot_be_asked_is_refused(pool: Pool, recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:

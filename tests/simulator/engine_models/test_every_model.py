@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from kvstore.evictions import EVICTIONS
+from simulator.engine_cache.evictions import EVICTIONS
 from simulator.engine_events import BlocksRemoved, BlocksStored, EngineEvent, Finished, PrefillStarted
 from simulator.engine_model import PromptSequence
 from simulator.engine_models.registry import ENGINE_MODELS

@@ -1,6 +1,6 @@
 import pytest
 
-from routing.placements.production_stack_load_aware import ProductionStackLoadAware
+from simulator.baselines.production_stack_load_aware import ProductionStackLoadAware
 from tests.routing.pools import busy, choice_of, chosen_by, pool, request
 
 

@@ -1,5 +1,5 @@
 from routing import reasons
-from routing.placements.aibrix_prefix import AibrixPrefix
+from simulator.baselines.aibrix_prefix import AibrixPrefix
 from tests.routing.pools import busy, choice_of, pool, request
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from routing.cache_aware_rule import CacheAware, RelativeSpread
+from simulator.baselines.cache_aware_rule import CacheAware, RelativeSpread
 
 
 class VllmCacheAware(CacheAware, frozen=True, forbid_unknown_fields=True, kw_only=True):

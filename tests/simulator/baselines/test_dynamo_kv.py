@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from routing import reasons
-from routing.placements.dynamo_kv import DynamoKv
+from simulator.baselines.dynamo_kv import DynamoKv
 from tests.routing.pools import BLOCK, busy, choice_of, chosen_by, pool, request
 
 LONG = range(20)

@@ -1,5 +1,5 @@
-from routing.placements.sglang_cache_aware import SglangCacheAware
-from routing.placements.vllm_cache_aware import VllmCacheAware
+from simulator.baselines.sglang_cache_aware import SglangCacheAware
+from simulator.baselines.vllm_cache_aware import VllmCacheAware
 from tests.routing.pools import busy, chosen_by, pool, request
 
 

@@ -12,12 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kvstore.belady_leaves import BeladyLeaves
-from kvstore.leaf_eviction import EvictionRule
-from kvstore.lru_leaves import LruLeaves
-from kvstore.prefix_cache import PrefixCache
-from kvstore.rlt_leaves import RltLeaves
-from tests.kvstore.token_paths import Path, harmonic, keys_of, loop, misses, random_paths
+from simulator.engine_cache.belady_leaves import BeladyLeaves
+from simulator.engine_cache.leaf_eviction import EvictionRule
+from simulator.engine_cache.lru_leaves import LruLeaves
+from simulator.engine_cache.prefix_cache import PrefixCache
+from simulator.engine_cache.rlt_leaves import RltLeaves
+from tests.simulator.engine_cache.token_paths import Path, harmonic, keys_of, loop, misses, random_paths
 
 PROMPTS = st.lists(st.integers(0, 2), min_size=1, max_size=6)
 SEEDS = 20

@@ -1,6 +1,6 @@
 import pytest
 
-from routing.placements.llmd_weighted import LlmdWeighted
+from simulator.baselines.llmd_weighted import LlmdWeighted
 from tests.routing.pools import busy, choice_of, chosen_by, pool, request
 
 

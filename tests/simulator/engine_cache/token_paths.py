@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 
 from kvstore.block_keys import token_block_keys
-from kvstore.leaf_eviction import EvictionRule
-from kvstore.prefix_cache import PrefixCache
+from simulator.engine_cache.leaf_eviction import EvictionRule
+from simulator.engine_cache.prefix_cache import PrefixCache
 
 Path = tuple[int, ...]
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from kvstore.evictions import EVICTIONS, UnknownEvictionError, eviction_rule
-from kvstore.prefix_cache import PrefixCache
-from tests.kvstore.token_paths import random_paths
+from simulator.engine_cache.evictions import EVICTIONS, UnknownEvictionError, eviction_rule
+from simulator.engine_cache.prefix_cache import PrefixCache
+from tests.simulator.engine_cache.token_paths import random_paths
 
 
 @pytest.mark.parametrize("name", EVICTIONS)

@@ -5,7 +5,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstore.leaf_set import LeafSet
+from simulator.engine_cache.leaf_set import LeafSet
 
 MOVES = st.lists(
     st.one_of(

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvstore.belady_leaves import BeladyLeaves
-from kvstore.lru_leaves import LruLeaves
-from kvstore.prefix_cache import PrefixCache
-from tests.kvstore.token_paths import Path, keys_of, loop, misses, random_paths
+from simulator.engine_cache.belady_leaves import BeladyLeaves
+from simulator.engine_cache.lru_leaves import LruLeaves
+from simulator.engine_cache.prefix_cache import PrefixCache
+from tests.simulator.engine_cache.token_paths import Path, keys_of, loop, misses, random_paths
 
 
 def fewest_misses(paths: list[Path], capacity: int) -> int:

@@ -5,7 +5,7 @@ The present gateway (smg) ships other defaults: threshold 0.3, absolute spread 6
 
 from __future__ import annotations
 
-from routing.cache_aware_rule import CacheAware, RelativeSpread
+from simulator.baselines.cache_aware_rule import CacheAware, RelativeSpread
 
 
 class SglangCacheAware(CacheAware, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from kvstore.leaf_eviction import EvictionRule
-from kvstore.lru_leaves import LruLeaves
-from kvstore.rlt_leaves import RltLeaves
+from simulator.engine_cache.leaf_eviction import EvictionRule
+from simulator.engine_cache.lru_leaves import LruLeaves
+from simulator.engine_cache.rlt_leaves import RltLeaves
 
 EVICTIONS: dict[str, Callable[[random.Random], EvictionRule]] = {
     "lru": lambda _rng: LruLeaves,

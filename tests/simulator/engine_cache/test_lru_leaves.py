@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvstore.lru_leaves import LruLeaves
-from kvstore.prefix_cache import PrefixCache
-from tests.kvstore.token_paths import loop, misses
+from simulator.engine_cache.lru_leaves import LruLeaves
+from simulator.engine_cache.prefix_cache import PrefixCache
+from tests.simulator.engine_cache.token_paths import loop, misses
 
 
 @pytest.mark.parametrize(("capacity", "length"), [(8, 2), (12, 4), (20, 19), (40, 5)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from kvstore.leaf_eviction import BlockTree
+from simulator.engine_cache.leaf_eviction import BlockTree
 
 _NEVER = 1 << 62
 

@@ -1,5 +1,5 @@
 from routing import reasons
-from routing.placements.preble import Preble
+from simulator.baselines.preble import Preble
 from tests.routing.pools import busy, choice_of, chosen_by, pool, request
 
 LONG = range(20)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kvstore.block_keys import token_block_keys
-from kvstore.prefix_cache import PrefixCache
+from simulator.engine_cache.prefix_cache import PrefixCache
 
 PROMPTS = st.lists(st.integers(0, 2), min_size=1, max_size=6)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from kvstore.leaf_eviction import BlockTree
+from simulator.engine_cache.leaf_eviction import BlockTree
 
 
 class LruLeaves:

@@ -16,8 +16,8 @@ import random
 from collections.abc import Sequence
 from itertools import islice
 
-from kvstore.leaf_eviction import BlockTree
-from kvstore.leaf_set import LeafSet
+from simulator.engine_cache.leaf_eviction import BlockTree
+from simulator.engine_cache.leaf_set import LeafSet
 
 
 class RltLeaves:

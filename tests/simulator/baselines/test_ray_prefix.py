@@ -1,5 +1,5 @@
 from routing import reasons
-from routing.placements.ray_prefix import RayPrefix
+from simulator.baselines.ray_prefix import RayPrefix
 from tests.routing.pools import busy, choice_of, pool, request
 
 

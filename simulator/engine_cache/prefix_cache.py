@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvstore.leaf_eviction import BlockTree, EvictionRule
-from kvstore.lru_leaves import LruLeaves
+from simulator.engine_cache.leaf_eviction import BlockTree, EvictionRule
+from simulator.engine_cache.lru_leaves import LruLeaves
 
 
 class PrefixCache:

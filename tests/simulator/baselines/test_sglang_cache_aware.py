@@ -1,5 +1,5 @@
 from routing import reasons
-from routing.placements.sglang_cache_aware import SglangCacheAware
+from simulator.baselines.sglang_cache_aware import SglangCacheAware
 from tests.routing.pools import busy, choice_of, chosen_by, pool, request
 
 LONG = range(20)

@@ -1,0 +1,40 @@
+"""The table of placements that can be simulated: those of live pools, and the rules of other routers beside them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing import registry
+from simulator.baselines.aibrix_prefix import AibrixPrefix
+from simulator.baselines.dynamo_kv import DynamoKv
+from simulator.baselines.llmd_weighted import LlmdWeighted
+from simulator.baselines.preble import Preble
+from simulator.baselines.production_stack_load_aware import ProductionStackLoadAware
+from simulator.baselines.ray_prefix import RayPrefix
+from simulator.baselines.sglang_cache_aware import SglangCacheAware
+from simulator.baselines.vllm_cache_aware import VllmCacheAware
+
+_AFTER: dict[str, dict[str, type[msgspec.Struct]]] = {
+    "mooncake": {
+        "preble": Preble,
+        "sglang_cache_aware": SglangCacheAware,
+        "vllm_cache_aware": VllmCacheAware,
+        "dynamo_kv": DynamoKv,
+    },
+    "skywalker": {
+        "llmd_weighted": LlmdWeighted,
+        "aibrix_prefix": AibrixPrefix,
+        "production_stack_load_aware": ProductionStackLoadAware,
+        "ray_prefix": RayPrefix,
+    },
+}
+"""The baselines, by the live rule that they follow in reports."""
+
+PLACEMENTS: dict[str, type[msgspec.Struct]] = {
+    name: kind
+    for live, own in registry.PLACEMENTS.items()
+    for name, kind in ((live, own), *_AFTER.get(live, {}).items())
+}
+
+STAGES: dict[str, registry.Table] = {**registry.STAGES, "placement": PLACEMENTS}
+"""As routing.registry.STAGES, with the baselines."""
