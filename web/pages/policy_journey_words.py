@@ -41,11 +41,11 @@ TITLES = {
 
 
 def _whatif_form(standing: PolicyStanding, number: int) -> str:
-    return f"{reverse('experiments')}?new&pool={standing.visible[0].slug}&draft={number}"
+    return f"{reverse('experiments')}?new&pool={standing.operated[0].slug}&draft={number}"
 
 
 def _shadow_form(standing: PolicyStanding, number: int) -> str:
-    return f"{reverse('shadows')}?new&pool={standing.visible[0].slug}&draft={number}"
+    return f"{reverse('shadows')}?new&pool={standing.operated[0].slug}&draft={number}"
 
 
 def _canary_form(standing: PolicyStanding, number: int) -> str:
@@ -122,7 +122,7 @@ def _trial(step: JourneyStep, standing: PolicyStanding, number: int, now: dateti
         SHADOW: step.state != NOW,
         CANARY: standing.may_publish and standing.live is not None and not canary_runs,
     }
-    if not (possible[step.step] and standing.may_draft and standing.visible):
+    if not (possible[step.step] and standing.operated):
         return shown
     start = STARTS[step.step]
     tried = step.at is not None
