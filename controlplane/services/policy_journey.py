@@ -8,6 +8,7 @@ from datetime import datetime
 
 from controlplane.models.scheduled_publish import ScheduleState
 from controlplane.services.policy_trials import Trial
+from routing.counted import count
 
 DONE, NOW, NEXT, SKIPPED = "done", "now", "next", "skipped"
 
@@ -121,7 +122,7 @@ def _ahead(facts: VersionFacts) -> str:
 
 def _validated(facts: VersionFacts) -> JourneyStep:
     if facts.errors:
-        return JourneyStep(VALIDATED, NOW, words=f"{facts.errors} error{'' if facts.errors == 1 else 's'}")
+        return JourneyStep(VALIDATED, NOW, words=count(facts.errors, "error"))
     return JourneyStep(VALIDATED, DONE, facts.created_at, facts.author, "no errors")
 
 

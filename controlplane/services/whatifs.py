@@ -18,6 +18,7 @@ from controlplane.services.job_control import WHATIF as JOB
 from controlplane.services.roles import may, require, visible_pools
 from controlplane.whatif.conditions import Conditions, plain
 from controlplane.whatif.result import WhatIfResult
+from routing.counted import count
 
 LEAST_REQUESTS = 50
 """Fewer say nothing about a policy."""
@@ -104,8 +105,8 @@ def start_whatif(
         if version.policy_id != pool.policy_id:
             raise problem(name, f"Is no version of {pool.policy.slug}, which pool {pool.slug} follows.")
     if recording.requests < LEAST_REQUESTS:
-        few = f"Has {recording.requests} requests; a what-if needs at least {LEAST_REQUESTS}. Take a longer one."
-        raise problem("recording", few)
+        few = f"Has {count(recording.requests, 'request')}; a what-if needs at least {LEAST_REQUESTS}."
+        raise problem("recording", f"{few} Take a longer one.")
     if JobRun.objects.filter(job=JOB, state=JobState.ACTIVE).count() >= MAX_WAITING:
         raise TooManyWaitError(f"{MAX_WAITING} what-ifs wait already; cancel some under Jobs, or try again later.")
     return _stored(recording, draft, base, conditions, actor, why)

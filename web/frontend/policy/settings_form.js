@@ -1,5 +1,6 @@
 /* The form's controls: what they say, what was there before, and which of them are in view. */
 
+import { count } from '../figures/format.js';
 import { byId, setText } from '../page/element.js';
 import { ON, pieceOfText, sameText, textOfValue, valueAt } from './field_values.js';
 
@@ -107,6 +108,6 @@ export function showView(view) {
   }
   const hidden = view === 'near' ? all.length - near.size : 0;
   byId('form-foot').hidden = hidden === 0;
-  const words = near.size ? `${hidden} unchanged settings hidden.` : 'Nothing differs from the live version yet.';
+  const words = near.size ? `${count(hidden, 'unchanged setting')} hidden.` : 'Nothing differs from the live version yet.';
   setText(byId('form-foot').firstElementChild, words);
 }
