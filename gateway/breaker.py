@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gateway.settings import BreakerSettings
+from routing import counted
 
 CLOSED = "closed"
 OPEN = "open"
@@ -29,9 +30,9 @@ ANSWERING = frozenset({HTTP_5XX, HTTP_4XX, THROTTLED, NO_PROGRESS})
 NOT_HEARD = "no answer yet since this gateway started"
 
 _SENTENCES = {
-    CONNECT: "{count} connections in a row failed",
-    TIMEOUT: "{count} requests in a row timed out",
-    HTTP_5XX: "{count} answers in a row were 5xx or broke off",
+    CONNECT: ("connection in a row failed", "connections in a row failed"),
+    TIMEOUT: ("request in a row timed out", "requests in a row timed out"),
+    HTTP_5XX: ("answer in a row was 5xx or broke off", "answers in a row were 5xx or broke off"),
 }
 
 
@@ -108,7 +109,7 @@ class Breaker:
         self._counts[counter] += 1
         count = self._counts[counter]
         if self.state == HALF_OPEN or count >= self._limit(counter):
-            self._open(counter, _SENTENCES[counter].format(count=count), now)
+            self._open(counter, counted.count(count, *_SENTENCES[counter]), now)
         if self.on_doubt is not None:
             self.on_doubt()
 
@@ -118,7 +119,7 @@ class Breaker:
             return
         self.refusals += 1
         if not shared and (self.state == HALF_OPEN or self.refusals >= self._settings.refusals):
-            words = "1 request was" if self.refusals == 1 else f"{self.refusals} requests in a row were"
+            words = counted.count(self.refusals, "request was", "requests in a row were")
             self._open(HTTP_4XX, f"{words} refused with {status}", now)
 
     def record_throttle(self, pause_s: float, now: float) -> None:

@@ -25,6 +25,7 @@ from kvstore.kv_events import (
     UnreadableEventError,
     decode_batch,
 )
+from routing.counted import count
 
 EXACT = "exact"
 DEGRADED = "degraded"
@@ -98,7 +99,8 @@ class EventLedger:
         if self._foreign_block_size:
             return Trust(
                 BLIND,
-                f"the engine's blocks hold {self._foreign_block_size} tokens, this pool's keys {self._block_tokens}; "
+                f"the engine's blocks hold {count(self._foreign_block_size, 'token')}, "
+                f"this pool's keys {self._block_tokens}; "
                 "set the pool's block size to the engine's",
             )
         if self.wanted in ("start", "gap"):

@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.bus import Bus
 from gateway.wire import MIB, UnreadableMessageError, WireForm
+from routing.counted import count
 
 TOPIC = "key_usage"
 """Stream topic; values are encoded KeyUses."""
@@ -60,7 +61,7 @@ def decode_uses(data: bytes) -> KeyUses:
     """Read a message; raises UnreadableMessageError on anything else and on more keys than MAX_KEYS."""
     uses = _uses.decode(data)
     if len(uses.at) > MAX_KEYS:
-        raise UnreadableMessageError(f"{len(uses.at)} keys are more than {MAX_KEYS}")
+        raise UnreadableMessageError(f"{count(len(uses.at), 'key is', 'keys are')} more than {MAX_KEYS}")
     return uses
 
 

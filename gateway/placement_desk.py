@@ -22,6 +22,7 @@ from gateway.openai_error import ApiError
 from gateway.prompt_keys import NONE, KeyedPrompt
 from gateway.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.traffic_window import CANCELLED, COMPLETED, FAILED, REFUSED, RequestResult
+from routing.counted import count
 from routing.decision import Decision, Granted, Refused
 from routing.inference_request import InferenceRequest
 from routing.observation import Completed, Failed, FirstToken, HandedOver
@@ -359,7 +360,9 @@ class PlacementDesk:
 
 def prompt_too_long(prompt_tokens: int, limit: int) -> ApiError:
     """Return the 400 for a prompt over the pool's limit."""
-    message = f"The prompt has {prompt_tokens} tokens; this model takes at most {limit}. Send a shorter prompt."
+    message = (
+        f"The prompt has {count(prompt_tokens, 'token')}; this model takes at most {limit}. Send a shorter prompt."
+    )
     return ApiError(400, message, "context_length_exceeded", param="messages")
 
 

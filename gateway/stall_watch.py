@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 from gateway.engine_progress import Watched
+from routing.counted import count
 
 LONGEST_STEP_S = 1.0
 """More does not pass between two looks: when this process stood still itself, that says nothing of the engines."""
@@ -49,7 +50,7 @@ class StallWatch:
             if room < 1 or left < 2:
                 return
             room, left = room - 1, left - 1
-            streams = "1 stream has" if facts.streams == 1 else f"{facts.streams} streams have"
+            streams = count(facts.streams, "stream has", "streams have")
             yield engine_id, f"{streams} brought nothing for {silent_s:.1f} s"
 
     def _listen(self, watched: Mapping[str, Watched], accepting: Collection[str], now: float) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from planning.arm_comparison import FAILED, LATE, TAIL, TTFT, ArmSlice, Comparison, GuardReading, compare
 from planning.guard_document import GuardDocument
 from planning.reason import Reason
+from routing.counted import count
 
 Advance = Literal["by_hand", "steps", "promote"]
 KEEP, STEP, PROMOTE, ABORT = "keep", "step", "promote", "abort"
@@ -83,7 +84,9 @@ def _worse(facts: CanaryFacts) -> list[Reason]:
 def _waits(facts: CanaryFacts, together: Comparison) -> Reason | None:
     """Return why the canary stays where it is although nothing is wrong; None: it need not."""
     if not together.enough:
-        counts = f"{together.tried_requests} requests of the canary, {together.base_requests} of the live version"
+        counts = (
+            f"{count(together.tried_requests, 'request')} of the canary, {together.base_requests} of the live version"
+        )
         return Reason("too_few", f"Too few to judge by: {counts}; each needs {facts.guards.min_requests}")
     suspects = [each for each in together.readings if each.verdict == "suspect"]
     if suspects:

@@ -15,6 +15,7 @@ from planning.fleet_facts import EngineFacts, known
 from planning.health_document import HealthDocument
 from planning.health_memory import EngineMemory
 from planning.peer_speeds import Peers
+from routing.counted import count
 
 FAULT, OUTLIER, DOUBT = "fault", "outlier", "doubt"
 
@@ -124,7 +125,7 @@ def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
         ones = _run(facts.running) if facts.running else f"{_requests(facts.granted)} had no answer"
         yield Sign(NO_PROGRESS, FAULT, f"{ones} and no token was counted for {counted_for_s:.0f} s")
     elif facts.streaming > 0:
-        streams = "1 stream has" if facts.streaming == 1 else f"{facts.streaming} streams have"
+        streams = count(facts.streaming, "stream has", "streams have")
         text = f"{streams} brought nothing for {served_for_s:.0f} s"
         lies = claims and counted_for_s < limit_s
         yield (
@@ -138,10 +139,10 @@ def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
 def _failing(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
     failures = facts.failures_in_row - memory.forgiven
     if failures >= settings.failures:
-        yield Sign(FAILURES, OUTLIER, f"{failures} requests in a row failed")
+        yield Sign(FAILURES, OUTLIER, f"{count(failures, 'request')} in a row failed")
     flaps = [moment for moment in memory.flaps if now_s - moment <= settings.flap_window_s]
     if len(flaps) >= settings.flaps:
-        text = f"it was lost or restarted {len(flaps)} times within {settings.flap_window_s:.0f} s"
+        text = f"it was lost or restarted {count(len(flaps), 'time')} within {settings.flap_window_s:.0f} s"
         yield Sign(FLAPPING, OUTLIER, text)
 
 
@@ -194,7 +195,8 @@ def _doubts(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, 
     limit_s = settings.bottleneck_s + (known(facts.longest_prefill_s) or 0.0)
     usage = known(facts.kv_usage)
     if facts.prefilling > 0 and stands_s >= limit_s and memory.served_s > memory.first_token_s and (usage or 1) >= FULL:
-        yield Sign(BOTTLENECK, DOUBT, f"it decodes, but {facts.prefilling} prefills have stood for {stands_s:.1f} s")
+        prefills = count(facts.prefilling, "prefill has", "prefills have")
+        yield Sign(BOTTLENECK, DOUBT, f"it decodes, but {prefills} stood for {stands_s:.1f} s")
     if facts.reachable and facts.report_s is not None and not facts.readable:
         yield Sign(GARBAGE_METRICS, DOUBT, "it answers, but its metrics cannot be read")
     elif wrong := _impossible(facts, memory, settings, now_s):
@@ -225,12 +227,12 @@ def _impossible(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
     return ""
 
 
-def _requests(count: int) -> str:
-    return "1 request has" if count == 1 else f"{count} requests have"
+def _requests(number: int) -> str:
+    return count(number, "request has", "requests have")
 
 
-def _run(count: int) -> str:
-    return "1 request runs" if count == 1 else f"{count} requests run"
+def _run(number: int) -> str:
+    return count(number, "request runs", "requests run")
 
 
 def _left(limit_s: float, elapsed_s: float) -> float:

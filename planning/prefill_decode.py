@@ -17,6 +17,7 @@ from planning.ratio_document import RatioDocument
 from planning.ratio_plan import RatioMemory, RatioPlan, RoleFlip
 from planning.reason import Reason
 from planning.role_tide import DECODE, PREFILL, counts_of
+from routing.counted import count
 
 COMFORTABLE = 0.8
 """Load up to which a side may become the busier one by giving an engine away."""
@@ -77,7 +78,7 @@ def _by_hand(counts: dict[Role, int], prefill: int, settings: RatioDocument) -> 
     total = counts[PREFILL] + counts[DECODE]
     wanted = max(min(prefill, total - settings.min_decode), min(settings.min_prefill, total))
     step = counts[PREFILL] - wanted
-    text = f"an operator asks for {prefill} of {total} engines to prefill"
+    text = f"an operator asks for {prefill} of {count(total, 'engine')} to prefill"
     return step, [Reason("override", text if wanted == prefill else f"{text}; the bounds make it {wanted}")]
 
 

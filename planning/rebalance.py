@@ -16,6 +16,7 @@ from planning.fleet_facts import ACTIVE, EngineFacts, PoolFacts, PrefixFacts, kn
 from planning.reason import Reason
 from planning.rebalance_document import RebalanceDocument
 from planning.rebalance_plan import MoveTickets, RebalanceMemory, RebalancePlan, Widened
+from routing.counted import count
 
 NEEDED = 0.5
 """Share of its usual engines' part of the work below which a prefix needs no more of them."""
@@ -193,8 +194,7 @@ def _moves(look: _Look, serving: Sequence[EngineFacts], settings: RebalanceDocum
 def _told(look: _Look, moves: Sequence[MoveTickets], settings: RebalanceDocument) -> list[Reason]:
     """Return what the round moves, or why it found nothing to do."""
     if moves:
-        count = sum(each.at_most for each in moves)
-        tickets = "1 ticket" if count == 1 else f"{count} tickets"
+        tickets = count(sum(each.at_most for each in moves), "ticket")
         return [Reason("hot_engine", f"{', '.join(look.hot)} {_stay(look.hot)} hot: up to {tickets} may move")]
     if look.hot:
         return [Reason("no_tickets", f"{', '.join(look.hot)} {_stay(look.hot)} hot, but no ticket waits there")]

@@ -7,6 +7,7 @@ from planning.reason import Reason
 from planning.scaling_plan import engine_h_of_day
 from planning.scaling_round import ScalingRound
 from planning.start_pause import why_no_start
+from routing.counted import count
 
 
 def bounded_change(look: ScalingRound, wanted: int, by_hand: bool) -> tuple[int, list[Reason]]:
@@ -61,7 +62,7 @@ def _bounded_down(look: ScalingRound, change: int, by_hand: bool) -> tuple[int, 
     settings, memory = look.settings, look.memory
     draining = sum(each.standing == DRAINING for each in look.facts.engines)
     if draining:
-        return 0, [Reason("draining", f"{draining} engines still drain")]
+        return 0, [Reason("draining", count(draining, "engine still drains", "engines still drain"))]
     if by_hand:
         return -change, []
     if look.engines > settings.max_engines:

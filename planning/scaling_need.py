@@ -6,6 +6,7 @@ from math import ceil
 
 from planning.reason import Reason
 from planning.scaling_round import ScalingRound
+from routing.counted import count
 
 TOO_FEW_FOR_S = 3600.0
 """How long it is remembered that a number of engines was not enough."""
@@ -16,12 +17,13 @@ def wanted_engines(look: ScalingRound, override: int | None) -> tuple[int, list[
     settings, engines = look.settings, look.engines
     if override is not None:
         wanted = min(max(override, settings.min_engines), settings.max_engines)
-        text = f"an operator asks for {override} engines"
+        text = f"an operator asks for {count(override, 'engine')}"
         return wanted, [Reason("override", text if wanted == override else f"{text}; the bounds make it {wanted}")]
+    there = count(engines, "engine is", "engines are")
     if engines < settings.min_engines:
-        return settings.min_engines, [Reason("below_min", f"{engines} engines are fewer than {settings.min_engines}")]
+        return settings.min_engines, [Reason("below_min", f"{there} fewer than {settings.min_engines}")]
     if engines > settings.max_engines:
-        return settings.max_engines, [Reason("above_max", f"{engines} engines are more than {settings.max_engines}")]
+        return settings.max_engines, [Reason("above_max", f"{there} more than {settings.max_engines}")]
     if look.load.demand is None:
         return engines, [Reason("no_facts", "nothing is known of the pool's last seconds")]
     up = _why_more(look)
@@ -30,7 +32,7 @@ def wanted_engines(look: ScalingRound, override: int | None) -> tuple[int, list[
         risen = max(look.expected, look.load.latest_demand or 0.0)
         wanted = max(look.needed(risen), engines + 1, ceil(look.load.demand + backlog) + look.lost)
         if engines >= settings.max_engines:
-            up.append(Reason("at_max", f"there are {engines} engines already, the most the pool may have"))
+            up.append(Reason("at_max", f"the pool has {count(engines, 'engine')} already, the most it may have"))
         return min(wanted, settings.max_engines), up
     return _fewer(look)
 
@@ -42,9 +44,8 @@ def _why_more(look: ScalingRound) -> list[Reason]:
     slo_s = look.facts.ttft_slo_s
     busy = demand > settings.utilisation * engines or load.queued_s > 0.5 * slo_s * max(engines, 1)
     if load.attainment is not None and load.attainment < settings.attainment and busy:
-        text = (
-            f"{100 * load.attainment:.0f} % of {load.requests} requests were on time; demand was {demand:.1f} engines"
-        )
+        on_time = f"{100 * load.attainment:.0f} % of {count(load.requests, 'request was', 'requests were')} on time"
+        text = f"{on_time}; demand was {demand:.1f} engines"
         reasons.append(Reason("violation", text))
     ahead_s = load.queued_s + max(load.queue_growth, 0.0) * settings.warm_up_s
     if load.queue_growth > 0 and demand > engines and ahead_s > slo_s * max(engines, 1):
@@ -55,7 +56,8 @@ def _why_more(look: ScalingRound) -> list[Reason]:
         text = f"a demand of {look.forecast.ahead:.1f} engines is expected ({look.forecast.basis})"
         reasons.append(Reason("forecast", f"{text}; adds above {limit:.1f} of {engines}"))
     elif look.forecast is None and demand > limit:
-        text = f"load is {demand:.1f} of {engines} engines ({_percent(demand, engines)}); adds above {limit:.1f}"
+        there = f"{count(engines, 'engine')} ({_percent(demand, engines)})"
+        text = f"load is {demand:.1f} of {there}; adds above {limit:.1f}"
         reasons.append(Reason("utilisation", text))
     return reasons
 
@@ -79,7 +81,8 @@ def _fewer(look: ScalingRound) -> tuple[int, list[Reason]]:
         return engines, [Reason("right_size", _right_size(look, engines))]
     wanted = max(enough, engines - settings.max_down)
     working = engines - look.lost
-    text = f"load is {look.lasting:.1f} of {working} engines ({_percent(look.lasting, working)}); {enough} are enough"
+    held = f"{count(working, 'engine')} ({_percent(look.lasting, working)})"
+    text = f"load is {look.lasting:.1f} of {held}; {enough} {'is' if enough == 1 else 'are'} enough"
     return wanted, [Reason("idle", text)]
 
 
@@ -90,8 +93,8 @@ def _right_size(look: ScalingRound, engines: int) -> str:
     if engines <= settings.min_engines:
         fewer = f"{settings.min_engines} is the fewest allowed"
     elif look.lasting <= look.least:
-        fewer = f"{look.memory.too_few} were too few lately"
-    load = f"load is {look.lasting:.1f} of {working} engines ({_percent(look.lasting, working)})"
+        fewer = f"{look.memory.too_few} {'was' if look.memory.too_few == 1 else 'were'} too few lately"
+    load = f"load is {look.lasting:.1f} of {count(working, 'engine')} ({_percent(look.lasting, working)})"
     return f"{load}; adds above {look.most:.1f}, {fewer}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from routing.counted import count
 from routing.hit_pattern import BLIND, EXACT, HitVerdict
 from routing.hit_sample import EVICTION, LATE_EVENT, SALT, TEMPLATE, TOKENIZER, UNKNOWN
 
@@ -33,7 +34,7 @@ def verdict_words(verdict: HitVerdict) -> str:
     if verdict.grade == EXACT:
         return ""
     if verdict.share is None or (verdict.share == 0.0 and verdict.grade == BLIND):
-        found = f"the engine's hits are not those of the index ({verdict.requests} requests)"
+        found = f"the engine's hits are not those of the index ({count(verdict.requests, 'request')})"
     else:
-        found = f"it had {verdict.share:.0%} of the tokens that the index said ({verdict.requests} requests)"
+        found = f"it had {verdict.share:.0%} of the tokens that the index said ({count(verdict.requests, 'request')})"
     return f"{found}: {cause_words(verdict.cause)}" if verdict.cause else found

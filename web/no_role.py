@@ -1,4 +1,4 @@
-"""Whoever is signed in without a role in any pool sees no page of the fleet, only whom to ask for one."""
+"""Whoever lacks a role is told which, and whom to ask; without any role in any pool, in place of every page."""
 
 from __future__ import annotations
 
@@ -42,6 +42,12 @@ class NoRoleMiddleware:
             return None
         context = shell_context(request, page="No role", admins=_admins()) | {"navigation": ()}
         return render(request, "web/no_role.html", context, status=403)
+
+
+def lacks_role(request: HttpRequest, page: str, needed: str, back: str) -> HttpResponse:
+    """Say with 403 which role a form or a verb needs, instead of showing it; `back` is an address of the console."""
+    context = shell_context(request, page=page, needed=needed, back=back, admins=_admins())
+    return render(request, "web/no_role.html", context, status=403)
 
 
 def _admins() -> list[str]:

@@ -9,6 +9,8 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any
 
+from web.live.wording import count
+
 MAX_LINES = 2_000
 """More lines of one value are cut; a policy document has about a hundred."""
 _AROUND = 2
@@ -51,7 +53,7 @@ def _lines(value: Any) -> list[str]:
     if value is None:
         return []
     lines = json.dumps(value, indent=2, ensure_ascii=False).splitlines()
-    return lines if len(lines) <= MAX_LINES else [*lines[:MAX_LINES], f"… {len(lines) - MAX_LINES} more lines"]
+    return lines if len(lines) <= MAX_LINES else [*lines[:MAX_LINES], f"… {count(len(lines) - MAX_LINES, 'more line')}"]
 
 
 def _replaced(old: Sequence[str], new: Sequence[str], old_from: int, new_from: int) -> list[DiffLine]:
@@ -101,7 +103,7 @@ def _folded(lines: Sequence[DiffLine]) -> Iterator[DiffLine]:
         while end < len(lines) and end not in shown:
             end += 1
         if end - place >= _LEAST_FOLDED:
-            yield DiffLine("folded", None, None, f"{end - place} equal lines")
+            yield DiffLine("folded", None, None, count(end - place, "equal line"))
             place = end
         else:
             end = max(end, place + 1)

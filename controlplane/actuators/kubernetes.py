@@ -20,6 +20,7 @@ from controlplane.actuators.actuator import Actuator, ActuatorError, Answer, New
 from controlplane.actuators.settings import KubernetesSettings, filled
 from controlplane.models import Engine, EngineOrder
 from controlplane.models.engine_order import OPEN_STATES, OrderKind, OrderState
+from routing.counted import count
 
 TIMEOUT_S = 5.0
 WANTED = "replicas"
@@ -44,7 +45,9 @@ class KubernetesActuator(Actuator):
             self._scale(name, ordinal + 1, up=True)
             return Answer(Standing.UNDER_WAY, f"pod {name}-{ordinal} starts", engine=self._engine(name, ordinal))
         wanted = self._next_replicas(name, order)
-        return Answer(Standing.UNDER_WAY, f"StatefulSet {name} is to have {wanted} replicas", told={WANTED: wanted})
+        return Answer(
+            Standing.UNDER_WAY, f"StatefulSet {name} is to have {count(wanted, 'replica')}", told={WANTED: wanted}
+        )
 
     @override
     def undo(self, order: EngineOrder) -> Answer:
@@ -62,7 +65,7 @@ class KubernetesActuator(Actuator):
                 return Answer(Standing.UNDER_WAY, f"pod {pod} can end only after those above it, which still start")
             return Answer(Standing.IN_EFFECT, f"pod {pod} stays for the next start: {name}-{replicas - 1} is above it")
         self._scale(name, wanted - 1, up=False)
-        return Answer(Standing.IN_EFFECT, f"StatefulSet {name} is back at {wanted - 1} replicas")
+        return Answer(Standing.IN_EFFECT, f"StatefulSet {name} is back at {count(wanted - 1, 'replica')}")
 
     @override
     def stop(self, order: EngineOrder) -> Answer:
@@ -77,7 +80,7 @@ class KubernetesActuator(Actuator):
                 f"StatefulSet {name} ends its last pod first: {name}-{replicas - 1} has to go before {name}-{ordinal}",
             )
         self._scale(name, ordinal, up=False)
-        return Answer(Standing.IN_EFFECT, f"StatefulSet {name} has {ordinal} replicas")
+        return Answer(Standing.IN_EFFECT, f"StatefulSet {name} has {count(ordinal, 'replica')}")
 
     @override
     def flip(self, order: EngineOrder) -> Answer:

@@ -14,6 +14,7 @@ from controlplane.actuators.settings import ProcessSettings
 from controlplane.models import Engine, EngineOrder
 from controlplane.services.first_run import PORTS_PER_ENGINE, engine_ports, engine_url
 from controlplane.services.free_ports import NoFreePortError, free_ports
+from routing.counted import count
 
 
 class ProcessActuator(Actuator):
@@ -31,7 +32,7 @@ class ProcessActuator(Actuator):
         mine = {engine.name for engine in order.pool.engines.all()}
         if len(mine) >= self._limits.max_engines:
             raise RefusedOrderError(
-                f"The pool has {len(mine)} engines; its actuator's settings allow no more processes."
+                f"The pool has {count(len(mine), 'engine')}; its actuator's settings allow no more processes."
             )
         taken = {port for engine in supervised for port in engine_ports(engine)}
         try:

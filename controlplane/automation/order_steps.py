@@ -26,6 +26,7 @@ from controlplane.services.engine_orders import told
 from controlplane.services.engine_registration import change_engine, checked_addresses, store_engine
 from controlplane.services.engine_url import RefusedUrlError, UnresolvedHostError
 from controlplane.services.field_problems import InvalidFieldsError
+from routing.counted import count
 
 CLAIM = timedelta(seconds=10)
 """Longer than any call of an actuator; who claims an order and dies holds it up for so long."""
@@ -140,7 +141,8 @@ def _await_empty(order: EngineOrder, engine: Engine, hands: Hands, now: datetime
     if left == 0 or (seen is not None and seen[0].lost):
         _move(order, state=OrderState.SENT, says="it has no work left", next_try_at=now)
     else:
-        says = "no gateway says what is left on it" if left is None else f"{left} requests are left on it"
+        found = "no gateway says what is" if left is None else count(left, "request is", "requests are")
+        says = f"{found} left on it"
         _move(order, says=says, next_try_at=now + POLL)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from controlplane.decision_story.figures import plain, seconds, whole
 from gateway.stored_decision import StoredDecision
+from routing.counted import count
 from routing.decision import Candidate
 
 _SAME = 1e-6
@@ -78,7 +79,7 @@ def conditions(stored: StoredDecision, firm: Firmness) -> list[tuple[str, str, s
     name = name_of(stored, chosen.engine_id)
     found.append((f"{name}'s wait were over", seconds(firm.wait_at_s), f"estimated {seconds(chosen.wait_s)}"))
     if firm.hit_at is not None and chosen.hit_tokens:
-        found.append(("it held under", f"{whole(firm.hit_at)} tokens", f"believed {whole(chosen.hit_tokens)}"))
+        found.append(("it held under", count(round(firm.hit_at), "token"), f"believed {whole(chosen.hit_tokens)}"))
     return found
 
 

@@ -13,6 +13,7 @@ from controlplane.doctor.finding import Finding, ok, warning
 from controlplane.doctor.installation import Installation
 from controlplane.models import Engine
 from controlplane.services.pool_roles import role_problems
+from routing.counted import count
 
 _AT_ONCE = 16
 _MOST = 200
@@ -53,12 +54,12 @@ def _health(_installation: Installation) -> list[Finding]:
         answers = list(threads.map(lambda engine: _why_not(engine.connect_url), engines))
     silent = [(engine.engine_id, why) for engine, why in zip(engines, answers, strict=True) if why]
     if not silent:
-        return [ok(f"{len(engines)} engines answer.")]
+        return [ok(f"{count(len(engines), 'engine answers', 'engines answer')}.")]
     names = ", ".join(f"{engine_id} ({why})" for engine_id, why in silent[:_NAMED])
     more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
     return [
         warning(
-            f"{len(silent)} of {len(engines)} engines that should serve do not answer: {names}{more}.",
+            f"Without an answer: {len(silent)} of {count(len(engines), 'engine')} that should serve: {names}{more}.",
             "Start them, correct their address, or take them out of service on the Topology page. "
             "Engines of the demo run only while `manage.py up` does.",
         )

@@ -8,6 +8,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
+from routing.counted import count
 
 
 def look(_installation: Installation) -> list[Finding]:
@@ -30,7 +31,7 @@ def look(_installation: Installation) -> list[Finding]:
             )
         ]
     if waiting:
-        text = f"{len(waiting)} migrations wait, the first is {waiting[0][0]}."
+        text = f"{count(len(waiting), 'migration')} to apply, the first is {waiting[0][0]}."
         return [warning(text, "Run `manage.py migrate`; `manage.py up` does so by itself.")]
     return [ok("The database has all tables of this version.")]
 

@@ -6,6 +6,7 @@ import resource
 
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
+from routing.counted import count
 
 _LEAST, _GOOD = 1024, 4096
 
@@ -18,4 +19,4 @@ def look(_installation: Installation, *, limit: int | None = None) -> list[Findi
     do = f"Raise it: `ulimit -n {4 * _GOOD}`, or LimitNOFILE={4 * _GOOD} in the systemd unit."
     if most < _LEAST:
         return [problem(f"Only {most} files may be open at once, too few for engines, clients and sockets.", do)]
-    return [warning(f"{most} files may be open at once: about {most // 2} requests at a time.", do)]
+    return [warning(f"{most} files may be open at once: about {count(most // 2, 'request')} at a time.", do)]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gateway.fleet_sample import EngineSample, FleetSample, PoolSample
+from routing.counted import count
 
 MAX_MARKERS = 64
 """An engine that flaps must not grow the picture; the oldest marks leave first."""
@@ -136,8 +137,10 @@ def _wave_words(wave: _Wave) -> tuple[str, str, str]:
     total, serving = len(wave.began), len(wave.serving)
     names = ", ".join(list(wave.began.values())[:6]) + (f" and {total - 6} more" if total > 6 else "")
     if serving == total:
-        return "started", f"{total} started", f"{total} engines started and serve: {names}"
-    return "starting", f"{serving} of {total} started", f"{total} engines start, {serving} of them serve: {names}"
+        engines = count(total, "engine started and serves", "engines started and serve")
+        return "started", f"{total} started", f"{engines}: {names}"
+    starting = count(total, "engine starts", "engines start")
+    return "starting", f"{serving} of {total} started", f"{starting}, {serving} of them serving: {names}"
 
 
 def _engine_change(old: EngineSample | None, new: EngineSample) -> tuple[str, str] | None:

@@ -27,6 +27,7 @@ from gateway.bus import Bus
 from gateway.engine_report import decode_report, load_topic
 from gateway.prober import probe_engines
 from gateway.snapshot import EngineEntry, decode_snapshot
+from routing.counted import count
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +158,10 @@ class ShardHolder:
             # Its term ran out while the database kept us waiting, or it failed: the next look takes it anew.
             release(lease)
         else:
-            finish(lease, outcome={"reason": f"{shards} shards are enough for the engines that there are"})
+            finish(
+                lease,
+                outcome={"reason": f"{count(shards, 'shard is', 'shards are')} enough for the engines"},
+            )
 
     def _free(self, shards: int) -> list[int]:
         """Return the shards that nobody holds, lowest first."""

@@ -21,6 +21,7 @@ from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.whatifs import JOB, forget_whatifs
 from controlplane.whatif.reading import CannotRunError, plan_of
 from controlplane.whatif.runs import Reports, StoppedError, carry_out, reports_as_json, reports_from_json
+from routing.counted import count
 from simulator.trace import TraceError
 from simulator.whatif import WhatIfError
 
@@ -85,7 +86,7 @@ def _answer(lease: Lease) -> None:
         release(watch.lease)
         return
     with transaction.atomic():
-        if finish(watch.lease, outcome={"summary": f"{result.seeds} runs of each policy"}):
+        if finish(watch.lease, outcome={"summary": f"{count(result.seeds, 'run')} of each policy"}):
             WhatIf.objects.filter(pk=asked.pk).update(result=msgspec.to_builtins(result))
             JobRun.objects.filter(pk=run.pk).update(memory={})
 

@@ -32,6 +32,8 @@ class PolicyVersion(models.Model):
     message = models.CharField(max_length=200, blank=True)
     based_on = models.PositiveIntegerField(null=True, blank=True)
     """Number of the version that was live when its author began to change it; empty: none was."""
+    copies = models.PositiveIntegerField(null=True, blank=True)
+    """Number of the version whose document a rollback copied; empty: it was written by its author."""
     created_at = models.DateTimeField(auto_now_add=True)
     published_at = models.DateTimeField(null=True, blank=True)
 

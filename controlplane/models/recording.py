@@ -7,6 +7,7 @@ from django.db import models
 from typing_extensions import override
 
 from controlplane.models.pool import Pool
+from routing.counted import count
 
 
 class Origin(models.TextChoices):
@@ -47,4 +48,4 @@ class Recording(models.Model):
 
     @override
     def __str__(self) -> str:
-        return f"{self.name} ({self.pool}, {self.requests} requests)"
+        return f"{self.name} ({self.pool}, {count(self.requests, 'request')})"

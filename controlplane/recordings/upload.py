@@ -13,6 +13,7 @@ import msgspec
 from controlplane.recordings.recorded_row import RecordedRow, decode_recorded
 from controlplane.recordings.shelf import MAX_PLAIN_BYTES, MAX_ROWS
 from controlplane.services.field_problems import FieldProblem
+from routing.counted import count
 
 MAX_UPLOAD_BYTES = 16 << 20
 """As sent, packed or not."""
@@ -29,7 +30,7 @@ class BadTraceError(ValueError):
     """The upload is no trace; `problems` name lines and what is wrong there, at most MAX_PROBLEMS of them."""
 
     def __init__(self, problems: list[FieldProblem], wrong_lines: int) -> None:
-        lines = "1 line" if wrong_lines == 1 else f"{wrong_lines:,} lines"
+        lines = count(wrong_lines, "line")
         told = f"; the first {len(problems)} are told" if wrong_lines > len(problems) else ""
         super().__init__(f"{lines} cannot be read{told}. Nothing was stored.")
         self.problems = problems

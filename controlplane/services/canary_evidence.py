@@ -15,6 +15,7 @@ from controlplane.services.field_problems import problem
 from planning.arm_comparison import FAILED, LATE, TAIL, TTFT
 from planning.guard_certainty import BROKEN, HOLDS, NOT_YET, GuardCertainty, certainty
 from planning.guard_document import GuardDocument
+from routing.counted import count
 
 FRESH_S = 60.0
 """A look that is older says nothing about what happens; looks come every other second."""
@@ -65,7 +66,8 @@ def standing(canary: Canary, now: datetime) -> Standing:
     if dwell_s > 0:
         missing.append(f"This step has lasted {since_s:.0f} of at least {canary.min_dwell_s:.0f} s.")
     if requests:
-        missing.append(f"{judged} of at least {limits.min_requests} requests are judged in each arm.")
+        least = count(limits.min_requests, "request is", "requests are")
+        missing.append(f"{judged} of at least {least} judged in each arm.")
     else:
         missing += [f"{GUARD_TITLES[each.guard]}: {_LACKS[each.verdict]}." for each in guards if each.verdict != HOLDS]
     if look and now.timestamp() - look.at > FRESH_S:

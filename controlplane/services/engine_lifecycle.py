@@ -10,6 +10,7 @@ from controlplane.services import recorded_change
 from controlplane.services.actor import Actor
 from controlplane.services.revisions import locked
 from controlplane.services.roles import require
+from routing.counted import count
 
 _VERBS = {
     DesiredState.READY: "engine.ready",
@@ -69,5 +70,5 @@ def _refuse_unless_empty(engine: Engine, in_flight: int | None, *, lost: bool) -
             f"Nobody knows what is in flight on {engine.name}; wait for the gateway's next report, or until it is lost."
         )
     if in_flight:
-        requests = "request is" if in_flight == 1 else "requests are"
-        raise EngineNotEmptyError(f"{in_flight} {requests} in flight on {engine.name}; delete it when they are done.")
+        requests = count(in_flight, "request is", "requests are")
+        raise EngineNotEmptyError(f"{requests} in flight on {engine.name}; delete it when they are done.")

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from routing.counted import count
+
 MAX_LINES = 500
 MAX_LINE_CHARS = 1000
 MAX_BYTES = 256 << 10
@@ -83,7 +85,9 @@ def split_lines(text: str) -> list[str]:
     lines = [line.strip() for line in text.splitlines()]
     kept = [line for line in lines if line and not line.startswith("#")]
     if len(kept) > MAX_LINES:
-        raise UnreadablePasteError(f"{len(kept):,} lines are over the limit of {MAX_LINES}; paste them in parts.")
+        raise UnreadablePasteError(
+            f"{count(len(kept), 'line is', 'lines are')} over the limit of {MAX_LINES}; paste them in parts."
+        )
     return kept
 
 
@@ -135,7 +139,7 @@ def _parse(number: int, text: str, sign: str, header: Sequence[str]) -> PastedLi
 def _by_header(cells: Sequence[str], header: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     problems = []
     if len(cells) > len(header):
-        problems.append(f"{len(cells)} fields, but the first line names {len(header)} columns.")
+        problems.append(f"{count(len(cells), 'field')}, but the first line names {count(len(header), 'column')}.")
     pairs = zip(header, cells, strict=False)
     return {name: cell for name, cell in pairs if name and cell}, problems
 

@@ -122,13 +122,18 @@ def roll_back(policy: Policy, number: int, *, instead_of: int | None, actor: Act
         old = policy.versions.get(number=number)
         document = validated(old.document)
         message = why or f"Roll back to version {number}"
-        copy = _next_version(policy, document, actor, message, instead_of)
+        copy = _next_version(policy, document, actor, message, instead_of, copies=number)
         _make_live(copy, instead_of, ROLL_BACK, actor, why)
     return copy
 
 
 def _next_version(
-    policy: Policy, document: WholePolicy, actor: Actor, message: str, based_on: int | None
+    policy: Policy,
+    document: WholePolicy,
+    actor: Actor,
+    message: str,
+    based_on: int | None,
+    copies: int | None = None,
 ) -> PolicyVersion:
     # The lock makes two authors take turns, so that each gets a number of its own.
     stored = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=policy.pk)
@@ -143,6 +148,7 @@ def _next_version(
         author=actor.user,
         message=message,
         based_on=based_on if based_on is not None or live is None else live.number,
+        copies=copies,
     )
     check_fields(version)
     version.save()

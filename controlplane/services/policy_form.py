@@ -106,16 +106,17 @@ def typed_document(document: Any, shown: Any, posted: Mapping[str, str]) -> Any:
 
     Fields that still say what they said are left alone, so that what the JSON says instead is kept.
     """
-    said = as_posted(shown)
+    said, written = as_posted(shown), document
     for group in form_groups(shown, shown) if isinstance(document, dict) else ():
         document = _with_typed(document, group.fields, said, posted)
         if group.path:
             document = _without_strangers(document, shown, group.path)
             stage = form_group(document, group.path)
-            name = stage.fields[0].value
+            name, named = stage.fields[0].value, (group.path, "name")
             for rule in group.rules:
                 if rule.name == name:
-                    document = _with_typed(document, rule.fields, said, posted)
+                    by_form = not same_value(value_at(written, named), value_at(document, named))
+                    document = _with_typed(document, rule.fields, said, posted, by_form=by_form)
     return document
 
 
@@ -232,12 +233,20 @@ def _with_shown(choices: tuple[str, ...], shown: str) -> tuple[str, ...]:
 
 
 def _with_typed(
-    document: Any, fields: tuple[FormField, ...], said: Mapping[str, str], posted: Mapping[str, str]
+    document: Any,
+    fields: tuple[FormField, ...],
+    said: Mapping[str, str],
+    posted: Mapping[str, str],
+    *,
+    by_form: bool = False,
 ) -> Any:
+    """Return the document with what the controls say; `by_form`: the form chose their rule, so the JSON lacks them."""
     for each in fields:
-        text = posted.get(each.path)
-        if text is not None and text != said.get(each.path):
-            document = with_value(document, tuple(each.path.split(".")), _read(text, each.kind))
+        text, place = posted.get(each.path), tuple(each.path.split("."))
+        # An empty control says nothing of a place that the JSON leaves out, not even that a switch is off.
+        untold = not (text or by_form) and isinstance(value_at(document, place), Absent)
+        if text is not None and text != said.get(each.path) and not untold:
+            document = with_value(document, place, _read(text, each.kind))
     return document
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from controlplane.models.scheduled_publish import ScheduleState
 from controlplane.services.policy_trials import Trial
+from routing.counted import count
 
 DONE, NOW, NEXT, SKIPPED = "done", "now", "next", "skipped"
 
@@ -29,6 +30,8 @@ class JourneyStep:
     """A page of the console about it."""
     against: bool = False
     """What was found speaks against the version."""
+    by_rollback: bool = False
+    """A rollback made the version; `words` says what this step then is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class VersionFacts:
     went_live: Passage | None = None
     successor: Passage | None = None
     """What went live in its place."""
+    copies: int | None = None
+    """Number of the version that a rollback copied."""
 
     @property
     def is_live(self) -> bool:
@@ -88,7 +93,14 @@ class VersionFacts:
 def journey_of(facts: VersionFacts) -> tuple[JourneyStep, ...]:
     """Return all steps in their order; those that a version does not take are skipped, not left out."""
     return (
-        JourneyStep(DRAFTED, DONE, facts.created_at, facts.author, _base_words(facts)),
+        JourneyStep(
+            DRAFTED,
+            DONE,
+            facts.created_at,
+            facts.author,
+            _base_words(facts),
+            by_rollback=facts.copies is not None,
+        ),
         _validated(facts),
         *(_tried(facts, way) for way in facts.ways),
         _approved(facts),
@@ -99,6 +111,8 @@ def journey_of(facts: VersionFacts) -> tuple[JourneyStep, ...]:
 
 
 def _base_words(facts: VersionFacts) -> str:
+    if facts.copies is not None:
+        return f"copies v{facts.copies}"
     return "from the program's defaults" if facts.based_on is None else f"from v{facts.based_on}"
 
 
@@ -108,7 +122,7 @@ def _ahead(facts: VersionFacts) -> str:
 
 def _validated(facts: VersionFacts) -> JourneyStep:
     if facts.errors:
-        return JourneyStep(VALIDATED, NOW, words=f"{facts.errors} error{'' if facts.errors == 1 else 's'}")
+        return JourneyStep(VALIDATED, NOW, words=count(facts.errors, "error"))
     return JourneyStep(VALIDATED, DONE, facts.created_at, facts.author, "no errors")
 
 
@@ -143,11 +157,10 @@ def _live(facts: VersionFacts) -> JourneyStep:
     passage = facts.went_live
     at = facts.published_at if passage is None else passage.at
     by = "" if passage is None else passage.by
-    words = "by roll back" if passage is not None and passage.rolled_back else ""
-    if facts.is_live:
-        return JourneyStep(LIVE, NOW, at, by, words)
-    if facts.published_at is not None:
-        return JourneyStep(LIVE, DONE, at, by, words)
+    rolled_back = passage is not None and passage.rolled_back
+    if facts.published_at is not None or facts.is_live:
+        words = "rolled back" if rolled_back else ""
+        return JourneyStep(LIVE, NOW if facts.is_live else DONE, at, by, words, by_rollback=rolled_back)
     if facts.is_open:
         replaces = "would be the first" if facts.live_number is None else f"would replace v{facts.live_number}"
         return JourneyStep(LIVE, NEXT, words=replaces)

@@ -49,6 +49,7 @@ def journeys_of(
             else Appointment(schedule.state, schedule.at, schedule.by_name, schedule.problem),
             went_live=began.get(version.number),
             successor=ended.get(version.number),
+            copies=version.copies,
         )
         found[version.pk] = journey_of(facts)
     return found

@@ -8,8 +8,18 @@ from typing import Any
 from controlplane.services.field_problems import FieldProblem
 from controlplane.services.policy_numbers import number_words
 from controlplane.services.policy_paths import value_at
-from controlplane.services.policy_schema import MapSchema, ObjectSchema, Path, SettingSchema, path_text, policy_schema
-from controlplane.services.policy_text import members_of
+from controlplane.services.policy_schema import (
+    ABSENT,
+    Absent,
+    MapSchema,
+    ObjectSchema,
+    Path,
+    SettingSchema,
+    StageSchema,
+    path_text,
+    policy_schema,
+)
+from controlplane.services.policy_text import members_of, value_text
 from planning.whole_policy import left_out
 
 
@@ -19,6 +29,26 @@ def vain_settings(document: Any) -> Iterator[FieldProblem]:
         yield FieldProblem(path, "has no effect and is left out")
     if value_at(document, ("placement", "name")) == "mooncake":
         yield FieldProblem("placement", "no live engine fetches blocks from others, so this chooses as min_ttft does")
+
+
+def missing_keys(document: Any) -> Iterator[FieldProblem]:
+    """Yield a note for each place that a valid document leaves out, once for all that would stand inside it."""
+    yield from _missing(policy_schema(), document)
+
+
+def _missing(schema: ObjectSchema, document: Any) -> Iterator[FieldProblem]:
+    for name, member in schema.members.items():
+        if name == "schema_version" or isinstance(member, MapSchema):
+            continue
+        if isinstance(value_at(document, member.path), Absent):
+            default = getattr(member, "default", ABSENT)
+            told = f"default {value_text(default)} applies" if isinstance(member, SettingSchema) else "defaults apply"
+            yield FieldProblem(path_text(member.path), f"is missing, so its {told}")
+        elif isinstance(member, StageSchema):
+            params = members_of(member, value_at(document, member.path))["params"]
+            yield from _missing(params, document)
+        elif isinstance(member, ObjectSchema):
+            yield from _missing(member, document)
 
 
 def notes_on(document: Any) -> tuple[FieldProblem, ...]:

@@ -31,6 +31,7 @@ from controlplane.services.policy_upgrade import schema_problems
 from controlplane.services.whole_policy import AUTOMATION, WholePolicy
 from planning.automation_document import AutomationPolicy, contradictions
 from planning.whole_policy import upgraded
+from routing.counted import count
 from routing.registry import BASELINES, STAGES, baseline_problem, pair_problem, stage_problems
 
 _LONGEST_SHOWN = 60
@@ -132,7 +133,7 @@ def _object_problems(value: dict[str, Any], schema: ObjectSchema, path: Path) ->
 
 def _map_problems(value: dict[str, Any], schema: MapSchema) -> Iterator[FieldProblem]:
     if schema.most is not None and len(value) > schema.most:
-        yield FieldProblem(path_text(schema.path), f"has {len(value)} names; {schema.most} are allowed")
+        yield FieldProblem(path_text(schema.path), f"has {count(len(value), 'name')}; {schema.most} are allowed")
     for name, item in list(value.items())[: schema.most]:
         path = (*schema.path, name[:_LONGEST_SHOWN])
         if schema.name_pattern and not re.fullmatch(schema.name_pattern, name):

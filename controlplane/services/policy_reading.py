@@ -24,6 +24,8 @@ class PolicyStanding:
     pools: tuple[Pool, ...]
     """All of its pools: a publish reaches each, also those that the actor may not open."""
     visible: tuple[Pool, ...]
+    operated: tuple[Pool, ...]
+    """Those in which the actor may start trials."""
     may_draft: bool
     may_publish: bool
 
@@ -93,12 +95,13 @@ def _policies() -> QuerySet[Policy]:
 
 def _standing(policy: Policy, actor: Actor, visible: set[int]) -> PolicyStanding:
     pools = tuple(policy.pools.all())
-    operated = [may(actor, Role.OPERATOR, pool) for pool in pools]
+    operated = tuple(pool for pool in pools if may(actor, Role.OPERATOR, pool))
     everywhere = may(actor, Role.OPERATOR)
     return PolicyStanding(
         policy,
         pools,
         tuple(pool for pool in pools if pool.pk in visible),
-        may_draft=everywhere or any(operated),
-        may_publish=everywhere or (bool(pools) and all(operated)),
+        operated,
+        may_draft=everywhere or bool(operated),
+        may_publish=everywhere or (bool(pools) and operated == pools),
     )

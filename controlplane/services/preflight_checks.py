@@ -21,6 +21,7 @@ from controlplane.services.preflight_events import EventEar, ExpectedBlocks
 from controlplane.services.preflight_steps import FAILED, OK, SKIPPED, Step
 from gateway.vllm_adapter import EngineAnswerError, EngineUnreachableError
 from kvstore.block_keys import key_seed, token_block_keys
+from routing.counted import count
 
 STEP_S = 25.0
 """Longest that one step may take: two texts are tokenised, answered and listened for."""
@@ -180,10 +181,10 @@ class EnginePreflight:
             return Step(key="context", state=SKIPPED, sentence="The engine does not say how long a prompt may be.")
         if told < wanted:
             raise PreflightFailedError(
-                f"It takes {told:,} tokens; the pool promises prompts of up to {wanted:,}.",
+                f"It takes {count(told, 'token')}; the pool promises prompts of up to {wanted:,}.",
                 f"Start it with --max-model-len {wanted} or more, or lower the pool's prompt limit to {told}.",
             )
-        return Step(key="context", state=OK, sentence=f"Takes {told:,} tokens, the pool needs {wanted:,}.")
+        return Step(key="context", state=OK, sentence=f"Takes {count(told, 'token')}, the pool needs {wanted:,}.")
 
     async def _block_size(self) -> Step:
         metrics = await self._engine.full_metrics()
@@ -195,7 +196,7 @@ class EnginePreflight:
             return Step(key="block_size", state=SKIPPED, sentence=sentence)
         if told != wanted:
             raise PreflightFailedError(
-                f"Its blocks hold {told} tokens, the pool's {wanted}.",
+                f"Its blocks hold {count(told, 'token')}, the pool's {wanted}.",
                 f"Start it with --block-size {wanted}, or register it in a pool with blocks of {told}.",
             )
         return Step(key="block_size", state=OK, sentence=f"Block size {told}, as the pool's.")
@@ -257,7 +258,7 @@ class EnginePreflight:
                     return Step(
                         key="keys",
                         state=OK,
-                        sentence=f"Same text, same blocks: all {len(wanted)} blocks of a random text agree.",
+                        sentence=f"Same text, same blocks: all {count(len(wanted), 'block')} of a random text agree.",
                     )
         raise self._disagreement(heard)
 
@@ -279,7 +280,7 @@ class EnginePreflight:
             words *= 2
             if len(text) > MAX_PROBE_CHARS:
                 raise PreflightFailedError(
-                    f"/tokenize made {len(tokens)} tokens of {len(text):,} characters.",
+                    f"/tokenize made {count(len(tokens), 'token')} of {count(len(text), 'character')}.",
                     "Check the engine's tokenizer; a text of this length has many more tokens.",
                 )
 
@@ -293,7 +294,7 @@ class EnginePreflight:
         if heard.foreign_sizes:
             told = min(heard.foreign_sizes)
             return PreflightFailedError(
-                f"Same text gives different blocks (events: {told} tokens per block, pool: {wanted}).",
+                f"Same text gives different blocks (events: {count(told, 'token')} per block, pool: {wanted}).",
                 f"Set the engine's block size to {wanted}, or register it in a pool with blocks of {told}.",
             )
         if not heard.events:

@@ -21,6 +21,7 @@ from controlplane.services import audit
 from controlplane.services.actor import Actor
 from controlplane.services.field_problems import check_fields, problem
 from controlplane.services.roles import may, require, visible_pools
+from routing.counted import count
 
 MAX_RECORDINGS = 500
 """Kept at once."""
@@ -96,7 +97,7 @@ def _written(rows: Iterable[RecordedRow], path: str) -> Written:
     taken = Recording.objects.aggregate(count=models.Count("pk"), size=models.Sum("file_bytes"))
     if taken["count"] >= MAX_RECORDINGS or (taken["size"] or 0) >= settings.KEPT_RECORDING_BYTES:
         raise NoRoomError(
-            f"{taken['count']} recordings take {(taken['size'] or 0) >> 20} MiB, which is all there is for them. "
+            f"{count(taken['count'], 'recording')} of {(taken['size'] or 0) >> 20} MiB are kept, and no more fit. "
             "Delete some, or raise SWITCHYARD_KEPT_RECORDING_BYTES."
         )
     try:

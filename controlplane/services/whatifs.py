@@ -18,6 +18,7 @@ from controlplane.services.job_control import WHATIF as JOB
 from controlplane.services.roles import may, require, visible_pools
 from controlplane.whatif.conditions import Conditions, plain
 from controlplane.whatif.result import WhatIfResult
+from routing.counted import count
 from routing.registry import pair_problem
 from simulator.baselines.registry import PLACEMENTS
 
@@ -110,8 +111,8 @@ def start_whatif(
         pulls = f"v{base.number} lets engines pull requests, which {conditions.base_placement} would bind first."
         raise problem("base", f"{pulls} Name a version with another queue order.")
     if recording.requests < LEAST_REQUESTS:
-        few = f"Has {recording.requests} requests; a what-if needs at least {LEAST_REQUESTS}. Take a longer one."
-        raise problem("recording", few)
+        few = f"Has {count(recording.requests, 'request')}; a what-if needs at least {LEAST_REQUESTS}."
+        raise problem("recording", f"{few} Take a longer one.")
     if JobRun.objects.filter(job=JOB, state=JobState.ACTIVE).count() >= MAX_WAITING:
         raise TooManyWaitError(f"{MAX_WAITING} what-ifs wait already; cancel some under Jobs, or try again later.")
     return _stored(recording, draft, base, conditions, actor, why)

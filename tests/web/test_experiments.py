@@ -194,7 +194,6 @@ def test_a_window_is_kept_by_its_times(operator: Client, pool: Pool) -> None:
 def test_who_may_only_look_sees_no_verbs(pool: Pool, answered: WhatIf) -> None:
     viewer = client_of(make_person("viewer"))
     assert "Another what-if" not in show(viewer, f"/experiments/whatif/{answered.pk}")
-    assert "needs the role operator" in show(viewer, "/experiments?new")
     recording = Recording.objects.get()
     assert "Delete recording" not in show(viewer, f"/experiments/recordings?recording={recording.pk}")
     assert viewer.post(f"/experiments/recordings/{recording.pk}/delete").status_code == 403

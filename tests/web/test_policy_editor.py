@@ -134,6 +134,28 @@ def test_saving_the_same_again_adds_no_version(policy: Policy, pool: Pool) -> No
     assert PolicyVersion.objects.count() == 3
 
 
+def test_a_key_that_the_json_leaves_out_is_told_once_as_missing(policy: Policy, pool: Pool) -> None:
+    posted = typed({})
+    live = completed(SECOND)
+    left = {name: item for name, item in live.items() if name != "admission"}
+    left["push"] = {name: item for name, item in live["push"].items() if name not in ("mode", "keep_room")}
+    posted |= {"document": document_text(left)}
+    # The editor's script empties the controls of what the JSON does not hold.
+    posted |= {path: "" for path in posted if path.startswith("admission.")} | {"push.mode": "", "push.keep_room": ""}
+    answer = browser_of("operator", pool).post(f"{URL}/check", posted)
+    assert listed_errors(answer) == {}
+    page = unescape(re.sub("<[^>]+>", "", answer.content.decode()))
+    assert re.findall(r"Note at ([^:]+): (is missing[^.]*)", page) == [
+        ("admission", "is missing, so its defaults apply"),
+        ("push.mode", 'is missing, so its default "pending" applies'),
+        ("push.keep_room", "is missing, so its default true applies"),
+    ]
+    assert "Valid" in page
+    nameless = typed({**live, "placement": {}}, **{"placement.name": ""})
+    answer = browser_of("pool_operator", pool).post(f"{URL}/check", nameless)
+    assert listed_errors(answer)["placement.name"].startswith("is missing; known are")
+
+
 def test_without_a_script_the_form_alone_changes_the_document(policy: Policy, pool: Pool) -> None:
     client = browser_of("operator", pool)
     posted = {**typed(LIVE), "max_wait_s": "30", "placement.name": "dual_map", "do": "save"}

@@ -209,6 +209,20 @@ def test_rolling_back_is_one_question_and_publishes_a_copy(policy: Policy, pool:
     assert live_number(policy) == 3
 
 
+def test_a_version_that_a_rollback_made_says_which_one_it_copies(policy: Policy, pool: Pool) -> None:
+    client = browser_of("operator", pool)
+    client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
+    client.post(f"{URL}/roll-back", {"version": 2, "instead_of": 3, "typed": "chat"})
+    for number, copied in (("", 2), ("?draft=3", 1)):
+        page = " ".join(re.sub("<[^>]+>", " ", client.get(URL + number).content.decode()).split())
+        assert f"Copies v{copied} by operator" in page
+        assert "Rolled back by operator" in page
+        assert "by roll back" not in page
+        assert not re.search(r"Drafted from v[23]", page)
+        assert "Copies v2. Rolled back by operator" in page
+        assert "Copies v1. Rolled back by operator" in page
+
+
 def test_a_roll_back_that_was_overtaken_says_by_whom_and_changes_nothing(policy: Policy, pool: Pool) -> None:
     publish_meanwhile(policy, {"ttft_slo_s": 1.0})
     answer = browser_of("operator", pool).post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})

@@ -10,7 +10,7 @@ from controlplane.models import Engine, EngineHealth
 from controlplane.models.engine_health import HealthState
 from controlplane.services.engine_trust import BY_HAND, TRUSTED, held_by_hand
 from gateway.fleet_sample import EngineSample
-from web.live.wording import NARROW_SPACE, duration, sentence, span
+from web.live.wording import NARROW_SPACE, count, duration, sentence, span
 from web.moments import Moment, moment
 
 SHOWN = 100
@@ -135,5 +135,5 @@ def evidence(sample: EngineSample | None) -> str:
     if counts.tbt_s is not None:
         parts.append(f"{duration(counts.tbt_s)} between tokens")
     if counts.event_gaps_total:
-        parts.append(f"{counts.event_gaps_total} gaps in its events")
+        parts.append(f"{count(counts.event_gaps_total, 'gap')} in its events")
     return ", ".join(parts)

@@ -88,7 +88,7 @@ def _lost(sample: FleetSample) -> Verdict | None:
     if len(lost) == 1:
         text = f"Since {since}: {_because(first)}. {_serving(sample)}."
         return Verdict("bad", f"{first.name} is lost.", text, first.engine_id, "lost")
-    lead = f"{len(lost)} engines are lost."
+    lead = f"{count(len(lost), 'engine is', 'engines are')} lost."
     text = f"{_names(lost)}; the first, {first.name}, since {since}: {_because(first)}. {_serving(sample)}."
     return Verdict("bad", lead, text, first.engine_id, "lost")
 
@@ -153,7 +153,8 @@ def _troubled(sample: FleetSample, look: RecentLook) -> Verdict | None:
             text = f"Since {clock_time(worst.since)}: {why}. {_on_time(sample)}."
             return Verdict("warn", f"{worst.name} is {state}.", text, worst.engine_id, state)
         text = f"{_names(engines)}. The busiest, {worst.name}, {load}; {_on_time(sample, lower=True)}."
-        return Verdict("warn", f"{len(engines)} engines are {state}.", text, worst.engine_id, state)
+        lead = f"{count(len(engines), 'engine is', 'engines are')} {state}."
+        return Verdict("warn", lead, text, worst.engine_id, state)
     return None
 
 
@@ -165,7 +166,8 @@ def _leaving(sample: FleetSample) -> Verdict | None:
         first = engines[0]
         rest = f"{_serving(sample)}; {_on_time(sample, lower=True)}."
         if len(engines) > 1:
-            return Verdict("info", f"{len(engines)} engines are {word}.", f"{_names(engines)}. {rest}", "", state)
+            lead = f"{count(len(engines), 'engine is', 'engines are')} {word}."
+            return Verdict("info", lead, f"{_names(engines)}. {rest}", "", state)
         left = first.running + first.bound
         about = f"{count(left, 'request')} left, new ones go elsewhere. " if state == "draining" and left else ""
         lead = f"{first.name} is drained." if state == "draining" and not left else f"{first.name} is {word}."
@@ -247,7 +249,11 @@ def _because(engine: EngineSample) -> str:
 def _serving(sample: FleetSample) -> str:
     serving = sum(engine.state in TAKING_WORK for engine in sample.engines)
     total = len(sample.engines)
-    return f"All {total:,} engines serve" if serving == total else f"{serving:,} of {total:,} engines serve"
+    return (
+        f"All {count(total, 'engine')} serve"
+        if serving == total > 1
+        else f"{serving:,} of {count(total, 'engine serves', 'engines serve')}"
+    )
 
 
 def _on_time(sample: FleetSample, *, lower: bool = False) -> str:

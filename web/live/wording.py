@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from routing import counted
+
+count = counted.count
+
 NARROW_SPACE = "\u202f"
 NO_BREAK_SPACE = "\u00a0"
 
@@ -42,11 +46,6 @@ def setting(seconds: float) -> str:
     """Return a duration that somebody set, without trailing zeros: 3.5 s, 5 s, 250 ms."""
     value, unit = (seconds * 1000, "ms") if seconds < 1 else (seconds, "s")
     return f"{value:.3g}{NARROW_SPACE}{unit}"
-
-
-def count(number: int, singular: str, plural: str = "") -> str:
-    """Return a number with its noun in the right form: 1 engine, 1,204 engines."""
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def rate(per_s: float) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from gateway.affinity_sample import EngineAffinity, HitPoint, PoolAffinity
 from routing.hit_words import CAUSE_TITLES
-from web.live.wording import percent, sentence, span
+from web.live.wording import count, percent, sentence, span
 from web.pages.topology_words import short
 
 MAX_TWIN = 60
@@ -83,7 +83,7 @@ def hits_picture(told: PoolAffinity, now: float) -> HitsPicture:
         x_ticks=tuple((_x(each), short(round(each * each * top))) for each in _TICKS),
         y_ticks=tuple((_y(each), short(round(each * each * top))) for each in _TICKS),
         twin=tuple(_twin(engine, point) for engine, point in points[:MAX_TWIN]),
-        summary=f"{len(points)} requests, predicted against reported cached tokens; {differing} of them differ",
+        summary=f"{count(len(points), 'request')}, predicted against reported cached tokens; {differing} differing",
         finding=_finding(told),
     )
 

@@ -118,7 +118,7 @@ def _cell(
             f"{prefix.requests:,}",
             f"{wide:.1f}",
             ", ".join(holders) or "nobody",
-            f"{prefix.key_blocks} blocks" if prefix.key_blocks else "—",
+            count(prefix.key_blocks, "block") if prefix.key_blocks else "—",
         ),
     )
 
@@ -129,10 +129,10 @@ def _label(told: PoolAffinity, prefix: SharedPrefix, short: str, holders: list[s
     held = f"held by {', '.join(holders[:6])}" + (f" and {len(holders) - 6} more" if len(holders) > 6 else "")
     words = (
         f"{short}, {length} blk: blocks {prefix.first_block} to {prefix.last_block}, "
-        f"{prefix.last_block * told.block_tokens:,} tokens from the start; "
+        f"{count(prefix.last_block * told.block_tokens, 'token')} from the start; "
         f"{count(prefix.requests, 'request')}, {share}; {held if holders else 'held by no engine'}"
     )
-    return f"{words}; a key of {prefix.key_blocks} blocks ends here" if prefix.key_blocks else words
+    return f"{words}; a key of {count(prefix.key_blocks, 'block')} ends here" if prefix.key_blocks else words
 
 
 def _step(holders: int, engines: int) -> int:
@@ -156,4 +156,4 @@ def _finding(told: PoolAffinity, cells: tuple[Cell, ...]) -> str:
     holders, engines = len(prefix.holders), len(told.accepting)
     held = f"all {count(engines, 'engine')}" if holders == engines > 1 else f"{holders} of {count(engines, 'engine')}"
     said = f"which {held} hold" if holders else "which no engine holds"
-    return f"{share} requests share their first {blocks * told.block_tokens:,} tokens, {said}."
+    return f"{share} requests share their first {count(blocks * told.block_tokens, 'token')}, {said}."

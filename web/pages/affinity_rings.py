@@ -9,7 +9,7 @@ from controlplane.affinity.rings import RingLine, rings_reading
 from gateway.affinity_sample import PoolAffinity
 from routing.hash_ring import RING, HashRing
 from routing.ring_shares import RingShares
-from web.live.wording import percent
+from web.live.wording import count, percent
 from web.pages.affinity_links import Links
 
 TURN = 10_000
@@ -210,9 +210,9 @@ def _sub(told: PoolAffinity) -> str:
     if told.rings is None:
         return "shares of the requests seen lately"
     plan = told.rings
-    key = f"keys of {plan.key_blocks} blocks" + (", longer where a prefix is hot" if plan.adaptive else "")
-    points = f"{plan.virtual_nodes} points per engine"
-    return f"{points}, {key}" + (f", {told.widened} prefixes widened" if told.widened else "")
+    key = f"keys of {count(plan.key_blocks, 'block')}" + (", longer where a prefix is hot" if plan.adaptive else "")
+    points = f"{count(plan.virtual_nodes, 'point')} per engine"
+    return f"{points}, {key}" + (f", {count(told.widened, 'prefix', 'prefixes')} widened" if told.widened else "")
 
 
 def _summary(lines: tuple[RingLine, ...], shares: RingShares | None, chosen: str) -> str:
@@ -222,7 +222,8 @@ def _summary(lines: tuple[RingLine, ...], shares: RingShares | None, chosen: str
     names = {line.engine_id: line.name for line in lines}
     most = f"; {names.get(biggest.engine_id, biggest.engine_id)} has most, {percent(biggest.share)}" if biggest else ""
     gone = f". {chosen} is marked, as if it left" if chosen else ""
-    return f"{shares.rings} hash rings of {len(shares.engines)} engines{most}; ideal {percent(shares.ideal)}{gone}"
+    rings = f"{count(shares.rings, 'hash ring')} of {count(len(shares.engines), 'engine')}"
+    return f"{rings}{most}; ideal {percent(shares.ideal)}{gone}"
 
 
 def _finding(lines: tuple[RingLine, ...], ideal: float) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.canaries.look import read_look
-from controlplane.models import Canary, Policy
+from controlplane.models import Canary, Policy, Role
 from controlplane.models.canary import CanaryState
 from controlplane.services import canaries as service
 from controlplane.services.canary_end import CanaryOverError
@@ -26,10 +27,11 @@ from controlplane.services.policy_approvals import NotApprovedError
 from controlplane.services.policy_problems import InvalidPolicyError
 from controlplane.services.policy_reading import PolicyStanding, policies_of, policy_of, ready_engines
 from controlplane.services.revisions import StaleRevisionError
-from controlplane.services.roles import NotAllowedError
+from controlplane.services.roles import NotAllowedError, may_somewhere
 from planning.guard_document import GuardDocument
 from web.live.wording import sentence
 from web.moments import moment
+from web.no_role import lacks_role
 from web.pages.access import asked, console_actor, sent, why
 from web.pages.canary_form import asked_from, canary_fields
 from web.pages.canary_pictures import distribution, late_course
@@ -43,6 +45,7 @@ from web.pages.canary_words import (
     step_marks,
     title,
 )
+from web.pages.policy_access import NEEDS_OPERATOR
 from web.pages.policy_questions import word_to_type, wrong_word
 from web.pages.trial_page import Refusal, attempted, is_creating, listed, trial_form, trial_page
 from web.shell import shell_context
@@ -169,6 +172,11 @@ def _page(request: HttpRequest, key: str, *, problem: str = "", status: int = 20
 
 def _list(request: HttpRequest, standing: PolicyStanding | None = None, refusal: Refusal | None = None) -> HttpResponse:
     now, actor = timezone.now(), console_actor(request)
+    known = policies_of(actor)
+    chosen = standing or _chosen(known, asked(request, "policy"))
+    offered = [each for each in known if each.may_publish]
+    if is_creating(request) and not (chosen.may_publish if chosen else may_somewhere(actor, Role.OPERATOR)):
+        return lacks_role(request, "Experiments", NEEDS_OPERATOR, reverse("canaries"))
     page = listed(request, service.visible_canaries(actor))
     rows = [
         {
@@ -182,14 +190,23 @@ def _list(request: HttpRequest, standing: PolicyStanding | None = None, refusal:
     ]
     slices = [slice_row(each, now) for each in visible_slices(actor)]
     running = sum(each.running for each in page.object_list)
-    form = _form(request, standing, refusal) if is_creating(request) else {}
-    return trial_page(request, "canaries", page, rows, refusal, slices=slices, running=running, **form)
+    form = _form(request, chosen, offered, refusal) if is_creating(request) else {}
+    may_new = bool(offered) or (not known and may_somewhere(actor, Role.OPERATOR))
+    return trial_page(request, "canaries", page, rows, refusal, slices=slices, running=running, may_new=may_new, **form)
 
 
-def _form(request: HttpRequest, standing: PolicyStanding | None, refusal: Refusal | None) -> dict[str, Any]:
-    known = policies_of(console_actor(request))
-    wanted = asked(request, "policy")
-    chosen = standing or next((each for each in known if each.policy.slug == wanted), known[0] if known else None)
+def _chosen(known: Sequence[PolicyStanding], wanted: str) -> PolicyStanding | None:
+    """Return the policy of that name, else the first that the actor may publish, else the first."""
+    named = [each for each in known if each.policy.slug == wanted]
+    return next(iter([*named, *(each for each in known if each.may_publish), *known]), None)
+
+
+def _form(
+    request: HttpRequest,
+    chosen: PolicyStanding | None,
+    offered: Sequence[PolicyStanding],
+    refusal: Refusal | None,
+) -> dict[str, Any]:
     fields = canary_fields(chosen.policy, asked(request, "version")) if chosen else []
-    policies = [each.policy.slug for each in known[:20]]
+    policies = [each.policy.slug for each in offered[:20]]
     return trial_form(request, fields, refusal.problems if refusal else (), standing=chosen, policies=policies)

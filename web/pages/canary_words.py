@@ -16,7 +16,7 @@ from controlplane.services.canary_evidence import GUARD_TITLES, Standing
 from planning.arm_comparison import TAIL, TTFT, GuardReading
 from planning.guard_certainty import BROKEN, HOLDS, NOT_YET, GuardCertainty
 from planning.guard_document import GuardDocument
-from web.live.wording import NARROW_SPACE, duration, sentence
+from web.live.wording import NARROW_SPACE, count, duration, sentence
 from web.moments import Moment, moment
 from web.pages.canary_interval import Interval, interval
 from web.pages.canary_pictures import share_words
@@ -149,7 +149,7 @@ def next_words(found: Standing) -> str:
     """Return when the evidence can be there, as the end of a button's label."""
     parts = [f"{math.ceil(found.dwell_s)}{NARROW_SPACE}s"] if found.dwell_s else []
     if found.requests:
-        parts.append(f"{found.requests:,} request{'' if found.requests == 1 else 's'}")
+        parts.append(count(found.requests, "request"))
     if parts:
         return f"in {', '.join(parts)}"
     waits = [each.wait_s for each in found.guards if each.verdict != HOLDS]
@@ -193,7 +193,7 @@ def _roughly(wait_s: float) -> str:
     for unit, of_s, most in (("s", 1.0, 90), ("min", 60.0, 90), ("h", 3600.0, 48)):
         if wait_s / of_s < most:
             return f"{math.ceil(wait_s / of_s - 1e-6)}{NARROW_SPACE}{unit}"
-    return f"{math.ceil(wait_s / 86_400)} days"
+    return count(math.ceil(wait_s / 86_400), "day")
 
 
 def _difference(reading: GuardReading, value: float | None) -> str:

@@ -23,6 +23,7 @@ from controlplane.services.decision_reading import FoundDecision, find_decision
 from controlplane.services.decision_search import visible_decisions
 from gateway.stored_decision import StoredDecision
 from routing.hit_words import CAUSE_TITLES, cause_words
+from web.live.wording import count
 from web.moments import moment
 from web.pages import decision_pictures as pictures
 from web.shell import shell_context
@@ -84,8 +85,9 @@ def _context(actor: Actor, found: FoundDecision, record: StoredDecision) -> dict
         "regret_total": seconds(regret.seconds) if regret else "",
         "regret_rows": pictures.regret_rows(record),
         "predicted": whole(record.believed_tokens),
+        "predicted_words": count(record.believed_tokens, "token"),
         "reported": "—" if record.cached_tokens is None else whole(record.cached_tokens),
-        "blocks": whole(max(1, made.prompt_tokens // max(1, record.block_tokens))),
+        "blocks": count(max(1, made.prompt_tokens // max(1, record.block_tokens)), "block"),
         "cells": pictures.block_cells(record),
         "mismatch": CAUSE_TITLES.get(record.mismatch, ""),
         "mismatch_words": cause_words(record.mismatch) if record.mismatch else "",
@@ -93,7 +95,7 @@ def _context(actor: Actor, found: FoundDecision, record: StoredDecision) -> dict
         "facts": pictures.facts(record),
         "older": older,
         "newer": newer,
-        "sampled": whole(1 / record.share) if record.share < 1 else "",
+        "sampled": count(round(1 / record.share), "decision") if record.share < 1 else "",
     }
 
 

@@ -17,6 +17,7 @@ from controlplane.services.decision_search import narrowed
 from routing.arms import CANARY, CONTROL, LIVE
 from routing.hit_words import CAUSE_TITLES
 from web.live.engine_card import reason_title
+from web.live.wording import count as count_words
 
 BARS = 150
 MAX_SPAN_MS = 3_600_000
@@ -106,7 +107,7 @@ def strip(rows: QuerySet[DecisionIndex], span: Span) -> dict[str, Any]:
         "begin": _clock(span.begin_ms),
         "end": _clock(span.end_ms),
         "seconds": f"{bar_s:g}",
-        "total": whole(sum(count for _, count, _ in counts) * bar_s),
+        "total": count_words(round(sum(count for _, count, _ in counts) * bar_s), "decision"),
         "late": whole(sum(late for _, _, late in counts) * bar_s),
     }
 

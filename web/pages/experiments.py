@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
@@ -17,6 +18,7 @@ from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.recordings import NoRoomError, delete_recording
 from controlplane.services.whatifs import TooManyWaitError, WhatIfStanding, standings_of, start_whatif, visible_whatifs
 from web.moments import Moment, moment
+from web.no_role import lacks_role
 from web.pages.access import asked, console_actor, sent
 from web.pages.trial_page import (
     NO_POOL,
@@ -25,6 +27,7 @@ from web.pages.trial_page import (
     chosen_pool,
     is_creating,
     listed,
+    needed_role,
     pool_form,
     trial_page,
 )
@@ -77,6 +80,8 @@ def _started(request: HttpRequest, pool: Pool, actor: Actor) -> WhatIf:
 
 def _page(request: HttpRequest, refusal: Refusal | None = None) -> HttpResponse:
     now, actor = timezone.now(), console_actor(request)
+    if is_creating(request) and (needed := needed_role(request, actor)):
+        return lacks_role(request, "Experiments", needed, reverse("experiments"))
     page = listed(request, visible_whatifs(actor))
     standings = standings_of(list(page.object_list))
     rows = [_row(each, now) for each in standings]

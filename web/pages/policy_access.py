@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.urls import reverse
 
 from controlplane.models import Policy
 from controlplane.request_actor import actor_of
 from controlplane.services.actor import CONSOLE, Actor
 from controlplane.services.policy_reading import PolicyStanding, policy_of
-from web.shell import shell_context
+from web.no_role import lacks_role
 
-NEEDS_OPERATOR = "This needs the role operator in every pool of the policy. An admin can grant it under Access."
+NEEDS_OPERATOR = "This needs the role operator in every pool of the policy."
 
 UNPROCESSABLE = 422
 PRECONDITION_FAILED = 412
@@ -38,5 +38,4 @@ def version_number(text: str | None) -> int | None:
 
 def refused(request: HttpRequest, standing: PolicyStanding, reason: str = NEEDS_OPERATOR) -> HttpResponse:
     """Say with 403 what the person's role does not reach; nothing was changed."""
-    context = shell_context(request, page="Policies", policy=standing.policy, reason=reason)
-    return render(request, "web/policy_refused.html", context, status=403)
+    return lacks_role(request, "Policies", reason, reverse("policy", args=[standing.policy.slug]))

@@ -13,7 +13,7 @@ from controlplane.services.field_problems import FieldProblem
 from controlplane.services.policy_diff import DiffRun, diff_runs
 from controlplane.services.policy_form import FormField, FormGroup, form_groups, typed_document
 from controlplane.services.policy_merge import MergedPlace, changes_between
-from controlplane.services.policy_notes import notes_on, vain_settings
+from controlplane.services.policy_notes import missing_keys, notes_on, vain_settings
 from controlplane.services.policy_problems import InvalidPolicyError, problems_of
 from controlplane.services.policy_text import MAX_TEXT_BYTES, completed, document_text, read_document
 
@@ -129,7 +129,7 @@ class DraftForm:
         """What is allowed and yet worth a second look; only for a valid document."""
         if self.problems or not isinstance(self.document, dict):
             return ()
-        return (*vain_settings(self.document), *notes_on(completed(self.document)))
+        return (*missing_keys(self.document), *vain_settings(self.document), *notes_on(completed(self.document)))
 
     @property
     def valid(self) -> bool:

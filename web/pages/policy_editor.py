@@ -31,6 +31,8 @@ def policy(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 def _shown(request: HttpRequest, standing: PolicyStanding) -> HttpResponse:
+    if request.GET.get("ask") in (PUBLISH, ROLL_BACK) and not standing.may_publish:
+        return refused(request, standing)
     number = version_number(request.GET.get("draft"))
     draft = version_of(standing.policy, number) if number is not None else None
     form = form_of_version(standing.live, draft)
@@ -50,10 +52,8 @@ def _kept_form(standing: PolicyStanding, kept: dict[str, str]) -> DraftForm:
 
 
 def _question(request: HttpRequest, standing: PolicyStanding, draft: PolicyVersion | None) -> Question | None:
-    """Return the dialog that the address asks for, where the person may answer it."""
+    """Return the dialog that the address asks for."""
     asked = request.GET.get("ask")
-    if not standing.may_publish:
-        return None
     if asked == PUBLISH and draft is not None and draft.published_at is None:
         return publish_question(standing, draft, second=second_person(standing, draft, console_actor(request)))
     number = version_number(request.GET.get("version"))

@@ -95,5 +95,6 @@ def _version_words(version: PolicyVersion | None, now: Any) -> dict[str, Any] | 
         "at": moment(version.published_at or version.created_at, now),
         "message": version.message,
         "based_on": version.based_on,
+        "copies": version.copies,
         "is_draft": version.published_at is None,
     }

@@ -41,11 +41,11 @@ TITLES = {
 
 
 def _whatif_form(standing: PolicyStanding, number: int) -> str:
-    return f"{reverse('experiments')}?new&pool={standing.visible[0].slug}&draft={number}"
+    return f"{reverse('experiments')}?new&pool={standing.operated[0].slug}&draft={number}"
 
 
 def _shadow_form(standing: PolicyStanding, number: int) -> str:
-    return f"{reverse('shadows')}?new&pool={standing.visible[0].slug}&draft={number}"
+    return f"{reverse('shadows')}?new&pool={standing.operated[0].slug}&draft={number}"
 
 
 def _canary_form(standing: PolicyStanding, number: int) -> str:
@@ -122,7 +122,7 @@ def _trial(step: JourneyStep, standing: PolicyStanding, number: int, now: dateti
         SHADOW: step.state != NOW,
         CANARY: standing.may_publish and standing.live is not None and not canary_runs,
     }
-    if not (possible[step.step] and standing.may_draft and standing.visible):
+    if not (possible[step.step] and standing.operated):
         return shown
     start = STARTS[step.step]
     tried = step.at is not None
@@ -142,10 +142,12 @@ def line_of(journey: Sequence[JourneyStep], now: datetime) -> tuple[ShownStep, .
 
 def _shown(step: JourneyStep, now: datetime, href: str, action: str) -> ShownStep:
     at = moment(step.at, now) if step.at is not None else None
-    words = step.words
+    title, words = TITLES[step.step], step.words
+    if step.by_rollback:
+        title, words = words.capitalize(), ""
     if step.step in (APPROVED, SCHEDULED) and step.by:
         words = f"by {step.by}" + (f", {words}" if words else "")
     elif step.step in (DRAFTED, LIVE, REPLACED, ROLLED_BACK) and step.by:
         words = f"{words} by {step.by}".strip()
     state = DONE if step.step == LIVE and step.state == DONE else step.state
-    return ShownStep(step.step, TITLES[step.step], state, words, at, href, action, step.against)
+    return ShownStep(step.step, title, state, words, at, href, action, step.against)

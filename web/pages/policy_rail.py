@@ -29,6 +29,8 @@ class RailEntry:
     """What it changed against the version it was based on; empty where that is not on this page."""
     open: bool
     """Whether the editor shows it."""
+    copies: int | None
+    """Number of the version that a rollback copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,16 @@ def rail_of(
         at = moment(version.published_at or version.created_at, now)
         state = _state(version, standing.live_number)
         entries.append(
-            RailEntry(version.number, state, author_of(version), at, version.message, changes, version.number == opened)
+            RailEntry(
+                version.number,
+                state,
+                author_of(version),
+                at,
+                version.message,
+                changes,
+                version.number == opened,
+                version.copies,
+            )
         )
     older = shown[-1].number if len(versions) > RAIL_LENGTH else None
     return Rail(tuple(entries), older, *_suggested(entries, opened))

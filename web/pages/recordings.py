@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.api.views.recordings import packed_trace
-from controlplane.models import Pool, Recording, Role
+from controlplane.models import Recording, Role
 from controlplane.models.recording import Origin
 from controlplane.recordings.shelf import RecordingGoneError
 from controlplane.recordings.storage import recording_shelf
@@ -30,13 +30,14 @@ from controlplane.services.recordings import (
     upload_recording,
     visible_recordings,
 )
-from controlplane.services.roles import may, visible_pools
+from controlplane.services.roles import may, may_somewhere
 from controlplane.services.search_filter import UnreadableFilterError
 from web.form_field import SELECT, FormField, Option, filled, general_problem
 from web.live.wording import duration, percent
 from web.moments import moment
+from web.no_role import lacks_role
 from web.pages.access import asked, console_actor, go, sent
-from web.pages.trial_page import TABS, Refusal, attempted, chosen_pool, listed
+from web.pages.trial_page import TABS, Refusal, attempted, chosen_pool, listed, needed_role, operated_pools
 from web.shell import shell_context
 
 ADDRESS = "/experiments/recordings"
@@ -115,6 +116,12 @@ def _page(request: HttpRequest, refusal: Refusal | None = None, *, creating: str
     problems = refusal.problems if refusal else ()
     opened_id = asked(request, "recording")
     opened = visible_recordings(actor).filter(pk=int(opened_id)).first() if _is_id(opened_id) else None
+    may_change = opened is not None and may(actor, Role.OPERATOR, opened.pool)
+    needed = needed_role(request, actor) if creating in (WINDOW, UPLOAD) else ""
+    if opened is not None and "delete" in request.GET and not may_change:
+        needed = f"This needs the role operator in pool {opened.pool.slug}."
+    if needed:
+        return lacks_role(request, "Experiments", needed, ADDRESS)
     fields = _fields(actor, creating, now) if creating else []
     typed = {name: request.POST.getlist(name) for name in request.POST}
     context = shell_context(
@@ -128,7 +135,8 @@ def _page(request: HttpRequest, refusal: Refusal | None = None, *, creating: str
         recorded=recorded_words(),
         creating=creating if creating in (WINDOW, UPLOAD) else "",
         opened=None if opened is None or creating else _row(opened, now),
-        may_change=opened is not None and may(actor, Role.OPERATOR, opened.pool),
+        may_change=may_change,
+        may_new=may_somewhere(actor, Role.OPERATOR),
         deleting="delete" in request.GET,
         fields=filled(fields, typed, problems),
         trace_error=next((each.message for each in problems if each.path == "trace"), ""),
@@ -140,7 +148,7 @@ def _page(request: HttpRequest, refusal: Refusal | None = None, *, creating: str
 
 
 def _fields(actor: Actor, kind: str, now: Any) -> list[FormField]:
-    pools: list[Pool] = list(visible_pools(actor).order_by("slug")[:100])
+    pools = operated_pools(actor)[:100]
     options = tuple(Option(pool.slug, pool.name) for pool in pools)
     pool = FormField("pool", "Pool", SELECT, options=options, chosen=(pools[0].slug if pools else "",))
     name = FormField("name", "Name", help="By what you find it again; optional.", limit=MAX_NAME)

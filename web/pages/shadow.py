@@ -9,6 +9,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
@@ -25,6 +26,7 @@ from routing.decision import Candidate
 from web.live.engine_card import reason_title
 from web.live.wording import duration, span
 from web.moments import Moment, moment, moment_of
+from web.no_role import lacks_role
 from web.pages.access import console_actor, sent
 from web.pages.shadow_pictures import engine_shifts, gain_picture, gain_words
 from web.pages.shadow_words import fidelity_words, finding, tiles, uncompared_words
@@ -94,6 +96,10 @@ def route(request: HttpRequest, shadow_id: int) -> HttpResponse:
 def _page(request: HttpRequest, shadow_id: int, *, problem: str = "", status: int = 200) -> HttpResponse:
     now, actor = timezone.now(), console_actor(request)
     found = get_object_or_404(visible_shadows(actor), pk=shadow_id)
+    observes, admin = found.observed and found.pool.mode == PoolMode.OBSERVE, may(actor, Role.ADMIN)
+    if "ask" in request.GET and observes and not admin:
+        needed = "Letting a pool route its requests needs the role admin in all pools."
+        return lacks_role(request, "Experiments", needed, reverse("shadow", args=[found.pk]))
     figures = figures_of(found)
     names = dict(Engine.objects.filter(pool=found.pool).values_list("engine_id", "name"))
     context = shell_context(
@@ -114,7 +120,8 @@ def _page(request: HttpRequest, shadow_id: int, *, problem: str = "", status: in
         uncompared=uncompared_words(figures),
         fidelity=fidelity_words(figures),
         beside="Actual" if found.observed else f"v{found.base.number}",
-        may_route=found.observed and found.pool.mode == PoolMode.OBSERVE and may(actor, Role.ADMIN),
+        may_route=observes and admin,
+        lacks_admin=observes and not admin,
         asking="ask" in request.GET,
         **_answer(found, figures, names, now),
     )

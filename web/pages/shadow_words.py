@@ -155,7 +155,7 @@ def _tokens_words(figures: ShadowFigures) -> str:
     tokens = figures.tally.gain_hit_tokens / figures.disagreed
     if abs(tokens) < 1:
         return ""
-    return f", with {abs(tokens):,.0f} {'more' if tokens > 0 else 'fewer'} cached tokens"
+    return ", with " + count(round(abs(tokens)), f"{'more' if tokens > 0 else 'fewer'} cached token")
 
 
 def _left_out_words(figures: ShadowFigures) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
@@ -20,6 +21,7 @@ from controlplane.services.shadows import ShadowRunsError, start_shadow, visible
 from web.form_field import NUMBER, SELECT, FormField, Option, whole_number
 from web.live.wording import percent
 from web.moments import Moment, moment
+from web.no_role import lacks_role
 from web.pages.access import asked, console_actor, sent
 from web.pages.shadow_words import Finding, finding
 from web.pages.trial_page import (
@@ -29,6 +31,7 @@ from web.pages.trial_page import (
     chosen_pool,
     is_creating,
     listed,
+    needed_role,
     pool_form,
     trial_page,
 )
@@ -86,6 +89,8 @@ def _started(request: HttpRequest, pool: Pool, actor: Actor) -> Shadow:
 
 def _page(request: HttpRequest, refusal: Refusal | None = None) -> HttpResponse:
     now, actor = timezone.now(), console_actor(request)
+    if is_creating(request) and (needed := needed_role(request, actor)):
+        return lacks_role(request, "Experiments", needed, reverse("shadows"))
     page = listed(request, visible_shadows(actor))
     rows = [_row(each, now) for each in page.object_list]
     running = visible_shadows(actor).filter(state=ShadowState.RUNNING).count()

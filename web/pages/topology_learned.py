@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from controlplane.models import Engine, LearnedCost
 from controlplane.services.learned_costs import fitted_of
+from web.live.wording import count
 
 _PROMPT_TOKENS = 4096
 
@@ -19,7 +20,7 @@ def learned_words(engine: Engine, *, answered: bool = True) -> str:
     fitted = fitted_of(cost)
     speed = fitted.speeds.get(engine.engine_id, 1.0) * engine.speed
     prefill_ms = 1000 * fitted.prefill.seconds(_PROMPT_TOKENS, 0) / speed
-    words = f"{_PROMPT_TOKENS:,} new tokens in {prefill_ms:,.0f} ms, from {fitted.samples:,} prefills"
+    words = f"{_PROMPT_TOKENS:,} new tokens in {prefill_ms:,.0f} ms, from {count(fitted.samples, 'prefill')}"
     words += f"; off by {fitted.error:.0%} on average, the policy's cost by {fitted.policy_error:.0%}"
     if fitted.decode is not None:
         words += f"; a decode step of 16 requests takes {1000 * fitted.decode.seconds(16, 16 * _PROMPT_TOKENS):,.0f} ms"

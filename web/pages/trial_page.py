@@ -14,9 +14,9 @@ from django.shortcuts import render
 from controlplane.models import Pool, Role
 from controlplane.services.actor import Actor
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
-from controlplane.services.roles import NotAllowedError, may, visible_pools
+from controlplane.services.roles import NotAllowedError, may, may_somewhere, visible_pools
 from web.form_field import FormField, filled, general_problem
-from web.pages.access import asked, sent
+from web.pages.access import asked, console_actor, sent
 from web.shell import shell_context
 
 ADDRESS = "/experiments"
@@ -62,9 +62,23 @@ def attempted(start: Callable[[], Made], *conflicts: type[Exception]) -> Made | 
 
 
 def chosen_pool(actor: Actor, slug: str) -> Pool | None:
-    """Return the pool of that name, without one the first that the actor may see."""
+    """Return the visible pool of that name, without one the first in which the actor may start trials."""
     pools = visible_pools(actor).select_related("policy__live_version").order_by("slug")
-    return pools.filter(slug=slug).first() if slug else pools.first()
+    return pools.filter(slug=slug).first() if slug else next(iter(operated_pools(actor)), None)
+
+
+def operated_pools(actor: Actor) -> list[Pool]:
+    """Return the pools in which the actor may start trials and keep recordings."""
+    pools = visible_pools(actor).select_related("policy__live_version").order_by("slug")
+    return [pool for pool in pools if may(actor, Role.OPERATOR, pool)]
+
+
+def needed_role(request: HttpRequest, actor: Actor) -> str:
+    """Return which role the form of the asked pool needs; empty where the actor has it."""
+    slug = sent(request, "pool") if request.method == "POST" else asked(request, "pool")
+    pool = visible_pools(actor).filter(slug=slug).first() if slug else None
+    allowed = may(actor, Role.OPERATOR, pool) if pool else may_somewhere(actor, Role.OPERATOR)
+    return "" if allowed else f"This needs the role operator in {f'pool {pool.slug}' if pool else 'a pool'}."
 
 
 def listed(request: HttpRequest, found: QuerySet[Listed]) -> Page[Listed]:
@@ -81,6 +95,7 @@ def trial_page(
     request: HttpRequest, tab: str, page: Page[Any], rows: Sequence[Any], refusal: Refusal | None, **own: Any
 ) -> HttpResponse:
     """Render the list of one tab; `own` is what only its template knows, such as the form."""
+    own = {"may_new": may_somewhere(console_actor(request), Role.OPERATOR), **own}
     context = shell_context(request, page="Experiments", tab=tab, tabs=TABS, rows=rows, paging=page, keep="", **own)
     template = "experiments" if tab == "whatifs" else tab
     return render(request, f"web/{template}.html", context, status=refusal.status if refusal else 200)
@@ -113,6 +128,5 @@ def pool_form(
         fields_of(pool) if pool else (),
         problems,
         pool=pool,
-        pools=list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:_LISTED_POOLS]),
-        may_start=pool is not None and may(actor, Role.OPERATOR, pool),
+        pools=[each.slug for each in operated_pools(actor)[:_LISTED_POOLS]],
     )

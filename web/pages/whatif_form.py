@@ -15,6 +15,7 @@ from controlplane.services.recordings import record_window, recorded_words, visi
 from controlplane.whatif.conditions import AUTO, Conditions, conditions_of
 from routing.registry import BASELINES
 from web.form_field import CHECKS, NUMBER, SELECT, FormField, Option, whole_number
+from web.live.wording import count
 
 WINDOWS = {"5": "Last 5 min", "15": "Last 15 min", "60": "Last hour"}
 _LISTED_VERSIONS = 40
@@ -40,7 +41,7 @@ def whatif_fields(actor: Actor, pool: Pool, draft: str = "", recording: str = ""
     drafts += [each for each in versions if each not in drafts]
     recordings = visible_recordings(actor).filter(pool=pool)[:_LISTED_RECORDINGS]
     windows = [Option(f"last-{minutes}", words) for minutes, words in WINDOWS.items()]
-    kept = [Option(str(each.pk), f"{each.name} ({each.requests:,} requests)") for each in recordings]
+    kept = [Option(str(each.pk), f"{each.name} ({count(each.requests, 'request')})") for each in recordings]
     first = draft if draft in [str(each.number) for each in drafts] else str(drafts[0].number) if drafts else ""
     return [
         FormField(

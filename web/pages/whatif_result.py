@@ -94,7 +94,7 @@ def _answer(standing: WhatIfStanding) -> dict[str, Any]:
     costs = COSTS[result.costs].format(whatif.base.number)
     told = whatif.conditions.get("engine_model", AUTO) == AUTO and result.model_error is not None
     model_name = f"{result.engine_model}, closest to what happened" if told else result.engine_model
-    cache = f"{result.kv_tokens:,} tokens of cache each" if result.kv_tokens else "cache of the default size"
+    cache = f"{count(result.kv_tokens, 'token')} of cache each" if result.kv_tokens else "cache of the default size"
     return {
         "result": result,
         "finding": finding(result, whatif.draft.number, whatif.against),

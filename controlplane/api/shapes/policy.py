@@ -76,6 +76,7 @@ class PolicyVersionShape(serializers.ModelSerializer):
             "author",
             "message",
             "based_on",
+            "copies",
             "created_at",
             "published_at",
             "journey",

@@ -16,6 +16,7 @@ from controlplane.decision_story.story import story_of, text_of
 from controlplane.services.actor import program
 from controlplane.services.decision_reading import find_decision
 from gateway.stored_decision import StoredDecision
+from routing.counted import count
 
 ACTOR = program("explain")
 
@@ -85,7 +86,7 @@ def _regret(stored: StoredDecision) -> list[str]:
     if regret is None:
         return []
     against = name_of(stored, regret.best_engine_id)
-    lines = ["", f"Regret against {against}: {seconds(regret.seconds)}, {whole(regret.tokens)} tokens"]
+    lines = ["", f"Regret against {against}: {seconds(regret.seconds)}, {count(round(regret.tokens), 'token')}"]
     return lines + [f"  {CAUSE_WORDS[cause]:38}{seconds(part):>10}" for cause, part in regret.parts.items() if part]
 
 

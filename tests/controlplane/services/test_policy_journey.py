@@ -136,7 +136,8 @@ def test_journeys_are_read_from_what_is_stored(policy: Policy, pool: Pool, ann: 
     assert (second["approved"].by, second["rolled_back"].words, second["rolled_back"].by) == ("ann", "by v4", "ann")
     assert (third["scheduled"].state, third["live"].state) == ("skipped", "skipped")
     assert "v4 went live before" in third["scheduled"].words
-    assert (fourth["live"].state, fourth["live"].words) == ("now", "by roll back")
+    assert (fourth["live"].state, fourth["live"].words) == ("now", "rolled back")
+    assert (third["drafted"].words, fourth["drafted"].words) == ("from v2", "copies v1")
 
 
 @pytest.mark.django_db

@@ -22,7 +22,7 @@ export function timeSpent(decisions) {
 export function decisionStory(explained, nameOf) {
   const { decision, outcome } = explained;
   const [chosen, other] = decision.candidates;
-  const hit = decision.hit_tokens ? `${whole(decision.hit_tokens)} of ${whole(decision.prompt_tokens)} prompt tokens expected cached` : `${whole(decision.prompt_tokens)} prompt tokens, none expected cached`;
+  const hit = decision.hit_tokens ? `${whole(decision.hit_tokens)} of ${count(decision.prompt_tokens, 'prompt token')} expected cached` : `${count(decision.prompt_tokens, 'prompt token')}, none expected cached`;
   const beside = chosen && other && other.engine_id !== chosen.engine_id && other.cost > chosen.cost
     ? ` ${nameOf(other.engine_id)} came second, with a cost of ${other.cost.toFixed(2)} against ${chosen.cost.toFixed(2)}.` : '';
   const waited = decision.queued_s > 0.0005 ? `It waited ${duration(decision.queued_s)} at the gateway${queueWords(explained)}.` : 'It went there at once.';

@@ -1,5 +1,6 @@
 /* The form's controls: what they say, what was there before, and which of them are in view. */
 
+import { count } from '../figures/format.js';
 import { byId, setText } from '../page/element.js';
 import { ON, pieceOfText, sameText, textOfValue, valueAt } from './field_values.js';
 
@@ -24,7 +25,7 @@ function setControl(setting, text) {
   const control = controlOf(setting);
   if (control.type === 'checkbox') control.checked = text === ON;
   else if (control.tagName === 'SELECT') {
-    if (![...control.options].some((option) => option.value === text)) control.add(new Option(text, text));
+    if (![...control.options].some((option) => option.value === text)) control.add(new Option(text || `default: ${setting.dataset.default}`, text));
     control.value = text;
   } else if (control.value !== text) control.value = text;
 }
@@ -41,11 +42,12 @@ export function fillFrom(value) {
   }
   for (const setting of settings()) {
     if (setting.dataset.kind === 'choice') continue;
-    const found = valueAt(value, setting.dataset.path);
+    const { path, kind } = setting.dataset;
+    const found = valueAt(value, path);
+    // A switch cannot be empty, so it shows the default that applies where the JSON says nothing.
+    const text = found === undefined && kind === 'switch' ? setting.dataset.default : textOfValue(found, kind);
     // A control that already means this keeps its own spelling: nobody's 5.0 turns into 5 under the cursor.
-    if (!sameText(textOf(setting), textOfValue(found, setting.dataset.kind), setting.dataset.kind)) {
-      setControl(setting, textOfValue(found, setting.dataset.kind));
-    }
+    if (!sameText(textOf(setting), text, kind)) setControl(setting, text);
   }
 }
 
@@ -106,6 +108,6 @@ export function showView(view) {
   }
   const hidden = view === 'near' ? all.length - near.size : 0;
   byId('form-foot').hidden = hidden === 0;
-  const words = near.size ? `${hidden} unchanged settings hidden.` : 'Nothing differs from the live version yet.';
+  const words = near.size ? `${count(hidden, 'unchanged setting')} hidden.` : 'Nothing differs from the live version yet.';
   setText(byId('form-foot').firstElementChild, words);
 }

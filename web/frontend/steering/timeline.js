@@ -1,6 +1,6 @@
 /* The charts of a pool: fetched anew while they reach until now, on one time axis with one cursor. */
 
-import { ago, clock, dayClock } from '../figures/format.js';
+import { ago, clock, count, dayClock } from '../figures/format.js';
 import { byId, icon, make, setText } from '../page/element.js';
 import { placeMarkers } from '../page/marker_lane.js';
 import { onPaletteChange, paletteChanged } from '../scale/palette.js';
@@ -211,7 +211,7 @@ export class Timeline {
     const when = [make('b', '', clock(at)), make('span', '', this.cursor === null && this.data.live ? 'now' : ago(this.data.to_s - at))];
     const plans = this.told ?? [];
     const told = plans.slice(-3).map((mark) => make('span', '', make('i', '', mark.text)));
-    if (!told.length) told.push(make('span', '', this.data.marks.length ? `${this.data.marks.length} plans and changes by hand; point at one to read why` : 'No plan changed anything in this time.'));
+    if (!told.length) told.push(make('span', '', this.data.marks.length ? `${count(this.data.marks.length, 'mark')} for plans and changes by hand; point at one to read why` : 'No plan changed anything in this time.'));
     readout.replaceChildren(...when, ...told);
   }
 }

@@ -1,0 +1,52 @@
+"""A count and its noun agree: a number before a noun that can be one goes through `count`, or `pluralize`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NOUNS = (
+    "block|canary|change|column|connection|day|decision|draft|engine|error|event|field|filter|gap|gateway|key|line|"
+    "migration|note|person|point|pool|prefill|prefix|question|recording|replica|request|row|run|sample|seed|session|"
+    "setting|shadow|shard|stream|tenant|ticket|time|token|version|what-if"
+)
+MANY = re.compile(rf"\s(?:more |equal |open |new |cached |late )?(?:{NOUNS})s\b(?!/)")
+IN_TEMPLATE = re.compile(rf"\{{\{{ ([^}}]+) \}}\}}(?:</?[a-z]+[^>]*>)*({MANY.pattern})")
+LIMIT = re.compile(r"\b[A-Z_]{3,}\b|limit|max_|min_|more_than")
+SEVERAL = ("mark.label", "points", "role", "which", "share", "days")
+"""What is never one: ranges, percentage points, and names rather than numbers."""
+
+
+def several(source: str) -> Iterator[tuple[int, str]]:
+    """Yield each f-string part in which a bare number stands before a noun in its plural; programs' errors are left."""
+    tree = ast.parse(source)
+    internal = {id(each) for node in ast.walk(tree) if isinstance(node, ast.Raise) for each in ast.walk(node)}
+    for node in ast.walk(tree):
+        parts = node.values if isinstance(node, ast.JoinedStr) and id(node) not in internal else []
+        for before, value, after in zip([None, *parts], parts, parts[1:], strict=False):
+            if isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant):
+                text, lead = ast.unparse(value.value), str(getattr(before, "value", ""))
+                rounded = value.format_spec is not None and "f" in ast.unparse(value.format_spec)
+                bare = not (LIMIT.search(text) or text in SEVERAL or "count(" in text or lead.endswith(" of "))
+                if MANY.match(str(after.value)) and bare and not rounded:
+                    yield node.lineno, f"{{{text}}}{str(after.value)[:30]}"
+
+
+def test_no_sentence_of_the_program_puts_a_bare_number_before_several() -> None:
+    found = []
+    for part in ("web", "controlplane", "planning", "gateway", "routing"):
+        for path in sorted((ROOT / part).rglob("*.py")):
+            found += [f"{path.relative_to(ROOT)}:{line}: {text}" for line, text in several(path.read_text())]
+    assert not found, "\n".join(found)
+
+
+def test_no_template_puts_a_bare_number_before_several() -> None:
+    found = []
+    for path in sorted((ROOT / "templates").rglob("*.html")):
+        for value, noun in IN_TEMPLATE.findall(path.read_text()):
+            if not LIMIT.search(value) and value not in SEVERAL:
+                found.append(f"{path.name}: {value}{noun}")
+    assert not found, "\n".join(found)
