@@ -22,6 +22,9 @@ _FEEDBACK = "feedback"
 VERBS = ("handed_over", "first_token", "complete", "fail")
 """handed_over: the prefill leg is done, with its cached tokens; the others tell of the engine that answers."""
 
+MAX_BODY = 64 * 1024
+"""Decoded in one turn of the event loop, which a body of the edge's limit would hold for too long."""
+
 Count = Annotated[int, Meta(ge=0, le=100_000_000)]
 
 
@@ -46,6 +49,8 @@ class FeedbackApi:
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve one feedback call, at the gateway that decided."""
         body = await exchange.body()
+        if len(body) > MAX_BODY:
+            raise ApiError(413, f"The body is larger than the {MAX_BODY} bytes allowed here.", "body_too_large")
         subject = exchange.path.removeprefix(PREFIX)
         decision_id = subject.partition("/")[0]
         answer = await self._peers.at_owner(_FEEDBACK, decision_id, caller, subject, body)

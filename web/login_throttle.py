@@ -13,9 +13,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from controlplane.models import ConsoleSession, LoginAllowance
 from gateway.connection_limit import source_of
@@ -28,6 +28,8 @@ NAME_WINDOW_S = 300.0
 MAX_HASH_WAIT_S = 10.0
 MAX_ADDRESSES_OF_PERSON = 100
 MAX_FORGOTTEN = 500
+OF_ADDRESS = 1
+"""Which of the buckets counts attempts at any name."""
 
 _hashing = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
 
@@ -52,13 +54,16 @@ class LoginThrottle:
 
     def succeeded(self, name: str, address: str) -> None:
         """Give the name's attempts back, and that one of the address: whoever knows the password is no guesser."""
-        (own, *_), (ours, most, window_s), *others = _buckets(name, address)
         with transaction.atomic():
-            LoginAllowance.objects.filter(key__in=[own, *(key for key, *_ in others)]).delete()
-            allowance = LoginAllowance.objects.select_for_update().filter(key=ours).first()
-            if allowance is not None:
-                allowance.full_at_s -= window_s / most
-                allowance.save()
+            for number, (key, most, window_s) in enumerate(_buckets(name, address)):
+                allowance = LoginAllowance.objects.select_for_update().filter(key=key).first()
+                if allowance is None:
+                    continue
+                if number == OF_ADDRESS:
+                    allowance.full_at_s -= window_s / most
+                    allowance.save()
+                else:
+                    allowance.delete()
 
 
 @contextmanager
@@ -74,7 +79,12 @@ def hashing() -> Iterator[bool]:
 
 def _take(key: str, most: int, window_s: float, now_s: float) -> tuple[float, LoginAllowance]:
     """Return how long the bucket has nothing, and the bucket after one more attempt; locks its row."""
-    allowance, _ = LoginAllowance.objects.select_for_update().get_or_create(key=key, defaults={"full_at_s": now_s})
+    allowance = None
+    while allowance is None:
+        # Another transaction may delete the row that was in the way.
+        with suppress(IntegrityError):
+            rows = LoginAllowance.objects.select_for_update()
+            allowance, _ = rows.get_or_create(key=key, defaults={"full_at_s": now_s})
     # A clock that went back would otherwise hold people up for as long.
     full_at_s = min(max(allowance.full_at_s, now_s), now_s + window_s)
     allowance.full_at_s = full_at_s + window_s / most

@@ -60,6 +60,8 @@ GOOD = {
 BAD = {
     "a million keys": (CHAT, b'{"model":"%s","messages":[{"role":"user","content":"x",' % MODEL.encode()
                        + b",".join(b'"k%d":1' % number for number in range(1_100_000)) + b"}]}"),
+    "a MiB of keys": (CHAT, b'{"model":"%s","messages":[{"role":"user","content":"x",' % MODEL.encode()
+                      + b",".join(b'"k%d":1' % number for number in range(74_000)) + b"}]}"),
     "ones": (COMPLETIONS, _many(b"1,", ROUND)),
     "empty objects": (COMPLETIONS, _many(b"{},", ROUND)),
     "small objects": (COMPLETIONS, _many(b'{"":1},', ROUND)),

@@ -11,7 +11,7 @@ import pytest
 
 from tests.gateway.hostile_bodies import BAD, GOOD
 from tests.gateway.loop_time import engine_of_another_thread, post_from_thread, watched
-from tests.gateway.served_gateway import ServedGateway, served
+from tests.gateway.served_gateway import MODEL, ServedGateway, served
 
 TURN_S = 0.02
 TRIES = 3
@@ -50,3 +50,13 @@ async def test_a_hostile_body_does_not_hold_the_loop(gateway: ServedGateway, nam
     assert status == 400
     assert json.loads(answer)["error"]["code"] in ("too_complex", "bad_utf8", "not_json", "too_deep")
     assert longest_s < TURN_S
+
+
+async def test_hostile_feedback_does_not_hold_the_loop(gateway: ServedGateway) -> None:
+    _, decision, _ = await gateway.post("/api/v1/route", {"model": MODEL, "token_ids": [1, 2, 3], "wait": False})
+    hostile = b'{"a":"' + b'\\"' * 500_000 + b'"}'
+    for verb in ("complete", "handed_over"):
+        way = f"/api/v1/requests/{decision['decision_id']}/{verb}"
+        longest_s, status, answer = await longest_turn_s(gateway, way, hostile)
+        assert longest_s < TURN_S
+        assert (status, json.loads(answer)["error"]["code"]) == (413, "body_too_large")

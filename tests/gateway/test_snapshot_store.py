@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import stat
 from pathlib import Path
 
@@ -33,6 +34,26 @@ def test_only_its_owner_can_read_it_and_no_draft_is_left(store: SnapshotStore) -
     store.save(SNAPSHOT, 1000.0)
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
     assert list(store.path.parent.iterdir()) == [store.path]
+
+
+def test_the_disk_has_the_new_one_before_it_takes_the_old_ones_place(
+    store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def synced(descriptor: int) -> None:
+        steps.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().suffix or 'directory'}")
+        sync(descriptor)
+
+    def replaced(path: Path, target: Path) -> Path:
+        steps.append("replace")
+        return replace(path, target)
+
+    monkeypatch.setattr("gateway.snapshot_store.os.fsync", synced)
+    monkeypatch.setattr("gateway.snapshot_store.Path.replace", replaced)
+    store.save(SNAPSHOT, 1000.0)
+    assert steps == ["sync .tmp", "replace", "sync directory"]
 
 
 def test_one_that_is_too_old_is_ignored_and_says_so(store: SnapshotStore, caplog: pytest.LogCaptureFixture) -> None:

@@ -118,27 +118,26 @@ def options_of(tmp_path: Path, url: str) -> dict[str, Any]:
 
 def test_a_server_that_accepts_and_says_nothing_holds_nobody_for_long(tmp_path: Path) -> None:
     options = options_of(tmp_path, "postgres://u@127.0.0.1/d")
-    assert 0 < options["connect_timeout"] <= 10
-    assert 0 < options["tcp_user_timeout"] <= 30_000
+    assert 0 < options.get("tcp_user_timeout", 0) <= 30_000
     failed: list[Exception] = []
 
     def connect(port: int) -> None:
         try:
-            psycopg.connect(host="127.0.0.1", port=port, user="u", dbname="d", **{**options, "connect_timeout": 2})
+            psycopg.connect(host="127.0.0.1", port=port, user="u", dbname="d", **options)
         except psycopg.OperationalError as error:
             failed.append(error)
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         asking = threading.Thread(target=connect, args=(silent.getsockname()[1],), daemon=True)
         asking.start()
-        asking.join(60)
-    assert len(failed) == 1
+        asking.join(30)
+        assert len(failed) == 1, "it still waits for the server"
 
 
 def test_what_the_url_says_goes_before_our_limits(tmp_path: Path) -> None:
     options = options_of(tmp_path, "postgres://u@127.0.0.1/d?connect_timeout=9&sslmode=require")
     assert (str(options["connect_timeout"]), options["sslmode"]) == ("9", "require")
-    assert "statement_timeout" in options["options"]
+    assert "statement_timeout" in options.get("options", "")
 
 
 def test_statements_and_waits_for_locks_end_on_the_server(tmp_path: Path) -> None:
@@ -148,8 +147,9 @@ def test_statements_and_waits_for_locks_end_on_the_server(tmp_path: Path) -> Non
             psycopg.connect(server.url, **options, autocommit=True) as one,
             psycopg.connect(server.url, **options) as other,
         ):
-            limits = [one.execute(f"SHOW {name}").fetchone()[0] for name in ("statement_timeout", "lock_timeout")]  # type: ignore[index,call-overload]
-            assert limits == ["30s", "10s"]
+            names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+            limits = [one.execute(f"SHOW {name}").fetchone()[0] for name in names]  # type: ignore[index,call-overload]
+            assert limits == ["30s", "10s", "1min"]
             one.execute("SET statement_timeout = '50ms'")
             with pytest.raises(psycopg.errors.QueryCanceled):
                 one.execute("SELECT pg_sleep(60)")

@@ -56,18 +56,22 @@ async def listening(listener: Listener) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def test_an_engine_that_redirects_takes_the_bearer_nowhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("roles", [["mixed"], ["prefill", "decode"]])
+async def test_an_engine_that_redirects_takes_the_bearer_nowhere(tmp_path: Path, roles: list[str]) -> None:
     thief = Listener()
     async with listening(thief) as elsewhere:
         engine = Listener(redirect_to=elsewhere)
         async with (
             listening(engine) as url,
-            served([url], tmp_path, gateway_settings=GatewaySettings(engine_bearer=BEARER)) as gateway,
+            served(
+                [url] * len(roles), tmp_path, gateway_settings=GatewaySettings(engine_bearer=BEARER), roles=roles
+            ) as gateway,
         ):
             await gateway.post("/v1/chat/completions", CHAT)
             await gateway.post("/api/v1/route", {"model": MODEL, "prompt": "x " * 100, "wait": False})
             await until(lambda: len(engine.seen) >= 3)
     assert {headers.get("authorization") for _, headers in engine.seen} >= {f"Bearer {BEARER}"}
+    assert "/v1/chat/completions" in {path for path, _ in engine.seen}
     assert thief.seen == []
 
 

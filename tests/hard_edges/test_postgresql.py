@@ -15,7 +15,8 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
-from tests.private_postgresql import postgresql
+from tests.private_postgresql import own_database, postgresql
+from web.login_throttle import MAX_PER_NAME, MAX_PER_NAME_AND_ADDRESS
 
 pytestmark = pytest.mark.processes
 
@@ -73,3 +74,58 @@ def test_every_migration_applies_and_the_program_asks_for_no_more(server: str, t
                 assert result.returncode == 0, result.stderr[-3000:]
         finally:
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')  # type: ignore[call-overload]
+
+
+GUESSES = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+import django; django.setup()
+from django.db import connection
+from web.login_throttle import LoginThrottle
+throttle, ready = LoginThrottle(lambda: 1e9), threading.Barrier(10)
+
+def guess(number):
+    connection.ensure_connection()
+    ready.wait()
+    waits = throttle.attempt("here", "10.0.0.1"), throttle.attempt("everywhere", f"10.1.{sys.argv[1]}.{number}")
+    for turn in range(12):
+        # Wrong guesses and a person who knows the password, at the same places.
+        throttle.attempt(f"person{turn % 2}", f"10.2.0.{turn % 3}")
+        throttle.succeeded(f"person{turn % 2}", f"10.2.0.{turn % 3}")
+    connection.close()
+    return [not wait_s for wait_s in waits]
+
+print("ready", flush=True)
+sys.stdin.readline()
+with ThreadPoolExecutor(10) as pool:
+    print(*map(sum, zip(*pool.map(guess, range(10)))))
+"""
+
+
+def test_guesses_that_race_in_three_processes_are_counted_once_each(server: str, tmp_path: Path) -> None:
+    with own_database(server) as url:
+        environment = {
+            **os.environ,
+            "DATABASE_URL": url,
+            "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+            "SWITCHYARD_STATE_DIR": str(tmp_path),
+        }
+        subprocess.run([sys.executable, "manage.py", "migrate", "-v", "0"], cwd=ROOT, env=environment, check=True)
+        racing = [
+            subprocess.Popen(
+                [sys.executable, "-c", GUESSES, str(number)], cwd=ROOT, env=environment, text=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            )
+            for number in range(3)
+        ]  # fmt: skip
+        try:
+            for process in racing:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+            told = [process.communicate("go\n", timeout=120) for process in racing]
+        finally:
+            for process in racing:
+                process.kill()
+    assert [errors for _, errors in told] == ["", "", ""]
+    tried = [sum(column) for column in zip(*([int(each) for each in out.split()] for out, _ in told), strict=True)]
+    assert tried == [MAX_PER_NAME_AND_ADDRESS, MAX_PER_NAME]
