@@ -8,6 +8,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
+from controlplane.pre_release import remedy
 
 
 def look(_installation: Installation) -> list[Finding]:
@@ -20,6 +21,8 @@ def look(_installation: Installation) -> list[Finding]:
         return [problem(f"The migrations cannot be read: {type(error).__name__}.", "Make the database answer first.")]
     except InconsistentMigrationHistory as error:
         return [problem(f"The migrations contradict each other: {error}", "Restore the database from its backup.")]
+    if pre_release := remedy():
+        return [problem("The database was made by a pre-release version.", pre_release)]
     unknown = set(executor.loader.applied_migrations) - set(executor.loader.graph.nodes) - _replaced(executor)
     if unknown:
         app, name = min(unknown)
