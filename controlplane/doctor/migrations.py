@@ -23,7 +23,7 @@ def look(_installation: Installation) -> list[Finding]:
         return [problem(f"The migrations contradict each other: {error}", "Restore the database from its backup.")]
     if pre_release := remedy():
         return [problem("The database was made by a pre-release version.", pre_release)]
-    unknown = set(executor.loader.applied_migrations) - set(executor.loader.graph.nodes) - _replaced(executor)
+    unknown = set(executor.loader.applied_migrations) - set(executor.loader.graph.nodes)
     if unknown:
         app, name = min(unknown)
         return [
@@ -36,7 +36,3 @@ def look(_installation: Installation) -> list[Finding]:
         text = f"{len(waiting)} migrations wait, the first is {waiting[0][0]}."
         return [warning(text, "Run `manage.py migrate`; `manage.py up` does so by itself.")]
     return [ok("The database has all tables of this version.")]
-
-
-def _replaced(executor: MigrationExecutor) -> set[tuple[str, str]]:
-    return {old for migration in executor.loader.graph.nodes.values() for old in migration.replaces}
