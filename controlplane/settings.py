@@ -79,7 +79,6 @@ MIDDLEWARE = [
 ]
 CSRF_FAILURE_VIEW = "web.error_pages.csrf_failure"
 ROOT_URLCONF = "controlplane.urls"
-ASGI_APPLICATION = "controlplane.asgi.application"
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",

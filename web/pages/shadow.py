@@ -116,7 +116,7 @@ def _page(request: HttpRequest, shadow_id: int, *, problem: str = "", status: in
         beside="Actual" if found.observed else f"v{found.base.number}",
         may_route=found.observed and found.pool.mode == PoolMode.OBSERVE and may(actor, Role.ADMIN),
         asking="ask" in request.GET,
-        **_answer(found, figures, names, now),
+        **_answer(figures, names, now),
     )
     part = "web/shadow_live.html" if "fragment" in request.GET else "web/shadow.html"
     return render(request, part, context, status=status)
@@ -131,7 +131,7 @@ def _side_name(found: Shadow) -> str:
     return "base" if found.observed and found.draft_id == found.base_id else "draft"
 
 
-def _answer(found: Shadow, figures: ShadowFigures, names: Mapping[str, str], now: datetime) -> dict[str, Any]:
+def _answer(figures: ShadowFigures, names: Mapping[str, str], now: datetime) -> dict[str, Any]:
     if not figures.tally.compared:
         return {}
     sample = figures.disagreements
