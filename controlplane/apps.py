@@ -18,14 +18,17 @@ class ControlPlaneConfig(AppConfig):
 
     @override
     def ready(self) -> None:
-        """Register the checks that refuse an unsafe mix of settings."""
+        """Register the checks that refuse an unsafe mix of settings, and what precedes every migration."""
         from controlplane import checks  # noqa: F401
 
-        pre_migrate.connect(_give_time, sender=self)
+        pre_migrate.connect(_prepare, sender=self)
 
 
-def _give_time(*, using: str, **_kwargs: Any) -> None:
-    """Let the statements of migrations take as long as their tables need; locks are waited for no longer than ever."""
+def _prepare(*, using: str, **_kwargs: Any) -> None:
+    """Refuse a pre-release database; let statements take as long as their tables need, but no lock longer than ever."""
+    from controlplane.pre_release import refuse
+
+    refuse()
     connection = connections[using]
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:

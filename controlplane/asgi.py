@@ -24,6 +24,7 @@ if not apps.ready:
 from controlplane.bus import get_bus
 from controlplane.checks import refuse_unsafe
 from controlplane.decision_store.storage import storage
+from controlplane.pre_release import refuse
 from controlplane.recent_decisions import offer
 from controlplane.recordings.storage import traffic_storage
 from controlplane.services.publication import publish
@@ -86,6 +87,7 @@ class Switchyard:
         refuse_unsafe()
         if not settings.REDIS_URL:
             hold_state(settings.STATE_DIR)
+        await sync_to_async(refuse)()
         try:
             await sync_to_async(publish)()
         except DatabaseError as error:

@@ -23,13 +23,12 @@ def refuse_unsafe() -> None:
 
 @register(Tags.compatibility)
 def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
-    """Refuse several processes while bus, broker or channel layer live in the memory of one."""
+    """Refuse several processes while bus or broker live in the memory of one."""
     in_memory = [
         name
         for name, is_memory in (
             ("bus", not settings.REDIS_URL),
             ("Celery broker", settings.CELERY_BROKER_URL.startswith("memory:")),
-            ("channel layer", "InMemory" in settings.CHANNEL_LAYERS["default"]["BACKEND"]),
         )
         if is_memory
     ]

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import msgspec
-
-TOPIC = "children"
-"""Last-value bus topic that carries how all children stand."""
 
 STARTING = "starting"
 RUNNING = "running"
@@ -24,8 +19,6 @@ class ChildSpec:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of this process. Secrets travel here, never in argv, which all users can list."""
-    ports: tuple[int, ...] = ()
-    """Loopback ports it listens on, for people who look for what runs where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +29,7 @@ class ChildStatus:
     state: str
     """starting (asked for), running, waiting (ended, starts again after a pause) or stopped."""
     pid: int | None
-    ports: tuple[int, ...]
     starts: int
     """How often it was started; more than one: it ended by itself."""
     exit_status: int | None
     """Of its last end: an exit code, or minus the signal that killed it."""
-    since: float
-    """Unix seconds of the last change of state."""
-
-
-def encode_statuses(statuses: Sequence[ChildStatus]) -> bytes:
-    """Return the statuses as msgpack, for TOPIC."""
-    return msgspec.msgpack.encode(statuses)
-
-
-def decode_statuses(data: bytes) -> tuple[ChildStatus, ...]:
-    """Read what encode_statuses wrote; raises msgspec.DecodeError on anything else."""
-    return msgspec.msgpack.decode(data, type=tuple[ChildStatus, ...])

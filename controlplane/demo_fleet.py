@@ -67,7 +67,7 @@ def _engine_child(engine: Engine) -> ChildSpec:
         *("--role", engine.role),
         *_parent(),
     ]
-    return ChildSpec(engine.engine_id, tuple(argv), ports=(http, events, replay))
+    return ChildSpec(engine.engine_id, tuple(argv))
 
 
 def _python(module: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Django settings: read from the environment only; `.env.example` lists every variable.
 
-The defaults make one machine work with nothing installed: SQLite, and bus, broker and channel layer
+The defaults make one machine work with nothing installed: SQLite, and bus and broker
 in memory. DATABASE_URL and REDIS_URL grow it. controlplane.checks refuses unsafe mixtures.
 """
 
@@ -79,7 +79,6 @@ MIDDLEWARE = [
 ]
 CSRF_FAILURE_VIEW = "web.error_pages.csrf_failure"
 ROOT_URLCONF = "controlplane.urls"
-ASGI_APPLICATION = "controlplane.asgi.application"
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -120,18 +119,10 @@ else:
         **DATABASES["default"].get("OPTIONS", {}),
     }
 
-# Bus, channel layer, jobs -----------------------------------------------------------------------
+# Bus, jobs --------------------------------------------------------------------------------------
 REDIS_URL = env.text("REDIS_URL")
 # Installations that share a server stay apart by a name that their processes derive from the same secret.
 REDIS_PREFIX = installation_prefix(FLEET_SECRET)
-CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
-    "default": {
-        "BACKEND": "channels_redis.core.RedisChannelLayer",
-        "CONFIG": {"hosts": [REDIS_URL], "prefix": f"{REDIS_PREFIX}:channels"},
-    }
-    if REDIS_URL
-    else {"BACKEND": "channels.layers.InMemoryChannelLayer"}
-}
 CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
 CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
     # Lowered so that the work of a killed worker is not left waiting for 100 s.

@@ -1,4 +1,4 @@
-"""One server process per state directory while bus, broker and channel layer live in its memory."""
+"""One server process per state directory while bus and broker live in its memory."""
 
 from __future__ import annotations
 

@@ -33,10 +33,8 @@ TRIM_S = 10.0
 class Supervisor:
     """The children and their states. Mutable state: `_children` and the tasks that keep them."""
 
-    def __init__(self, log_dir: Path, on_change: Callable[[tuple[ChildStatus, ...]], None] = lambda _: None) -> None:
-        """Log into `log_dir`; `on_change` hears how all children stand after each change, and must not block."""
+    def __init__(self, log_dir: Path) -> None:
         self._log_dir = log_dir
-        self._on_change = on_change
         self._children: dict[str, _Child] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -45,7 +43,7 @@ class Supervisor:
         for spec in specs:
             if spec.name in self._children:
                 raise ValueError(f"there is a child named {spec.name} already")
-            child = _Child(spec, ChildLog(self._log_dir / f"{spec.name}.log"), self._changed)
+            child = _Child(spec, ChildLog(self._log_dir / f"{spec.name}.log"))
             self._children[spec.name] = child
             self._tasks[spec.name] = asyncio.create_task(child.keep(), name=f"child {spec.name}")
 
@@ -69,8 +67,6 @@ class Supervisor:
         for name in leaving:
             del self._children[name]
         self.start(spec for name, spec in sorted(wanted.items()) if name not in self._children)
-        if leaving:
-            self._changed()
 
     def kill(self) -> None:
         """End all children at once and wait for none; from any thread, for a process that ends itself next."""
@@ -84,18 +80,14 @@ class Supervisor:
         children = dict(self._children)
         return tuple(children[name].status for name in sorted(children))
 
-    def _changed(self) -> None:
-        self._on_change(self.statuses())
-
 
 class _Child:
     """One child over all its starts. Mutable state: `status`, replaced whole at each change."""
 
-    def __init__(self, spec: ChildSpec, log: ChildLog, changed: Callable[[], None]) -> None:
+    def __init__(self, spec: ChildSpec, log: ChildLog) -> None:
         self.spec = spec
         self._log = log
-        self._changed = changed
-        self.status = ChildStatus(spec.name, STARTING, None, spec.ports, 0, None, time.time())
+        self.status = ChildStatus(spec.name, STARTING, None, 0, None)
 
     async def keep(self) -> None:
         """Run the child again and again until cancelled, then end it."""
@@ -155,12 +147,9 @@ class _Child:
             name=old.name,
             state=state,
             pid=pid,
-            ports=old.ports,
             starts=old.starts if starts is None else starts,
             exit_status=old.exit_status if exit_status is None else exit_status,
-            since=time.time(),
         )
-        self._changed()
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -45,8 +45,6 @@ class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     generated_tokens_total: float | None = None
     asleep: bool | None = None
     """Whether it was put to sleep, so that it answers and serves nothing."""
-    read_at: float | None = None
-    """Unix seconds of the full reading that the totals are of."""
     shard: int = 0
     """Of the probe job, whose lease the prober held."""
     fence: int = 0

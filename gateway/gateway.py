@@ -169,7 +169,10 @@ class Gateway:
             self._context.destroy(linger=0)
 
     def pool_for(self, caller: ApiKeyEntry, served_model: str) -> LivePool | None:
-        """Return the pool that serves this model to the caller; None too where its tenant may not use the model."""
+        """Return the pool that serves this model to the caller, of several the first by region and name.
+
+        None where there is none, or where the caller's tenant may not use the model.
+        """
         granted = caller.served_models
         return None if granted and served_model not in granted else self._pool_of_model.get(served_model)
 
@@ -177,10 +180,6 @@ class Gateway:
         """Refuse the requests that wait for an engine."""
         for pool in self.pools.values():
             pool.refuse_waiting(code)
-
-    def pool_for_model(self, served_model: str) -> LivePool | None:
-        """Return the pool that serves this model; of several the first by region and name."""
-        return self._pool_of_model.get(served_model)
 
     def api_key(self, sha256: str) -> ApiKeyEntry | None:
         """Return the API key with this SHA-256 (hex); None: there is none, or nobody confirms it any more."""

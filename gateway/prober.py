@@ -158,7 +158,6 @@ class _Watched:
         self._lights = 0
         self._shard, self._fence = lease
         self._lag = lag
-        self._read_at: float | None = None
         self._adapter = adapter
         self._metrics: EngineMetrics | None = None
         self._verdict = (True, True, "")
@@ -192,7 +191,6 @@ class _Watched:
         self.silent = 0
         try:
             self._metrics = await self._adapter.full_metrics()
-            self._read_at = time.time()
             self._verdict = (True, True, "")
         except (EngineAnswerError, EngineUnreachableError) as error:
             if self._was_away(error, begun_s):
@@ -251,7 +249,6 @@ class _Watched:
             prompt_tokens_total=metrics.prompt_tokens_total if metrics else None,
             generated_tokens_total=metrics.generated_tokens_total if metrics else None,
             asleep=metrics.asleep if metrics else None,
-            read_at=self._read_at if metrics else None,
             shard=self._shard,
             fence=self._fence,
         )

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.engine_keys import FLEET_KEY
 from gateway.wire import MIB, UnreadableMessageError, WireForm
-from routing import policy_document, policy_upgrades
+from routing import live_placement, policy_document
 from routing.arms import ArmEntry
 from routing.cost_fit import FittedCost
 from routing.policy_document import RoutingPolicy
@@ -22,9 +22,9 @@ from routing.schema_line import SchemaError, SchemaLine
 SCHEMA_VERSION = 1
 MAX_BYTES = 256 * MIB
 
-SNAPSHOT_SCHEMA = SchemaLine("snapshots", SCHEMA_VERSION, {})
+SNAPSHOT_SCHEMA = SchemaLine("snapshots", SCHEMA_VERSION)
 """Fields that are only added, with defaults, need no new schema: an older gateway skips them. Everything else
-raises SCHEMA_VERSION to N and comes with an upgrader N − 1 here."""
+raises SCHEMA_VERSION and comes with an upgrader here."""
 
 
 class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,9 +140,9 @@ def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:
 
     A shadow stays as it is: one that cannot run ends, and says why.
     """
-    policy, said = policy_upgrades.as_live(entry.policy)
+    policy, said = live_placement.as_live(entry.policy)
     arms = tuple(
-        msgspec.structs.replace(arm, placement=policy_upgrades.live_placement(arm.placement)) for arm in entry.arms
+        msgspec.structs.replace(arm, placement=live_placement.live_placement(arm.placement)) for arm in entry.arms
     )
     if arms != entry.arms:
         said = said or "A canary's placement is a baseline for simulation and what-if only; a new pool's takes over."
@@ -187,17 +187,15 @@ class _Schemas(msgspec.Struct, frozen=True):
     @property
     def current(self) -> bool:
         return self.schema_version == SNAPSHOT_SCHEMA.current and all(
-            pool.policy.schema_version == policy_upgrades.ROUTING_SCHEMA.current for pool in self.pools
+            pool.policy.schema_version == policy_document.ROUTING_SCHEMA.current for pool in self.pools
         )
 
 
 def _upgraded(snapshot: dict[str, Any]) -> dict[str, Any]:
     """Return a copy in today's schemas; raises SchemaError for what is newer, or older than the one before."""
-    if snapshot.get("schema_version", SCHEMA_VERSION) < min(1, SNAPSHOT_SCHEMA.oldest):
-        raise SchemaError("is below 1; no program ever wrote it")
     snapshot = SNAPSHOT_SCHEMA.upgraded(snapshot)
     pools = [
-        {**pool, "policy": policy_upgrades.ROUTING_SCHEMA.upgraded(pool["policy"])} if "policy" in pool else pool
+        {**pool, "policy": policy_document.ROUTING_SCHEMA.upgraded(pool["policy"])} if "policy" in pool else pool
         for pool in snapshot.get("pools", ())
     ]
     return {**snapshot, "pools": pools}

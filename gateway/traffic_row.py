@@ -7,7 +7,6 @@ version stay readable.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 import msgspec
@@ -62,15 +61,6 @@ class TrafficBatch(msgspec.Struct, frozen=True):
     rows: tuple[TrafficRow, ...]
 
 
-class NamedRow(TrafficRow, frozen=True, gc=False, array_like=False):
-    """A row with the names of its fields, as gateways before this form send them."""
-
-
-class _NamedBatch(msgspec.Struct, frozen=True):
-    gateway: str
-    rows: tuple[NamedRow, ...]
-
-
 class _Outline(msgspec.Struct, frozen=True):
     """A batch whose rows are not looked into."""
 
@@ -85,12 +75,7 @@ def encode_batch(batch: TrafficBatch) -> bytes:
 
 def decode_rows(data: bytes) -> Sequence[TrafficRow]:
     """Return the rows of a batch; raises UnreadableMessageError on anything else."""
-    try:
-        return _batch.decode(data).rows
-    except UnreadableMessageError:
-        with contextlib.suppress(UnreadableMessageError):
-            return _named.decode(data).rows
-        raise
+    return _batch.decode(data).rows
 
 
 def rows_in(data: bytes) -> int:
@@ -130,5 +115,4 @@ def trace_head(keys: Sequence[int], block_tokens: int) -> tuple[int, ...]:
 
 _WHAT = "a batch of traffic rows"
 _batch = WireForm(TrafficBatch, _WHAT, limit=MAX_BATCH_BYTES)
-_named = WireForm(_NamedBatch, _WHAT, limit=MAX_BATCH_BYTES)
 _outline = WireForm(_Outline, _WHAT, limit=MAX_BATCH_BYTES)

@@ -133,14 +133,12 @@ def _ttft(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards:
 def _slope(base: ArmWindow, tried: ArmWindow) -> float:
     """Return by how much the logarithm of the time grows with that of the prompt's length, within the arms.
 
-    0 where some length is not known, as of gateways of the version before, or where all are the same.
+    0 where all lengths are the same.
     """
     both = (base, tried)
-    if any(each.sized != each.answered for each in both):
-        return 0.0
-    squares = sum(each.size_log_squares - each.size_log_sum**2 / each.sized for each in both)
-    products = sum(each.size_ttft_logs - each.size_log_sum * each.ttft_log_sum / each.sized for each in both)
-    return products / squares if squares > 1e-9 * base.sized else 0.0
+    squares = sum(each.size_log_squares - each.size_log_sum**2 / each.answered for each in both)
+    products = sum(each.size_ttft_logs - each.size_log_sum * each.ttft_log_sum / each.answered for each in both)
+    return products / squares if squares > 1e-9 * base.answered else 0.0
 
 
 def _log_sum(window: ArmWindow, slope: float) -> float:

@@ -30,8 +30,6 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Sum of the natural logarithms of their seconds…"""
     ttft_log_squares: float = 0.0
     """…and of the squares of these."""
-    sized: int = 0
-    """Of the answered requests, those whose prompt's length is counted in the sums that follow."""
     size_log_sum: float = 0.0
     """Sum of the natural logarithms of their prompt tokens…"""
     size_log_squares: float = 0.0
@@ -55,7 +53,7 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def problem(self) -> str:
         """Return what cannot be in these figures; empty for sound ones."""
         counts = [*(getattr(self, name) for name in _COUNTS), *self.ttft.values()]
-        if min(counts) < 0 or max(self.on_time, self.answered) > self.judged or self.sized > self.answered:
+        if min(counts) < 0 or max(self.on_time, self.answered) > self.judged:
             return "counts are negative or above their whole"
         if any(not 0 <= bucket < BUCKETS for bucket in self.ttft):
             return f"a bucket is not between 0 and {BUCKETS - 1}"
@@ -130,7 +128,6 @@ class ArmTally:
         bucket = bucket_of(ttft_s)
         self._ttft[bucket] = self._ttft.get(bucket, 0) + 1
         ttft, size, sums = math.log(max(ttft_s, FIRST_BUCKET_S)), math.log(max(prompt_tokens, 1)), self._sums
-        self._counts["sized"] += 1
         sums["ttft_log_sum"] += ttft
         sums["ttft_log_squares"] += ttft * ttft
         sums["size_log_sum"] += size
@@ -151,5 +148,5 @@ class ArmTally:
         )
 
 
-_COUNTS = ("judged", "on_time", "ended", "failed", "refused", "sized", "prompt_tokens", "cached_tokens")
+_COUNTS = ("judged", "on_time", "ended", "failed", "refused", "prompt_tokens", "cached_tokens")
 _SUMS = ("ttft_log_sum", "ttft_log_squares", "size_log_sum", "size_log_squares", "size_ttft_logs")

@@ -16,8 +16,10 @@ from planning.ratio_document import RatioDocument
 from planning.rebalance_document import RebalanceDocument
 from planning.scaling_document import ScalingDocument
 from planning.slice_document import SliceDocument
+from routing.schema_line import SchemaLine
 
 SCHEMA_VERSION = 1
+AUTOMATION_SCHEMA = SchemaLine("automation policies", SCHEMA_VERSION)
 
 
 class AutomationPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -102,7 +102,7 @@ def _judged(
     memory = msgspec.structs.replace(memory, losing_since_s=losing_since_s)
     words = guard_words(worse[0], "the policy", "the simple rule") if worse else ""
     if losing_since_s is not None and settings.fall_back and now_s - losing_since_s >= settings.hold_s:
-        return _lost(now_s, memory, settings), Reason("policy_loses", words)
+        return _lost(now_s, memory), Reason("policy_loses", words)
     if worse:
         return memory, Reason("losing", words)
     if memory.state == "probing":
@@ -113,7 +113,7 @@ def _judged(
     return memory, None
 
 
-def _lost(now_s: float, memory: SliceMemory, settings: SliceDocument) -> SliceMemory:
+def _lost(now_s: float, memory: SliceMemory) -> SliceMemory:
     calm = memory.state == "slice" and memory.doublings == 0
     doublings = 0 if calm else min(memory.doublings + 1, MAX_DOUBLINGS)
     return SliceMemory("fallback", now_s, None, doublings)

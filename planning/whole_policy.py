@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from planning import automation_upgrades
-from routing import policy_upgrades
+from planning import automation_document
+from routing import policy_document
 
 AUTOMATION = "automation"
 
@@ -22,7 +22,7 @@ def upgraded(document: Any) -> Any:
     """
     if not isinstance(document, dict):
         return document
-    routing = policy_upgrades.ROUTING_SCHEMA.upgraded(routing_half(document))
+    routing = policy_document.ROUTING_SCHEMA.upgraded(routing_half(document))
     if AUTOMATION not in document:
         return routing
     return {**routing, AUTOMATION: upgraded_automation(document[AUTOMATION])}
@@ -30,12 +30,4 @@ def upgraded(document: Any) -> Any:
 
 def upgraded_automation(document: Any) -> Any:
     """Return an automation document in today's schema; raises SchemaError."""
-    return automation_upgrades.AUTOMATION_SCHEMA.upgraded(document) if isinstance(document, dict) else document
-
-
-def left_out(document: Any) -> tuple[str, ...]:
-    """Return the dotted paths of the settings in a whole policy that nothing reads, so that `upgraded` drops them."""
-    automation = document.get(AUTOMATION) if isinstance(document, dict) else None
-    if not isinstance(automation, dict):
-        return ()
-    return tuple(f"{AUTOMATION}.{path}" for path in automation_upgrades.AUTOMATION_SCHEMA.left_out(automation))
+    return automation_document.AUTOMATION_SCHEMA.upgraded(document) if isinstance(document, dict) else document

@@ -15,14 +15,12 @@ class DecodeBook:
     """Requests between their first token and their end, by target, in the order of their first tokens.
 
     Mutable state: `_starts` (per target, sorted (moment, request id)), `_where` (request id → target,
-    moment, context tokens), `_context` (sum per target), and the running means of how long a decode
-    takes and of the tokens that it attends to.
+    moment), and the running means of how long a decode takes and of the tokens that it attends to.
     """
 
     def __init__(self) -> None:
         self._starts: dict[int, list[tuple[float, str]]] = {}
-        self._where: dict[str, tuple[int, float, int]] = {}
-        self._context: dict[int, int] = {}
+        self._where: dict[str, tuple[int, float]] = {}
         self._decode_s: float | None = None
         self._context_tokens: float | None = None
 
@@ -44,8 +42,7 @@ class DecodeBook:
         if request_id in self._where:
             return
         insort(self._starts.setdefault(target, []), (now, request_id))
-        self._where[request_id] = (target, now, context_tokens)
-        self._context[target] = self._context.get(target, 0) + context_tokens
+        self._where[request_id] = (target, now)
         self._context_tokens = _mean(self._context_tokens, float(context_tokens))
 
     def end(self, request_id: str, now: float, *, finished: bool) -> None:
@@ -53,13 +50,11 @@ class DecodeBook:
         entry = self._where.pop(request_id, None)
         if entry is None:
             return
-        target, start, context_tokens = entry
+        target, start = entry
         starts = self._starts[target]
         del starts[bisect_left(starts, (start, request_id))]
-        if starts:
-            self._context[target] -= context_tokens
-        else:
-            del self._starts[target], self._context[target]
+        if not starts:
+            del self._starts[target]
         if finished:
             self._decode_s = _mean(self._decode_s, max(0.0, now - start))
 
@@ -67,7 +62,6 @@ class DecodeBook:
         """Drop what decodes on a target that is gone."""
         for _, request_id in self._starts.pop(target, []):
             del self._where[request_id]
-        self._context.pop(target, None)
 
     def decoding(self, target: int) -> int:
         """Return how many requests decode on the target."""
@@ -78,23 +72,14 @@ class DecodeBook:
         starts = self._starts.get(target)
         return len(starts) - bisect_right(starts, (moment, "\U0010ffff")) if starts else 0
 
-    def decoding_context(self, target: int) -> int:
-        """Return the prompt tokens that the target's decoding requests attend to."""
-        return self._context.get(target, 0)
-
     def check(self) -> None:
         """Raise AssertionError unless all tables agree."""
         standing = {request_id: (target, at) for target, row in self._starts.items() for at, request_id in row}
-        if standing != {request_id: entry[:2] for request_id, entry in self._where.items()}:
+        if standing != self._where:
             raise AssertionError("starts and places differ")
         for target, row in self._starts.items():
             if row != sorted(row) or not row:
                 raise AssertionError(f"target {target}: starts are out of order")
-            expected = sum(self._where[request_id][2] for _, request_id in row)
-            if self._context[target] != expected:
-                raise AssertionError(f"target {target}: {self._context[target]} tokens is not {expected}")
-        if set(self._context) != set(self._starts):
-            raise AssertionError("a context stands without requests")
 
 
 def _mean(before: float | None, value: float) -> float:

@@ -45,11 +45,6 @@ class HitSample(msgspec.Struct, frozen=True, gc=False):
         """Whether the engine found more than was believed, by a whole block at least."""
         return self.reported_tokens - self.believed_tokens >= self.block_tokens
 
-    @property
-    def length_differs(self) -> bool:
-        """Whether the engine counted another number of prompt tokens."""
-        return self.engine_prompt_tokens is not None and self.engine_prompt_tokens != self.prompt_tokens
-
 
 def mismatch_of(sample: HitSample, pattern: str = "") -> str:
     """Return the cause of this request's difference; empty where there is none.

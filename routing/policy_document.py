@@ -16,8 +16,10 @@ from routing.admission_document import MAX_CLASSES, AdmissionDocument, ClassName
 from routing.cost_document import DecodeCostDocument
 from routing.fairness_document import FairnessDocument
 from routing.push_document import PushDocument
+from routing.schema_line import SchemaLine
 
 SCHEMA_VERSION = 1
+ROUTING_SCHEMA = SchemaLine("routing policies", SCHEMA_VERSION)
 
 Parameter = bool | int | float | str
 

@@ -47,8 +47,6 @@ HOPELESS_LAST = "hopeless_last"
 PULLED_BEST_FIT = "pulled_best_fit"
 FAIR_SHARE = "fair_share"
 PASSED_OVER_BOUND = "passed_over_bound"
-NO_WAIT = ""
-"""Queue reason of a request that did not wait."""
 
 QUEUE_FULL = "queue_full"
 WAIT_EXPIRED = "wait_expired"

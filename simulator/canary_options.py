@@ -16,8 +16,8 @@ from simulator.option_values import OptionValues
 from simulator.policy_file import PolicyDocuments, UnreadablePolicyError, read_policy
 
 DEFAULT_SHARE = 0.1
-LIVE_VERSION, CANARY_VERSION = 1, 2
-"""Policy versions that decisions carry; the live one is the router's first."""
+CANARY_VERSION = 2
+"""Policy version that its decisions carry; the live one is the router's first."""
 
 
 class CanaryTrial(msgspec.Struct, frozen=True, kw_only=True):

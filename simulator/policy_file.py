@@ -12,14 +12,13 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 
-from planning import automation_upgrades, whole_policy
+from planning import whole_policy
 from planning.automation_document import AutomationPolicy, contradictions
 from planning.whole_policy import AUTOMATION
 from routing.policy_document import RoutingPolicy
 from routing.schema_line import FIELD, SchemaError
 
 MAX_DOCUMENT_BYTES = 1 << 20
-_NO_EFFECT = "has no effect and was left out"
 Document = TypeVar("Document", bound=msgspec.Struct)
 _UNKNOWN = re.compile(r"unknown field `[^`]*`(?: - at `\$([^`]*)`)?")
 
@@ -53,7 +52,6 @@ def read_policy(path: Path) -> PolicyDocuments:
         raise UnreadablePolicyError(f"{path}: automation: {'; '.join(wrong)}")
     routing = {name: getattr(found, name) for name in RoutingPolicy.__struct_fields__}
     notes = list(_notes(f"{path}", written, current))
-    notes += [f"{path}: {each} {_NO_EFFECT}" for each in whole_policy.left_out(written)]
     if found.automation is not None:
         notes += _notes(f"{path}: {AUTOMATION}", written[AUTOMATION], current[AUTOMATION])
     return PolicyDocuments(routing=RoutingPolicy(**routing), automation=found.automation, notes=tuple(notes))
@@ -66,8 +64,7 @@ def read_automation(path: Path) -> tuple[AutomationPolicy, tuple[str, ...]]:
     policy = _converted(path, current, AutomationPolicy, "automation document")
     if wrong := contradictions(policy):
         raise UnreadablePolicyError(f"{path}: {'; '.join(wrong)}")
-    idle = automation_upgrades.AUTOMATION_SCHEMA.left_out(written)
-    return policy, (*_notes(f"{path}", written, current), *(f"{path}: {each} {_NO_EFFECT}" for each in idle))
+    return policy, tuple(_notes(f"{path}", written, current))
 
 
 def _decoded(path: Path, noun: str) -> Any:

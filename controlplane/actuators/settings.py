@@ -86,8 +86,6 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = ""
 
 
-ActuatorSettings = ManualSettings | ProcessSettings | WebhookSettings | KubernetesSettings
-
 SETTINGS: dict[str, type[Any]] = {
     ActuatorKind.MANUAL: ManualSettings,
     ActuatorKind.PROCESS: ProcessSettings,

@@ -8,6 +8,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
+from controlplane.pre_release import remedy
 from routing.counted import count
 
 
@@ -21,7 +22,9 @@ def look(_installation: Installation) -> list[Finding]:
         return [problem(f"The migrations cannot be read: {type(error).__name__}.", "Make the database answer first.")]
     except InconsistentMigrationHistory as error:
         return [problem(f"The migrations contradict each other: {error}", "Restore the database from its backup.")]
-    unknown = set(executor.loader.applied_migrations) - set(executor.loader.graph.nodes) - _replaced(executor)
+    if pre_release := remedy():
+        return [problem("The database was made by a pre-release version.", pre_release)]
+    unknown = set(executor.loader.applied_migrations) - set(executor.loader.graph.nodes)
     if unknown:
         app, name = min(unknown)
         return [
@@ -34,7 +37,3 @@ def look(_installation: Installation) -> list[Finding]:
         text = f"{count(len(waiting), 'migration')} to apply, the first is {waiting[0][0]}."
         return [warning(text, "Run `manage.py migrate`; `manage.py up` does so by itself.")]
     return [ok("The database has all tables of this version.")]
-
-
-def _replaced(executor: MigrationExecutor) -> set[tuple[str, str]]:
-    return {old for migration in executor.loader.graph.nodes.values() for old in migration.replaces}

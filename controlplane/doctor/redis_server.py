@@ -15,7 +15,7 @@ _ALLOWED_EVICTION = "noeviction"
 def look(installation: Installation) -> list[Finding]:
     """Ask it for its version and whether it may throw our keys away."""
     if not installation.redis_url:
-        return [ok("REDIS_URL is empty: bus, broker and channel layer live in one process.")]
+        return [ok("REDIS_URL is empty: bus and broker live in one process.")]
     try:
         with redis.Redis.from_url(installation.redis_url, socket_timeout=2, socket_connect_timeout=2) as client:
             about = cast("dict[str, Any]", client.info())

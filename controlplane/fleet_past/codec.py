@@ -24,9 +24,7 @@ from controlplane.fleet_past.column import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLO
 from controlplane.fleet_past.marker import Marker
 from controlplane.fleet_past.roster import Roster
 
-FORMAT = 3
-_FORMATS = {2: POOL_FLOATS.index("bound"), FORMAT: len(POOL_FLOATS)}
-"""Formats that are read, with the pool's figures they have; the figures that an older one lacks are unknown."""
+FORMAT = 1
 MAX_BYTES = 8 << 20
 """A row says how long it is when unpacked; none may say more than this (60,000 engines)."""
 _ROUND, _KEPT = 0x1000, 0xFFFFE000
@@ -47,7 +45,7 @@ class _Stored(msgspec.Struct, array_like=True):
     codes: bytes
     pool: bytes
     markers: list[Marker]
-    refusals: dict[str, float] = {}
+    refusals: dict[str, float]
 
 
 class PoolPart(msgspec.Struct):
@@ -89,11 +87,10 @@ def decode_part(data: bytes) -> PoolPart:
     try:
         unpacker = zlib.decompressobj()
         stored = msgspec.msgpack.decode(unpacker.decompress(data, MAX_BYTES), type=_Stored)
-        figures = _FORMATS.get(stored.format)
-        if figures is None:
-            raise UnreadableRollupError(f"format {stored.format} is none of {', '.join(map(str, _FORMATS))}")
+        if stored.format != FORMAT:
+            raise UnreadableRollupError(f"format {stored.format}, not {FORMAT}")
         count = stored.engines
-        pool = [*struct.unpack(f"<{figures}f", stored.pool), *[math.nan] * (len(POOL_FLOATS) - figures)]
+        pool = [*struct.unpack(f"<{len(POOL_FLOATS)}f", stored.pool)]
     except (zlib.error, msgspec.DecodeError, struct.error) as error:
         raise UnreadableRollupError(str(error)) from error
     sizes = len(stored.floats), len(stored.codes)

@@ -17,7 +17,7 @@ from controlplane.fleet_past.column import (
     Column,
     peak,
 )
-from controlplane.fleet_past.roster import Roster, union
+from controlplane.fleet_past.roster import union
 
 _BY_REQUESTS = frozenset({"on_time", "ttft_p50_s", "ttft_p90_s"})
 _BY_TOKENS = frozenset({"hit"})
@@ -64,19 +64,6 @@ def merged_by(columns: Iterable[Column], factor: int) -> dict[int, Column]:
     for column in columns:
         groups.setdefault(column.index // factor, []).append(column)
     return {index: merge(index, parts) for index, parts in groups.items()}
-
-
-def on_roster(column: Column, roster: Roster) -> Column:
-    """Return the column in the order of another roster."""
-    return Column(
-        column.index,
-        roster,
-        column.samples,
-        [column.floats_for(roster, place) for place in range(len(ENGINE_FLOATS))],
-        [bytearray(column.codes_for(roster, place)) for place in range(len(ENGINE_BYTES))],
-        column.pools,
-        column.refusals,
-    )
 
 
 def _peaks(series: Sequence[array[float]]) -> array[float]:

@@ -42,7 +42,7 @@ class ApiKey(models.Model):
     """A list of SCOPES."""
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
     """What the scope manage allows; without that scope it means nothing."""
-    pools = models.JSONField(default=list, blank=True, db_default=models.Value([], models.JSONField()))
+    pools = models.JSONField(default=list, blank=True)
     """Slugs of the only pools that the scope manage opens; empty: all. Slugs of deleted pools stay and open nothing."""
     rate_per_min = models.PositiveIntegerField(
         null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]

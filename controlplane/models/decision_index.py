@@ -24,7 +24,7 @@ class DecisionIndex(models.Model):
     reason = models.CharField(max_length=32)
     """Why this engine, or why none: a code of routing.reasons."""
     policy_version = models.IntegerField()
-    arm = models.CharField(max_length=16, blank=True, default="", db_default="")
+    arm = models.CharField(max_length=16, blank=True, default="")
     """live, canary or control; empty: nothing was tried, or the row is older than this column."""
     outcome = models.CharField(max_length=16)
     error = models.CharField(max_length=64, blank=True)

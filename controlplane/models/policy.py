@@ -14,7 +14,7 @@ class Policy(models.Model):
     live_version = models.ForeignKey(
         "controlplane.PolicyVersion", on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
-    needs_approval = models.BooleanField(default=False, db_default=False)
+    needs_approval = models.BooleanField(default=False)
     """A version goes live only once somebody else than its author has approved it; rolling back needs no approval."""
     revision = models.PositiveIntegerField(default=1)
     """Rises with each change of the name, of the approval rule or of the live version; the ETag of the API."""

@@ -71,19 +71,16 @@ class Pool(models.Model):
     """Who starts and stops engines for the automations."""
     actuator_settings = models.JSONField(default=dict, blank=True)
     """controlplane.actuators.settings as JSON, validated before it was stored; holds no secret."""
-    engine_networks = models.CharField(
-        max_length=500, blank=True, default="", db_default="", validators=[check_networks]
-    )
+    engine_networks = models.CharField(max_length=500, blank=True, default="", validators=[check_networks])
     """Networks that its engines may be in, separated by commas; empty: those of the installation."""
     engine_api_key_env = models.CharField(
         max_length=64,
         blank=True,
         default="",
-        db_default="",
         validators=[RegexValidator(OWN_KEY, "Use SWITCHYARD_ENGINE_KEY_ and A-Z, 0-9, _.")],
     )
     """Name of the environment variable that holds its engines' key; empty: the installation's, within its networks."""
-    production = models.BooleanField(default=True, db_default=True)
+    production = models.BooleanField(default=True)
     """People type a name before they change which policy version is live here."""
     revision = models.PositiveIntegerField(default=1)
     """Rises with each change; the ETag of the API."""

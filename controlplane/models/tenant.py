@@ -12,9 +12,9 @@ class Tenant(models.Model):
 
     slug = models.SlugField(max_length=64, unique=True)
     name = models.CharField(max_length=120)
-    unsalted = models.BooleanField(default=False, db_default=False)
+    unsalted = models.BooleanField(default=False)
     """Its blocks carry no salt where a pool keeps tenants apart: of the first tenant, whose caches were warm before."""
-    served_models = models.JSONField(default=list, db_default=models.Value([], models.JSONField()), blank=True)
+    served_models = models.JSONField(default=list, blank=True)
     """Served models that it may use; empty: all."""
     revision = models.PositiveIntegerField(default=1)
     """Rises with each change; the ETag of the API."""

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from controlplane.frames import framed, payloads
-from controlplane.recordings import old_segments
 from gateway.traffic_row import TrafficRow, decode_rows
 from gateway.wire import UnreadableMessageError
 
@@ -28,7 +27,7 @@ SEGMENTS = 32
 LEAST_SEGMENT_BYTES = 64 << 10
 LATEST_END_S = 900.0
 """Rows are written when their request ends; one that ended later than this after its arrival may be overlooked."""
-_NAME = re.compile(r"[0-9a-f]{12}-[0-9]{1,10}\.(?:rows|jsonl\.gz)")
+_NAME = re.compile(r"[0-9a-f]{12}-[0-9]{1,10}\.rows")
 
 
 class TrafficRing:
@@ -137,9 +136,6 @@ class TrafficRing:
 
 def segment_rows(path: Path) -> Iterator[TrafficRow]:
     """Yield the rows of each whole batch; one that is none is passed over, and told."""
-    if path.name.endswith(old_segments.SUFFIX):
-        yield from old_segments.old_rows(path)
-        return
     try:
         file = path.open("rb")
     except FileNotFoundError:

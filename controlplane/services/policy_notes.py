@@ -20,13 +20,10 @@ from controlplane.services.policy_schema import (
     policy_schema,
 )
 from controlplane.services.policy_text import members_of, value_text
-from planning.whole_policy import left_out
 
 
 def vain_settings(document: Any) -> Iterator[FieldProblem]:
     """Yield a note for each thing that a valid document, as it was written, asks for and no live pool does."""
-    for path in left_out(document):
-        yield FieldProblem(path, "has no effect and is left out")
     if value_at(document, ("placement", "name")) == "mooncake":
         yield FieldProblem("placement", "no live engine fetches blocks from others, so this chooses as min_ttft does")
 

@@ -13,10 +13,11 @@ import msgspec
 
 from controlplane.models import PolicyVersion
 from controlplane.services.field_problems import FieldProblem
-from planning import automation_upgrades
+from planning import automation_document
 from planning.automation_document import AutomationPolicy
 from planning.whole_policy import AUTOMATION, routing_half
-from routing import policy_upgrades
+from routing import policy_document
+from routing.live_placement import as_live
 from routing.policy_document import RoutingPolicy
 from routing.schema_line import FIELD, SchemaError, SchemaLine
 
@@ -29,8 +30,8 @@ def schema_problems(document: Any) -> Iterator[FieldProblem]:
     if not isinstance(document, dict):
         return
     for line, half, path in (
-        (policy_upgrades.ROUTING_SCHEMA, routing_half(document), FIELD),
-        (automation_upgrades.AUTOMATION_SCHEMA, document.get(AUTOMATION), f"{AUTOMATION}.{FIELD}"),
+        (policy_document.ROUTING_SCHEMA, routing_half(document), FIELD),
+        (automation_document.AUTOMATION_SCHEMA, document.get(AUTOMATION), f"{AUTOMATION}.{FIELD}"),
     ):
         try:
             line.upgraded(half if isinstance(half, dict) else {})
@@ -40,26 +41,26 @@ def schema_problems(document: Any) -> Iterator[FieldProblem]:
 
 def routing_of(version: PolicyVersion) -> RoutingPolicy:
     """Return how the version routes by its document; raises SchemaError and msgspec.ValidationError."""
-    document = _read(version, policy_upgrades.ROUTING_SCHEMA, version.routing_document)
+    document = _read(version, policy_document.ROUTING_SCHEMA, version.routing_document)
     return msgspec.convert(document, RoutingPolicy)
 
 
 def live_routing_of(version: PolicyVersion) -> RoutingPolicy:
     """Return how pools that follow the version route; raises as routing_of does."""
-    return policy_upgrades.as_live(routing_of(version))[0]
+    return as_live(routing_of(version))[0]
 
 
 def baseline_note(version: PolicyVersion) -> str:
     """Return what pools that follow the version do instead of what it says; empty where they do as it says."""
     try:
-        return policy_upgrades.as_live(routing_of(version))[1]
+        return as_live(routing_of(version))[1]
     except (SchemaError, msgspec.ValidationError):
         return ""
 
 
 def automation_of(version: PolicyVersion) -> AutomationPolicy:
     """Return how the version steers itself; raises as routing_of does."""
-    document = _read(version, automation_upgrades.AUTOMATION_SCHEMA, version.automation_document)
+    document = _read(version, automation_document.AUTOMATION_SCHEMA, version.automation_document)
     return msgspec.convert(document, AutomationPolicy)
 
 

@@ -26,7 +26,7 @@ async def test_without_any_snapshot_it_starts_empty(tmp_path: Path) -> None:
     async with live_gateway(tmp_path) as live:
         assert live.gateway.snapshot is None
         assert live.gateway.snapshot_version == 0
-        assert live.gateway.pool_for_model("m") is None
+        assert live.gateway.pool_for(KEY, "m") is None
         assert live.gateway.api_key("00") is None
 
 
@@ -34,7 +34,7 @@ async def test_keys_and_models_come_from_the_snapshot_in_force(tmp_path: Path) -
     first = Snapshot(version=1, published_at=1.0, pools=(pool_entry(),), api_keys=(KEY,))
     async with live_gateway(tmp_path, first) as live:
         assert live.gateway.api_key(KEY.sha256) == KEY
-        assert live.gateway.pool_for_model("m") is live.pool
+        assert live.gateway.pool_for(KEY, "m") is live.pool
         live.publish(Snapshot(version=2, published_at=2.0, pools=(pool_entry(),)))
         await until(lambda: live.gateway.snapshot_version == 2)
         assert live.gateway.api_key(KEY.sha256) is None
@@ -46,7 +46,7 @@ async def test_of_several_pools_of_a_model_the_first_by_region_and_name_answers(
         for region, name in [("b", "x"), ("a", "y"), ("a", "x")]
     )
     async with live_gateway(tmp_path, Snapshot(version=1, published_at=1.0, pools=pools)) as live:
-        chosen = live.gateway.pool_for_model("m")
+        chosen = live.gateway.pool_for(KEY, "m")
         assert chosen is not None
         assert chosen.entry.pool_id == "a-x"
 

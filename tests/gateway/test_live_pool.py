@@ -11,6 +11,7 @@ import zmq.asyncio
 
 from gateway.breaker import CLOSED, OPEN
 from gateway.engine_report import EngineReport
+from gateway.snapshot import ApiKeyEntry
 from kvstore.block_keys import token_block_keys
 from kvstore.kv_events import BlockStored, EventBatch, encode_batch
 from routing.decision import Granted, Refused
@@ -237,8 +238,9 @@ async def test_a_new_model_name_starts_all_indices_anew(tmp_path: Path) -> None:
             assert held_blocks(live, "a", (1, 2)) == 2
             before = live.pool.seed("")
             live.publish(snapshot([entry], version=2, key_source="approximate", served_model="other"))
-            await until(lambda: live.gateway.pool_for_model("other"))
-            assert live.gateway.pool_for_model("m") is None
+            key = ApiKeyEntry(key_id="k", sha256="ab" * 32, tenant_id="t")
+            await until(lambda: live.gateway.pool_for(key, "other"))
+            assert live.gateway.pool_for(key, "m") is None
             assert live.pool.seed("") != before
             assert held_blocks(live, "a", (1, 2)) == 0
 

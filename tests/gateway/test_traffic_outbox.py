@@ -159,15 +159,6 @@ def test_batches_are_bounded() -> None:
             decode_rows(data)
 
 
-def test_rows_of_a_gateway_before_this_form_are_read() -> None:
-    row = TrafficRow(1.0, "p", 700, 3, (2**64 - 1, 5), "s", "t", head=(9,))
-    named = {field: getattr(row, field) for field in row.__struct_fields__ if field not in ("ttft_s", "late")}
-    data = msgspec.msgpack.encode({"gateway": "g", "rows": [named]})
-    assert rows_in(data) == 1
-    (found,) = decode_rows(data)
-    assert msgspec.structs.astuple(found) == msgspec.structs.astuple(row)
-
-
 def test_a_row_of_a_later_version_is_read_without_what_it_adds() -> None:
     row = TrafficRow(1.0, "p", 700, 3, (5,))
     data = msgspec.msgpack.encode({"gateway": "g", "rows": [[*msgspec.structs.astuple(row), "more"]]})

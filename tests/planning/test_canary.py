@@ -106,15 +106,15 @@ def test_an_arm_is_not_blamed_for_longer_prompts() -> None:
     assert "times for prompts of equal length, at most 1.30" in words
 
 
-def test_known_lengths_leave_less_doubt_and_unknown_ones_change_nothing() -> None:
+def test_lengths_leave_less_doubt_and_equal_ones_change_nothing() -> None:
     rng = Random(6)
     made = [ArmSlice(window(rng, 10, 0.2), window(rng, 10, 0.3)) for _ in range(30)]
     known = _ttft(made)
-    unknown = _ttft([ArmSlice(_without_lengths(each.base), each.tried) for each in made])
-    assert _doubt(known) < 0.7 * _doubt(unknown)
-    assert unknown.tried is not None
-    assert unknown.base is not None
-    assert unknown.difference == pytest.approx(unknown.tried / unknown.base)
+    equal = _ttft([ArmSlice(_of_one_length(each.base), _of_one_length(each.tried)) for each in made])
+    assert _doubt(known) < 0.7 * _doubt(equal)
+    assert equal.tried is not None
+    assert equal.base is not None
+    assert equal.difference == pytest.approx(equal.tried / equal.base)
 
 
 def _ttft(made: Sequence[ArmSlice]) -> GuardReading:
@@ -127,9 +127,9 @@ def _doubt(reading: GuardReading) -> float:
     return math.log(reading.upper / reading.lower)
 
 
-def _without_lengths(known: ArmWindow) -> ArmWindow:
-    """Return the window as a gateway of the version before tells it."""
-    return msgspec.structs.replace(known, sized=0, size_log_sum=0.0, size_log_squares=0.0, size_ttft_logs=0.0)
+def _of_one_length(window: ArmWindow) -> ArmWindow:
+    """Return the window as if each prompt were of one token."""
+    return msgspec.structs.replace(window, size_log_sum=0.0, size_log_squares=0.0, size_ttft_logs=0.0)
 
 
 def test_windows_add_up() -> None:
@@ -137,7 +137,7 @@ def test_windows_add_up() -> None:
     for ttft_s in (0.0005, 0.1, 0.1, 1.0, 500.0):
         tally.answered(ttft_s, 100)
     one = tally.window()
-    assert one.answered == one.sized == 5
+    assert one.answered == 5
     assert together([one, ArmWindow(), one]).answered == 10
     assert quantile_s(one, 0.5) == pytest.approx(0.1, rel=0.15)
     assert quantile_s(ArmWindow(), 0.5) is None

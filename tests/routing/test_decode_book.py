@@ -13,9 +13,8 @@ def test_it_counts_who_decodes_and_who_still_will() -> None:
     assert book.decoding(0) == 3
     assert book.decoding_after(0, 1.0) == 2
     assert book.decoding_after(0, 3.0) == 0
-    assert book.decoding_context(0) == 6000
     book.end("r1", 4.0, finished=True)
-    assert (book.decoding(0), book.decoding_context(0)) == (2, 4000)
+    assert book.decoding(0) == 2
 
 
 def test_the_decode_time_is_the_mean_of_finished_ones() -> None:

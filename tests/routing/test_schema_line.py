@@ -17,7 +17,7 @@ def seconds(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-LINE = SchemaLine("plans", 3, {2: seconds})
+LINE = SchemaLine("plans", 3, seconds)
 
 
 def test_the_schema_before_is_upgraded_and_its_source_stays_as_it_was() -> None:
@@ -32,14 +32,8 @@ def test_an_upgrader_that_changes_what_it_is_given_changes_a_copy_only() -> None
         return document
 
     stored = {"schema_version": 1, "inner": {}}
-    assert SchemaLine("plans", 2, {1: careless}).upgraded(stored)["inner"] == {"touched": True}
+    assert SchemaLine("plans", 2, careless).upgraded(stored)["inner"] == {"touched": True}
     assert stored["inner"] == {}
-
-
-def test_steps_follow_one_another() -> None:
-    line = SchemaLine("plans", 3, {1: lambda old: {**old, "one": 1}, 2: lambda old: {**old, "two": old["one"] + 1}})
-    assert line.oldest == 1
-    assert line.upgraded({"schema_version": 1}) == {"schema_version": 3, "one": 1, "two": 2}
 
 
 @pytest.mark.parametrize("document", [{"schema_version": 3, "a": 1}, {"a": 1}])
@@ -53,11 +47,11 @@ def test_a_newer_one_is_refused_with_what_to_do() -> None:
 
 
 def test_one_that_no_upgrader_takes_is_refused_with_what_to_do() -> None:
-    with pytest.raises(SchemaError, match=r"1 is older than 2, the oldest.*by way of the program versions between"):
+    with pytest.raises(SchemaError, match="1 is too old: this program reads plans of schema 3"):
         LINE.upgraded({"schema_version": 1, "wait_ms": 5})
 
 
-@pytest.mark.parametrize("version", ["2", None, True, 0, -1])
+@pytest.mark.parametrize("version", ["2", None, True])
 def test_what_names_no_schema_is_left_to_the_validation(version: Any) -> None:
     assert LINE.upgraded({"schema_version": version}) == {"schema_version": version}
 
@@ -66,19 +60,3 @@ def test_what_names_no_schema_is_left_to_the_validation(version: Any) -> None:
 def test_what_only_says_that_it_is_of_the_schema_before_is_refused(document: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match="does not read like one"):
         LINE.upgraded({"schema_version": 2, **document})
-
-
-def test_settings_that_nothing_reads_are_left_out_of_a_copy() -> None:
-    line = SchemaLine("plans", 3, {2: seconds}, ("copies.most", "speed"))
-    stored = {"schema_version": 3, "copies": {"most": 2, "least": 1}, "wait_s": 1}
-    assert line.left_out(stored) == ("copies.most",)
-    assert line.upgraded(stored) == {"schema_version": 3, "copies": {"least": 1}, "wait_s": 1}
-    assert stored["copies"] == {"most": 2, "least": 1}
-    older = {"schema_version": 2, "wait_ms": 500, "speed": 3}
-    assert line.upgraded(older) == {"schema_version": 3, "wait_s": 0.5}
-
-
-@pytest.mark.parametrize("copies", [None, 3, "most", ["most"]])
-def test_an_idle_path_that_leads_nowhere_leaves_the_document_to_the_validation(copies: Any) -> None:
-    line = SchemaLine("plans", 3, {}, ("copies.most",))
-    assert line.upgraded({"copies": copies}) == {"copies": copies}

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 
 from routing.policy_document import Stage
-from simulator.event_log import KeptEventLog
 from simulator.fleet_change import FleetChange
 from simulator.fleet_simulation import FleetSimulation
 from simulator.simulation_run import RunSpec, evaluation_policy, simulation_of
 from simulator.trace import TraceRow
 from simulator.workload import Workload
 from simulator.workloads.conversation_like import generate
+from tests.simulator.kept_event_log import KeptEventLog
 
 BLOCK = 512
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from simulator.arrival_pattern import ArrivalPattern
-from simulator.event_log import KeptEventLog
 from simulator.simulation_run import simulation_of
 from tests.simulator.fleets import chat, spec
+from tests.simulator.kept_event_log import KeptEventLog
 
 
 def test_a_closed_loop_has_no_more_requests_than_clients_and_is_sampled_while_all_of_them_wait() -> None:

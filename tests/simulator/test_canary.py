@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from planning.arm_comparison import FINE, LATE, TOO_FEW, TTFT, WORSE, Comparison, GuardReading
-from routing import policy_upgrades
+from routing import policy_document
 from routing.arms import CANARY, LIVE, ArmEntry
 from routing.policy_document import Stage
 from routing.schema_line import SchemaLine
@@ -191,8 +191,8 @@ def test_what_of_the_draft_is_not_tried_is_said(tmp_path: Path, capsys: pytest.C
 def test_a_draft_of_the_schema_before_is_tried_and_that_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = SchemaLine("routing policies", 1, {0: lambda old: {"placement": {"name": old["rule"]}}})
-    monkeypatch.setattr(policy_upgrades, "ROUTING_SCHEMA", line)
+    line = SchemaLine("routing policies", 1, lambda old: {"placement": {"name": old["rule"]}})
+    monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", line)
     assert main([*RUN, "--canary", draft(tmp_path, schema_version=0, rule="dual_map")]) == 0
     told = capsys.readouterr()
     assert "is of schema 0; it was read as schema 1" in told.err

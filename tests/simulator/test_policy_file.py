@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from planning import automation_upgrades
+from planning import automation_document
 from planning.automation_document import AutomationPolicy
 from planning.scaling_document import ScalingDocument
-from routing import policy_upgrades
+from routing import policy_document
 from routing.policy_document import RoutingPolicy
 from routing.schema_line import SchemaLine
 from simulator.policy_file import (
@@ -86,17 +86,6 @@ def test_files_that_are_missing_or_huge_are_refused(tmp_path: Path) -> None:
         read_policy(written(tmp_path, " " * (MAX_DOCUMENT_BYTES + 1)))
 
 
-def test_settings_that_nothing_reads_are_left_out_and_that_is_said(tmp_path: Path) -> None:
-    automation = {"schema_version": 1, "rebalance": {"max_moves": 3, "max_replicas": 2}}
-    path = written(tmp_path, {"automation": automation})
-    found = read_policy(path)
-    assert found.automation is not None
-    assert found.automation.rebalance.max_moves == 3
-    assert found.notes == (f"{path}: automation.rebalance.max_replicas has no effect and was left out",)
-    _, notes = read_automation(written(tmp_path, automation))
-    assert [note.partition(": ")[2] for note in notes] == ["rebalance.max_replicas has no effect and was left out"]
-
-
 @pytest.fixture
 def before(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program whose schema before was 0, in which objective and smallest fleet had other names."""
@@ -107,9 +96,9 @@ def before(monkeypatch: pytest.MonkeyPatch) -> None:
     def automation(old: dict[str, Any]) -> dict[str, Any]:
         return {"scaling": {"min_engines": old["engines"]}}
 
-    monkeypatch.setattr(policy_upgrades, "ROUTING_SCHEMA", SchemaLine("routing policies", 1, {0: routing}))
-    line = SchemaLine("automation policies", 1, {0: automation})
-    monkeypatch.setattr(automation_upgrades, "AUTOMATION_SCHEMA", line)
+    monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", SchemaLine("routing policies", 1, routing))
+    line = SchemaLine("automation policies", 1, automation)
+    monkeypatch.setattr(automation_document, "AUTOMATION_SCHEMA", line)
 
 
 @pytest.mark.usefixtures("before")

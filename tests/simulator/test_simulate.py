@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from routing import policy_upgrades
+from routing import policy_document
 from routing.schema_line import SchemaLine
 from simulator.simulate import main
 from simulator.trace import write_trace
@@ -115,8 +115,8 @@ def test_it_starts_with_and_without_django(trace: Path, command: list[str]) -> N
 def test_a_policy_file_of_the_schema_before_runs_and_that_is_said(
     trace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line = SchemaLine("routing policies", 1, {0: lambda old: {"ttft_slo_s": old["slo_ms"] / 1000}})
-    monkeypatch.setattr(policy_upgrades, "ROUTING_SCHEMA", line)
+    line = SchemaLine("routing policies", 1, lambda old: {"ttft_slo_s": old["slo_ms"] / 1000})
+    monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", line)
     old = trace.parent / "old.json"
     old.write_text('{"schema_version": 0, "slo_ms": 2000}')
     assert main([str(trace), "--policy-file", str(old)]) == 0

@@ -41,7 +41,7 @@ def _record(engine_id: str, pool_id: str, engines: dict[str, Any], rng: random.R
     name = f"{age:02d}{rng.getrandbits(96):024x}"
     decision = Decision(
         name, pool_id, engine_id, 1, "least_cost", "shed", 41, rng.choice(REASONS), prompt, hit, wait, compute, 0.0,
-        wait / 3, tuple(candidates), queue_reason=reasons.SHORTEST_FEASIBLE if wait > 0.4 else reasons.NO_WAIT,
+        wait / 3, tuple(candidates), queue_reason=reasons.SHORTEST_FEASIBLE if wait > 0.4 else "",
         overtook=2 if wait > 0.4 else 0,
     )  # fmt: skip
     record = DecisionRecord(

@@ -66,7 +66,7 @@ def prefix_picture(told: PoolAffinity, wanted: str, links: Links) -> PrefixPictu
         shared=percent(shared),
         summary=f"{count(len(cells), 'shared prefix', 'shared prefixes')} of {count(told.requests, 'request')}; "
         f"{percent(shared)} of the requests begin with one of them",
-        finding=_finding(told, cells),
+        finding=_finding(told),
         ticks=tuple((f"{share}%", str(share)) for share in (0, 25, 50, 75, 100)),
     )
 
@@ -141,7 +141,7 @@ def _step(holders: int, engines: int) -> int:
     return _STEPS[min(len(_STEPS) - 1, (holders - 1) * len(_STEPS) // max(1, engines))]
 
 
-def _finding(told: PoolAffinity, cells: tuple[Cell, ...]) -> str:
+def _finding(told: PoolAffinity) -> str:
     """Return a sentence on the longest prefix that much of the traffic shares; empty where there is none."""
     hot = [
         (each.last_block, at)

@@ -123,7 +123,7 @@ def _page(request: HttpRequest, shadow_id: int, *, problem: str = "", status: in
         may_route=observes and admin,
         lacks_admin=observes and not admin,
         asking="ask" in request.GET,
-        **_answer(found, figures, names, now),
+        **_answer(figures, names, now),
     )
     part = "web/shadow_live.html" if "fragment" in request.GET else "web/shadow.html"
     return render(request, part, context, status=status)
@@ -138,7 +138,7 @@ def _side_name(found: Shadow) -> str:
     return "base" if found.observed and found.draft_id == found.base_id else "draft"
 
 
-def _answer(found: Shadow, figures: ShadowFigures, names: Mapping[str, str], now: datetime) -> dict[str, Any]:
+def _answer(figures: ShadowFigures, names: Mapping[str, str], now: datetime) -> dict[str, Any]:
     if not figures.tally.compared:
         return {}
     sample = figures.disagreements

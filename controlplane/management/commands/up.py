@@ -18,7 +18,7 @@ from django.db.migrations.executor import MigrationExecutor
 from typing_extensions import override
 
 from controlplane.bus import get_bus
-from controlplane.child_process import TOPIC, ChildSpec, ChildStatus, encode_statuses
+from controlplane.child_process import ChildSpec
 from controlplane.demo_fleet import DemoTraffic, engine_children, replay_child, supervised_children
 from controlplane.demo_names import SERVED_MODEL
 from controlplane.first_run_secrets import FirstRunSecrets, UnsafeSecretsError, keep_secrets, secrets_of
@@ -95,7 +95,7 @@ class Command(BaseCommand):
         connection.close()
         log_dir = settings.STATE_DIR / "log"
         logging.config.dictConfig(logging_settings(settings.LOG_LEVEL, log_dir / "switchyard.log"))
-        supervisor = Supervisor(log_dir, _tell_children)
+        supervisor = Supervisor(log_dir)
         engines = SupervisedEngines(supervisor, lambda: supervised_children(demo=options["demo"]))
         serving = Serving(
             listener=listener,
@@ -125,10 +125,6 @@ class Command(BaseCommand):
         )
         self.stdout.write(render(welcome, show_secrets=is_loopback(options["host"])))
         self.stdout.flush()
-
-
-def _tell_children(statuses: tuple[ChildStatus, ...]) -> None:
-    get_bus().publish(TOPIC, encode_statuses(statuses))
 
 
 def _refuse_exposed(host: str) -> None:

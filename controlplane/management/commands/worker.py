@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
 from controlplane.json_log import logging_settings
+from controlplane.pre_release import refuse
 from gateway.process_end import ProcessEnd
 
 _LOOK_S = 0.1
@@ -37,6 +38,7 @@ class Command(BaseCommand):
         """Start the jobs' threads and wait to be told to stop."""
         if not settings.REDIS_URL:
             raise CommandError("Without REDIS_URL jobs run inside `manage.py up`. Set REDIS_URL to run them apart.")
+        refuse()
         from controlplane.celery import app
         from controlplane.embedded_celery import BEAT, JOBS, EmbeddedCelery
 

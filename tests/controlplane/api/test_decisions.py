@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
 from django.test import override_settings
 
 from controlplane.decision_store.keeper import DecisionKeeper
@@ -164,18 +163,3 @@ def test_a_command_follows_one_arm(recorded: World) -> None:
     out = io.StringIO()
     call_command("tap", "--last", "10", "--count", "4", "--json", stdout=out)
     assert [json.loads(line)["arm"] for line in out.getvalue().splitlines()] == ["", "live", "canary", ""]
-
-
-def test_rows_written_without_the_column_have_no_arm(recorded: World) -> None:
-    """As a process of the program before writes them."""
-    fields = [each.column for each in DecisionIndex._meta.fields if each.name not in ("id", "arm", "decision_id")]
-    columns = ", ".join(connection.ops.quote_name(name) for name in fields)
-    table = DecisionIndex._meta.db_table
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"INSERT INTO {table} (decision_id, {columns}) "  # noqa: S608
-            f"SELECT 'older', {columns} FROM {table} WHERE decision_id = 'd-3'"
-        )
-    assert ids(recorded, "?id=older") == ["older"]
-    assert DecisionIndex.objects.get(decision_id="older").arm == ""
-    assert ids(recorded, "?arm=canary") == ["d-3"]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import struct
 import zlib
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +17,7 @@ from controlplane.fleet_past.codec import (
     peak_seconds,
     rows_of,
 )
-from controlplane.fleet_past.column import ENGINE_FLOATS, POOL_FLOATS
+from controlplane.fleet_past.column import ENGINE_FLOATS
 from controlplane.fleet_past.marker import Marker
 from tests.controlplane.fleet_past.columns import columns_of, samples_of
 from tests.web.fake_fleet import LOST_AT
@@ -47,16 +45,6 @@ def test_refusals_come_back_by_their_code() -> None:
     column.refusals["pool-0"] = {"queue_full": 0.5, "a_code_of_tomorrow": 1.5}
     assert decode_part(encode_part(column, "pool-0", [0], [])).refusals == column.refusals["pool-0"]
     assert decode_part(encode_part(column, "pool-1", [1], [])).refusals == {}
-
-
-def test_a_row_from_before_the_queue_was_stored_tells_it_as_unknown() -> None:
-    known = POOL_FLOATS.index("bound")
-    pool = struct.pack(f"<{known}f", *range(known))
-    old = zlib.compress(msgspec.msgpack.encode([2, 5, 0, b"", b"", pool, []]))
-    part = decode_part(old)
-    assert part.pool[:known] == list(range(known))
-    assert all(math.isnan(value) for value in part.pool[known:])
-    assert (len(part.pool), part.refusals) == (len(POOL_FLOATS), {})
 
 
 @given(st.floats(width=32))

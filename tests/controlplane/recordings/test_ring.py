@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from controlplane.frames import payloads
 from controlplane.recordings.ring import LEAST_SEGMENT_BYTES, SEGMENT_S, TrafficRing, segment_rows
-from gateway.traffic_row import NamedRow, TrafficRow
+from gateway.traffic_row import TrafficRow
 from tests.controlplane.recordings.traffic import START, batch, row, rows
 
 
@@ -53,25 +51,6 @@ def test_a_batch_that_is_none_is_passed_over(ring: TrafficRing, caplog: pytest.L
     ring.append([batch(rows(1)), b"no batch", batch(rows(1, 1))])
     assert within(ring) == rows(2)
     assert "cannot be read" in caplog.text
-
-
-def test_segments_of_the_form_before_are_read_until_they_leave(tmp_path: Path, clock: list[float]) -> None:
-    directory = tmp_path / "ring"
-    directory.mkdir()
-    old = directory / f"{int(START * 1000):012x}-7.jsonl.gz"
-    named = [msgspec.json.encode(NamedRow(*msgspec.structs.astuple(each))) + b"\n" for each in rows(3)]
-    old.write_bytes(gzip.compress(named[0] + named[1]) + gzip.compress(named[2])[:12])
-    ring = TrafficRing(directory, 1 << 20, 3600.0)
-    ring.append([batch(rows(1, 5))])
-    found = within(ring)
-    assert [each.at - START for each in found] == [0, 1, 5]
-    assert msgspec.structs.astuple(found[1]) == msgspec.structs.astuple(row(1))
-    clock[0] += 9000
-    ring.append([batch(rows(1, 9000))])
-    ring.close()
-    ring.append([batch(rows(1, 9001))])
-    ring.shrink(clock[0])
-    assert not old.exists()
 
 
 def test_a_torn_tail_costs_only_itself(ring: TrafficRing, tmp_path: Path) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_network
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import User
 from django.test import override_settings
 
@@ -110,25 +107,3 @@ def test_a_preflight_sends_no_key_to_an_address_that_is_no_longer_allowed(pool: 
     found = preflight_of(engine)
     assert found is not None
     assert (found.state, seen) == ("failed", [])
-
-
-def test_what_was_registered_before_keeps_its_networks(pool: Pool, bus: Bus) -> None:
-    migration = importlib.import_module("controlplane.migrations.0019_engine_keys")
-    other = Pool.objects.create(
-        slug="other", name="O", region=pool.region, served_model="m", policy=pool.policy, engine_networks="10.1.0.0/16"
-    )
-    quiet = Pool.objects.create(slug="quiet", name="Q", region=pool.region, served_model="m", policy=pool.policy)
-    for name, where, url in (
-        ("a", pool, "http://10.3.0.4:8000"),
-        ("b", pool, "http://192.168.7.1:8000"),
-        ("c", other, "http://10.1.0.4:8000"),
-        ("d", quiet, "http://127.0.0.1:8000"),
-    ):
-        Engine.objects.create(pool=where, name=name, url=url, connect_url=url)
-    with override_settings(ENGINE_NETWORKS=(ip_network("10.0.0.0/8"),)):
-        migration.allow_what_is_registered(apps, None)
-        assert not Pool.objects.get(pk=pool.pk).engine_networks
-    with override_settings(ENGINE_NETWORKS=()):
-        migration.allow_what_is_registered(apps, None)
-        found = dict(Pool.objects.values_list("slug", "engine_networks"))
-    assert found == {pool.slug: "10.0.0.0/8, 192.168.0.0/16", "other": "10.1.0.0/16", "quiet": ""}

@@ -23,10 +23,10 @@ from controlplane.services.policy_text import completed, document_text
 from controlplane.services.publication import build_snapshot
 from controlplane.whatif.reading import CannotRunError, routing_of
 from gateway.bus import Bus
-from gateway.snapshot import SNAPSHOT_SCHEMA, Snapshot, decode_snapshot, encode_snapshot
+from gateway.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from gateway.wire import UnreadableMessageError
-from planning import automation_upgrades
-from routing import policy_upgrades
+from planning import automation_document
+from routing import policy_document
 from routing.schema_line import SchemaLine
 from tests.web.role_clients import client_of, make_person
 
@@ -47,9 +47,9 @@ def _automation(old: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Documents of schema 0 have upgraders."""
-    monkeypatch.setattr(policy_upgrades, "ROUTING_SCHEMA", SchemaLine("routing policies", 1, {0: _routing}))
-    line = SchemaLine("automation policies", 1, {0: _automation})
-    monkeypatch.setattr(automation_upgrades, "AUTOMATION_SCHEMA", line)
+    monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", SchemaLine("routing policies", 1, _routing))
+    line = SchemaLine("automation policies", 1, _automation)
+    monkeypatch.setattr(automation_document, "AUTOMATION_SCHEMA", line)
 
 
 @pytest.fixture
@@ -72,18 +72,6 @@ def test_an_old_document_is_read_as_todays(before: None) -> None:
     assert (whole.schema_version, whole.ttft_slo_s) == (1, 2.5)
     assert (whole.automation.schema_version, whole.automation.scaling.min_engines) == (1, 3)
     assert problems_of(OLD) == ()
-
-
-def test_a_stored_version_with_a_setting_that_nothing_reads_still_steers(policy: Policy, pool: Pool, bus: Bus) -> None:
-    automation = {"schema_version": 1, "rebalance": {"max_moves": 3, "max_replicas": 2}}
-    version = PolicyVersion.objects.create(
-        policy=policy, number=1, routing_document={"schema_version": 1}, automation_document=automation
-    )
-    publish_version(version, instead_of=None, actor=ACTOR)
-    found = pool_policy(Pool.objects.select_related("policy__live_version").get())
-    assert found.automation.rebalance.max_moves == 3
-    copy = draft(policy, {"automation": automation}, actor=ACTOR)
-    assert "max_replicas" not in copy.automation_document["rebalance"]
 
 
 def test_a_draft_of_an_old_document_is_stored_in_todays_schema(policy: Policy, bus: Bus, before: None) -> None:
@@ -173,7 +161,7 @@ POOL = {"pool_id": "a", "name": "A", "region": "r", "served_model": "m"}
 
 
 def test_a_gateway_reads_the_snapshot_of_the_program_before(before: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = SchemaLine("snapshots", 1, {0: lambda older: {**older, "version": older["number"]}})
+    line = SchemaLine("snapshots", 1, lambda older: {**older, "version": older["number"]})
     monkeypatch.setattr("gateway.snapshot.SNAPSHOT_SCHEMA", line)
     pools = [{**POOL, "policy": {"schema_version": 0, "slo_ms": 1500}}, POOL]
     found = decode_snapshot(snapshot_of(schema_version=0, number=7, pools=pools))
@@ -193,6 +181,5 @@ def test_a_gateway_refuses_what_a_newer_program_wrote_and_says_what_to_do(change
 
 @pytest.mark.parametrize("data", [b"", b"\xc0", snapshot_of(schema_version=0), snapshot_of(schema_version="1")])
 def test_what_is_no_snapshot_is_refused(data: bytes) -> None:
-    assert SNAPSHOT_SCHEMA.oldest == 1
     with pytest.raises(UnreadableMessageError):
         decode_snapshot(data)

@@ -26,12 +26,3 @@ export function startCodeEditor(area) {
     },
   };
 }
-
-/** Put the cursor on a value and bring it into view. */
-export function selectPlace(area, place) {
-  area.focus();
-  area.setSelectionRange(place.start, place.end);
-  const line = area.value.slice(0, place.start).split('\n').length;
-  const height = area.scrollHeight / Math.max(1, area.value.split('\n').length);
-  area.scrollTop = Math.max(0, (line - 6) * height);
-}

@@ -1,17 +1,11 @@
-"""How routing documents of earlier programs become today's.
-
-Raising routing.policy_document.SCHEMA_VERSION to N comes with an entry N − 1 here.
-"""
+"""The placement of a live pool whose stored policy names a baseline."""
 
 from __future__ import annotations
 
 import msgspec
 
-from routing.policy_document import SCHEMA_VERSION, RoutingPolicy, Stage
+from routing.policy_document import RoutingPolicy, Stage
 from routing.registry import BASELINES
-from routing.schema_line import SchemaLine
-
-ROUTING_SCHEMA = SchemaLine("routing policies", SCHEMA_VERSION, {})
 
 
 def live_placement(stage: Stage) -> Stage:
