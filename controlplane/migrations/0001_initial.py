@@ -185,6 +185,7 @@ class Migration(migrations.Migration):
                 ('author', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('message', models.CharField(blank=True, max_length=200)),
                 ('based_on', models.PositiveIntegerField(blank=True, null=True)),
+                ('copies', models.PositiveIntegerField(blank=True, null=True)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('published_at', models.DateTimeField(blank=True, null=True)),
             ],
