@@ -3,7 +3,7 @@
 import { NARROW, ago, clock, duration, percent, setting, short, times, whole } from '../figures/format.js';
 import { EngineCardFeed } from '../feed/engine_card.js';
 import { DrawerDecisions } from './drawer_decisions.js';
-import { DrawerVerbs } from './drawer_verbs.js';
+import { DrawerVerbs, UNHEARD } from './drawer_verbs.js';
 import { byId, make, setText, stateShape } from './element.js';
 import { median } from './readout.js';
 import { healthWord, showHealth } from './drawer_health.js';
@@ -112,7 +112,15 @@ export class Drawer {
     byId('drawer-affinity').href = `/affinity/${encodeURIComponent(pool.id)}?without=${encodeURIComponent(engine.name)}#affinity-hits`;
     setText(byId('drawer-pool'), `${pool.name}, policy v${pool.policy_version}`);
     this.#events(engine);
+    this.tellVerbs();
     this.decisions.names = this.#names(state);
+  }
+
+  /** A verb acts on the present, whatever past the drawer shows: its question has the live figures. */
+  tellVerbs() {
+    const { state } = this.timeline.live;
+    const row = state.engineRow(this.view.engineId);
+    this.verbs.tell(row < 0 ? UNHEARD : { running: state.nowOf('running', row), bound: state.nowOf('bound', row) });
   }
 
   /** Names by engine id, for the candidates of a decision. */
@@ -133,7 +141,6 @@ export class Drawer {
   #pill(engine, row) {
     const { state } = this.view;
     const facts = { at: state.at, seconds: state.nowOf('seconds', row), left: state.nowOf('running', row) + state.nowOf('bound', row) };
-    this.verbs.inFlight = facts.left;
     const words = pillWords(engine, facts);
     const pill = byId('drawer-pill');
     if (pill.dataset.words === engine.state + words) return;

@@ -80,6 +80,7 @@ class FleetPage {
 
   #status() {
     this.live?.update();
+    this.drawer?.tellVerbs();
     // A paused view has an address, too: what it shows can be sent to somebody.
     const { timeline } = this;
     const pausedAt = timeline && timeline.stands && !timeline.end ? Math.ceil(timeline.state.at) : '';
