@@ -1,5 +1,6 @@
 /* The breadcrumb of the top bar, which is also the switch of the scope. */
 
+import { count } from '../figures/format.js';
 import { byId, make, setText } from './element.js';
 
 export class ScopeMenu {
@@ -15,10 +16,9 @@ export class ScopeMenu {
     const scoped = state.pools[state.poolRow(poolId)];
     setText(byId('scope-region'), scoped?.region ?? (regions.length === 1 ? regions[0] : regions.length ? 'All regions' : 'Fleet'));
     setText(byId('scope-pool'), scoped?.name ?? 'All pools');
-    const choices = [['', 'All pools', `${state.engines.length} engines`], ...state.pools.map((pool) => {
-      const engines = state.engines.filter((engine) => engine.pool === pool.id).length;
-      return [pool.id, pool.name, `${engines} engines`];
-    })];
+    const there = state.engines.filter((engine) => engine.state !== 'removed');
+    const choices = [['', 'All pools', count(there.length, 'engine')], ...state.pools.map((pool) => (
+      [pool.id, pool.name, count(there.filter((engine) => engine.pool === pool.id).length, 'engine')]))];
     byId('scope-choices').replaceChildren(...choices.map((choice) => this.#choice(choice)));
   }
 
