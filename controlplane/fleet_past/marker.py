@@ -92,8 +92,8 @@ class MarkerLog:
             else:
                 self._mark(sample.at, change[0], engine.name, change[1], engine.pool_id, engine.engine_id)
         for engine in before.values():
-            text = f"{engine.name} left the fleet"
-            self._mark(sample.at, "left", engine.name, text, engine.pool_id, engine.engine_id)
+            text = f"{engine.name} was removed from the fleet"
+            self._mark(sample.at, "left", f"{engine.name} removed", text, engine.pool_id, engine.engine_id)
 
     def _start(self, at: float, change: tuple[str, str], engine: EngineSample) -> None:
         """Let the engine join its pool's wave of starts; a wave is one marker, renewed as it grows."""

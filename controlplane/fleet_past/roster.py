@@ -24,6 +24,11 @@ class Roster:
     def __len__(self) -> int:
         return len(self.engine_ids)
 
+    @property
+    def rows(self) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+        """Ids, names and pools, as the constructor takes them."""
+        return self.engine_ids, self.names, self.pool_ids
+
 
 NOBODY = Roster((), (), ())
 

@@ -16,6 +16,8 @@ import django
 import msgspec
 import uvicorn
 
+from gateway.fleet_sample import FleetSample
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 if __name__ == "__main__":
     django.setup()
@@ -54,7 +56,7 @@ def prepare(arguments: argparse.Namespace) -> None:
     pools = {pool.slug: pool for pool in Pool.objects.all()}
     Engine.objects.bulk_create(
         Engine(engine_id=each.engine_id, name=each.name, pool=pools[each.pool_id], url=url, connect_url=url)
-        for number, each in enumerate(sample.engines)
+        for number, each in enumerate((without_last(sample) if arguments.removed_ago else sample).engines)
         for url in [f"http://127.0.0.1:{20_000 + number}"]
     )
 
@@ -94,18 +96,28 @@ async def publish(arguments: argparse.Namespace) -> None:
     for number, t in enumerate((*past, *(now - fine + step * PERIOD_S for step in range(int(fine / PERIOD_S))))):
         if arguments.hole and now - arguments.hole[0] < t < now - arguments.hole[1]:
             continue
-        get_bus().publish(TOPIC, msgspec.msgpack.encode(fleet.sample_at(t, start)))
+        sample = fleet.sample_at(t, start)
+        if arguments.removed_ago and t >= now - arguments.removed_ago:
+            sample = without_last(sample)
+        get_bus().publish(TOPIC, msgspec.msgpack.encode(sample))
         if number % 100 == 0:
             await asyncio.to_thread(keep, start + t)
     kept = time.monotonic()
     while True:
         sample = fleet.sample_at(time.time() - start, start)
+        if arguments.removed_ago:
+            sample = without_last(sample)
         get_bus().publish(TOPIC, msgspec.msgpack.encode(sample))
         if time.monotonic() - kept > KEEP_S:
             kept = time.monotonic()
             offer(fake_decisions(sample))
             await asyncio.to_thread(keep, time.time())
         await asyncio.sleep(PERIOD_S)
+
+
+def without_last(sample: FleetSample) -> FleetSample:
+    """Return the sample without its last engine."""
+    return msgspec.structs.replace(sample, engines=sample.engines[:-1])
 
 
 def keep(at: float) -> None:
@@ -140,6 +152,7 @@ def main() -> None:
     parser.add_argument("--young", type=float, default=0, help="only so many seconds of history")
     parser.add_argument("--shift", type=float, default=0, help="begin so many seconds later in the story")
     parser.add_argument("--hours", type=float, default=1.0, help="hours of stored past")
+    parser.add_argument("--removed-ago", type=float, default=0, help="the last engine was removed so many seconds ago")
     parser.add_argument("--hole", type=float, nargs=2, help="no samples between so many seconds ago")
     arguments = parser.parse_args()
     prepare(arguments)

@@ -41,6 +41,9 @@ def test_pictures_change_in_place_and_have_tables(
     context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
     page = watched_page(context, trouble)
     page.goto("/affinity/chat")
+    link = page.locator(".split-row .quiet-link").first.bounding_box()
+    assert link
+    assert link["height"] < 20, "the link to late decisions breaks into a word beside the p90"
 
     page.keyboard.press("t")
     expect(page.locator("details.affinity-twin[open]")).to_have_count(3)

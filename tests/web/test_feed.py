@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controlplane.services.rollups import StoredHour
 from gateway.bus import InProcessBus
 from gateway.fleet_sample import TOPIC, FleetSample
+from tests.web.fake_fleet import FakeFleet
 from tests.web.frame_reader import read_frame
 from web.live.feed import FleetFeed
 from web.live.viewer import Viewer
@@ -54,6 +57,40 @@ async def test_a_lagging_viewer_gets_only_the_newest_frame(samples: list[FleetSa
     assert read_frame(await viewer.next_frame(), 4, 2).head["seq"] == 20
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(viewer.next_frame(), 0.02)
+
+
+async def test_an_engine_that_was_removed_stays_in_the_picture_until_its_columns_leave() -> None:
+    fleet, feed = FakeFleet(5, 2), FleetFeed()
+    viewer = feed.join(frozenset({"pool-1"}))
+    others = feed.join(frozenset({"pool-0"}))
+
+    def take(t: float, names: str) -> None:
+        sample = fleet.sample_at(t, 1_800_000_000.0)
+        feed.take(encoded(replace(sample, engines=tuple(each for each in sample.engines if each.name in names))))
+
+    for t in range(0, 20, 2):
+        take(t, "e-01 e-02 e-03 e-04 e-05")
+    for each in (viewer, others):
+        assert await each.next_frame() is None
+        each.keyframe_sent(feed.keyframe(each.scope)[0])
+    take(20, "e-01 e-02 e-03 e-04")
+    await settle()
+    frame = read_frame(await viewer.next_frame() or b"")
+    assert [each["name"] for each in frame.head["engines"]] == ["e-04", "e-05"]
+    removed = frame.head["engines"][1]
+    assert (removed["state"], removed["removed"], removed["since"]) == ("removed", True, 1_800_000_020.0)
+    assert frame.engines["tokens"][1][-2] > 0
+    assert math.isnan(frame.engines["tokens"][1][-1])
+    assert math.isnan(frame.now[1][0])
+    left = frame.head["markers"][-1]
+    assert (left["label"], left["engine_id"]) == ("e-05 removed", "engine-e-05")
+    assert read_frame(await others.next_frame() or b"", 3, 1).head["kind"] == "column"
+    take(22, "e-01 e-02 e-03 e-04")
+    await settle()
+    assert read_frame(await viewer.next_frame() or b"", 2, 1).head["kind"] == "column"
+    take(22 + 300, "e-01 e-02 e-03 e-04")
+    await settle()
+    assert [each["name"] for each in read_frame(await viewer.next_frame() or b"").head["engines"]] == ["e-04"]
 
 
 async def test_frames_older_than_the_keyframe_are_dropped() -> None:

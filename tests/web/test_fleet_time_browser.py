@@ -165,6 +165,20 @@ def test_an_operator_drains_from_the_drawer_and_takes_it_back(page: Page, consol
     assert trouble == []
 
 
+def test_the_open_question_counts_as_the_drawer_does(page: Page, console: Console) -> None:
+    page.goto(f"{console.url}/?engine=engine-e-06")
+    page.click("#drawer-verbs >> text=Drain")
+    read = """() => [[...document.querySelectorAll('#drawer-measures .measure-value')].slice(1, 3).map(
+      (cell) => parseInt(cell.dataset.text, 10)), document.querySelectorAll('#verb-effects li')[1].textContent]"""
+    seen = set()
+    for _ in range(8):
+        (running, bound), effect = page.evaluate(read)
+        seen.add((running, bound))
+        assert [int(each) for each in re.findall(r"\d+", effect)] == [each for each in (running, bound) if each]
+        page.wait_for_timeout(500)
+    assert len(seen) > 1
+
+
 @pytest.mark.thorough
 def test_a_viewer_is_offered_no_verbs(browser: Browser, console: Console, trouble: list[str]) -> None:
     context = browser.new_context(viewport={"width": 1440, "height": 1000})

@@ -102,7 +102,17 @@ def test_engines_that_left_keep_their_rows_in_the_past() -> None:
     assert sorted(names) == ["e-01", "e-02", "e-03", "e-04", "e-05"]
     gone = frame.head["engines"][names.index("e-05")]
     assert gone["incarnation"] == 0
+    assert (gone["state"], gone["removed"], gone["since"]) == ("removed", True, START + 30)
     assert len(known(frame, names.index("e-05"))) == 3
+
+
+def test_a_past_moment_tells_which_of_its_engines_are_removed_by_now() -> None:
+    run(fed(samples_of(5, 31)), START + 31)
+    frame = shown("5m", START + 500, heard(samples_of(4, 10, begin=490)), str(START + 30))
+    facts = {each["name"]: (each["state"], each["removed"]) for each in frame.head["engines"]}
+    assert facts == {f"e-0{number}": ("serving", number == 5) for number in range(1, 6)}
+    before_the_first_sample = shown("5m", START + 500, FleetFeed(), str(START + 30))
+    assert not any(each["removed"] for each in before_the_first_sample.head["engines"])
 
 
 def test_old_picture_plus_more_columns_is_the_fresh_picture() -> None:

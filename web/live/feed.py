@@ -17,7 +17,7 @@ from controlplane.services.rollups import HOUR_TOPIC, decode_hour
 from gateway.fleet_sample import TOPIC, FleetSample, decode_sample
 from gateway.wire import UnreadableMessageError
 from web.live.frames import encode_column, encode_keyframe, topology
-from web.live.history import COLUMN_S, FleetHistory, ScopedHistory
+from web.live.history import COLUMN_S, FleetHistory, RemovedEngine, ScopedHistory, scoped_removed
 from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
 from web.live.steady_verdict import SteadyVerdict
 from web.live.verdict import Verdict, judge
@@ -162,6 +162,7 @@ class FleetFeed:
         """Return, by scope, the frame that leads from the last state to the one with `sample`; none if it came late."""
         before = self._history.latest
         last_marker = self._history.markers.last_number
+        removed = self._history.removed()
         if not self._history.add(sample):
             return {}
         self._seq += 1
@@ -169,14 +170,16 @@ class FleetFeed:
         scopes = self._scopes()
         # Sentences of scopes that nobody watches any more must not pile up.
         self._verdicts = {scope: each for scope, each in self._verdicts.items() if scope in scopes}
-        return {scope: self._next_frame(before, last_marker, scope) for scope in scopes}
+        return {scope: self._next_frame(before, removed, last_marker, scope) for scope in scopes}
 
     def _scopes(self) -> frozenset[Scope]:
         return frozenset(viewer.scope for viewer in self._viewers)
 
-    def _next_frame(self, before: FleetSample | None, last_marker: int, scope: Scope) -> bytes:
+    def _next_frame(
+        self, before: FleetSample | None, removed: tuple[RemovedEngine, ...], last_marker: int, scope: Scope
+    ) -> bytes:
         seen, seen_before = ScopedHistory(self._history, scope), scoped_sample(before, scope)
-        if topology(seen_before) != topology(seen.latest):
+        if topology(seen_before) != topology(seen.latest) or scoped_removed(removed, scope) != seen.removed:
             return self._keyframe_of_now(scope)
         return encode_column(seen, self._seq, seen_before, last_marker, self._verdict(seen, scope))
 

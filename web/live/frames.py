@@ -2,7 +2,8 @@
 
 A frame is: uint32 length of the head, the head as JSON padded with spaces to a multiple of four, then
 little-endian arrays without gaps. C is the number of columns and S that of the hour strip, as the head
-says, both one in a column frame; E engines and P pools stand in the order of the last keyframe's head:
+says, both one in a column frame; E engines and P pools stand in the order of the last keyframe's head, the engines
+that were removed within the picture behind the others:
 
     float32 now[E][NOW_FLOATS]
     float32 engines[WIRE_FLOATS][E][C]
@@ -30,9 +31,9 @@ import msgspec
 
 from controlplane.fleet_past.column import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS, UNKNOWN_BYTE, Column
 from controlplane.fleet_past.marker import Marker
-from controlplane.fleet_past.roster import NOBODY, Roster
+from controlplane.fleet_past.roster import Roster
 from gateway.fleet_sample import STATES, EngineSample, FleetSample, PoolSample
-from web.live.history import COLUMN_S, ScopedHistory
+from web.live.history import COLUMN_S, RemovedEngine, ScopedHistory
 from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS
 from web.live.verdict import Verdict
 
@@ -40,6 +41,9 @@ PROTOCOL = 3
 NOW_FLOATS = ("tokens", "seconds", "running", "bound", "kv", "report_age_s", "oldest_s")
 WIRE_FLOATS = ENGINE_FLOATS[:5]
 """The mean of tokens is stored, not sent: it says the same as the mean of seconds."""
+
+REMOVED = "removed"
+"""State of an engine that is no longer in the fleet at the end of a picture; no sample has it."""
 
 Head = dict[str, Any]
 
@@ -62,7 +66,7 @@ def encode_keyframe(history: ScopedHistory, seq: int, verdict: Verdict) -> bytes
         "strip_columns": STRIP_COLUMNS,
         "strip_index": history.hour.newest_index,
         "states": STATES,
-        "engines": [engine_facts(engine) for engine in sample.engines] if sample else [],
+        "engines": [*map(engine_facts, sample.engines if sample else ()), *map(_removed_facts, history.removed)],
         "pools": [pool_facts(pool) for pool in sample.pools] if sample else [],
         "markers": plain(history.markers()),
         "verdict": msgspec.to_builtins(verdict),
@@ -75,7 +79,7 @@ def encode_column(
 ) -> bytes:
     """Return the newest column and what changed since `before`, the sample of frame seq − 1.
 
-    The history must hold a sample, and topology(before) must equal that of the latest.
+    The history must hold a sample, and topology(before) and who is removed must be those of frame seq − 1.
     """
     sample, newest = history.latest, history.newest
     if sample is None or newest is None:
@@ -117,6 +121,27 @@ def engine_facts(engine: EngineSample) -> Head:
         "trust_reason": engine.index_trust_reason,
         "role": engine.role,
     }
+
+
+def removed_facts(engine_id: str, name: str, pool_id: str, since: float) -> Head:
+    """Return the words about an engine that is no longer in the fleet at the end of a picture."""
+    return {
+        "id": engine_id,
+        "name": name,
+        "pool": pool_id,
+        "incarnation": 0,
+        "state": REMOVED,
+        "reason": "",
+        "since": since,
+        "trust": "",
+        "trust_reason": "",
+        "role": "",
+        "removed": True,
+    }
+
+
+def _removed_facts(engine: RemovedEngine) -> Head:
+    return removed_facts(engine.engine_id, engine.name, engine.pool_id, engine.since)
 
 
 def pool_facts(pool: PoolSample) -> Head:
@@ -164,11 +189,11 @@ def pack(
 def _pack_live(
     head: Head, sample: FleetSample | None, columns: Sequence[Column | None], history: ScopedHistory, strip_columns: int
 ) -> bytes:
-    newest = history.newest
     pool_ids = [pool.pool_id for pool in sample.pools] if sample else []
-    now = (_now(engine) for engine in sample.engines) if sample else ()
+    now = [_now(engine) for engine in sample.engines] if sample else []
+    now += [[math.nan] * len(NOW_FLOATS)] * len(history.removed)
     hour = (history.hour.series(pool_id, strip_columns) for pool_id in pool_ids)
-    return pack(head, now, columns, newest.roster if newest else NOBODY, pool_ids, hour)
+    return pack(head, now, columns, history.roster, pool_ids, hour)
 
 
 def _changed_facts(before: FleetSample | None, sample: FleetSample) -> list[tuple[int, Head]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from controlplane.affinity.hearing import affinity_hearing
 from controlplane.fleet_past.collector import FINE_S
 from controlplane.fleet_past.column import Column
 from controlplane.fleet_past.marker import Marker, MarkerLog
+from controlplane.fleet_past.roster import NOBODY, Roster
 from controlplane.fleet_past.window import FleetWindow
 from gateway.fleet_sample import FleetSample
 from web.live.hour_strip import HourStrip
@@ -18,6 +19,17 @@ from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
 COLUMN_S = 2.0
 COLUMNS = 150
 """Five minutes of columns."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RemovedEngine:
+    """An engine that the picture still holds and the newest sample does not."""
+
+    pool_id: str
+    name: str
+    engine_id: str
+    since: float
+    """Unix seconds of the end of its last column."""
 
 
 class FleetHistory:
@@ -72,6 +84,26 @@ class FleetHistory:
         """Return every column of the picture, oldest first; None where nothing was heard."""
         return self._window.window()
 
+    def removed(self) -> tuple[RemovedEngine, ...]:
+        """Return the engines that left within the picture, pool by pool, of pools that are still there."""
+        newest, latest = self.newest, self.latest
+        if newest is None or latest is None:
+            return ()
+        last = {id(column.roster): column for column in self._window.columns() if column.roster is not newest.roster}
+        pools = {pool.pool_id for pool in latest.pools}
+        found = {
+            engine_id: RemovedEngine(pool_id, name, engine_id, (column.index + 1) * COLUMN_S)
+            for column in last.values()
+            for engine_id, name, pool_id in zip(*column.roster.rows, strict=True)
+            if engine_id not in newest.roster.place and pool_id in pools
+        }
+        return tuple(sorted(found.values()))
+
+
+def scoped_removed(removed: tuple[RemovedEngine, ...], scope: Scope) -> tuple[RemovedEngine, ...]:
+    """Return the removed engines of the pools in scope."""
+    return tuple(each for each in removed if scope is None or each.pool_id in scope)
+
 
 class ScopedHistory:
     """What people with one scope see of a history at this moment; its owner holds the history's lock."""
@@ -82,6 +114,16 @@ class ScopedHistory:
         self.latest = scoped_sample(history.latest, scope)
         self.hour = history.hour
         self.capacity = history.capacity
+        self.removed = scoped_removed(history.removed(), scope)
+
+    @property
+    def roster(self) -> Roster:
+        """Who the picture shows: the engines of the newest sample in its order, then the removed ones."""
+        newest = self.newest
+        if newest is None or not self.removed:
+            return NOBODY if newest is None else newest.roster
+        gone = ([getattr(each, name) for each in self.removed] for name in ("engine_id", "name", "pool_id"))
+        return Roster(*((*now, *left) for now, left in zip(newest.roster.rows, gone, strict=True)))
 
     @property
     def newest(self) -> Column | None:

@@ -38,6 +38,8 @@ class PastPicture:
     """The newest live sample, where the stretch reaches until now."""
     verdict: Verdict | None
     """The sentence about it."""
+    removed: frozenset[str]
+    """Ids of the engines that the fleet no longer has."""
 
 
 def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> PastPicture:
@@ -63,6 +65,7 @@ def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> Past
         _strip(stretch, recent.columns, scope),
         sample,
         feed.verdict(scope) if sample is not None else None,
+        _removed(roster, newest),
     )
 
 
@@ -98,6 +101,13 @@ def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequen
     if ordered and all(roster == last for roster in rosters.values()):
         return last
     return union(rosters.values(), last=last, pools=pools)
+
+
+def _removed(roster: Roster, newest: FleetSample | None) -> frozenset[str]:
+    """Return who of the roster is gone; nobody, as far as is known, before the first sample."""
+    if newest is None:
+        return frozenset()
+    return frozenset(roster.engine_ids) - {engine.engine_id for engine in newest.engines}
 
 
 def _on(columns: Sequence[Column], roster: Roster) -> list[Column]:

@@ -11,7 +11,7 @@ import msgspec
 from controlplane.fleet_past.column import ENGINE_BYTES, LOST, UNKNOWN_BYTE, UNKNOWN_STATE, Column
 from controlplane.fleet_past.store import tallest
 from gateway.fleet_sample import STATES
-from web.live.frames import NOW_FLOATS, PROTOCOL, WIRE_FLOATS, Head, engine_facts, pack, plain
+from web.live.frames import NOW_FLOATS, PROTOCOL, WIRE_FLOATS, Head, engine_facts, pack, plain, removed_facts
 from web.live.past import PastPicture
 from web.live.past_verdict import judge_past
 
@@ -98,10 +98,15 @@ def _past_facts(picture: PastPicture, row: int) -> Head:
     roster, stretch = picture.roster, picture.stretch
     engine_id = roster.engine_ids[row]
     state, since = UNKNOWN_STATE, stretch.first * stretch.range.column_s
+    left = False
     for place in range(len(picture.columns) - 1, -1, -1):
         here = _state(picture.columns[place], engine_id)
         if here == UNKNOWN_BYTE:
+            left = left or picture.columns[place] is not None
             continue
+        if left and state == UNKNOWN_STATE:
+            since = (stretch.first + place + 1) * stretch.range.column_s
+            return removed_facts(engine_id, roster.names[row], roster.pool_ids[row], since)
         if state == UNKNOWN_STATE:
             state = here
         if here != state or state == _SERVING:
@@ -118,6 +123,7 @@ def _past_facts(picture: PastPicture, row: int) -> Head:
         "trust": "",
         "trust_reason": "",
         "role": "",
+        "removed": engine_id in picture.removed,
     }
 
 

@@ -26,22 +26,25 @@ def judge_past(picture: PastPicture) -> Verdict:
         text = "Nothing was recorded: the program did not run, or history is not kept so long."
         return Verdict("quiet", lead, text, shape="unknown")
     shares = [
-        (values[_ON_TIME], values[_REQUESTS] * stretch.range.column_s, column.index)
+        (values[_ON_TIME], values[_REQUESTS] * stretch.range.column_s, column.index, pool_id)
         for column in known
-        for values in column.pools.values()
+        for pool_id, values in column.pools.items()
         if not math.isnan(values[_ON_TIME]) and values[_REQUESTS] > 0
     ]
-    requests = sum(weight for _, weight, _ in shares)
+    requests = sum(weight for _, weight, *_ in shares)
     lost = _names(marker.label for marker in picture.markers if marker.kind == "lost")
     gap = len(picture.columns) - len(known)
     parts = []
     severity = "ok"
     if requests:
-        mean = sum(share * weight for share, weight, _ in shares) / requests
-        low, _, index = min(shares)
+        mean = sum(share * weight for share, weight, *_ in shares) / requests
+        low, _, index, pool_id = min(shares)
         severity = "bad" if mean < ON_TIME_TARGET else "warn" if low < ON_TIME_TARGET else "ok"
+        # The tile's lowest is that of all pools together.
+        where = f" in {picture.pools[pool_id].name}" if len({pool for *_, pool in shares}) > 1 else ""
         at = words(index * stretch.range.column_s)
-        parts.append(f"{percent(mean)} of {count(round(requests), 'request')} on time, lowest {percent(low)} at {at}")
+        of = count(round(requests), "request")
+        parts.append(f"{percent(mean)} of {of} on time, lowest {percent(low)}{where} at {at}")
     else:
         parts.append("No request to judge")
     if lost:

@@ -63,5 +63,4 @@ def scoped_column(column: Column, scope: Scope) -> Column:
 def _scoped_roster(roster: Roster, scope: frozenset[str]) -> Roster:
     """Return the engines in scope; columns of one roster share the answer."""
     rows = [row for row, pool_id in enumerate(roster.pool_ids) if pool_id in scope]
-    names = (roster.engine_ids, roster.names, roster.pool_ids)
-    return Roster(*(tuple(each[row] for row in rows) for each in names))
+    return Roster(*(tuple(each[row] for row in rows) for each in roster.rows))

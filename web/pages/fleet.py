@@ -18,6 +18,7 @@ from gateway.fleet_sample import FleetSample
 from routing.schema_line import SchemaError
 from web.live.feed import fleet_feed
 from web.live.scope import scope_of
+from web.live.verdict import Verdict
 from web.pages.steering import seen_pools
 from web.shell import shell_context
 
@@ -27,6 +28,10 @@ TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests"
 
 RANGES = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
 """Name in the address, words and key of the time control's choices."""
+
+
+PAST = Verdict("quiet", "A past moment.", "Its history is being read.", shape="unknown")
+"""First paint of an address that names one; the page then says what was, or why that cannot be told."""
 
 
 @require_safe
@@ -42,7 +47,8 @@ def fleet(request: HttpRequest) -> HttpResponse:
         page="Fleet",
         tiles=TILES,
         ranges=RANGES,
-        verdict=feed.verdict(scope),
+        # The live sentence must not stand over a past that is still to come, or that there is not.
+        verdict=PAST if request.GET.get("end") else feed.verdict(scope),
         region=region,
         cv_limits=json.dumps(limits),
     )

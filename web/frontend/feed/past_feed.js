@@ -20,7 +20,7 @@ export class PastFeed {
   /** Show range `range` up to unix seconds `end` ('' follows the present). */
   show(range, end) {
     this.asked = { range, end };
-    this.#fetch(false);
+    this.#fetch(false, true);
   }
 
   /** Stop following; the last picture stays. */
@@ -34,7 +34,8 @@ export class PastFeed {
     if (this.asked && !this.asked.end && !document.hidden) this.#fetch(true);
   }
 
-  async #fetch(more) {
+  /** `fresh`: another stretch than the one that is held, which must not stand in for it. */
+  async #fetch(more, fresh = false) {
     const { asked, state } = this;
     clearTimeout(this.timer);
     this.request?.abort();
@@ -52,6 +53,7 @@ export class PastFeed {
       if (asked === this.asked) this.#take(buffer);
     } catch (error) {
       if (error.name === 'AbortError') return;
+      if (fresh) this.state = new FleetState();
       this.onFailure(error instanceof TypeError ? 'the server does not answer' : error.message);
     }
     if (asked === this.asked && !asked.end) this.timer = setTimeout(() => this.#follow(), FOLLOW_MS);

@@ -65,19 +65,35 @@ export function scopeSeries(state, pools, focus) {
   return Object.fromEntries(Object.keys(columns[0]).map((name) => [name, columns.map((figures) => figures[name])]));
 }
 
+/** Of the figures those that add up over time, over all columns: as the sentence about a past stretch (web/live/past_verdict.py). */
+function stretchFigures(state, pools, series) {
+  const all = (name) => pools.flatMap((pool) => state.series((index) => state.poolAt(name, pool, index)));
+  const mean = (values) => total(values) / values.filter((value) => !Number.isNaN(value)).length;
+  return {
+    onTime: weightedMean(all('on_time'), all('requests_per_s')), hit: weightedMean(all('hit'), all('prompt_tokens_per_s')),
+    requests: mean(series.requests), promptTokens: mean(series.promptTokens),
+  };
+}
+
 /** What the tile of tickets says below: why requests are refused, else how long the oldest ticket has waited. */
-function ticketNote(state, pools, { waiting, oldest, refused }) {
+function ticketNote(state, pools, { waiting, bound, unbound, oldest, refused }) {
   if (refused > 0) return `refused: ${refusalText(queueFigures(state, pools).codes, 1)}`;
   if (!(waiting > 0)) return Number.isNaN(waiting) ? 'not told' : 'none waits';
   const ids = new Set(pools.map((pool) => state.pools[pool].id));
-  const bound = state.engines.map((engine, row) => (ids.has(engine.pool) ? state.nowOf('oldest_s', row) : NaN));
-  return `oldest ${duration(bound.reduce((most, wait) => (wait > most ? wait : most), oldest))}`;
+  const waits = state.engines.map((engine, row) => (ids.has(engine.pool) ? state.nowOf('oldest_s', row) : NaN));
+  // The past keeps no ages of bound tickets.
+  if (bound > 0 && waits.every(Number.isNaN)) return unbound > 0 ? `oldest unbound ${duration(oldest)}` : 'ages not kept';
+  return `oldest ${duration(waits.reduce((most, wait) => (wait > most ? wait : most), oldest))}`;
 }
 
-/** The tiles in page order: {label, window, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. */
-export function tileFigures(state, pools, focus) {
+/**
+ * The tiles in page order: {label, window, title, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. Of a
+ * `past` stretch they say what the stretch as a whole was, and where that cannot be told, what was at its end.
+ */
+export function tileFigures(state, pools, focus, past = false) {
   const series = scopeSeries(state, pools, focus);
   const now = scopeFigures((name, pool) => state.poolNow(name, pool), pools, focus);
+  if (past) Object.assign(now, stretchFigures(state, pools, series));
   const last = (name) => now[name];
   const when = (found) => clock(state.timeOf(state.first + found.place));
   const slos = new Set(pools.map((pool) => state.pools[pool].ttft_slo_s));
@@ -114,6 +130,10 @@ export function tileFigures(state, pools, focus) {
       note: ticketNote(state, pools, now), mark: now.refused > 0 ? 'hot' : '',
     },
   ];
-  const windows = [lately, lately, lately, `4${NARROW}s`, lately, 'now'];
-  return tiles.map((tile, place) => ({ ...tile, window: windows[place] }));
+  const lasts = (window) => ({ window, title: `over the last ${window}` });
+  const stretch = { window: stepWords(state.spanS), title: 'over the whole time shown' };
+  const end = { window: `at ${clock(state.timeOf(state.index + 1))}`, title: 'at the end of the time shown' };
+  const windows = past ? [stretch, end, stretch, end, stretch, end]
+    : [lasts(lately), lasts(lately), lasts(lately), lasts(`4${NARROW}s`), lasts(lately), { window: 'now', title: '' }];
+  return tiles.map((tile, place) => ({ ...tile, ...windows[place] }));
 }

@@ -55,6 +55,17 @@ test('requests are those granted or refused, and those that ended where nothing 
   assert.equal(figure({ granted_at_once_per_s: [0, 1], granted_waited_per_s: [0, 1] }), '30');
 });
 
+test('the tiles of a past stretch say what it was as a whole, and what was at its end', () => {
+  const [first, last] = [{ ...values, on_time: [1, 1], granted_at_once_per_s: [5, 1] }, values];
+  const past = { ...state, index: 1, spanS: 3600, poolAt: (name, pool, index) => [first, last][index][name][pool], nowOf: () => NaN };
+  const [onTime, , hit, cv, requests, tickets] = tileFigures(past, [0, 1], 0, true);
+  assert.deepEqual([onTime.figure, hit.figure, requests.figure], ['92.5', '80.0', '6.0']);
+  assert.deepEqual([onTime.window, requests.window, cv.window, tickets.window], ['1\u202fh', '1\u202fh', 'at 00:00:04', 'at 00:00:04']);
+  assert.equal(tickets.note, 'oldest unbound 1.50\u202fs');
+  const bound = (name, pool) => (name.startsWith('unbound') || name === 'oldest_wait_s' ? 0 : values[name][pool]);
+  assert.equal(tileFigures({ ...past, poolAt: bound, poolNow: bound }, [0], 0, true)[5].note, 'ages not kept');
+});
+
 test('one pool in scope needs no name in the labels', () => {
   assert.equal(tileFigures(state, [1], 1)[3].label, 'Load CV');
   assert.equal(tileFigures(state, [1], 1)[0].mark, '');

@@ -3,19 +3,20 @@
 import { NARROW, ago, clock, duration, percent, setting, short, times, whole } from '../figures/format.js';
 import { EngineCardFeed } from '../feed/engine_card.js';
 import { DrawerDecisions } from './drawer_decisions.js';
-import { DrawerVerbs } from './drawer_verbs.js';
-import { byId, make, setText, stateShape } from './element.js';
+import { DrawerVerbs, UNHEARD } from './drawer_verbs.js';
+import { byId, make, sentence, setText, stateShape } from './element.js';
 import { median } from './readout.js';
 import { healthWord, showHealth } from './drawer_health.js';
 import { roleMark } from './role_mark.js';
 
-const WORDS = { serving: 'Serving', hot: 'Hot', degraded: 'Degraded', lost: 'Lost', draining: 'Draining', maintenance: 'Maintenance', starting: 'Starting', unknown: 'Unknown', quarantined: 'Quarantined' };
+const WORDS = { serving: 'Serving', hot: 'Hot', degraded: 'Degraded', lost: 'Lost', draining: 'Draining', maintenance: 'Maintenance', starting: 'Starting', unknown: 'Unknown', quarantined: 'Quarantined', removed: 'Removed' };
 const WHY = { hot: 'Why it is hot', degraded: 'Why it is degraded', quarantined: 'Why it is quarantined', lost: 'Why it is lost', draining: 'Why it drains', maintenance: 'Why it is out of service', unknown: 'Why nothing is known' };
 const TRUST = { exact: 'Exact', degraded: 'Degraded', blind: 'Blind' };
 
 /** Words of the state pill, with the one figure that matters in that state. */
 export function pillWords(engine, { at, seconds, left }) {
   const word = healthWord(engine) || (WORDS[engine.state] ?? engine.state);
+  if (engine.removed && engine.state !== 'removed') return `${word}, removed since`;
   switch (engine.state) {
     case 'hot': return `${word}, ${duration(seconds)} of work`;
     case 'draining': return left > 0 ? `${word}, ${whole(left)} left` : 'Drained';
@@ -62,7 +63,7 @@ export class Drawer {
     this.view = view;
     this.timeline = timeline;
     this.root = byId('drawer');
-    this.decisions = new DrawerDecisions();
+    this.decisions = new DrawerDecisions(view);
     this.verbs = new DrawerVerbs(() => this.cards.refresh());
     this.cards = new EngineCardFeed((card, failure) => this.#card(card, failure));
     byId('drawer-close').addEventListener('click', () => view.openEngine(''));
@@ -70,21 +71,42 @@ export class Drawer {
 
   /** Open or close it as the view says; the picture is laid out anew by its own observer. */
   toggle() {
-    const row = this.view.engineRow;
-    const open = row >= 0;
+    const { view } = this;
+    // Until the first picture nobody knows which engines there are.
+    const open = Boolean(view.engineId) && view.state.index !== null;
+    const missing = open && view.engineRow < 0;
     const opened = open && this.root.hidden;
     const closed = !open && !this.root.hidden;
     if (opened) this.from = document.activeElement;
     this.root.hidden = !open;
     byId('fleet').classList.toggle('with-drawer', open);
-    const engineId = open ? this.view.engineId : '';
-    if (engineId !== this.cards.engineId) {
+    this.root.classList.toggle('missing', missing);
+    if (missing) this.#missing();
+    const engineId = open && !missing ? view.engineId : '';
+    const removed = Boolean(view.state.engines[view.engineRow]?.removed);
+    const shown = `${engineId} ${removed}`;
+    if (shown !== this.shown) {
+      this.shown = shown;
       this.decisions.clear();
       this.verbs.clear();
-      this.cards.follow(engineId);
+      this.cards.follow(removed ? '' : engineId);
+      if (removed) this.#card(null, 'This engine was removed from the fleet.');
     }
+    this.decisions.open(engineId && view.decisionId);
     // Focus comes back to where the drawer was opened from.
     if (closed && this.root.contains(document.activeElement)) (this.from?.isConnected ? this.from : byId('main')).focus();
+  }
+
+  /** Say that the address names an engine that the picture does not have. */
+  #missing() {
+    const { engineId } = this.view;
+    this.root.setAttribute('aria-label', `Engine ${engineId}`);
+    setText(byId('drawer-name'), engineId);
+    setText(byId('drawer-missing-name'), `Engine ${engineId} ${this.timeline.end ? 'was not in this fleet then' : 'is not in this fleet'}.`);
+    byId('drawer-pill').replaceChildren();
+    delete byId('drawer-pill').dataset.words;
+    byId('drawer-pill').className = '';
+    setText(byId('drawer-meta'), '');
   }
 
   update() {
@@ -103,7 +125,7 @@ export class Drawer {
     const past = Boolean(this.timeline.end);
     setText(byId('drawer-now'), past ? `At ${clock(state.timeOf(state.index + 1))}` : 'Now');
     setText(byId('drawer-decisions-when'), past ? 'of the present' : '');
-    setText(byId('drawer-age'), past ? '' : Number.isNaN(age) ? 'no report yet' : `report ${duration(age)} old`);
+    setText(byId('drawer-age'), past || engine.removed ? '' : Number.isNaN(age) ? 'no report yet' : `report ${duration(age)} old`);
     const trust = engine.trust ? [['Index trust', engine.trust, 'trust', null]] : [];
     this.#measures(byId('drawer-measures'), [...engineMeasures(state, row), ...trust]);
     byId('drawer-trust-reason').hidden = !engine.trust_reason;
@@ -112,7 +134,15 @@ export class Drawer {
     byId('drawer-affinity').href = `/affinity/${encodeURIComponent(pool.id)}?without=${encodeURIComponent(engine.name)}#affinity-hits`;
     setText(byId('drawer-pool'), `${pool.name}, policy v${pool.policy_version}`);
     this.#events(engine);
+    this.tellVerbs();
     this.decisions.names = this.#names(state);
+  }
+
+  /** A verb acts on the present, whatever past the drawer shows: its question has the live figures. */
+  tellVerbs() {
+    const { state } = this.timeline.live;
+    const row = state.engineRow(this.view.engineId);
+    this.verbs.tell(row < 0 ? UNHEARD : { running: state.nowOf('running', row), bound: state.nowOf('bound', row) });
   }
 
   /** Names by engine id, for the candidates of a decision. */
@@ -133,7 +163,6 @@ export class Drawer {
   #pill(engine, row) {
     const { state } = this.view;
     const facts = { at: state.at, seconds: state.nowOf('seconds', row), left: state.nowOf('running', row) + state.nowOf('bound', row) };
-    this.verbs.inFlight = facts.left;
     const words = pillWords(engine, facts);
     const pill = byId('drawer-pill');
     if (pill.dataset.words === engine.state + words) return;
@@ -185,8 +214,6 @@ export function metaWords(engine, pool) {
   const role = roleMark(engine) ? `${engine.role} · ` : '';
   return `${pool.name} · ${pool.region} · ${role}${incarnation}${(WORDS[engine.state] ?? engine.state).toLowerCase()} since ${clock(engine.since)}`;
 }
-
-const sentence = (words) => (words ? words[0].toUpperCase() + words.slice(1).replace(/[^.]$/, '$&.') : '');
 
 const routing = (pool) => [['Placement', pool.placement, '', null], ['Queue order', pool.order, '', null],
   ...(pool.admission ? [['Admission', pool.admission === 'off' ? 'by no load' : pool.admission, '', null]] : []),

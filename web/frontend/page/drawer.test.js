@@ -8,6 +8,8 @@ test('the pill carries the figure that matters in its state', () => {
   assert.equal(pillWords({ state: 'hot', since: 0 }, facts), 'Hot, 10.6\u202fs of work');
   assert.equal(pillWords({ state: 'draining', since: 0 }, facts), 'Draining, 3 left');
   assert.equal(pillWords({ state: 'draining', since: 0 }, { ...facts, left: 0 }), 'Drained');
+  assert.equal(pillWords({ state: 'serving', since: 0, removed: true }, facts), 'Serving, removed since');
+  assert.equal(pillWords({ state: 'removed', since: 0, removed: true }, facts), 'Removed');
   assert.equal(pillWords({ state: 'lost', since: 100 }, facts), 'Lost for 12.0\u202fs');
 });
 

@@ -57,11 +57,12 @@ function outcomeWords(outcome) {
 }
 
 export class DrawerDecisions {
-  constructor() {
+  constructor(view) {
+    this.view = view;
     this.body = byId('drawer-decisions').querySelector('tbody');
     this.story = byId('drawer-story');
     this.names = new Map();
-    byId('drawer-story-close').addEventListener('click', () => this.#close());
+    byId('drawer-story-close').addEventListener('click', () => view.closeDecision());
   }
 
   /** Nothing is known yet of the engine just opened. */
@@ -73,7 +74,7 @@ export class DrawerDecisions {
 
   show(card, failure, none = 'No decision has chosen it since the program started.') {
     const decisions = card?.decisions ?? [];
-    const key = JSON.stringify([decisions.slice(0, SHOWN), failure, card === null, card?.decisions === null]);
+    const key = JSON.stringify([decisions.slice(0, SHOWN), failure, card === null, card?.decisions === null, none]);
     if (key === this.key) return;
     this.key = key;
     this.#spent(decisions);
@@ -101,7 +102,7 @@ export class DrawerDecisions {
       reason.title = `Granted after ${duration(each.queued_s)} because ${each.queue_words}${each.overtook ? `; overtook ${count(each.overtook, 'older ticket')}` : ''}`;
     }
     const line = make('tr', '', make('td', '', open), reason, make('td', 'number', whole(each.prompt_tokens)), hit, ttft);
-    line.addEventListener('click', () => this.#tell(each.decision_id));
+    line.addEventListener('click', () => this.view.openDecision(each.decision_id));
     return line;
   }
 
@@ -121,6 +122,13 @@ export class DrawerDecisions {
     byId('drawer-spent-parts').replaceChildren(...parts.map(([term, words, value]) => make('div', '', make('dt', '', make('i', `term-${term}`), words), make('dd', '', duration(value)))));
   }
 
+  /** Show the story of this decision over the engine; '' closes it. */
+  open(decisionId) {
+    if (decisionId === this.asked) return;
+    if (decisionId) this.#tell(decisionId);
+    else this.#close();
+  }
+
   async #tell(decisionId) {
     this.asked = decisionId;
     const link = byId('drawer-story-json');
@@ -134,7 +142,7 @@ export class DrawerDecisions {
       if (this.asked !== decisionId) return;
       setText(byId('drawer-story-title'), 'This decision cannot be shown');
       setText(byId('drawer-story-why'), error.message);
-      setText(byId('drawer-story-happened'), '');
+      for (const part of ['facts', 'happened']) setText(byId(`drawer-story-${part}`), '');
       byId('drawer-story-table').hidden = true;
     }
     this.from = document.activeElement;
@@ -159,8 +167,8 @@ export class DrawerDecisions {
   }
 
   #close() {
-    if (this.story.hidden) return;
     this.asked = '';
+    if (this.story.hidden) return;
     this.story.hidden = true;
     if (this.from?.isConnected) this.from.focus();
   }

@@ -14,17 +14,27 @@ export function verbsFor(desired) {
   }
 }
 
-/** What the dialog says before a verb: {title, verb, effects}. */
-export function question(state, name, inFlight) {
-  const work = inFlight > 0 ? count(inFlight, 'request') : 'No request';
+/** The work on an engine of which no report tells. */
+export const UNHEARD = { running: NaN, bound: NaN };
+
+/** What is on the engine, in the drawer's figures, and what a verb makes of it. */
+function workWords({ running, bound }, goesOn, moves) {
+  if (Number.isNaN(running)) return 'Nobody knows what is in flight there: the gateway does not report it.';
+  const runs = running > 0 ? `${count(running, 'request')} running there ${goesOn(running)}` : 'No request runs there';
+  return `${runs}; ${bound > 0 ? `${count(bound, 'ticket')} bound to it ${moves(bound)}` : 'no ticket is bound to it'}.`;
+}
+
+/** What the dialog says before a verb, of the work on the engine at this moment: {title, verb, effects}. */
+export function question(state, name, work) {
+  const moves = (bound) => (bound === 1 ? 'is placed anew' : 'are placed anew');
   switch (state) {
     case 'draining': return {
       title: `Drain ${name}?`, verb: `Drain ${name}`,
-      effects: ['New requests go elsewhere within 2 s.', `${work} in flight there now; ${inFlight > 0 ? 'they finish, waiting ones are placed anew' : 'it is empty at once'}.`, 'Return to service takes it back at any time.'],
+      effects: ['New requests go elsewhere within 2 s.', workWords(work, (running) => (running === 1 ? 'finishes' : 'finish'), moves), 'Return to service takes it back at any time.'],
     };
     case 'maintenance': return {
       title: `Put ${name} into maintenance?`, verb: 'Start maintenance',
-      effects: ['It takes no work and is not probed; nobody is told when it is down.', `${work} in flight there now${inFlight > 0 ? '; drain it first if its process will be stopped' : ''}.`, 'Return to service takes it back at any time.'],
+      effects: ['It takes no work and is not probed; nobody is told when it is down.', workWords(work, (running) => (running === 1 ? 'goes on as long as the engine lives' : 'go on as long as the engine lives'), moves), 'Return to service takes it back at any time.'],
     };
     default: return {
       title: `Return ${name} to service?`, verb: `Return ${name}`,
@@ -39,7 +49,7 @@ export class DrawerVerbs {
     this.root = byId('drawer-verbs');
     this.dialog = byId('verb-dialog');
     this.form = byId('verb-form');
-    this.inFlight = 0;
+    this.work = UNHEARD;
     this.form.addEventListener('submit', (event) => {
       event.preventDefault();
       if (event.submitter?.value === 'cancel') this.dialog.close();
@@ -69,9 +79,17 @@ export class DrawerVerbs {
     }));
   }
 
+  /** Take the drawer's figures; an open question follows them. */
+  tell(work) {
+    this.work = work;
+    if (!this.dialog.open || this.card?.engine_id !== this.asked) return;
+    question(this.form.elements.state.value, this.card.name, work).effects
+      .forEach((words, place) => setText(byId('verb-effects').children[place], words));
+  }
+
   #ask(state) {
     const { card } = this;
-    const { title, verb, effects } = question(state, card.name, this.inFlight);
+    const { title, verb, effects } = question(state, card.name, this.work);
     setText(byId('verb-title'), title);
     byId('verb-effects').replaceChildren(...effects.map((words) => make('li', '', words)));
     setText(byId('verb-send'), verb);

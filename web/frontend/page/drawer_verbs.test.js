@@ -9,10 +9,13 @@ test('an engine that serves can be drained, one that does not can return', () =>
 });
 
 test('the question says what happens to the work, and how to take it back', () => {
-  const drain = question('draining', 'e-08', 3);
+  const drain = question('draining', 'e-08', { running: 19, bound: 4 });
   assert.equal(drain.title, 'Drain e-08?');
   assert.equal(drain.verb, 'Drain e-08');
-  assert.match(drain.effects[1], /^3 requests in flight/);
-  assert.match(question('draining', 'e-08', 0).effects[1], /^No request in flight there now; it is empty at once/);
-  for (const state of ['draining', 'maintenance']) assert.match(question(state, 'e-08', 1).effects.at(-1), /Return to service/);
+  assert.equal(drain.effects[1], '19 requests running there finish; 4 tickets bound to it are placed anew.');
+  const effect = (running, bound) => question('draining', 'e-08', { running, bound }).effects[1];
+  assert.equal(effect(1, 1), '1 request running there finishes; 1 ticket bound to it is placed anew.');
+  assert.equal(effect(0, 0), 'No request runs there; no ticket is bound to it.');
+  assert.match(effect(NaN, NaN), /^Nobody knows/);
+  for (const state of ['draining', 'maintenance']) assert.match(question(state, 'e-08', { running: 1, bound: 0 }).effects.at(-1), /Return to service/);
 });

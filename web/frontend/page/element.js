@@ -20,6 +20,9 @@ export function setText(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }
 
+/** Words as a sentence: a capital at its beginning, a full stop at its end. */
+export const sentence = (words) => (words ? words[0].toUpperCase() + words.slice(1).replace(/[^.]$/, '$&.') : '');
+
 const SVG = 'http://www.w3.org/2000/svg';
 
 /** An icon of the sprite, for example icon('s-lost', 'shape shape-lost'). */

@@ -3,7 +3,7 @@
 import { frameTimes } from '../pictures/redraw_loop.js';
 import { onPaletteChange } from '../scale/palette.js';
 import { Drawer } from './drawer.js';
-import { byId, make, setText } from './element.js';
+import { byId, make, sentence, setText } from './element.js';
 import { gapsOf } from './gaps.js';
 import { listenToKeys } from './keys.js';
 import { updateLegend } from './legend.js';
@@ -74,12 +74,18 @@ class FleetPage {
       setRange: (range) => this.view.setRange(range, this.timeline.end),
       search: () => this.search.focus(),
     });
+    addEventListener('popstate', () => this.view.comeBack());
+    byId('drawer-missing-back').addEventListener('click', (event) => {
+      event.preventDefault();
+      this.view.openEngine('');
+    });
     NARROW_PAGE.addEventListener('change', () => this.#layOut());
     onPaletteChange(() => this.#draw());
   }
 
   #status() {
     this.live?.update();
+    this.drawer?.tellVerbs();
     // A paused view has an address, too: what it shows can be sent to somebody.
     const { timeline } = this;
     const pausedAt = timeline && timeline.stands && !timeline.end ? Math.ceil(timeline.state.at) : '';
@@ -104,7 +110,7 @@ class FleetPage {
       this.#rebuild();
       this.drawer.toggle();
     }
-    updateVerdict(this.state);
+    updateVerdict(this.state, this.state.index === null ? this.timeline.failure : '');
     updateStatusLine(this.state, Boolean(this.timeline.end));
     this.live.update();
     this.scrubber.update();
@@ -129,6 +135,7 @@ class FleetPage {
     }
     if (what === 'table') this.#showTable();
     if (what === 'queue') this.#layOut();
+    if (what === 'decision') this.drawer.toggle();
     if (what === 'engine') {
       this.drawer.toggle();
       this.tiles.update(this.view);
@@ -230,7 +237,10 @@ class FleetPage {
     empty.hidden = !none;
     byId('picture-grid').hidden = none || this.view.table;
     if (!none) return;
-    const words = this.timeline.fromLive
+    // The figures of another picture must not stay.
+    Object.assign(byId('readout'), { textContent: '\u00a0' }).dataset.text = '';
+    const { failure } = this.timeline;
+    const words = failure ? ['No history', `${sentence(failure)} Space goes back to live.`] : this.timeline.fromLive
       ? this.state.at === null
         ? ['No live data yet', 'The gateway publishes its first sample within a second of its start.']
         : ['No engines yet', 'Register one, or run make run for a demo fleet of 8.']

@@ -24,7 +24,11 @@ export function listenToKeys({ view, toggleLive, toggleTable, setRange, search }
     Home: () => view.moveCursor(0, -view.state.columns),
     End: () => view.moveCursor(0, view.state.columns),
     Enter: () => view.enter(),
-    Escape: () => (view.engineId ? view.openEngine('') : view.setCursor(null)),
+    Escape: () => {
+      if (view.decisionId) view.closeDecision();
+      else if (view.engineId) view.openEngine('');
+      else view.setCursor(null);
+    },
     ' ': toggleLive,
     t: toggleTable,
     1: () => setRange('5m'),

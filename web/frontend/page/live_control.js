@@ -8,12 +8,12 @@ const whole = (value) => `${Math.floor(value)}${NARROW}s`;
 const DAY_S = 86_400;
 
 /** What the control says for a status. */
-export function liveWords(status, { at, silenceS, behindS, failure = '' }) {
+export function liveWords(status, { at, silenceS, behindS }) {
   switch (status) {
     case 'live': return 'Live';
     case 'paused': return `Paused ${clock(at)}, ${whole(behindS)} behind`;
     case 'past': return `Past, ${longAgo(behindS)}`;
-    case 'failed': return `No history: ${failure}`;
+    case 'failed': return 'No history';
     case 'silent': return `No sample for ${whole(silenceS)}`;
     case 'reconnecting': return `Reconnecting, ${whole(silenceS)}`;
     case 'signed-out': return 'Signed out, sign in again';
@@ -60,21 +60,25 @@ export class LiveControl {
     byId('live-control').dataset.state = status;
     byId('fleet').dataset.state = status;
     byId('range-menu').dataset.state = status;
-    const facts = { at: state.at, silenceS: timeline.silenceS, behindS: timeline.behindS, failure: timeline.failure };
+    const facts = { at: state.at, silenceS: timeline.silenceS, behindS: timeline.behindS };
     setText(byId('live-words'), liveWords(status, facts));
     byId('live-button').setAttribute('aria-pressed', String(status === 'live'));
-    byId('live-button').title = status === 'live' ? '' : 'Back to live';
+    byId('live-button').title = status === 'live' ? '' : ['Back to live', timeline.failure].filter(Boolean).join('; ');
     byId('pause-button').setAttribute('aria-pressed', String(timeline.stands));
     byId('pause-button').setAttribute('aria-label', timeline.stands ? 'Go on live' : 'Pause the view');
     byId('pause-button').querySelector('use').setAttribute('href', timeline.stands ? '#i-play' : '#i-pause');
     for (const button of byId('range-control').children) button.setAttribute('aria-pressed', String(button.dataset.range === timeline.range));
     setText(byId('status-live'), { live: 'Live', paused: 'Paused', past: 'Past', failed: 'No history', silent: 'No samples', reconnecting: 'Live view lost', waiting: 'No samples yet', 'signed-out': 'Signed out' }[status] ?? 'Connecting');
-    setText(byId('status-age'), timeline.live.state.at == null ? '' : ` · last sample ${ago(timeline.silenceS)}`);
+    // How fresh the live feed is says nothing about a picture that stands.
+    setText(byId('status-age'), timeline.stands || timeline.failure || timeline.live.state.at == null ? '' : ` · last sample ${ago(timeline.silenceS)}`);
     this.#range(state);
   }
 
   #range(state) {
-    if (state.index === null) return;
+    if (state.index === null) {
+      setText(byId('range-clock'), '—');
+      return;
+    }
     setText(byId('range-clock'), rangeWords(state.timeOf(state.first), state.timeOf(state.index + 1), Date.now() / 1000));
     setText(byId('tiles-range'), `of ${RANGES[this.timeline.range].words}`);
   }

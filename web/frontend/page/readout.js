@@ -35,7 +35,8 @@ export function cellParts(state, { row, index }) {
   const compared = middle > 0 && !Number.isNaN(tokens) ? `, ${times(tokens / middle)}` : '';
   const stateWord = state.stateAt(row, index);
   const name = stateWord && stateWord !== 'serving' ? `${engine.name}, ${stateWord}` : engine.name;
-  if (!stateWord) return [[name, `${clock(state.timeOf(index))}, nothing was heard`]];
+  const gone = engine.state === 'removed' && state.timeOf(index) >= engine.since;
+  if (!stateWord) return [[name, `${clock(state.timeOf(index))}, ${gone ? 'removed from the fleet' : 'nothing was heard'}`]];
   return [
     [name, `${clock(state.timeOf(index))}, ${ago(state.at - state.timeOf(index))}`],
     ['Outstanding', `${short(tokens)} tok, ${duration(state.engineAt('seconds', row, index))} to go`],
@@ -75,7 +76,7 @@ export function fleetParts(state, rows, past = false) {
 /** Write the line; the first part is bold with its moment beside it. */
 export function updateReadout(view) {
   const { state, cell } = view;
-  const rows = view.scopeRows;
+  const rows = view.scopeRows.filter((row) => state.engines[row].state !== 'removed');
   const line = byId('readout');
   if (state.index === null || !rows.length) return;
   const told = view.told?.();

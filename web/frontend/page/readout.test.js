@@ -26,6 +26,12 @@ test('a cell is described with its pool beside it', () => {
 
 test('a column nobody heard of says so', () => assert.match(cellParts(state, { row: 0, index: 3 })[0][1], /nothing was heard/));
 
+test('a column after an engine was removed says that', () => {
+  const gone = { ...state, engines: [{ name: 'e-1', pool: 'a', state: 'removed', since: 80 }], stateAt: () => '' };
+  assert.match(cellParts(gone, { row: 0, index: 40 })[0][1], /removed from the fleet$/);
+  assert.match(cellParts(gone, { row: 0, index: 39 })[0][1], /nothing was heard$/);
+});
+
 test('without a cursor the engine with the most work over the last fifteen seconds is named, as in the verdict', () => {
   const parts = fleetParts(state, [0, 1, 2]);
   assert.ok(Math.abs(meanSeconds(state, 1) - (6 * 3.2 + 2 * 0.1) / 8) < 1e-9);

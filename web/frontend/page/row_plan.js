@@ -38,12 +38,13 @@ export function rowPlan(state, { poolId = '', sort = SORTS[0], folds = new Set()
   const members = new Map(state.pools.map((pool) => [pool.id, []]));
   state.engines.forEach((engine, row) => members.get(engine.pool)?.push(row));
   const shown = state.pools.map((pool, place) => ({ pool, place })).filter(({ pool }) => !poolId || pool.id === poolId);
-  const total = shown.reduce((sum, { pool }) => sum + members.get(pool.id).length, 0);
+  const there = (row) => state.engines[row].state !== 'removed';
+  const total = shown.reduce((sum, { pool }) => sum + members.get(pool.id).filter(there).length, 0);
   return shown.map(({ pool, place }) => {
     const engines = members.get(pool.id);
     const folded = isFolded(pool.id, total, folds);
     const rows = folded ? foldedRows(state, place, engines, folds, engineId) : sorted(state, engines, sort).slice(0, POOL_ENGINES);
-    return { pool: place, rows, total: engines.length, folded, foldable: total > FOLD_ABOVE };
+    return { pool: place, rows, total: engines.filter(there).length, folded, foldable: total > FOLD_ABOVE };
   });
 }
 
@@ -55,7 +56,7 @@ function sorted(state, engines, sort) {
 
 function foldedRows(state, pool, engines, folds, engineId) {
   const { id } = state.pools[pool];
-  const odd = engines.filter((row) => state.engines[row].state !== 'serving').slice(0, ODD_ENGINES);
+  const odd = engines.filter((row) => !['serving', 'removed'].includes(state.engines[row].state)).slice(0, ODD_ENGINES);
   const named = engines.filter((row) => state.engines[row].id === engineId && !odd.includes(row));
   const open = BANDS.some((_, band) => folds.has(`${id}.${band}`));
   const ranked = open ? sorted(state, engines, 'load') : [];

@@ -57,3 +57,9 @@ test('the engines about a share are found also at the ends', () => {
   assert.deepEqual(nearest(ranked, 0.5, 2), [49, 50]);
   assert.deepEqual(nearest([4, 5], 0.5, 10), [4, 5]);
 });
+
+test('a removed engine is neither odd nor counted', () => {
+  const engines = many.engines.map((engine, row) => (row === 8 ? { ...engine, state: 'removed' } : engine));
+  const [group] = rowPlan({ ...many, engines }, {});
+  assert.deepEqual([group.rows[0], group.rows[1], group.total], [7, 300, 299]);
+});

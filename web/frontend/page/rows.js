@@ -7,7 +7,7 @@ import { spanWords } from './span_words.js';
 
 /** Words in place of figures for an engine that takes no work, '' otherwise. */
 export function rowWords(state, tokens, requests) {
-  if (state === 'lost' || state === 'unknown') return state;
+  if (['lost', 'unknown', 'removed'].includes(state)) return state;
   if (tokens > 0) return '';
   if (state === 'draining') return requests > 0 ? 'draining' : 'drained';
   if (['maintenance', 'starting', 'quarantined'].includes(state)) return state;
@@ -25,7 +25,7 @@ export class Rows {
   build() {
     const { view } = this;
     const { state } = view;
-    const key = JSON.stringify([state.engines.map((engine) => [engine.id, engine.name, engine.role]), view.plan.map((group) => [state.pools[group.pool].id, state.pools[group.pool].name, group])]);
+    const key = JSON.stringify([state.engines.map((engine) => [engine.id, engine.name, engine.role, engine.removed]), view.plan.map((group) => [state.pools[group.pool].id, state.pools[group.pool].name, group])]);
     if (key === this.key) return;
     this.key = key;
     this.groups = view.plan.map((group) => this.#group(group));
@@ -100,7 +100,8 @@ export class Rows {
     const mark = roleMark(engine);
     const root = make('button', 'row-name', shape, make('span', '', engine.name), ...(mark ? [make('b', 'row-role', mark)] : []));
     root.type = 'button';
-    root.title = mark ? `${engine.name}, ${engine.role}` : engine.name;
+    root.title = [engine.name, mark && engine.role, engine.removed && 'removed from the fleet since'].filter(Boolean).join(', ');
+    root.classList.toggle('removed', Boolean(engine.removed));
     root.addEventListener('click', () => this.view.openEngine(engine.id === this.view.engineId ? '' : engine.id));
     return { root, shape };
   }

@@ -16,10 +16,9 @@ export class ScopeMenu {
     const scoped = state.pools[state.poolRow(poolId)];
     setText(byId('scope-region'), scoped?.region ?? (regions.length === 1 ? regions[0] : regions.length ? 'All regions' : 'Fleet'));
     setText(byId('scope-pool'), scoped?.name ?? 'All pools');
-    const choices = [['', 'All pools', count(state.engines.length, 'engine')], ...state.pools.map((pool) => {
-      const engines = state.engines.filter((engine) => engine.pool === pool.id).length;
-      return [pool.id, pool.name, count(engines, 'engine')];
-    })];
+    const there = state.engines.filter((engine) => engine.state !== 'removed');
+    const choices = [['', 'All pools', count(there.length, 'engine')], ...state.pools.map((pool) => (
+      [pool.id, pool.name, count(there.filter((engine) => engine.pool === pool.id).length, 'engine')]))];
     byId('scope-choices').replaceChildren(...choices.map((choice) => this.#choice(choice)));
   }
 

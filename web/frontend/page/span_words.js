@@ -9,7 +9,8 @@ export function spanWords(seconds) {
   return number === 1 ? `one ${noun}` : `${number} ${noun}s`;
 }
 
-/** A length as a short label: 2 s, 10 s, 2 min. */
+/** A length as a short label: 2 s, 10 s, 2 min, 1 h. */
 export function stepWords(seconds) {
+  if (seconds >= 3600) return `${Math.round(seconds / 3600)}\u202fh`;
   return seconds < 60 ? `${seconds}\u202fs` : `${Math.round(seconds / 60)}\u202fmin`;
 }

@@ -18,6 +18,6 @@ export function updateStatusLine(state, past) {
   const versions = [...new Set(state.pools.map((pool) => `v${pool.policy_version}`))].slice(0, 4).join(', ');
   const topology = past ? '' : `Topology v${state.snapshotVersion} · `;
   setText(byId('status-versions'), versions ? `${topology}${versions.includes(',') ? 'policies' : 'policy'} ${versions}` : '');
-  const ages = state.engines.map((_, row) => state.nowOf('report_age_s', row));
+  const ages = state.engines.flatMap((engine, row) => (engine.state === 'removed' ? [] : [state.nowOf('report_age_s', row)]));
   setText(byId('status-reports'), ages.length && !past ? `Engine reports: ${reportWords(ages)}` : '');
 }

@@ -2,7 +2,7 @@
 
 import { tileFigures } from '../figures/fleet_figures.js';
 import { UNKNOWN } from '../figures/format.js';
-import { byId, changeShape, setText } from './element.js';
+import { byId, changeShape, sentence, setText } from './element.js';
 
 export class Tiles {
   constructor() {
@@ -17,14 +17,28 @@ export class Tiles {
     }));
   }
 
+  /** Without a picture there are no figures: none must stay from another one. */
+  #clear() {
+    for (const tile of this.tiles) {
+      for (const part of ['window', 'unit']) setText(tile[part], '');
+      setText(tile.note, '\u00a0');
+      setText(tile.figure, UNKNOWN);
+      tile.figure.parentElement.classList.add('unknown');
+      tile.shape.setAttribute('hidden', '');
+      tile.spark.show([]);
+    }
+  }
+
   update(view) {
-    if (view.focus < 0 || view.state.index === null) return;
-    tileFigures(view.state, view.pools, view.focus).forEach((figures, place) => {
+    if (view.focus < 0 || view.state.index === null) {
+      this.#clear();
+      return;
+    }
+    tileFigures(view.state, view.pools, view.focus, Boolean(view.end)).forEach((figures, place) => {
       const tile = this.tiles[place];
       setText(tile.label, figures.label);
       setText(tile.window, figures.window);
-      const title = figures.window === 'now' ? '' : `over the last ${figures.window}`;
-      if (tile.window.title !== title) tile.window.title = title;
+      if (tile.window.title !== figures.title) tile.window.title = figures.title;
       setText(tile.figure, figures.figure);
       tile.figure.parentElement.classList.toggle('unknown', figures.figure === UNKNOWN);
       setText(tile.unit, figures.unit);
@@ -39,9 +53,10 @@ export class Tiles {
 
 const SHAPES = { ok: 'serving', info: 'draining', warn: 'hot', bad: 'lost', quiet: 'unknown' };
 
-/** Show the server's sentence; it is a live region, so it changes only when the words do. */
-export function updateVerdict(state) {
-  const { severity, lead, text, shape, engine_id: engineId } = state.verdict;
+/** Show the server's sentence, or why there is none; it is a live region, so it changes only when the words do. */
+export function updateVerdict(state, failure = '') {
+  const said = failure ? { severity: 'quiet', lead: 'No history.', text: sentence(failure), engine_id: '' } : state.verdict;
+  const { severity, lead, text, shape, engine_id: engineId } = said;
   const line = byId('verdict');
   line.dataset.severity = severity;
   changeShape(line.querySelector('svg'), shape || SHAPES[severity]);

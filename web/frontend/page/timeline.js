@@ -108,6 +108,7 @@ export class Timeline {
 
   #failed(words) {
     this.failure = words;
+    if (this.state.index === null && !this.fromLive) this.onFrame(true);
     this.onStatus();
   }
 }

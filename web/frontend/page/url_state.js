@@ -1,4 +1,4 @@
-/* A link is a state: scope, range and its end, open engine, sort, folded pools and queue, and table are in the address. */
+/* A link is a state: scope, range and its end, open engine and decision, sort, folded pools and queue, and table are in the address. */
 
 import { SORTS } from './row_plan.js';
 import { RANGES } from './timeline.js';
@@ -7,7 +7,7 @@ import { RANGES } from './timeline.js';
 const QUEUES = ['open', 'folded'];
 const [LIVE_RANGE] = Object.keys(RANGES);
 
-/** Read {poolId, engineId, sort, table, queue, range, end, folds} from a query string; what is not understood is left out. */
+/** Read {poolId, engineId, decisionId, sort, table, queue, range, end, folds} from a query string; what is not understood is left out. */
 export function readUrl(search) {
   const query = new URLSearchParams(search);
   const sort = query.get('sort');
@@ -16,6 +16,7 @@ export function readUrl(search) {
   return {
     poolId: query.get('pool') ?? '',
     engineId: query.get('engine') ?? '',
+    decisionId: query.get('decision') ?? '',
     sort: SORTS.includes(sort) ? sort : SORTS[0],
     table: query.get('view') === 'table',
     queue: QUEUES.includes(query.get('queue')) ? query.get('queue') : '',
@@ -26,12 +27,13 @@ export function readUrl(search) {
 }
 
 /** The query string of a state; defaults are not written. */
-export function writeUrl({ poolId, engineId, sort, table, queue, range, end, folds }) {
+export function writeUrl({ poolId, engineId, decisionId, sort, table, queue, range, end, folds }) {
   const query = new URLSearchParams();
   if (poolId) query.set('pool', poolId);
   if (range !== LIVE_RANGE) query.set('range', range);
   if (end) query.set('end', String(end));
   if (engineId) query.set('engine', engineId);
+  if (engineId && decisionId) query.set('decision', decisionId);
   if (sort !== SORTS[0]) query.set('sort', sort);
   if (folds?.size) query.set('fold', [...folds].join(','));
   if (table) query.set('view', 'table');

@@ -1,9 +1,9 @@
-/* What the operator looks at: scope, range, sort, open engine, cursor. One object, one listener. */
+/* What the operator looks at: scope, range, sort, open engine and decision, cursor. One object, one listener. */
 
 import { readUrl, writeUrl } from './url_state.js';
 import { rowPlan } from './row_plan.js';
 
-/** Selections over a FleetState; each change calls `changed(what)`: 'rows', 'cursor', 'engine', 'table', 'queue' or 'range'. */
+/** Selections over a FleetState; each change calls `changed(what)`: 'rows', 'cursor', 'engine', 'decision', 'table', 'queue' or 'range'. */
 export class View {
   constructor(changed) {
     this.state = null;
@@ -117,8 +117,33 @@ export class View {
   }
 
   openEngine(engineId) {
-    this.engineId = engineId;
+    Object.assign(this, { engineId, decisionId: '' });
     this.#remember('engine');
+  }
+
+  /** Open a decision over its engine, as a place of its own: Back closes it. */
+  openDecision(decisionId) {
+    this.decisionId = decisionId;
+    history.pushState({ decision: true }, '', this.#address);
+    this.changed('decision');
+  }
+
+  closeDecision() {
+    if (history.state?.decision) {
+      history.back();
+      return;
+    }
+    this.decisionId = '';
+    this.#remember('decision');
+  }
+
+  /** Show what the address says: somebody went back or forth. */
+  comeBack() {
+    const asked = readUrl(location.search);
+    if (asked.end === this.pausedAt) asked.end = '';
+    const elsewhere = asked.range !== this.range || asked.end !== this.end;
+    Object.assign(this, asked);
+    for (const what of [...(elsewhere ? ['range'] : []), 'rows', 'table', 'queue', 'engine']) this.changed(what);
   }
 
   setHover(cell) {
@@ -164,9 +189,14 @@ export class View {
     this.openEngine(this.state.engines[rows[next]].id);
   }
 
-  /** Write the address of what is shown; a paused view is named by where it stands. */
+  /** Write the address of what is shown. */
   remember() {
-    history.replaceState(null, '', location.pathname + writeUrl({ ...this, end: this.end || this.pausedAt }));
+    history.replaceState(history.state, '', this.#address);
+  }
+
+  /** A paused view is named by where it stands. */
+  get #address() {
+    return location.pathname + writeUrl({ ...this, end: this.end || this.pausedAt });
   }
 
   #remember(what) {
