@@ -44,7 +44,7 @@ class Breaker:
     `on_doubt` after each failed request, so that a direct probe can follow at once.
     """
 
-    def __init__(self, settings: BreakerSettings, now: float, on_change: Callable[[], None] | None = None) -> None:
+    def __init__(self, settings: BreakerSettings, now: float) -> None:
         self.state = OPEN
         self.reason = NOT_HEARD
         self.cause = "start"
@@ -57,7 +57,7 @@ class Breaker:
         """Requests in a row that the engine refused and another might have taken."""
         self.contradicted = False
         """Whether another engine took a request that this one refused, since it last took one itself."""
-        self.on_change = on_change
+        self.on_change: Callable[[], None] | None = None
         self.on_doubt: Callable[[], None] | None = None
         self._settings = settings
         self._counts = {CONNECT: 0, TIMEOUT: 0, HTTP_5XX: 0}

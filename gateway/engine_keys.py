@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.event_log import log_event
@@ -19,7 +18,7 @@ OWN_KEY = r"^SWITCHYARD_ENGINE_KEY_[A-Z0-9_]{1,40}$"
 """Variables that a pool may name for a key of its own."""
 
 
-def engine_key(variable: str, fleet_key: str, environment: Mapping[str, str] = os.environ) -> str:
+def engine_key(variable: str, fleet_key: str) -> str:
     """Return the key that the variable, or the file that NAME_FILE names, holds; empty: none is sent.
 
     A file that cannot be read costs the pool its key and holds up no other pool's snapshot.
@@ -29,13 +28,13 @@ def engine_key(variable: str, fleet_key: str, environment: Mapping[str, str] = o
     if not re.fullmatch(OWN_KEY, variable):
         return ""
     try:
-        return key_in(variable, environment)
+        return key_in(variable)
     except (OSError, UnicodeDecodeError) as error:
         log_event("engine_key_unreadable", level=logging.ERROR, variable=variable, error=type(error).__name__)
         return ""
 
 
-def key_in(variable: str, environment: Mapping[str, str] = os.environ) -> str:
+def key_in(variable: str) -> str:
     """Return what the variable, or the file that NAME_FILE names, holds; a file that cannot be read raises OSError."""
-    path = environment.get(f"{variable}_FILE", "")
-    return (Path(path).read_text(encoding="utf-8") if path else environment.get(variable, "")).strip()
+    path = os.environ.get(f"{variable}_FILE", "")
+    return (Path(path).read_text(encoding="utf-8") if path else os.environ.get(variable, "")).strip()

@@ -28,6 +28,8 @@ from simulator.pool_watch import PoolWatch
 from simulator.rebalance_drive import RebalanceDrive
 from simulator.role_loads import role_loads
 
+TICK_S = 1.0
+
 
 class FleetAutomation:
     """One pool's automations. Mutable: what was planned, the planners' memories, and engines on their way up.
@@ -40,7 +42,6 @@ class FleetAutomation:
         policy: AutomationPolicy,
         profile: EngineProfile,
         *,
-        tick_s: float = 1.0,
         rings: int = 0,
         restart_s: float = 20.0,
     ) -> None:
@@ -56,7 +57,6 @@ class FleetAutomation:
         self.sizes: list[tuple[float, int]] = []
         """(moment, engines that take work), one per tick."""
         self._policy = policy
-        self._tick_s = tick_s
         self._rings = rings
         self._scaling_memory = ScalingMemory()
         self._health_memory = HealthMemory()
@@ -70,7 +70,7 @@ class FleetAutomation:
 
     def attach(self, simulation: FleetSimulation) -> None:
         """Steer this simulation from now on, one tick after another."""
-        simulation.call_at(simulation.now + self._tick_s, self._tick)
+        simulation.call_at(simulation.now + TICK_S, self._tick)
 
     def _tick(self, simulation: FleetSimulation) -> None:
         now = simulation.now
@@ -85,7 +85,7 @@ class FleetAutomation:
             self._steer_scaling(simulation, facts)
         if self._policy.ratio.mode != OFF:
             self._steer_ratio(simulation, facts)
-        simulation.call_at(now + self._tick_s, self._tick)
+        simulation.call_at(now + TICK_S, self._tick)
 
     def _stop_drained(self, simulation: FleetSimulation) -> None:
         for station in simulation.stations:

@@ -41,9 +41,9 @@ def _percent(value: float) -> str:
     return f"{max(0.0, value):.2f}%"
 
 
-def _bars(parts: list[tuple[str, float]], whole_: float, worded: str = "", begin: float = 0.0) -> list[Bar]:
+def _bars(parts: list[tuple[str, float]], whole_: float, worded: str = "") -> list[Bar]:
     """Return parts (term, length) one after the other as bars of a scale that ends at `whole_`."""
-    bars, at = [], begin
+    bars, at = [], 0.0
     for term, length in parts:
         if length <= 0:
             continue
