@@ -138,7 +138,9 @@ def _api(asker: Asker) -> None:
     note("POST", v1 + "regions", {"slug": "south", "name": "South"}, "operator")
     note("POST", v1 + "policies", {"slug": "golden", "name": "Golden"}, "admin")
     versions = v1 + "policies/golden/versions"
-    draft = {"document": {"ttft_slo_s": 3.0}, "message": "first"}
+    # What automations would see of the first seconds is chance.
+    off = {name: {"mode": "off"} for name in ("health", "rebalance", "scaling", "ratio")}
+    draft = {"document": {"ttft_slo_s": 3.0, "automation": off}, "message": "first"}
     note("POST", versions, draft, "admin")
     note("POST", v1 + "policies/validate", {"document": {"placement": {"name": "no_such"}, "ttft_slo_s": -1}}, "admin")
     note("POST", versions + "/1/publish", {"instead_of": None}, "admin")
@@ -164,7 +166,7 @@ def _api(asker: Asker) -> None:
     nouns = ("regions", "pools", "engines", "policies", "keys", "tenants", "recordings", "audit", "whatif", "canaries")
     for noun in (*nouns, "shadows", "decisions", "policies/schema", "pools/p/automation"):
         for role in ("viewer", "operator", "admin", *(("infer", "") if noun == "regions" else ())):
-            note("GET", v1 + noun, None, role, only="shape" if noun == "engines" else "")
+            note("GET", v1 + noun, None, role, only="shape" if noun in ("engines", "pools/p/automation") else "")
     note("GET", v1 + "jobs", None, "admin", only="shape")
 
 

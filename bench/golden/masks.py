@@ -21,6 +21,7 @@ _PATTERNS = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?"), "<time>"),
     (re.compile(r"sy_[A-Za-z0-9_-]+"), "<key>"),
     (re.compile(r"[0-9a-f]{16,}"), "<hex>"),
+    (re.compile(r'(?<="created":)\d+'), "<int>"),
     (re.compile(r"([-.])[A-Za-z0-9_-]{8}\.(js|css|woff2)"), r"\1<hash>.\2"),
 )
 _MEASURED = re.compile(
@@ -65,25 +66,24 @@ def stream_of(text: str) -> dict[str, Any]:
 
 
 def shape_of(value: Any, depth: int = 3) -> Any:
-    """Return only the names and types in `value` to this depth, of a list those of its first item."""
+    """Return only the names in `value` to this depth, of a list those of its first item."""
     if isinstance(value, dict) and depth:
         return {key: shape_of(inner, depth - 1) for key, inner in value.items()}
     if isinstance(value, list) and depth:
         return [shape_of(inner, depth - 1) for inner in value[:1]]
-    return type(value).__name__
+    return "…"
 
 
 def series_of(text: str) -> list[str]:
-    """Return the names and labels of all series in a page of metrics, without values."""
-    lines = (line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#"))
-    return sorted({masked(re.sub(r'le="[^"]*"', "le", line)) for line in lines})
+    """Return name and type of every series in a page of metrics: which label values have counted is chance."""
+    return sorted(line for line in text.splitlines() if line.startswith("# TYPE "))
 
 
 class Outline(HTMLParser):
     """Collects a page's title, headings, addresses, fields and elements of our own, each once: rows come and go."""
 
-    TEXTS = frozenset(("title", "h1", "h2", "label", "th", "button"))
-    TAGS = TEXTS | {"a", "form", "input", "select", "textarea", "script", "link", "img"}
+    TEXTS = frozenset(("title", "h2", "label", "th", "button"))
+    TAGS = TEXTS | {"h1", "a", "form", "input", "select", "textarea", "script", "link", "img"}
     SHOWN = frozenset(("href", "src", "action", "method", "name", "type", "id"))
 
     def __init__(self) -> None:

@@ -58,8 +58,8 @@ def test_a_stream_is_the_same_however_its_tokens_are_bundled() -> None:
 
 
 def test_series_are_told_without_values() -> None:
-    page = '# HELP x X.\nx{pool="p"} 3.0\ny_bucket{le="0.1"} 1.0\ny_bucket{le="0.5"} 2.0\n'
-    assert series_of(page) == ['x{pool="p"}', "y_bucket{le}"]
+    page = '# HELP x X.\n# TYPE x gauge\nx{pool="p"} 3.0\n# TYPE a counter\na 1.0\n'
+    assert series_of(page) == ["# TYPE a counter", "# TYPE x gauge"]
 
 
 def test_a_difference_is_shown_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
