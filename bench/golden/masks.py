@@ -1,0 +1,107 @@
+"""Takes out of an answer what differs from run to run: ids, times, measured values."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+from typing_extensions import override
+
+STABLE_HEADERS = {
+    "allow", "cache-control", "content-type", "content-language", "content-security-policy", "location", "link",
+    "referrer-policy", "retry-after", "vary", "www-authenticate", "x-content-type-options", "x-frame-options", "etag",
+    "cross-origin-opener-policy",
+}  # fmt: skip
+"""Whose values are compared; of all others only the names."""
+
+_PATTERNS = (
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uuid>"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+00:00)?"), "<time>"),
+    (re.compile(r"sy_[A-Za-z0-9_-]+"), "<key>"),
+    (re.compile(r"[0-9a-f]{16,}"), "<hex>"),
+    (re.compile(r'(?<="created":)\d+'), "<int>"),
+    (re.compile(r"([-.])[A-Za-z0-9_-]{8}\.(js|css|woff2)"), r"\1<hash>.\2"),
+)
+_MEASURED = re.compile(
+    r"(_at|_s|_ms|_us|_age|version|prefix|rate|created|cursor|revision|seed)$|^(id|key_id|at|last4|salt)$"
+)
+"""Names whose values come from clocks, counters of changes and dice."""
+
+
+def masked(value: Any, name: str = "") -> Any:
+    """Return `value` with everything that no two runs share replaced by a word for what stood there."""
+    if isinstance(value, dict):
+        return {masked(key): masked(inner, key) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [masked(inner, name) for inner in value]
+    if isinstance(value, str):
+        for pattern, word in _PATTERNS:
+            value = pattern.sub(word, value)
+        return value
+    if isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and _MEASURED.search(name)):
+        return f"<{type(value).__name__}>" if _MEASURED.search(name) or round(value, 3) != value else value
+    return value
+
+
+def body_of(content_type: str, text: str) -> Any:
+    """Return what a body says, masked: JSON as values, server-sent events as a list, a page as its outline."""
+    if "json" in content_type:
+        return masked(json.loads(text))
+    if "event-stream" in content_type:
+        return stream_of(masked(text))
+    if "html" in content_type:
+        outline = Outline()
+        outline.feed(text)
+        return list(outline.lines)
+    return masked(text).splitlines()
+
+
+def stream_of(text: str) -> dict[str, Any]:
+    """Return the text of a stream, and each kind of event once: how many tokens an event holds is chance."""
+    content = re.compile(r'"content": ?"((?:[^"\\]|\\.)+)"')
+    events = [content.sub('"content":"…"', line) for line in text.splitlines() if line]
+    return {"text": "".join(content.findall(text)), "events": list(dict.fromkeys(events))}
+
+
+def shape_of(value: Any, depth: int = 3) -> Any:
+    """Return only the names in `value` to this depth, of a list those of its first item."""
+    if isinstance(value, dict) and depth:
+        return {key: shape_of(inner, depth - 1) for key, inner in value.items()}
+    if isinstance(value, list) and depth:
+        return [shape_of(inner, depth - 1) for inner in value[:1]]
+    return "…"
+
+
+def series_of(text: str) -> list[str]:
+    """Return name and type of every series in a page of metrics: which label values have counted is chance."""
+    return sorted(line for line in text.splitlines() if line.startswith("# TYPE "))
+
+
+class Outline(HTMLParser):
+    """Collects a page's title, headings, addresses, fields and elements of our own, each once: rows come and go."""
+
+    TEXTS = frozenset(("title", "h2", "label", "th", "button"))
+    TAGS = TEXTS | {"h1", "a", "form", "input", "select", "textarea", "script", "link", "img"}
+    SHOWN = frozenset(("href", "src", "action", "method", "name", "type", "id"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: dict[str, None] = {}
+        self._heard = False
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._heard = tag in self.TEXTS
+        if tag in self.TAGS or "-" in tag:
+            told = [
+                f'{name}="{re.sub("[0-9]+", "N", masked(value or ""))}"' for name, value in attrs if name in self.SHOWN
+            ]
+            self.lines[" ".join([tag, *told])] = None
+
+    @override
+    def handle_data(self, data: str) -> None:
+        if self._heard and data.strip():
+            self.lines["  " + re.sub("[0-9.]+", "N", " ".join(data.split()))] = None
+        self._heard = False

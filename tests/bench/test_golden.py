@@ -1,0 +1,72 @@
+"""The golden set: two runs write the same, and a difference is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.golden import surface
+from bench.golden.__main__ import compare
+from bench.golden.masks import body_of, masked, series_of
+
+
+def test_what_the_program_shows_is_the_same_twice(tmp_path: Path) -> None:
+    for part in (surface.openapi, lambda: surface.metrics(tmp_path), lambda: surface.urls(tmp_path)):
+        assert part() == part()
+
+
+def test_metrics_are_told_with_their_labels_though_nothing_was_counted(tmp_path: Path) -> None:
+    told = {each["name"]: each["labels"] for each in surface.metrics(tmp_path)}
+    assert list(told["switchyard_decisions"]) == ["pool", "placement", "reason"]
+    assert "switchyard_bus_connected" in told and "switchyard_jobs_wake_up_age_seconds" in told
+
+
+def test_addresses_are_those_of_pages_api_sockets_and_gateway(tmp_path: Path) -> None:
+    told = surface.urls(tmp_path)
+    assert ["policies/<slug:slug>/publish", "policy-publish"] in told["pages and API"]
+    assert ["api/v1/pools", ""] in told["pages and API"]
+    assert ["/api/v1/route", "POST"] in told["gateway"]
+    assert told["websockets"]
+
+
+@pytest.mark.django_db
+def test_the_schema_has_every_table() -> None:
+    tables = [each for each in surface.database_schema() if each.startswith("CREATE TABLE")]
+    assert any('"controlplane_pool"' in each for each in tables)
+
+
+def test_answers_of_two_runs_are_equal_where_only_ids_and_times_differ() -> None:
+    def answer(number: int) -> dict[str, object]:
+        uuid = f"01234567-89ab-7cde-8f01-23456789abc{number}"
+        return {"id": uuid, "at": f"2027-01-0{number}T10:00:00Z", "created": number, "wait_s": number / 3, "blocks": 4}
+
+    assert masked(answer(1)) == masked(answer(2))
+    assert masked({"blocks": 4, "ttft": 0.5, "name": "e1"}) == {"blocks": 4, "ttft": 0.5, "name": "e1"}
+
+
+def test_a_stream_is_the_same_however_its_tokens_are_bundled() -> None:
+    def stream(*texts: str) -> str:
+        events = [json.dumps({"choices": [{"delta": {"content": text}}]}) for text in texts]
+        return "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
+
+    one, other = (body_of("text/event-stream", stream(*texts)) for texts in (("a b ", "c"), ("a ", "b ", "c")))
+    assert one == other
+    assert one["text"] == "a b c"
+    assert one != body_of("text/event-stream", stream("a b d"))
+
+
+def test_series_are_told_without_values() -> None:
+    page = '# HELP x X.\n# TYPE x gauge\nx{pool="p"} 3.0\n# TYPE a counter\na 1.0\n'
+    assert series_of(page) == ["# TYPE a counter", "# TYPE x gauge"]
+
+
+def test_a_difference_is_shown_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder, value in (("old", "1\n2\n"), ("new", "1\n3\n"), ("same", "1\n2\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "urls.json").write_text(value)
+    assert compare(tmp_path / "old", tmp_path / "same", ["urls"]) == 0
+    assert compare(tmp_path / "old", tmp_path / "new", ["urls"]) == 1
+    assert "-2\n+3" in capsys.readouterr().out
+    assert compare(tmp_path / "old", tmp_path / "new", ["metrics"]) == 1
