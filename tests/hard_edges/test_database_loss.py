@@ -92,7 +92,7 @@ async def test_decisions_go_on_without_postgresql_and_pages_come_back_with_it(tm
             _, text, headers = await page()
             assert "The database does not answer" in text
             assert "manage.py doctor" in text
-            assert headers["retry-after"] == headers["refresh"] == "5"
+            assert headers["retry-after"] == headers["refresh"] == "2"
             refused = {"Authorization": f"Bearer {program.secrets.api_key}"}
             async with session.post(
                 f"{program.url}/api/v1/regions", json={"slug": "r", "name": "R"}, headers=refused
