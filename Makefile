@@ -7,8 +7,8 @@ DECODE ?=
 SOAK_MINUTES ?= 2
 SOAK_SEEDS ?= $(shell seq 1 20)
 FUZZ_EXAMPLES ?= 10000
-FUZZED := tests/fuzz tests/gateway/test_json_body.py tests/gateway/test_large_body.py tests/gateway/test_engine_metrics.py \
-	tests/kvstore/test_kv_events.py tests/kvstore/test_kv_event_forms.py tests/controlplane/api/test_schemathesis.py \
+FUZZED := tests/fuzz tests/gateway/http/test_json_body.py tests/gateway/http/test_large_body.py tests/gateway/engines/test_engine_metrics.py \
+	tests/kvstore/events/test_kv_events.py tests/kvstore/events/test_kv_event_forms.py tests/controlplane/api/test_schemathesis.py \
 	tests/controlplane/api/test_schemathesis_gateway.py
 # Browsers and processes wait much, so there may be more workers than cores.
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)

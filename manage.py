@@ -23,7 +23,7 @@ def main(argv: list[str]) -> None:
 
         sys.exit(replay(argv[2:]))
     elif command == "simulate":
-        from simulator.simulate import main as simulate
+        from simulator.command.simulate import main as simulate
 
         sys.exit(simulate(argv[2:], "manage.py simulate"))
     else:

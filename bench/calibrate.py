@@ -25,7 +25,7 @@ import msgspec
 
 from bench.profile_fit import PrefillSample, ProfileFit, StepSample, fit_profile, mean_error
 from bench.report import write_report
-from simulator.engine_profile import EngineProfile, write_profile
+from simulator.engine_models.engine_profile import EngineProfile, write_profile
 
 LENGTHS = (128, 512, 1024, 2048, 4096, 8192, 16_384)
 SHARES = (0.5, 0.9)

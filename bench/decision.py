@@ -15,12 +15,12 @@ from pathlib import Path
 from random import Random
 
 from bench.report import Target, write_report
-from routing.fleet import EngineFacts
-from routing.inference_request import InferenceRequest
-from routing.observation import Completed, FirstToken
-from routing.policy_document import RoutingPolicy, Stage
+from routing.ledger.fleet_view import EngineFacts
+from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.registry import CENTRAL_PLACEMENT
 from routing.router import Router
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed, FirstToken
 from simulator.baselines.registry import PLACEMENTS
 
 TARGETED = ("least_cost", "dual_map")

@@ -14,16 +14,16 @@ import uvicorn
 import uvloop
 
 from gateway.app import GatewayApp
-from gateway.asgi_types import AsgiApp, Receive, Scope, Send
-from gateway.bus import InProcessBus
-from gateway.edge import Edge
+from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.http_protocol import GuardedHttpProtocol
-from gateway.settings import GatewaySettings
-from gateway.settled_heap import settle_heap
-from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
-from kvstore.block_keys import rekey_hashes
-from routing.fleet import EngineFacts
+from gateway.http.edge import Edge
+from gateway.http.http_protocol import GuardedHttpProtocol
+from gateway.process.garbage_collection import settle_heap
+from kvstore.keys.block_keys import rekey_hashes
+from routing.ledger.fleet_view import EngineFacts
 
 API_KEY = "sy_benchmark_only"
 MODEL = "bench"

@@ -28,18 +28,18 @@ import msgspec
 from bench.decision_api_server import API_KEY, HASHES, MODEL, _snapshot, follow_events, hash_groups, shared_hashes
 from bench.report import Target, write_report
 from controlplane.recordings.ring import TrafficRing
+from gateway.access.authentication import authenticate
 from gateway.app import GatewayApp
-from gateway.authentication import authenticate
-from gateway.bus import InProcessBus
-from gateway.fast_lane import Admission
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.snapshot import encode_snapshot
+from gateway.contracts.stored_decision import TOPIC, StoredDecision, decode_batch
+from gateway.contracts.traffic_row import TOPIC as TRAFFIC_TOPIC
+from gateway.contracts.traffic_row import TrafficBatch, TrafficRow, encode_batch, rows_in
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.request_head import new_id
-from gateway.settings import GatewaySettings
-from gateway.settled_heap import settle_heap
-from gateway.snapshot import encode_snapshot
-from gateway.stored_decision import TOPIC, StoredDecision, decode_batch
-from gateway.traffic_row import TOPIC as TRAFFIC_TOPIC
-from gateway.traffic_row import TrafficBatch, TrafficRow, encode_batch, rows_in
+from gateway.http.request_head import new_id
+from gateway.http.sync_fast_path import Admission
+from gateway.process.garbage_collection import settle_heap
 
 if TYPE_CHECKING:
     from controlplane.decision_store.keeper import DecisionKeeper

@@ -17,9 +17,9 @@ from typing import Literal
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot
-from gateway.snapshot_store import SnapshotStore
-from routing.policy_document import RoutingPolicy
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot
+from routing.policy.policy_document import RoutingPolicy
 
 API_KEY = "sy_key_of_a_fleet_on_loopback"
 MODEL = "loopback-8b"

@@ -22,8 +22,8 @@ import msgspec
 
 from bench.live_fleet import free_ports, wait_for
 from bench.report import Target, write_report
-from simulator.trace import TraceRow, write_trace
 from simulator.workloads.conversation_like import WorkloadShape, generate
+from simulator.workloads.trace import TraceRow, write_trace
 
 QPS = 28.0
 PASS_S = 1200.0

@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.live_fleet import API_KEY, MODEL, live_fleet
 from bench.report import Target, write_report
-from routing.policy_document import RoutingPolicy, Stage
+from routing.policy.policy_document import RoutingPolicy, Stage
 
 _SLO_S, _LOOK_AHEAD_S = 5.0, 0.05
 

@@ -17,14 +17,14 @@ import msgspec
 
 from bench.live_fleet import API_KEY, MODEL, live_fleet
 from bench.report import Target, write_report
-from routing.policy_document import RoutingPolicy, Stage
-from simulator.replay import replay
-from simulator.replay_options import ReplayOptions
-from simulator.run_report import report_of
-from simulator.simulation_run import RunSpec, run
-from simulator.trace import TraceRow
-from simulator.workload import Workload
+from routing.policy.policy_document import RoutingPolicy, Stage
+from simulator.replay.__main__ import replay
+from simulator.replay.replay_options import ReplayOptions
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import RunSpec, run
 from simulator.workloads.conversation_like import WorkloadShape, generate
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import TraceRow
 
 PLACEMENTS = ("round_robin", "least_loaded", "least_cost")
 ENGINES = 8

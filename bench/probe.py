@@ -18,10 +18,10 @@ import uvloop
 from typing_extensions import override
 
 from bench.report import Target, write_report
-from gateway.bus import InProcessBus
-from gateway.engine_report import decode_report
-from gateway.prober import probe_engines
-from gateway.snapshot import EngineEntry
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.engine_report import decode_report
+from gateway.contracts.snapshot import EngineEntry
+from gateway.engines.prober import probe_engines
 
 ENGINES, SHARDS = 500, 5
 LIGHT_S, FULL_S = 0.1, 2.0

@@ -1,6 +1,6 @@
 """Fits an engine profile's cost figures to measured prefills and decode steps; standard library only.
 
-The figures are those of simulator.engine_profile: seconds of a prefill = base + a·u + b·u·(L − u/2) +
+The figures are those of simulator.engine_models.engine_profile: seconds of a prefill = base + a·u + b·u·(L − u/2) +
 c·hit, and of a decode step = base + d·batch + e·context. Squares of *relative* errors are least, so
 that short prompts count as much as long ones, and no figure is below zero.
 """

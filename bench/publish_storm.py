@@ -27,8 +27,8 @@ from bench.live_fleet import MODEL
 from bench.live_program import LiveProgram, live_program
 from bench.report import Target, write_report
 from routing.registry import stage_pairs
-from simulator.replay_options import ReplayOptions
-from simulator.replay_request import request_body, send_row
+from simulator.replay.replay_options import ReplayOptions
+from simulator.replay.replay_request import request_body, send_row
 from simulator.workloads.conversation_like import generate
 
 PER_MINUTE = 200

@@ -15,12 +15,12 @@ from pathlib import Path
 from random import Random
 
 from bench.report import Target, write_report
-from routing.decision import CENTRAL, Decision
-from routing.fleet import EngineFacts
-from routing.inference_request import InferenceRequest
-from routing.policy_document import RoutingPolicy, Stage
+from routing.dispatch.request_queue import WaitingRoom
+from routing.ledger.fleet_view import EngineFacts
+from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.router import Router
-from routing.waiting_room import WaitingRoom
+from routing.values.decision import CENTRAL, Decision
+from routing.values.inference_request import InferenceRequest
 
 TICKETS, ENGINES, PULLS, INSERTIONS, GROUPS = 10_000, 8, 400, 2_000, 100
 KEYS, BLOCK = 24, 512

@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 
 from bench.report import Target, write_report
-from routing.policy_document import Stage
+from routing.policy.policy_document import Stage
 from routing.registry import stage_pairs
 from simulator.baselines.registry import PLACEMENTS
-from simulator.run_report import report_of
-from simulator.simulation_run import RunSpec, evaluation_policy, run
-from simulator.trace import TraceRow, read_trace
-from simulator.workload import Workload
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
 from simulator.workloads.conversation_like import generate
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import TraceRow, read_trace
 
 ENGINES, MAX_INPUT, HOUR, ROWS = 8, 20_480, 12_031, 4_000
 ROUNDS = 3

@@ -33,11 +33,11 @@ from controlplane.whatif.comparison import closest, own_ttft_s
 from controlplane.whatif.conditions import ENGINE_MODELS, Conditions
 from controlplane.whatif.plan import BASE, WhatIfPlan
 from controlplane.whatif.stand_in import stand_ins
-from routing.policy_document import RoutingPolicy, Stage
-from simulator.replay import replay
-from simulator.replay_options import ReplayOptions
-from simulator.run_task import do_task
-from simulator.trace import TraceRow
+from routing.policy.policy_document import RoutingPolicy, Stage
+from simulator.replay.__main__ import replay
+from simulator.replay.replay_options import ReplayOptions
+from simulator.runs.run_task import do_task
+from simulator.workloads.trace import TraceRow
 
 POLICIES = (
     "round_robin",

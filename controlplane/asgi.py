@@ -31,14 +31,14 @@ from controlplane.services.publication import publish
 from controlplane.state_lock import hold_state
 from controlplane.upload_gate import UploadGate
 from gateway.app import AppSettings, GatewayApp
-from gateway.asgi_types import AsgiApp, Receive, Scope, Send
-from gateway.bus_metrics import BusMetrics
-from gateway.drain import Drain
-from gateway.edge import Edge, EdgeSettings
+from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus_metrics import BusMetrics
+from gateway.bus.redis_bus import RedisBus
+from gateway.bus.wake_up_age import WakeUpAge
 from gateway.gateway import Gateway
-from gateway.redis_bus import RedisBus
-from gateway.settings import GatewaySettings
-from gateway.wake_up_age import WakeUpAge
+from gateway.http.edge import Edge, EdgeSettings
+from gateway.process.drain import Drain
 from web.live.feed import fleet_feed
 from web.routing import websocket_urlpatterns
 from web.socket_origin import SameOrigin

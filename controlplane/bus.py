@@ -7,7 +7,7 @@ import os
 
 from django.conf import settings
 
-from gateway.bus import Bus, InProcessBus
+from gateway.bus.bus import Bus, InProcessBus
 
 
 @functools.cache
@@ -15,7 +15,7 @@ def get_bus() -> Bus:
     """Return the process's one bus: over Redis where REDIS_URL is set, else in memory."""
     if not settings.REDIS_URL:
         return InProcessBus()
-    from gateway.redis_bus import RedisBus
+    from gateway.bus.redis_bus import RedisBus
 
     return RedisBus(settings.REDIS_URL, settings.FLEET_SECRET)
 

@@ -16,7 +16,7 @@ from celery.worker import WorkController, state
 from controlplane.bus import get_bus
 from controlplane.jobs.cooperative_stop import stop_requested
 from controlplane.monotonic_schedule import MonotonicScheduler
-from gateway.wake_up_age import TOPIC as WOKEN
+from gateway.bus.wake_up_age import TOPIC as WOKEN
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gateway import json_log
+from gateway.base import json_log
 
 
 def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:

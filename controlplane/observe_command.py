@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from gateway.access_log import SkippedLineError, observation_of
+from gateway.api.access_log import SkippedLineError, observation_of
 
 BATCH = 200
 _TIMEOUT_S = 30.0

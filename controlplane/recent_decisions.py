@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.recent_decisions import RecentDecisions
+from gateway.pool.recent_decisions import RecentDecisions
 
 _offered: list[RecentDecisions] = []
 

@@ -20,7 +20,7 @@ from controlplane.welcome import is_loopback
 
 def main(argv: Sequence[str]) -> int:
     """Replay a trace against a gateway and return the exit status."""
-    from simulator.replay import main as replay
+    from simulator.replay.__main__ import main as replay
 
     argv = with_recording(argv)
     lend_key(argv)
@@ -69,7 +69,7 @@ def with_recording(argv: Sequence[str]) -> list[str]:
 
 def _place_of_trace(argv: Sequence[str]) -> int | None:
     """Return which argument names the trace; None where none does."""
-    from simulator.replay_options import add_arguments
+    from simulator.replay.replay_options import add_arguments
 
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     add_arguments(parser)

@@ -15,10 +15,10 @@ import uvicorn
 
 from controlplane.child_process import ChildSpec
 from controlplane.supervisor import Supervisor
-from gateway import background
-from gateway.draining_server import CUT_OFF_S, DrainingServer
-from gateway.process_end import ProcessEnd
-from gateway.settled_heap import settle_heap
+from gateway.base import background
+from gateway.process.draining_server import CUT_OFF_S, DrainingServer
+from gateway.process.garbage_collection import settle_heap
+from gateway.process.shutdown import ProcessEnd
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ async def serve(serving: Serving, end: ProcessEnd) -> bool:
 
 
 def _config() -> uvicorn.Config:
-    from gateway.http_protocol import KEEP_ALIVE_S, GuardedHttpProtocol
+    from gateway.http.http_protocol import KEEP_ALIVE_S, GuardedHttpProtocol
 
     return uvicorn.Config(
         "controlplane.asgi:application",

@@ -15,8 +15,8 @@ from django.core.exceptions import ImproperlyConfigured
 from controlplane.environment import BASE_DIR, env, state_directory
 from controlplane.first_run_secrets import UnsafeSecretsError, secrets_of
 from controlplane.json_log import logging_settings
-from gateway.process_end import DRAIN_S as DEFAULT_DRAIN_S
-from gateway.redis_scripts import installation_prefix
+from gateway.bus.redis_scripts import installation_prefix
+from gateway.process.shutdown import DRAIN_S as DEFAULT_DRAIN_S
 
 STATE_DIR = state_directory()
 STATE_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 MAX_WAITING_BYTES = 64 << 20
 """Encoded batches that wait at most; beyond it the oldest are dropped and counted."""

@@ -11,7 +11,7 @@ from django.db import DatabaseError
 
 from controlplane.child_process import ChildSpec
 from controlplane.supervisor import Supervisor
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from controlplane.models import ApiKey, Role
 from controlplane.request_actor import actor_of
 from controlplane.services.actor import API, machine
 from controlplane.services.roles import may_somewhere
-from gateway.asgi_types import AsgiApp, Message, Receive, Scope, Send
+from gateway.base.asgi_types import AsgiApp, Message, Receive, Scope, Send
 
 
 class UploadGate:

@@ -18,20 +18,20 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from gateway.bus_metrics import BusMetrics
-from gateway.connection_limit import allow_open_files
-from gateway.draining_server import CUT_OFF_S, DrainingServer
-from gateway.edge import Edge, EdgeSettings
-from gateway.engine_keys import FLEET_KEY, key_in
-from gateway.follower_bus import FollowerBus
-from gateway.http_protocol import KEEP_ALIVE_S, GuardedHttpProtocol
-from gateway.json_log import logging_settings
-from gateway.process_end import DRAIN_S, ProcessEnd
-from gateway.redis_bus import RedisBus
-from gateway.settings import GatewaySettings
-from gateway.settled_heap import settle_heap
+from gateway.base.engine_api_keys import FLEET_KEY, key_in
+from gateway.base.json_log import logging_settings
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus_metrics import BusMetrics
+from gateway.bus.follower_bus import FollowerBus
+from gateway.bus.redis_bus import RedisBus
+from gateway.bus.wake_up_age import WakeUpAge
+from gateway.http.connection_limit import allow_open_files
+from gateway.http.edge import Edge, EdgeSettings
+from gateway.http.http_protocol import KEEP_ALIVE_S, GuardedHttpProtocol
+from gateway.process.draining_server import CUT_OFF_S, DrainingServer
+from gateway.process.garbage_collection import settle_heap
+from gateway.process.shutdown import DRAIN_S, ProcessEnd
 from gateway.standalone import StandaloneGateway
-from gateway.wake_up_age import WakeUpAge
 
 _SECRET_VARIABLE = "SWITCHYARD_FLEET_SECRET"  # noqa: S105 - the variable's name, not the secret
 _DECISIONS, _DRAIN = "SWITCHYARD_DECISIONS_PER_S", "SWITCHYARD_DRAIN_S"

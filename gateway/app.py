@@ -14,31 +14,32 @@ from ipaddress import ip_address
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
-from gateway import explain_api, feedback_api, proxy
-from gateway.asgi_types import Receive, Scope, Send
-from gateway.authentication import INFER, UnauthenticatedError, authenticate, has_expired, require_scope
-from gateway.authentication import ROUTE as ROUTE_SCOPE
-from gateway.drain import SHUTDOWN, Drain, ShuttingDownError
-from gateway.engine_relay import RelaySettings
-from gateway.event_log import log_event
-from gateway.explain_api import ExplainApi
-from gateway.fast_lane import Admission, LaneAnswer, header_lines
-from gateway.feedback_api import FeedbackApi
-from gateway.guarded_receive import RefusedAtEdgeError
-from gateway.http_exchange import JSON, ClientGoneError, Exchange
-from gateway.json_body import BadBodyError
-from gateway.key_quota import KeyQuotas
-from gateway.metrics import CONTENT_TYPE
-from gateway.observe_api import ObserveApi
-from gateway.openai_error import ApiError, error_body
-from gateway.placement_desk import PlacementDesk
-from gateway.prompt_keys import PromptKeys
-from gateway.proxy import Proxy
-from gateway.recent_decisions import RecentDecisions
-from gateway.request_head import RequestHead
-from gateway.route_api import RouteApi
-from gateway.snapshot import ApiKeyEntry
-from gateway.unattended import ReportingKeys
+from gateway.access.authentication import INFER, UnauthenticatedError, authenticate, has_expired, require_scope
+from gateway.access.authentication import ROUTE as ROUTE_SCOPE
+from gateway.access.key_quota import KeyQuotas
+from gateway.api import explain_api, feedback_api
+from gateway.api.explain_api import ExplainApi
+from gateway.api.feedback_api import FeedbackApi
+from gateway.api.observe_api import ObserveApi
+from gateway.api.route_api import RouteApi
+from gateway.api.untracked_requests import ReportingKeys
+from gateway.base.asgi_types import Receive, Scope, Send
+from gateway.base.event_log import log_event
+from gateway.base.metrics import CONTENT_TYPE
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.http.guarded_receive import RefusedAtEdgeError
+from gateway.http.http_exchange import JSON, ClientGoneError, Exchange
+from gateway.http.json_body import BadBodyError
+from gateway.http.openai_error import ApiError, error_body
+from gateway.http.request_head import RequestHead
+from gateway.http.sync_fast_path import Admission, LaneAnswer, header_lines
+from gateway.pool.recent_decisions import RecentDecisions
+from gateway.process.drain import SHUTDOWN, Drain, ShuttingDownError
+from gateway.proxy import openai_proxy as proxy
+from gateway.proxy.engine_relay import RelaySettings
+from gateway.proxy.openai_proxy import Proxy
+from gateway.requests.lifecycle import PlacementDesk
+from gateway.requests.prompt_keys import PromptKeys
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway

@@ -12,33 +12,33 @@ import aiohttp
 import msgspec
 import zmq.asyncio
 
-from gateway import background
-from gateway.affinity_sampler import AffinitySampler
-from gateway.arm_results import ArmResults
-from gateway.bus import Bus
-from gateway.cost_reports import CostReports
-from gateway.decision_outbox import DecisionOutbox
-from gateway.engine_report import TOPIC_PREFIX, EngineReport, decode_report
-from gateway.event_log import log_event
-from gateway.fleet_sampler import FleetSampler
-from gateway.key_quota import KeyQuotas
-from gateway.key_usage import KeyUsage
-from gateway.live_pool import LivePool
-from gateway.loop_lag import LoopLag
-from gateway.metrics import GatewayMetrics
-from gateway.named_requests import NamedRequests
-from gateway.peer_calls import PeerCalls
-from gateway.pool_roles import warn_of_roles
-from gateway.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
-from gateway.rebalance_order import decode_order
-from gateway.report_fence import ReportFence
-from gateway.request_head import TaggedIds
-from gateway.settings import GatewaySettings
-from gateway.shadow_reports import ShadowReports
-from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, as_live, decode_snapshot
-from gateway.snapshot_store import SnapshotStore
-from gateway.traffic_outbox import TrafficOutbox
-from gateway.wire import UnreadableMessageError
+from gateway.access.key_quota import KeyQuotas
+from gateway.base import background
+from gateway.base.event_log import log_event
+from gateway.base.loop_lag import LoopLag
+from gateway.base.metrics import GatewayMetrics
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import Bus
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.engine_report import TOPIC_PREFIX, EngineReport, decode_report
+from gateway.contracts.rebalance_order import TOPIC_PREFIX as REBALANCE_PREFIX
+from gateway.contracts.rebalance_order import decode_order
+from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, as_live, decode_snapshot
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.engines.report_fence import ReportFence
+from gateway.http.request_head import TaggedIds
+from gateway.peers.peer_calls import PeerCalls
+from gateway.peers.request_claims import NamedRequests
+from gateway.pool.live_pool import LivePool
+from gateway.pool.pool_roles import warn_of_roles
+from gateway.reports.affinity_sampler import AffinitySampler
+from gateway.reports.arm_results import ArmResults
+from gateway.reports.cost_reports import CostReports
+from gateway.reports.decision_outbox import DecisionOutbox
+from gateway.reports.fleet_sampler import FleetSampler
+from gateway.reports.key_usage import KeyUsage
+from gateway.reports.shadow_reports import ShadowReports
+from gateway.reports.traffic_outbox import TrafficOutbox
 
 FEEDBACK_CALLS = 4
 """Reports that a key may send for each request of its minute: each kind once, and one repetition."""

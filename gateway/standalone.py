@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gateway.app import AppSettings, GatewayApp
-from gateway.asgi_types import Receive, Scope, Send
-from gateway.bus import Bus, InProcessBus
+from gateway.base.asgi_types import Receive, Scope, Send
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import Bus, InProcessBus
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.settings import GatewaySettings
-from gateway.snapshot import encode_snapshot
-from gateway.snapshot_store import SnapshotStore
 
 _LOOK_S = 1.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from routing.policy_document import RoutingPolicy, Stage
+from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.registry import BASELINES
 
 

@@ -10,7 +10,6 @@ from typing import cast
 
 import msgspec
 
-from routing.placement import Placement
 from routing.placements.cache_affinity import CacheAffinity
 from routing.placements.central import Central
 from routing.placements.consistent_hash import ConsistentHash
@@ -20,18 +19,19 @@ from routing.placements.least_cost import LeastCost
 from routing.placements.least_loaded import LeastLoaded
 from routing.placements.min_ttft import MinTtft
 from routing.placements.mooncake import Mooncake
+from routing.placements.placement import Placement
 from routing.placements.power_of_two import PowerOfTwo
 from routing.placements.random_engine import RandomEngine
 from routing.placements.round_robin import RoundRobin
 from routing.placements.skywalker import SkyWalker
-from routing.policy_document import RoutingPolicy, Stage
-from routing.queue_order import QueueOrder
-from routing.queue_orders.edf import Edf
-from routing.queue_orders.fifo import Fifo
-from routing.queue_orders.late_binding import LateBinding
-from routing.queue_orders.priority import Priority
-from routing.queue_orders.shed import Shed
-from routing.queue_orders.slack import Slack
+from routing.policy.policy_document import RoutingPolicy, Stage
+from routing.queue.orders.edf import Edf
+from routing.queue.orders.fifo import Fifo
+from routing.queue.orders.late_binding import LateBinding
+from routing.queue.orders.priority import Priority
+from routing.queue.orders.shed import Shed
+from routing.queue.orders.slack import Slack
+from routing.queue.queue_order import QueueOrder
 
 Table = Mapping[str, type[msgspec.Struct]]
 

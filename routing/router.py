@@ -9,25 +9,25 @@ from collections.abc import Container, Sequence
 
 import msgspec
 
-from routing import reasons
-from routing.admission import Admission
-from routing.bottleneck import Bottlenecks
-from routing.decision import CENTRAL, Choice, Decision, Granted, Outcome, Queued, Refused
-from routing.dispatcher import Dispatcher
-from routing.engine_loads import engine_loads, oldest_waits, unbound_work
-from routing.engine_pairs import EnginePairs, has_roles
-from routing.fleet import NEVER, EngineFacts, EngineLoad
-from routing.inference_request import InferenceRequest
-from routing.last_chances import LastChances
-from routing.lesson import Answered
-from routing.migration import Migration
-from routing.observation import Completed, FirstToken, HandedOver, Observation
-from routing.observed import ObservedRequests
-from routing.parked import Parked
-from routing.policy_document import RoutingPolicy
+from routing.dispatch.dispatcher import Dispatcher
+from routing.dispatch.engine_loads import engine_loads, oldest_waits, unbound_work
+from routing.dispatch.migration import Migration
+from routing.dispatch.observed_requests import ObservedRequests
+from routing.ledger.decode_bottleneck import Bottlenecks
+from routing.ledger.fleet_view import NEVER, EngineFacts, EngineLoad
+from routing.ledger.reservations import Reservation
+from routing.ledger.router_counts import CountsSeen
+from routing.pd.pair_assignment import EnginePairs, has_roles
+from routing.policy.policy_document import RoutingPolicy
+from routing.queue.admission import Admission
+from routing.queue.deferred import Parked
+from routing.queue.slo_expiry import LastChances
 from routing.registry import PLACEMENTS, Table
-from routing.reservations import Reservation
-from routing.router_counts import CountsSeen
+from routing.values import reasons
+from routing.values.decision import CENTRAL, Choice, Decision, Granted, Outcome, Queued, Refused
+from routing.values.feedback_events import Answered
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed, FirstToken, HandedOver, Observation
 
 UNBOUND_WAIT_S = 10.0
 """How long a request waits for any engine to take work before it is refused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from simulator.simulate import main
+from simulator.command.simulate import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], "python -m simulator"))

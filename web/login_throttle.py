@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from django.db import IntegrityError, transaction
 
 from controlplane.models import ConsoleSession, LoginAllowance
-from gateway.connection_limit import source_of
+from gateway.http.connection_limit import source_of
 
 MAX_PER_NAME_AND_ADDRESS = 5
 MAX_PER_ADDRESS = 20

@@ -10,8 +10,8 @@ from functools import cache
 import msgspec
 
 from controlplane.bus import get_bus
-from gateway.fleet_sample import TOPIC
-from gateway.wire import MIB, UnreadableMessageError, WireForm
+from gateway.contracts.fleet_sample import TOPIC
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 
 
 class _Pool(msgspec.Struct, frozen=True, gc=False):

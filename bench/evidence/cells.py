@@ -12,10 +12,10 @@ from tqdm import tqdm
 from bench.evidence.rules import order_stage
 from bench.evidence.store import Row
 from bench.evidence.traces import MAX_INPUT, TRACES, WARMUP, workload
-from routing.policy_document import Parameter, Stage
-from simulator.engine_profile import EngineProfile
-from simulator.run_report import report_of
-from simulator.simulation_run import RunSpec, evaluation_policy, run
+from routing.policy.policy_document import Parameter, Stage
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")

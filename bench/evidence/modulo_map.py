@@ -8,11 +8,11 @@ import msgspec
 from typing_extensions import override
 from xxhash import xxh3_64_intdigest
 
-from routing.candidate_targets import CandidateTargets
-from routing.fleet import FleetView
-from routing.hash_ring import CandidateRings
+from routing.ledger.fleet_view import FleetView
 from routing.placements.dual_map import DualMap
 from routing.registry import Table
+from routing.rings.candidate_targets import CandidateTargets
+from routing.rings.hash_ring import CandidateRings
 from simulator.baselines.registry import PLACEMENTS
 
 NAME = "dual_map_modulo"

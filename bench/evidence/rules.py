@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from routing.policy_document import Parameter, Stage
+from routing.policy.policy_document import Parameter, Stage
 
 FORGETTING = "shed, forgetting"
 """`shed` that counts the blocks of tickets given up no longer as on their way."""

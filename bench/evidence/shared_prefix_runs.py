@@ -15,19 +15,19 @@ import msgspec
 from typing_extensions import override
 
 from bench.evidence.store import Row
-from kvstore.block_keys import key_seed, rekey_hashes
-from routing.inference_request import InferenceRequest
-from routing.policy_document import Parameter, Stage
-from simulator.arrivals import Arrival, request_name, simulation_secret
-from simulator.engine_profile import EngineProfile
-from simulator.fleet_simulation import FleetSimulation
-from simulator.poisson_arrivals import poisson_times
-from simulator.replay_summary import percentile
-from simulator.request_record import FINISHED
-from simulator.simulation_run import RunSpec, evaluation_policy, run
-from simulator.trace import TraceRow
-from simulator.workload import Workload
+from kvstore.keys.block_keys import key_seed, rekey_hashes
+from routing.policy.policy_document import Parameter, Stage
+from routing.values.inference_request import InferenceRequest
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.fleet.request_record import FINISHED
+from simulator.replay.replay_summary import percentile
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
+from simulator.workloads.arrivals import Arrival, request_name, simulation_secret
+from simulator.workloads.poisson_arrivals import poisson_times
+from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.shared_prefix import SharedPrefixShape
+from simulator.workloads.trace import TraceRow
 
 BLOCK_TOKENS = 32
 ENGINES, CACHE_TOKENS, QPS = 4, 200_000, 12.0

@@ -6,8 +6,8 @@ import os
 from functools import cache
 from pathlib import Path
 
-from simulator.trace import TraceRow, read_trace
-from simulator.workload import Workload
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import TraceRow, read_trace
 
 WARMUP = 500
 MAX_INPUT = 20_480

@@ -39,9 +39,9 @@ def openapi() -> dict[str, Any]:
 
 def metrics(state_dir: Path) -> list[dict[str, Any]]:
     """Return name, type, labels and help of every series that /metrics can export."""
-    from gateway.bus import InProcessBus
-    from gateway.bus_metrics import BusMetrics
-    from gateway.wake_up_age import WakeUpAge
+    from gateway.bus.bus import InProcessBus
+    from gateway.bus.bus_metrics import BusMetrics
+    from gateway.bus.wake_up_age import WakeUpAge
 
     gateway = _gateway(state_dir)
     registry = gateway.metrics.registry
@@ -65,9 +65,9 @@ def _labels(family: Any) -> set[str]:
 
 
 def _gateway(state_dir: Path) -> Any:
-    from gateway.bus import InProcessBus
+    from gateway.base.settings import GatewaySettings
+    from gateway.bus.bus import InProcessBus
     from gateway.gateway import Gateway
-    from gateway.settings import GatewaySettings
 
     return Gateway(InProcessBus(), fleet_secret=b"s", state_dir=state_dir / "gateway", settings=GatewaySettings())
 

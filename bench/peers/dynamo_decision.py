@@ -24,11 +24,11 @@ from bench.peers.dynamo_replay import REQUIREMENT
 from bench.peers.environment import peer_python
 from bench.peers.rounds import LEAST_ROUNDS, quietest_and_median, ratios
 from bench.report import Target, write_report
-from kvstore.prefix_index import PrefixIndex
-from routing.fleet import EngineFacts
-from routing.inference_request import InferenceRequest
-from routing.policy_document import RoutingPolicy, Stage
+from kvstore.index.prefix_index import PrefixIndex
+from routing.ledger.fleet_view import EngineFacts
+from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.router import Router
+from routing.values.inference_request import InferenceRequest
 
 KEYS, ENGINES, GROUPS = 24, 32, 200
 LONG_BLOCKS, LONG_BLOCK_TOKENS = 8192, 16

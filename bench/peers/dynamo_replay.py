@@ -21,11 +21,11 @@ import msgspec
 from bench.evidence.store import Result, Row, save
 from bench.evidence.traces import trace_file, whole_trace
 from bench.peers.environment import peer_python
-from routing.policy_document import RoutingPolicy, Stage
-from simulator.engine_profile import EngineProfile
-from simulator.run_report import report_of
-from simulator.simulation_run import RunSpec, cost_of, run
-from simulator.workload import Workload
+from routing.policy.policy_document import RoutingPolicy, Stage
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import RunSpec, cost_of, run
+from simulator.workloads.prepared_workload import Workload
 
 REQUIREMENT = "ai-dynamo-runtime==1.6.1"
 ENGINES = 8

@@ -20,7 +20,7 @@ from controlplane.actuators.actuator import Actuator, ActuatorError, Answer, New
 from controlplane.actuators.settings import KubernetesSettings, filled
 from controlplane.models import Engine, EngineOrder
 from controlplane.models.engine_order import OPEN_STATES, OrderKind, OrderState
-from routing.counted import count
+from routing.values.counted import count
 
 TIMEOUT_S = 5.0
 WANTED = "replicas"

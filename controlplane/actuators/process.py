@@ -14,7 +14,7 @@ from controlplane.actuators.settings import ProcessSettings
 from controlplane.models import Engine, EngineOrder
 from controlplane.services.first_run import PORTS_PER_ENGINE, engine_ports, engine_url
 from controlplane.services.free_ports import NoFreePortError, free_ports
-from routing.counted import count
+from routing.values.counted import count
 
 
 class ProcessActuator(Actuator):

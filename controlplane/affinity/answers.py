@@ -7,7 +7,7 @@ from typing import Any
 
 from controlplane.affinity.hearing import PoolWord
 from controlplane.affinity.rings import RingLine, rings_reading
-from gateway.affinity_sample import EngineAffinity, PoolAffinity
+from gateway.contracts.affinity_sample import EngineAffinity, PoolAffinity
 
 _UNTOLD_RINGS: dict[str, Any] = {
     "at": None,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from controlplane.bus import get_bus
-from gateway.affinity_sample import TOPIC, AffinitySample, PoolAffinity, decode_affinity
-from gateway.bus import Bus
-from gateway.follower_bus import TOPIC_PREFIX as GATEWAYS
-from gateway.wire import UnreadableMessageError
+from gateway.bus.bus import Bus
+from gateway.bus.follower_bus import TOPIC_PREFIX as GATEWAYS
+from gateway.contracts.affinity_sample import TOPIC, AffinitySample, PoolAffinity, decode_affinity
+from gateway.contracts.wire import UnreadableMessageError
 
 MAX_AGE_S = 15.0
 """An older sample says nothing about now; samples come every two seconds."""

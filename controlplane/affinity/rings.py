@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controlplane.affinity.hearing import PoolWord
-from gateway.affinity_sample import PoolAffinity
-from routing.ring_shares import EngineShare, RingShares, UnknownEngineError, ring_shares
+from gateway.contracts.affinity_sample import PoolAffinity
+from routing.rings.ring_shares import EngineShare, RingShares, UnknownEngineError, ring_shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from controlplane.services.recorded_change import InUseError
 from controlplane.services.revisions import StaleRevisionError
 from controlplane.services.roles import NotAllowedError
 from controlplane.services.scheduled_publishes import ScheduleError
-from gateway.json_body import BadBodyError
+from gateway.http.json_body import BadBodyError
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 
-from gateway import explain_api, feedback_api, proxy
+from gateway.api import explain_api, feedback_api
+from gateway.api.explain_api import Explanation
+from gateway.api.feedback_api import Completion
+from gateway.api.observe_request import Observation, ObserveAnswer
+from gateway.api.route_api import RouteAnswer
+from gateway.api.route_request import MAX_BATCH, RouteRequest
 from gateway.app import BATCH, OBSERVE, ROUTE
-from gateway.explain_api import Explanation
-from gateway.feedback_api import Completion
-from gateway.observe_request import Observation, ObserveAnswer
-from gateway.route_api import RouteAnswer
-from gateway.route_request import MAX_BATCH, RouteRequest
+from gateway.proxy import openai_proxy
 
 Operation = dict[str, Any]
 
@@ -61,10 +62,10 @@ def _paths() -> dict[str, dict[str, Operation]]:
                 _ref("Explanation"),
             )
         },
-        proxy.CHAT: {"post": _operation("chat", "OpenAI's chat completions.", _OPENAI, _OPENAI)},
-        proxy.COMPLETIONS: {"post": _operation("completions", "OpenAI's completions.", _OPENAI, _OPENAI)},
-        proxy.MODELS: {"get": _operation("models", "The models that pools serve.", None, _OPENAI)},
-        proxy.MODELS + "/{id}": {"get": _operation("model", "One of these models.", None, _OPENAI)},
+        openai_proxy.CHAT: {"post": _operation("chat", "OpenAI's chat completions.", _OPENAI, _OPENAI)},
+        openai_proxy.COMPLETIONS: {"post": _operation("completions", "OpenAI's completions.", _OPENAI, _OPENAI)},
+        openai_proxy.MODELS: {"get": _operation("models", "The models that pools serve.", None, _OPENAI)},
+        openai_proxy.MODELS + "/{id}": {"get": _operation("model", "One of these models.", None, _OPENAI)},
         "/live": {"get": _open("live", "Whether the gateway's process runs.")},
         "/ready": {"get": _open("ready", "Whether the gateway can serve; 503 says why not.")},
         "/metrics": {"get": _open("metrics", "Prometheus metrics.", "text/plain")},

@@ -10,7 +10,7 @@ from rest_framework.parsers import BaseParser
 from typing_extensions import override
 
 from controlplane.api.problem import ProblemError
-from gateway.json_body import decode_object, refuse_nul
+from gateway.http.json_body import decode_object, refuse_nul
 
 
 class StrictJsonParser(BaseParser):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from controlplane.models import PlanRecord
-from planning.fleet_facts import DemandPoint, PoolWindow
-from planning.scaling_document import ScalingDocument
+from planning.documents.scaling_document import ScalingDocument
+from planning.facts.fleet_facts import DemandPoint, PoolWindow
 
 SCALING = "scaling"
 _AROUND_S = 1800.0

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.engine_report import EngineReport
-from gateway.fleet_sample import EngineCounts, EngineSample
+from gateway.contracts.engine_report import EngineReport
+from gateway.contracts.fleet_sample import EngineCounts, EngineSample
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):

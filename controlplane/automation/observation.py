@@ -14,14 +14,14 @@ import msgspec
 from controlplane.automation.engine_sightings import Sighting, together
 from controlplane.automation.pool_windows import MAX_GATEWAYS, PoolWindows
 from controlplane.bus import get_bus
-from gateway.bus import Bus
-from gateway.engine_report import TOPIC_PREFIX as LOADS
-from gateway.engine_report import EngineReport, decode_report
-from gateway.fleet_sample import TAKING_WORK, TOPIC, EngineSample, FleetSample, PrefixCounts, decode_sample
-from gateway.follower_bus import TOPIC_PREFIX as GATEWAYS
-from gateway.report_fence import ReportFence
-from gateway.wire import UnreadableMessageError
-from planning.fleet_facts import PoolWindow, PrefixFacts
+from gateway.bus.bus import Bus
+from gateway.bus.follower_bus import TOPIC_PREFIX as GATEWAYS
+from gateway.contracts.engine_report import TOPIC_PREFIX as LOADS
+from gateway.contracts.engine_report import EngineReport, decode_report
+from gateway.contracts.fleet_sample import TAKING_WORK, TOPIC, EngineSample, FleetSample, PrefixCounts, decode_sample
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.engines.report_fence import ReportFence
+from planning.facts.fleet_facts import PoolWindow, PrefixFacts
 
 MAX_AGE_S = 5.0
 """An older sample says nothing about now; samples come twice a second."""

@@ -26,7 +26,7 @@ from controlplane.services.engine_orders import told
 from controlplane.services.engine_registration import change_engine, checked_addresses, store_engine
 from controlplane.services.engine_url import RefusedUrlError, UnresolvedHostError
 from controlplane.services.field_problems import InvalidFieldsError
-from routing.counted import count
+from routing.values.counted import count
 
 CLAIM = timedelta(seconds=10)
 """Longer than any call of an actuator; who claims an order and dies holds it up for so long."""

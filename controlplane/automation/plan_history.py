@@ -10,7 +10,7 @@ import msgspec
 from django.db.models import Q
 
 from controlplane.models import PlanRecord
-from planning.reason import Reason
+from planning.facts.reason import Reason
 
 EVERY = timedelta(minutes=1)
 KEPT = timedelta(days=30)

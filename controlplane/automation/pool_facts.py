@@ -16,10 +16,10 @@ from controlplane.models import Engine, EngineOrder, Pool
 from controlplane.models.engine import DesiredState
 from controlplane.models.engine_health import HealthState
 from controlplane.models.engine_order import OPEN_STATES, OrderKind, OrderState
-from gateway.engine_report import EngineReport
-from gateway.fleet_sample import EngineCounts
-from planning.fleet_facts import ACTIVE, DRAINING, OUT, STARTING, EngineFacts, PoolFacts, RoleLoad, Standing
-from routing.policy_document import RoutingPolicy
+from gateway.contracts.engine_report import EngineReport
+from gateway.contracts.fleet_sample import EngineCounts
+from planning.facts.fleet_facts import ACTIVE, DRAINING, OUT, STARTING, EngineFacts, PoolFacts, RoleLoad, Standing
+from routing.policy.policy_document import RoutingPolicy
 
 MAX_STARTS = 12
 """Starts that are looked back on; the pause between failing ones has long reached its limit by then."""

@@ -10,8 +10,8 @@ import msgspec
 from controlplane.models import Pool, Steering
 from controlplane.models.pool import PoolMode
 from controlplane.services.policy_upgrade import automation_of, live_routing_of
-from planning.automation_document import AutomationPolicy
-from routing.policy_document import RoutingPolicy
+from planning.documents.automation_document import AutomationPolicy
+from routing.policy.policy_document import RoutingPolicy
 from routing.registry import STAGES
 
 FROZEN, OVERRIDE = "frozen", "override"

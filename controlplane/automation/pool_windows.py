@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from gateway.fleet_sample import PoolSample, PoolTotals
-from planning.fleet_facts import PoolWindow
+from gateway.contracts.fleet_sample import PoolSample, PoolTotals
+from planning.facts.fleet_facts import PoolWindow
 
 SPAN_S = 5.0
 KEPT = 240

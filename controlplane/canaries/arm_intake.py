@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import cache
 
 from controlplane.bus import get_bus
-from gateway.arm_results import TOPIC, decode_arm_report
-from gateway.bus import Bus
-from gateway.wire import UnreadableMessageError
-from planning.arm_comparison import ArmSlice
-from planning.arm_window import ArmTally, ArmWindow
+from gateway.bus.bus import Bus
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.reports.arm_results import TOPIC, decode_arm_report
+from planning.trials.arm_comparison import ArmSlice
+from planning.trials.arm_window import ArmTally, ArmWindow
 
 SLICE_S = 2.0
 KEPT_S = 900.0

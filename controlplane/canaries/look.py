@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from planning.arm_comparison import ArmSlice, Comparison, GuardReading
-from planning.arm_window import ArmWindow, quantile_s, together
-from planning.reason import Reason
+from planning.facts.reason import Reason
+from planning.trials.arm_comparison import ArmSlice, Comparison, GuardReading
+from planning.trials.arm_window import ArmWindow, quantile_s, together
 
 POINT_S = 10.0
 MAX_POINTS = 180
@@ -25,7 +25,7 @@ class ArmFigures(msgspec.Struct, frozen=True):
     p90_s: float | None
     p99_s: float | None
     ttft: dict[int, int] = {}
-    """Times to first token by bucket of planning.arm_window."""
+    """Times to first token by bucket of planning.trials.arm_window."""
 
 
 class LookPoint(msgspec.Struct, frozen=True):

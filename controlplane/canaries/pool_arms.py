@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from controlplane.models import Canary, ControlSlice, PolicyVersion
 from controlplane.models.control_slice import SliceState
 from controlplane.services.policy_upgrade import automation_of, live_routing_of
-from planning.slice_document import SliceDocument
-from routing.arms import CANARY, CONTROL, ArmEntry
-from routing.policy_document import Stage
+from planning.documents.holdback_document import SliceDocument
+from routing.policy.policy_document import Stage
 from routing.registry import pair_problem
+from routing.trials.arms import CANARY, CONTROL, ArmEntry
 
 ALONE = (SliceState.FALLBACK, SliceState.PROBING)
 """In these states no canary takes sessions: the policy itself is in doubt."""

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import connection
 
 from controlplane.models import DecisionIndex
-from gateway.stored_decision import StoredDecision
+from gateway.contracts.stored_decision import StoredDecision
 
 _COLUMNS = (
     "decision_id", "at_ms", "pool", "engine", "tenant", "session", "reason", "policy_version", "arm", "outcome",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from controlplane.stream_intake import StreamIntake
-from gateway.bus import Bus
-from gateway.stored_decision import TOPIC, StoredDecision, decode_batch
-from gateway.wire import UnreadableMessageError
+from gateway.bus.bus import Bus
+from gateway.contracts.stored_decision import TOPIC, StoredDecision, decode_batch
+from gateway.contracts.wire import UnreadableMessageError
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from controlplane.decision_store.index_rows import insert_rows, row_of, stored_a
 from controlplane.decision_store.segment import frames
 from controlplane.decision_store.shelf import SegmentShelf
 from controlplane.models import DecisionIndex
-from gateway.stored_decision import StoredDecision
+from gateway.contracts.stored_decision import StoredDecision
 
 logger = logging.getLogger(__name__)
 

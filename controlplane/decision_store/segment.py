@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from controlplane.frames import BadFrameError, framed, next_frame
-from gateway.stored_decision import StoredDecision
+from gateway.contracts.stored_decision import StoredDecision
 
 HEAD = b"SYDEC01\n"
 MAX_PLAIN_BYTES = 64 << 20

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from controlplane.decision_store.segment import HEAD, begin, frame_of, read_frame
 from controlplane.frames import BadFrameError
-from gateway.stored_decision import StoredDecision
+from gateway.contracts.stored_decision import StoredDecision
 
 LEAST_SEGMENT_BYTES = 128 << 10
 MOST_SEGMENT_BYTES = 16 << 20

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from controlplane.decision_story.figures import age, plain, seconds
 from controlplane.decision_story.firmness import firmness, name_of
-from gateway.stored_decision import StoredDecision
-from routing.hit_words import cause_words
-from routing.regret import ADMISSION, GATEWAY, LOAD, QUEUE_ORDER, STALE_VIEW, TRADE, WRONG_INDEX
+from gateway.contracts.regret import ADMISSION, GATEWAY, LOAD, QUEUE_ORDER, STALE_VIEW, TRADE, WRONG_INDEX
+from gateway.contracts.stored_decision import StoredDecision
+from gateway.engines.hit_words import cause_words
 
 CAUSE_WORDS = {
     TRADE: "Load: waiting traded for cache",

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controlplane.decision_story.figures import plain, seconds, whole
-from gateway.stored_decision import StoredDecision
-from routing.counted import count
-from routing.decision import Candidate
+from gateway.contracts.stored_decision import StoredDecision
+from routing.values.counted import count
+from routing.values.decision import Candidate
 
 _SAME = 1e-6
 _STEPS = 40

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from controlplane.decision_story.advice import advice
 from controlplane.decision_story.figures import plain, seconds, whole
 from controlplane.decision_story.firmness import beta_of, name_of, runner_up
-from gateway.stored_decision import UNANSWERED, StoredDecision
-from routing import reasons
-from routing.regret import GATEWAY, SLOW_GATEWAY_S
+from gateway.contracts.regret import GATEWAY, SLOW_GATEWAY_S
+from gateway.contracts.stored_decision import UNANSWERED, StoredDecision
+from routing.values import reasons
 
 Words = tuple[tuple[str, bool], ...]
 """Pieces of text; True: the figure that matters."""

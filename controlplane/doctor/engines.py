@@ -13,7 +13,7 @@ from controlplane.doctor.finding import Finding, ok, warning
 from controlplane.doctor.installation import Installation
 from controlplane.models import Engine
 from controlplane.services.pool_roles import role_problems
-from routing.counted import count
+from routing.values.counted import count
 
 _AT_ONCE = 16
 _MOST = 200

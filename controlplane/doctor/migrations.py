@@ -9,7 +9,7 @@ from django.db.migrations.executor import MigrationExecutor
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
 from controlplane.pre_release import remedy
-from routing.counted import count
+from routing.values.counted import count
 
 
 def look(_installation: Installation) -> list[Finding]:

@@ -6,7 +6,7 @@ import resource
 
 from controlplane.doctor.finding import Finding, ok, problem, warning
 from controlplane.doctor.installation import Installation
-from routing.counted import count
+from routing.values.counted import count
 
 _LEAST, _GOOD = 1024, 4096
 

@@ -9,8 +9,8 @@ from django.db import DatabaseError
 from controlplane.doctor.finding import Finding, ok, warning
 from controlplane.doctor.installation import Installation
 from controlplane.models import SnapshotVersion
-from gateway.settings import GatewaySettings
-from gateway.snapshot_store import FILE_NAME, SnapshotStore
+from gateway.base.settings import GatewaySettings
+from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
 
 
 def look(installation: Installation) -> list[Finding]:

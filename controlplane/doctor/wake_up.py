@@ -7,7 +7,7 @@ import re
 from controlplane.doctor.finding import Finding, ok, problem
 from controlplane.doctor.installation import Installation
 from controlplane.doctor.local_server import answer_of
-from gateway.wake_up_age import NAME
+from gateway.bus.wake_up_age import NAME
 
 LATE_S = 10.0
 """The most frequent jobs are woken twice a second; a busy machine may take longer."""

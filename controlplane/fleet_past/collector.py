@@ -12,8 +12,8 @@ from controlplane.bus import get_bus
 from controlplane.fleet_past.column import Column
 from controlplane.fleet_past.marker import Marker, MarkerLog, without_replaced
 from controlplane.fleet_past.window import FleetWindow
-from gateway.fleet_sample import TOPIC, PoolSample, decode_sample
-from gateway.wire import UnreadableMessageError
+from gateway.contracts.fleet_sample import TOPIC, PoolSample, decode_sample
+from gateway.contracts.wire import UnreadableMessageError
 
 FINE_S = 10
 """Length of the shortest stored interval, seconds."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controlplane.fleet_past.roster import Roster
-from gateway.fleet_sample import STATES, FleetSample, PoolSample
+from gateway.contracts.fleet_sample import STATES, FleetSample, PoolSample
 
 LOST = STATES.index("lost")
 UNKNOWN_STATE = STATES.index("unknown")

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gateway.fleet_sample import EngineSample, FleetSample, PoolSample
-from routing.counted import count
+from gateway.contracts.fleet_sample import EngineSample, FleetSample, PoolSample
+from routing.values.counted import count
 
 MAX_MARKERS = 64
 """An engine that flaps must not grow the picture; the oldest marks leave first."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from controlplane.fleet_past.codec import UnreadableRollupError, decode_part, rows_of
 from controlplane.fleet_past.column import ENGINE_BYTES, LOST, POOL_FLOATS, Column
 from controlplane.models import Rollup
-from gateway.fleet_sample import STATES, TAKING_WORK
+from gateway.contracts.fleet_sample import STATES, TAKING_WORK
 
 logger = logging.getLogger(__name__)
 

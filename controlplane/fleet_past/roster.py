@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gateway.fleet_sample import EngineSample
+from gateway.contracts.fleet_sample import EngineSample
 
 
 @dataclass(frozen=True, slots=True)

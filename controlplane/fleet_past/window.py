@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from controlplane.fleet_past.column import UNKNOWN_BYTE, Column, fold
 from controlplane.fleet_past.roster import NOBODY, Roster, roster_of
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 
 HIT_WINDOW_S = 30.0
 """An engine's hit rates are taken over the last half minute; shorter windows hold too few requests to mean anything."""

@@ -24,10 +24,10 @@ from controlplane.services.canary_evidence import Evidence
 from controlplane.services.policies import StalePolicyError
 from controlplane.services.policy_approvals import NotApprovedError, lacks_approval
 from controlplane.services.revisions import StaleRevisionError
-from planning.arm_comparison import ArmSlice
-from planning.canary import ABORT, PROMOTE, STEP, CanaryFacts, CanaryPlan, plan_canary, recent_of
-from planning.guard_document import GuardDocument
-from routing.arms import CANARY, LIVE
+from planning.documents.guardrail_document import GuardDocument
+from planning.trials.arm_comparison import ArmSlice
+from planning.trials.canary import ABORT, PROMOTE, STEP, CanaryFacts, CanaryPlan, plan_canary, recent_of
+from routing.trials.arms import CANARY, LIVE
 
 JOB = "canary"
 EVERY = timedelta(seconds=2)

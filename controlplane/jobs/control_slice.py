@@ -20,9 +20,9 @@ from controlplane.models import Pool
 from controlplane.models.control_slice import SliceState
 from controlplane.services.actor import program
 from controlplane.services.control_slices import control_slice, memory_of, turn
-from planning.canary import recent_of
-from planning.control_slice import SliceFacts, SliceMemory, plan_slice
-from routing.arms import CONTROL, LIVE
+from planning.trials.canary import recent_of
+from planning.trials.holdback import SliceFacts, SliceMemory, plan_slice
+from routing.trials.arms import CONTROL, LIVE
 
 JOB = "control_slice"
 EVERY = timedelta(seconds=1.5)

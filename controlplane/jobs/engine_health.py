@@ -19,11 +19,11 @@ from controlplane.models.engine_health import HealthState
 from controlplane.services.actor import program
 from controlplane.services.engine_trust import BY_HAND, held_by_hand
 from controlplane.services.engine_verdicts import put_verdict
-from planning.automation_mode import ACT, OFF
-from planning.engine_health import plan_health
-from planning.health_document import HealthDocument
-from planning.health_memory import HealthMemory
-from planning.health_verdict import HealthPlan, Verdict
+from planning.documents.automation_mode import ACT, OFF
+from planning.documents.health_document import HealthDocument
+from planning.engine_health.engine_health import plan_health
+from planning.engine_health.health_memory import HealthMemory
+from planning.engine_health.health_verdict import HealthPlan, Verdict
 
 JOB = "engine_health"
 EVERY = timedelta(seconds=1)

@@ -17,10 +17,10 @@ from controlplane.automation.pool_facts import pool_facts, role_loads
 from controlplane.automation.pool_policy import FROZEN, OVERRIDE, mode_in_force, override_prefill, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.services.actor import program
-from planning.automation_mode import ACT, OFF
-from planning.prefill_decode import plan_ratio
-from planning.ratio_plan import RatioMemory, RatioPlan
-from planning.start_pause import why_no_start
+from planning.documents.automation_mode import ACT, OFF
+from planning.prefill_decode.prefill_decode import plan_ratio
+from planning.prefill_decode.ratio_plan import RatioMemory, RatioPlan
+from planning.scaling.start_pause import why_no_start
 
 JOB = "prefill_decode"
 EVERY = timedelta(seconds=5)

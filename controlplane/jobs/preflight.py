@@ -22,7 +22,7 @@ from controlplane.services.preflight import JOB
 from controlplane.services.preflight_checks import STEP_S, EnginePreflight, EventSource
 from controlplane.services.preflight_outcome import conclude, preflight_subject
 from controlplane.services.preflight_steps import failed_step, fresh_steps, replaced, to_progress
-from gateway.engine_keys import engine_key
+from gateway.base.engine_api_keys import engine_key
 
 logger = logging.getLogger(__name__)
 

@@ -23,11 +23,11 @@ from controlplane.jobs.probe_shards import shard_count, shard_of
 from controlplane.models import JobRun
 from controlplane.models.job_run import JobState
 from controlplane.services.publication import TOPIC
-from gateway.bus import Bus
-from gateway.engine_report import decode_report, load_topic
-from gateway.prober import probe_engines
-from gateway.snapshot import EngineEntry, decode_snapshot
-from routing.counted import count
+from gateway.bus.bus import Bus
+from gateway.contracts.engine_report import decode_report, load_topic
+from gateway.contracts.snapshot import EngineEntry, decode_snapshot
+from gateway.engines.prober import probe_engines
+from routing.values.counted import count
 
 logger = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from controlplane.automation.pool_facts import pool_facts
 from controlplane.automation.pool_policy import FROZEN, mode_in_force, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.bus import get_bus
-from gateway.bus import Bus
-from gateway.rebalance_order import TOPIC_PREFIX, MoveOrder, RebalanceOrder, encode_order
-from planning.automation_mode import ACT, OFF
-from planning.rebalance import plan_rebalance
-from planning.rebalance_plan import RebalanceMemory, RebalancePlan
+from gateway.bus.bus import Bus
+from gateway.contracts.rebalance_order import TOPIC_PREFIX, MoveOrder, RebalanceOrder, encode_order
+from planning.documents.automation_mode import ACT, OFF
+from planning.rebalance.rebalance import plan_rebalance
+from planning.rebalance.rebalance_plan import RebalanceMemory, RebalancePlan
 
 JOB = "rebalance"
 EVERY = timedelta(seconds=1)

@@ -13,8 +13,8 @@ from django.db import DatabaseError
 from controlplane.jobs.lease import acquire, renew, this_owner
 from controlplane.models import Recording
 from controlplane.recordings.storage import TrafficStorage, recording_shelf, traffic_storage
-from gateway.traffic_row import rows_in
-from gateway.wire import UnreadableMessageError
+from gateway.contracts.traffic_row import rows_in
+from gateway.contracts.wire import UnreadableMessageError
 
 logger = logging.getLogger(__name__)
 

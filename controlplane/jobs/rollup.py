@@ -15,7 +15,7 @@ from controlplane.fleet_past.collector import FINE_S, FleetCollector, fleet_coll
 from controlplane.jobs.lease import Lease, acquire, renew, this_owner
 from controlplane.models import JobRun
 from controlplane.services.rollups import COARSE_S, HOUR_TOPIC, encode_hour, store_finished, stored_hour
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 logger = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from controlplane.automation.pool_facts import pool_facts, role_loads
 from controlplane.automation.pool_policy import FROZEN, OVERRIDE, mode_in_force, override_engines, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.services.actor import program
-from planning.automation_mode import ACT, OFF
-from planning.imbalance import imbalance_of
-from planning.scaling import plan_scaling
-from planning.scaling_plan import ScalingMemory, ScalingPlan
+from planning.documents.automation_mode import ACT, OFF
+from planning.prefill_decode.imbalance import imbalance_of
+from planning.scaling.scaling import plan_scaling
+from planning.scaling.scaling_plan import ScalingMemory, ScalingPlan
 
 JOB = "scaling"
 EVERY = timedelta(seconds=5)

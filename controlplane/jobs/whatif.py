@@ -21,9 +21,9 @@ from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.whatifs import JOB, forget_whatifs
 from controlplane.whatif.reading import CannotRunError, plan_of
 from controlplane.whatif.runs import Reports, StoppedError, carry_out, reports_as_json, reports_from_json
-from routing.counted import count
-from simulator.trace import TraceError
-from simulator.whatif import WhatIfError
+from routing.values.counted import count
+from simulator.runs.whatif import WhatIfError
+from simulator.workloads.trace import TraceError
 
 logger = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ class Canary(models.Model):
     advance = models.CharField(max_length=16)
     """by_hand, steps or promote: how far it goes by itself."""
     guards = models.JSONField()
-    """planning.guard_document.GuardDocument as JSON."""
+    """planning.documents.guardrail_document.GuardDocument as JSON."""
     state = models.CharField(max_length=16, choices=CanaryState.choices, default=CanaryState.RUNNING)
     reason = models.CharField(max_length=400, blank=True)
     """Why it ended."""

@@ -26,7 +26,7 @@ class ControlSlice(models.Model):
     trial_id = models.CharField(max_length=16)
     """Salt by which sessions are assigned."""
     memory = models.JSONField(default=dict)
-    """planning.control_slice.SliceMemory as JSON."""
+    """planning.trials.holdback.SliceMemory as JSON."""
     share = models.FloatField(default=0.0)
     """Share of the sessions that the simple rule has now, 0..1."""
     reason = models.CharField(max_length=400, blank=True)

@@ -22,7 +22,7 @@ class DecisionIndex(models.Model):
     session = models.CharField(max_length=16, blank=True)
     """Keyed digest of the session's id."""
     reason = models.CharField(max_length=32)
-    """Why this engine, or why none: a code of routing.reasons."""
+    """Why this engine, or why none: a code of routing.values.reasons."""
     policy_version = models.IntegerField()
     arm = models.CharField(max_length=16, blank=True, default="")
     """live, canary or control; empty: nothing was tried, or the row is older than this column."""

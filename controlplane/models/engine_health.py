@@ -9,7 +9,7 @@ from controlplane.models.engine import Engine
 
 
 class HealthState(models.TextChoices):
-    """How an engine stands in the eyes of the automation (planning.health_verdict)."""
+    """How an engine stands in the eyes of the automation (planning.engine_health.health_verdict)."""
 
     HEALTHY = "healthy", "Makes progress"
     SUSPECT = "suspect", "Is watched"

@@ -15,7 +15,7 @@ class LearnedCost(models.Model):
     kind = models.CharField(max_length=32, blank=True)
     """Engine.kind; empty: the pool's common kind."""
     fitted = models.JSONField()
-    """routing.cost_fit.FittedCost as JSON, checked before it was stored."""
+    """routing.cost.cost_fit.FittedCost as JSON, checked before it was stored."""
     learned_at = models.DateTimeField()
 
     class Meta:

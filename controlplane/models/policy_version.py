@@ -22,9 +22,9 @@ class PolicyVersion(models.Model):
     number = models.PositiveIntegerField()
     """Counts up from 1 within the policy; the policy_version of decisions."""
     routing_document = models.JSONField()
-    """routing.policy_document.RoutingPolicy as JSON, validated before it was stored."""
+    """routing.policy.policy_document.RoutingPolicy as JSON, validated before it was stored."""
     automation_document = models.JSONField(default=dict)
-    """planning.automation_document.AutomationPolicy as JSON, validated likewise; what is left out takes its default."""
+    """planning.documents.automation_document.AutomationPolicy as JSON, validated likewise; what is left out takes its default."""
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )

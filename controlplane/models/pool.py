@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from controlplane.models.policy import Policy
 from controlplane.models.region import Region
-from gateway.engine_keys import OWN_KEY
+from gateway.base.engine_api_keys import OWN_KEY
 
 
 class KeySource(models.TextChoices):

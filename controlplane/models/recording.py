@@ -7,7 +7,7 @@ from django.db import models
 from typing_extensions import override
 
 from controlplane.models.pool import Pool
-from routing.counted import count
+from routing.values.counted import count
 
 
 class Origin(models.TextChoices):

@@ -64,7 +64,7 @@ class ShadowPart(models.Model):
     at = models.FloatField()
     """Unix seconds of the report."""
     tally = models.JSONField()
-    """gateway.shadow_tally.ShadowTally as JSON, checked before it was stored."""
+    """gateway.contracts.shadow_tally.ShadowTally as JSON, checked before it was stored."""
 
     class Meta:
         ordering = ("shadow", "id")

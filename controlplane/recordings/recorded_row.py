@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.traffic_row import BLOCK_TOKENS, HEAD_BLOCKS, TrafficRow
-from simulator.trace import TraceError, TraceRow, iterate_lines
+from gateway.contracts.traffic_row import BLOCK_TOKENS, HEAD_BLOCKS, TrafficRow
+from simulator.workloads.trace import TraceError, TraceRow, iterate_lines
 
 _ID_BITS = 53
 """Of hash ids, so that tools that read numbers as doubles keep them apart."""
@@ -84,7 +84,7 @@ class Resalting:
 
 
 def read_recorded(path: Path) -> Iterator[RecordedRow]:
-    """Yield the rows of a recording in the order of their times; raises simulator.trace.TraceError."""
+    """Yield the rows of a recording in the order of their times; raises simulator.workloads.trace.TraceError."""
     for place, line in iterate_lines(path):
         try:
             yield decode_recorded(line)

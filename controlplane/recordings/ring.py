@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from controlplane.frames import framed, payloads
-from gateway.traffic_row import TrafficRow, decode_rows
-from gateway.wire import UnreadableMessageError
+from gateway.contracts.traffic_row import TrafficRow, decode_rows
+from gateway.contracts.wire import UnreadableMessageError
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from controlplane.recordings.recorded_row import RecordedRow
-from simulator.replay_summary import percentile
+from simulator.replay.replay_summary import percentile
 
 
 class RecordingStatistics(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from controlplane.bus import get_bus
 from controlplane.recordings.ring import TrafficRing
 from controlplane.recordings.shelf import RecordingShelf
 from controlplane.stream_intake import StreamIntake
-from gateway.traffic_row import TOPIC
+from gateway.contracts.traffic_row import TOPIC
 
 
 @dataclass(slots=True)

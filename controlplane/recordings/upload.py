@@ -13,7 +13,7 @@ import msgspec
 from controlplane.recordings.recorded_row import RecordedRow, decode_recorded
 from controlplane.recordings.shelf import MAX_PLAIN_BYTES, MAX_ROWS
 from controlplane.services.field_problems import FieldProblem
-from routing.counted import count
+from routing.values.counted import count
 
 MAX_UPLOAD_BYTES = 16 << 20
 """As sent, packed or not."""

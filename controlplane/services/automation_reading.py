@@ -21,7 +21,7 @@ from controlplane.models.engine_order import OrderKind, OrderState
 from controlplane.models.job_run import JobState
 from controlplane.services.engine_orders import open_orders
 from controlplane.services.plan_advice import advice_key
-from planning.automation_mode import ADVISE
+from planning.documents.automation_mode import ADVISE
 
 DOCUMENTS = {"engine_health": "health", "rebalance": "rebalance", "scaling": "scaling", "prefill_decode": "ratio"}
 """Job → its part of the automation document."""

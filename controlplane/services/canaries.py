@@ -28,7 +28,7 @@ from controlplane.services.policy_roles import only_pool, require_all_pools
 from controlplane.services.policy_text import completed
 from controlplane.services.publication import record_change
 from controlplane.services.roles import may, visible_pools
-from planning.guard_document import GuardDocument
+from planning.documents.guardrail_document import GuardDocument
 from routing.registry import pair_problem
 
 DEFAULT_STEPS = (0.05, 0.25, 0.5)

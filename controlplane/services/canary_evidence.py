@@ -12,10 +12,10 @@ from controlplane.canaries.look import ArmFigures, CanaryLook, read_look
 from controlplane.models import Canary
 from controlplane.services.canary_end import CanaryOverError
 from controlplane.services.field_problems import problem
-from planning.arm_comparison import FAILED, LATE, TAIL, TTFT
-from planning.guard_certainty import BROKEN, HOLDS, NOT_YET, GuardCertainty, certainty
-from planning.guard_document import GuardDocument
-from routing.counted import count
+from planning.documents.guardrail_document import GuardDocument
+from planning.trials.arm_comparison import FAILED, LATE, TAIL, TTFT
+from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardCertainty, certainty
+from routing.values.counted import count
 
 FRESH_S = 60.0
 """A look that is older says nothing about what happens; looks come every other second."""

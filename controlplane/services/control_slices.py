@@ -16,7 +16,7 @@ from controlplane.services.actor import Actor
 from controlplane.services.canary_end import end_running
 from controlplane.services.publication import record_change
 from controlplane.services.roles import visible_pools
-from planning.control_slice import SliceMemory, SlicePlan
+from planning.trials.holdback import SliceMemory, SlicePlan
 
 _VERBS = {
     SliceState.OFF: "control_slice.off",

@@ -14,8 +14,8 @@ from controlplane.recent_decisions import recent_decisions
 from controlplane.services.actor import Actor
 from controlplane.services.decision_search import visible_decisions
 from controlplane.services.roles import visible_pools
-from gateway.decision_recorder import DecisionRecorder
-from gateway.stored_decision import StoredDecision
+from gateway.contracts.stored_decision import StoredDecision
+from gateway.reports.decision_recorder import DecisionRecorder
 
 MAX_ID = 64
 

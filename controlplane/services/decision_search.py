@@ -12,7 +12,7 @@ from controlplane.models import DecisionIndex, Engine, Role
 from controlplane.services.actor import Actor
 from controlplane.services.roles import may, visible_pools
 from controlplane.services.search_filter import SearchFilter, moment_of
-from gateway.stored_decision import session_digest
+from gateway.contracts.stored_decision import session_digest
 
 _DIGEST = re.compile(r"[0-9a-f]{12}")
 _SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")

@@ -9,7 +9,7 @@ from django.conf import settings
 
 from controlplane.models import Engine, Pool
 from controlplane.services.engine_url import EngineUrlRules
-from gateway.engine_keys import FLEET_KEY
+from gateway.base.engine_api_keys import FLEET_KEY
 
 
 def engine_url_rules(pool: Pool | None = None) -> EngineUrlRules:

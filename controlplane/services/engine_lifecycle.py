@@ -10,7 +10,7 @@ from controlplane.services import recorded_change
 from controlplane.services.actor import Actor
 from controlplane.services.revisions import locked
 from controlplane.services.roles import require
-from routing.counted import count
+from routing.values.counted import count
 
 _VERBS = {
     DesiredState.READY: "engine.ready",

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from routing.counted import count
+from routing.values.counted import count
 
 MAX_LINES = 500
 MAX_LINE_CHARS = 1000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controlplane.bus import get_bus
-from gateway.fleet_sample import TOPIC, decode_sample
-from gateway.wire import UnreadableMessageError
+from gateway.contracts.fleet_sample import TOPIC, decode_sample
+from gateway.contracts.wire import UnreadableMessageError
 
 MAX_AGE_S = 10.0
 """An older sample says nothing about what is in flight; samples come twice a second."""

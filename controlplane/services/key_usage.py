@@ -10,9 +10,9 @@ from django.db import transaction
 from django.db.models import Q
 
 from controlplane.models import ApiKey
-from gateway.bus import Bus
-from gateway.key_usage import MAX_KEYS, TOPIC, decode_uses
-from gateway.wire import UnreadableMessageError
+from gateway.bus.bus import Bus
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.reports.key_usage import MAX_KEYS, TOPIC, decode_uses
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from controlplane.models import LearnedCost, Pool
 from controlplane.services import audit
 from controlplane.services.actor import program
 from controlplane.services.publication import record_change
-from gateway.bus import Bus
-from gateway.cost_reports import TOPIC, decode_cost_report
-from gateway.wire import UnreadableMessageError
-from routing.cost_fit import FittedCost
-from routing.cost_model import PrefillCost
+from gateway.bus.bus import Bus
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.reports.cost_reports import TOPIC, decode_cost_report
+from routing.cost.cost_fit import FittedCost
+from routing.cost.cost_model import PrefillCost
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from controlplane.models.scheduled_publish import ScheduleState
 from controlplane.services.policy_trials import Trial
-from routing.counted import count
+from routing.values.counted import count
 
 DONE, NOW, NEXT, SKIPPED = "done", "now", "next", "skipped"
 

@@ -29,10 +29,10 @@ from controlplane.services.policy_schema import (
 )
 from controlplane.services.policy_upgrade import schema_problems
 from controlplane.services.whole_policy import AUTOMATION, WholePolicy
-from planning.automation_document import AutomationPolicy, contradictions
-from planning.whole_policy import upgraded
-from routing.counted import count
+from planning.documents.automation_document import AutomationPolicy, contradictions
+from planning.documents.policy_with_automation import upgraded
 from routing.registry import BASELINES, STAGES, baseline_problem, pair_problem, stage_problems
+from routing.values.counted import count
 
 _LONGEST_SHOWN = 60
 """Characters of a wrong value or name that an error repeats."""

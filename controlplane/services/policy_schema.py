@@ -1,6 +1,6 @@
 """The policy document's own schema as a tree that a form, a check and a diff can walk.
 
-It is read from the types of routing.policy_document, routing.registry and planning.automation_document,
+It is read from the types of routing.policy.policy_document, routing.registry and planning.documents.automation_document,
 so that a new setting appears everywhere at once: in the form, in the errors, and in the order of a diff.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import inspect
 
 from controlplane.services.whole_policy import WholePolicy
-from routing.policy_document import Stage
+from routing.policy.policy_document import Stage
 from routing.registry import STAGES
 
 Path = tuple[str, ...]

@@ -13,19 +13,19 @@ import msgspec
 
 from controlplane.models import PolicyVersion
 from controlplane.services.field_problems import FieldProblem
-from planning import automation_document
-from planning.automation_document import AutomationPolicy
-from planning.whole_policy import AUTOMATION, routing_half
-from routing import policy_document
+from planning.documents import automation_document
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.policy_with_automation import AUTOMATION, routing_half
 from routing.live_placement import as_live
-from routing.policy_document import RoutingPolicy
-from routing.schema_line import FIELD, SchemaError, SchemaLine
+from routing.policy import policy_document
+from routing.policy.policy_document import RoutingPolicy
+from routing.policy.schema_versions import FIELD, SchemaError, SchemaLine
 
 
 def schema_problems(document: Any) -> Iterator[FieldProblem]:
     """Yield a problem for each half of the document whose schema this program does not read.
 
-    planning.whole_policy.upgraded raises SchemaError for the same.
+    planning.documents.policy_with_automation.upgraded raises SchemaError for the same.
     """
     if not isinstance(document, dict):
         return

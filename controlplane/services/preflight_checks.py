@@ -19,9 +19,9 @@ from controlplane.services.engine_url import EngineUrlRules, RefusedUrlError, ch
 from controlplane.services.preflight_engine import EngineUnderTest
 from controlplane.services.preflight_events import EventEar, ExpectedBlocks
 from controlplane.services.preflight_steps import FAILED, OK, SKIPPED, Step
-from gateway.vllm_adapter import EngineAnswerError, EngineUnreachableError
-from kvstore.block_keys import key_seed, token_block_keys
-from routing.counted import count
+from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError
+from kvstore.keys.block_keys import key_seed, token_block_keys
+from routing.values.counted import count
 
 STEP_S = 25.0
 """Longest that one step may take: two texts are tokenised, answered and listened for."""

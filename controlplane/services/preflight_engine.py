@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.vllm_adapter import EngineAnswerError, VllmAdapter
+from gateway.engines.vllm_adapter import EngineAnswerError, VllmAdapter
 
 COMPLETION_S = 12.0
 """A busy engine may let the probe wait; longer than this says that it is too busy to be judged."""

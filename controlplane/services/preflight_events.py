@@ -12,8 +12,8 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
-from kvstore.engine_block_map import EngineBlockMap
-from kvstore.kv_events import BlockStored, UnreadableEventError, decode_batch
+from kvstore.events.engine_block_map import EngineBlockMap
+from kvstore.events.kv_events import BlockStored, UnreadableEventError, decode_batch
 
 MAX_BATCH_BYTES = 16 << 20
 MAX_BLOCKS = 100_000

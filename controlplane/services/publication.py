@@ -27,8 +27,9 @@ from controlplane.models.engine_health import HealthState
 from controlplane.models.shadow import ShadowState
 from controlplane.services.engine_addressing import key_variable
 from controlplane.services.policy_upgrade import baseline_note, live_routing_of, routing_of
-from gateway.settings import GatewaySettings
-from gateway.snapshot import (
+from gateway.base.settings import GatewaySettings
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import (
     ApiKeyEntry,
     EngineEntry,
     PoolEntry,
@@ -37,11 +38,10 @@ from gateway.snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
-from gateway.snapshot_store import SnapshotStore
-from gateway.wire import UnreadableMessageError
-from routing.cost_fit import FittedCost
-from routing.policy_document import RoutingPolicy
-from routing.schema_line import SchemaError
+from gateway.contracts.wire import UnreadableMessageError
+from routing.cost.cost_fit import FittedCost
+from routing.policy.policy_document import RoutingPolicy
+from routing.policy.schema_versions import SchemaError
 
 TOPIC = "snapshot"
 _POLICY_PART = ("policy_version", "policy", "costs", "arms", "shadow")

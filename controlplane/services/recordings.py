@@ -21,7 +21,7 @@ from controlplane.services import audit
 from controlplane.services.actor import Actor
 from controlplane.services.field_problems import check_fields, problem
 from controlplane.services.roles import may, require, visible_pools
-from routing.counted import count
+from routing.values.counted import count
 
 MAX_RECORDINGS = 500
 """Kept at once."""

@@ -21,8 +21,8 @@ from controlplane.fleet_past.column import Column
 from controlplane.fleet_past.merge import merged_by
 from controlplane.fleet_past.store import PoolFacts, read_past, read_peaks, write_columns
 from controlplane.models import Rollup, RollupRoster
-from gateway.fleet_sample import PoolSample
-from gateway.wire import MIB, WireForm
+from gateway.contracts.fleet_sample import PoolSample
+from gateway.contracts.wire import MIB, WireForm
 
 COARSE_S = 120
 FACTOR = COARSE_S // FINE_S

@@ -10,9 +10,9 @@ import msgspec
 from controlplane.models import Shadow
 from controlplane.services.policy_upgrade import routing_of
 from controlplane.services.shadow_reports import total_of
-from gateway.shadow_tally import GAIN_EDGES_S, Disagreement, EngineShare, ShadowTally
-from routing.schema_line import SchemaError
-from routing.shadow import uncompared_parts
+from gateway.contracts.shadow_tally import GAIN_EDGES_S, Disagreement, EngineShare, ShadowTally
+from routing.policy.schema_versions import SchemaError
+from routing.trials.shadow import uncompared_parts
 
 SHOWN_DISAGREEMENTS = 40
 

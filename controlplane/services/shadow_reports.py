@@ -10,10 +10,10 @@ from django.db import transaction
 
 from controlplane.models import Shadow, ShadowPart
 from controlplane.services.shadows import fail_shadow
-from gateway.bus import Bus
-from gateway.shadow_report import TOPIC, ShadowReport, decode_shadow_report
-from gateway.shadow_tally import ShadowTally, added_up
-from gateway.wire import UnreadableMessageError
+from gateway.bus.bus import Bus
+from gateway.contracts.shadow_report import TOPIC, ShadowReport, decode_shadow_report
+from gateway.contracts.shadow_tally import ShadowTally, added_up
+from gateway.contracts.wire import UnreadableMessageError
 
 logger = logging.getLogger(__name__)
 

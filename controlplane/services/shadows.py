@@ -19,9 +19,9 @@ from controlplane.services.plain_fields import plain_fields
 from controlplane.services.policy_upgrade import live_routing_of, routing_of
 from controlplane.services.publication import record_change
 from controlplane.services.roles import may, require, visible_pools
+from routing.policy.schema_versions import SchemaError
 from routing.registry import stage_problems
-from routing.schema_line import SchemaError
-from routing.shadow import shadow_problem
+from routing.trials.shadow import shadow_problem
 
 ACTOR = program("shadows")
 MOST_MINUTES = 7 * 24 * 60

@@ -18,8 +18,8 @@ from controlplane.services.job_control import WHATIF as JOB
 from controlplane.services.roles import may, require, visible_pools
 from controlplane.whatif.conditions import Conditions, plain
 from controlplane.whatif.result import WhatIfResult
-from routing.counted import count
 from routing.registry import pair_problem
+from routing.values.counted import count
 from simulator.baselines.registry import PLACEMENTS
 
 LEAST_REQUESTS = 50

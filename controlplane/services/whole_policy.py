@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from planning.automation_document import AutomationPolicy
-from planning.whole_policy import AUTOMATION
-from routing.policy_document import RoutingPolicy
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.policy_with_automation import AUTOMATION
+from routing.policy.policy_document import RoutingPolicy
 
 
 class WholePolicy(RoutingPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):

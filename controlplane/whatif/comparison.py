@@ -10,8 +10,8 @@ import msgspec
 from controlplane.recordings.recorded_row import RecordedRow
 from controlplane.whatif import result as names
 from controlplane.whatif.result import Band, Difference, Side, Spread
-from simulator.replay_summary import percentile
-from simulator.run_report import LengthBand, RunDetail, RunReport, length_bands, quantiles
+from simulator.replay.replay_summary import percentile
+from simulator.runs.run_report import LengthBand, RunDetail, RunReport, length_bands, quantiles
 
 LEAST_OWN_SHARE = 0.9
 """A version counts as the one that decided where so much of the recording carries its version."""

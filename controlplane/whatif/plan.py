@@ -8,13 +8,13 @@ from pathlib import Path
 from controlplane.recordings.recorded_row import RecordedRow
 from controlplane.whatif.conditions import Conditions
 from controlplane.whatif.stand_in import StandIn
-from routing.policy_document import RoutingPolicy
+from routing.policy.policy_document import RoutingPolicy
 from routing.registry import build_placement
-from simulator.arrival_pattern import ArrivalPattern
 from simulator.baselines.registry import PLACEMENTS
-from simulator.run_task import RunTask
-from simulator.simulation_run import RunSpec
-from simulator.trace import BLOCK_TOKENS
+from simulator.runs.run_task import RunTask
+from simulator.runs.simulation_run import RunSpec
+from simulator.workloads.arrival_pattern import ArrivalPattern
+from simulator.workloads.trace import BLOCK_TOKENS
 
 BASE, DRAFT = "base", "draft"
 TRIAL_REQUESTS = 3000

@@ -16,8 +16,8 @@ from controlplane.services.learned_costs import fitted_of
 from controlplane.whatif.conditions import Conditions, conditions_of, models_of
 from controlplane.whatif.plan import WhatIfPlan
 from controlplane.whatif.stand_in import as_it_would_route, reported_kv_tokens, stand_ins
-from routing.policy_document import RoutingPolicy, Stage
-from routing.schema_line import SchemaError
+from routing.policy.policy_document import RoutingPolicy, Stage
+from routing.policy.schema_versions import SchemaError
 
 
 class CannotRunError(ValueError):

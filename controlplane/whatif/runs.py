@@ -20,9 +20,9 @@ from controlplane.whatif.comparison import (
 )
 from controlplane.whatif.plan import BASE, DRAFT, WhatIfPlan
 from controlplane.whatif.result import WhatIfResult
-from simulator.run_report import RunReport
-from simulator.run_task import RunTask
-from simulator.whatif import run_in_child
+from simulator.runs.run_report import RunReport
+from simulator.runs.run_task import RunTask
+from simulator.runs.whatif import run_in_child
 
 MAX_RUN_S = 3600.0
 MAX_AT_ONCE = 8
@@ -53,7 +53,7 @@ def carry_out(
     Where it is not sure which engine stands in best, the first seed of the side that decided then is tried with each on
     the first requests, and what comes closest to what happened is taken. `on_look` is told twice a second which share
     is done, 0..1, and all reports so far; where it returns False the runs end and StoppedError is raised. Raises
-    simulator.whatif.WhatIfError where a run fails.
+    simulator.runs.whatif.WhatIfError where a run fails.
     """
     trial = plan.trial
     actual_s = own_ttft_s(trial.counted, plan.checked_version)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gateway.bus import Bus
-from gateway.engine_report import TOPIC_PREFIX, decode_report
-from gateway.wire import UnreadableMessageError
-from routing.cost_document import DecodeCostDocument
-from routing.cost_fit import TRUSTED_SAMPLES, FittedCost
-from routing.cost_model import DecodeCost, PrefillCost
-from routing.policy_document import PrefillCostDocument, RoutingPolicy
-from simulator.engine_profile import EngineProfile
-from simulator.trace import BLOCK_TOKENS
+from gateway.bus.bus import Bus
+from gateway.contracts.engine_report import TOPIC_PREFIX, decode_report
+from gateway.contracts.wire import UnreadableMessageError
+from routing.cost.cost_fit import TRUSTED_SAMPLES, FittedCost
+from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.policy.cost_document import DecodeCostDocument
+from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.workloads.trace import BLOCK_TOKENS
 
 LEARNED, LEARNED_PREFILL, WRITTEN = "learned", "learned_prefill", "written"
 

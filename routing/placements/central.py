@@ -6,11 +6,11 @@ from random import Random
 
 import msgspec
 
-from routing import reasons
-from routing.decision import CENTRAL, Choice
-from routing.fleet import FleetView
-from routing.inference_request import InferenceRequest
+from routing.ledger.fleet_view import FleetView
 from routing.placements.least_cost import LeastCost
+from routing.values import reasons
+from routing.values.decision import CENTRAL, Choice
+from routing.values.inference_request import InferenceRequest
 
 _AT_ONCE = LeastCost()
 

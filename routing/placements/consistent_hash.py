@@ -10,14 +10,14 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from routing import reasons
-from routing.affinity_key import affinity_key
-from routing.decision import Choice
-from routing.fleet import FleetView
-from routing.hash_ring import HashRing
-from routing.inference_request import InferenceRequest
-from routing.ring_plan import RingPlan
-from routing.scoring import candidate
+from routing.ledger.fleet_view import FleetView
+from routing.placements.candidate_scores import candidate
+from routing.rings.affinity_key import affinity_key
+from routing.rings.hash_ring import HashRing
+from routing.rings.ring_plan import RingPlan
+from routing.values import reasons
+from routing.values.decision import Choice
+from routing.values.inference_request import InferenceRequest
 
 
 class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

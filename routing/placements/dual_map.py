@@ -9,17 +9,17 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from routing import reasons
-from routing.affinity_key import affinity_key
-from routing.candidate_targets import CandidateTargets
-from routing.decision import Candidate, Choice
-from routing.fleet import FleetView, tie_salt
-from routing.hash_ring import CandidateRings
-from routing.inference_request import InferenceRequest
-from routing.lesson import Bound, Lesson
-from routing.prefix_hotness import PrefixHotness
-from routing.ring_plan import RingPlan
-from routing.scoring import KEPT
+from routing.ledger.fleet_view import FleetView, tie_salt
+from routing.placements.candidate_scores import KEPT
+from routing.rings.affinity_key import affinity_key
+from routing.rings.candidate_targets import CandidateTargets
+from routing.rings.hash_ring import CandidateRings
+from routing.rings.prefix_hotness import PrefixHotness
+from routing.rings.ring_plan import RingPlan
+from routing.values import reasons
+from routing.values.decision import Candidate, Choice
+from routing.values.feedback_events import Bound, Lesson
+from routing.values.inference_request import InferenceRequest
 
 _MAX_KEY_BLOCKS = 64
 

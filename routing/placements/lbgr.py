@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from routing import reasons
-from routing.decaying_load import DecayingLoad
-from routing.decision import Choice
-from routing.fleet import FleetView
-from routing.inference_request import InferenceRequest
-from routing.lesson import Answered, Bound, Lesson, Released
-from routing.residual_model import ResidualModel
-from routing.scoring import blocks_held, least
+from routing.ledger.fleet_view import FleetView
+from routing.placements.candidate_scores import blocks_held, least
+from routing.placements.ewma_load import DecayingLoad
+from routing.placements.residual_model import ResidualModel
+from routing.values import reasons
+from routing.values.decision import Choice
+from routing.values.feedback_events import Answered, Bound, Lesson, Released
+from routing.values.inference_request import InferenceRequest
 
 _MAX_ENGINES = 4096
 """Engines that are remembered; the one that was sent nothing for longest is forgotten first."""

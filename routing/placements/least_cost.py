@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from routing import reasons
-from routing.decision import Candidate, Choice
-from routing.fleet import FleetView, tie_salt
-from routing.inference_request import InferenceRequest
-from routing.scoring import KEPT
+from routing.ledger.fleet_view import FleetView, tie_salt
+from routing.placements.candidate_scores import KEPT
+from routing.values import reasons
+from routing.values.decision import Candidate, Choice
+from routing.values.inference_request import InferenceRequest
 
 FEW_OF = 4
 """A prefix belongs everywhere where at most one engine in so many lacks it."""

@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from routing import reasons
-from routing.decision import Candidate, Choice, Fetch
-from routing.fleet import FleetView, tie_salt
-from routing.inference_request import InferenceRequest
-from routing.scoring import KEPT, blocks_held, least_ttft
+from routing.ledger.fleet_view import FleetView, tie_salt
+from routing.placements.candidate_scores import KEPT, blocks_held, least_ttft
+from routing.values import reasons
+from routing.values.decision import Candidate, Choice, Fetch
+from routing.values.inference_request import InferenceRequest
 
 
 class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,11 +9,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from routing import reasons
-from routing.decision import Choice
-from routing.fleet import FleetView
-from routing.inference_request import InferenceRequest
-from routing.scoring import blocks_held, least
+from routing.ledger.fleet_view import FleetView
+from routing.placements.candidate_scores import blocks_held, least
+from routing.values import reasons
+from routing.values.decision import Choice
+from routing.values.inference_request import InferenceRequest
 
 
 class AibrixPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,7 +14,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from simulator.engine_events import (
+from simulator.engine_models.block_pool import BlockPool
+from simulator.engine_models.block_table import BlockTable
+from simulator.engine_models.decode_batch import DecodeBatch
+from simulator.engine_models.engine_events import (
     BlocksRemoved,
     BlocksStored,
     EngineEvent,
@@ -23,12 +26,9 @@ from simulator.engine_events import (
     PrefillStarted,
     Token,
 )
-from simulator.engine_model import PromptSequence
-from simulator.engine_models.block_pool import BlockPool
-from simulator.engine_models.block_table import BlockTable
-from simulator.engine_models.decode_batch import DecodeBatch
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.free_blocks import free_blocks
-from simulator.engine_profile import EngineProfile
 
 
 class _Work:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from simulator.engine_model import EngineModel
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.fifo_engine import EngineModel
 
 DEVICE_TOKENS = 300_000
 """Tokens of running requests that fit beside the weights, where the profile does not say."""

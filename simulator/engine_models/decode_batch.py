@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from math import ceil, sqrt
 
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile
 
 
 class _Member:

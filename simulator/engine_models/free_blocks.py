@@ -14,7 +14,7 @@ from typing import Protocol
 
 from simulator.engine_cache.leaf_eviction import BlockTree
 from simulator.engine_cache.rlt_leaves import RltLeaves
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile
 
 
 class Block:

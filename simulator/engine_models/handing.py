@@ -14,10 +14,10 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import override
 
-from simulator.engine_events import EngineEvent
-from simulator.engine_model import Admitted, EngineModel, PromptSequence
+from simulator.engine_models.engine_events import EngineEvent
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.fifo_engine import Admitted, EngineModel, PromptSequence
 from simulator.engine_models.kv_link import KvLink
-from simulator.engine_profile import EngineProfile
 
 
 class HeldPrompt(msgspec.Struct, frozen=True, gc=False):

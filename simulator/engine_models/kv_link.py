@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile
 
 
 class KvLink:

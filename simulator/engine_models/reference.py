@@ -11,9 +11,16 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from simulator.engine_cache.prefix_cache import PrefixCache
-from simulator.engine_events import BlocksRemoved, BlocksStored, EngineEvent, Finished, FirstToken, PrefillStarted
-from simulator.engine_model import PromptSequence
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_events import (
+    BlocksRemoved,
+    BlocksStored,
+    EngineEvent,
+    Finished,
+    FirstToken,
+    PrefillStarted,
+)
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.fifo_engine import PromptSequence
 
 _Waiting = tuple[int, int, PromptSequence]
 

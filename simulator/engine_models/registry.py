@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from simulator.engine_models.chunked import ChunkedEngine
 from simulator.engine_models.colocated import colocated
+from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.pd import PrefillDecodeEngine
 from simulator.engine_models.reference import ReferenceEngine
-from simulator.engine_profile import EngineProfile
-from simulator.simulated_engine import SimulatedEngine
+from simulator.engine_models.simulated_engine import SimulatedEngine
 
 ENGINE_MODELS: dict[str, Callable[[EngineProfile], SimulatedEngine]] = {
     "reference": ReferenceEngine,

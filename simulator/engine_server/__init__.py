@@ -1,1 +1,1 @@
-"""A simulated engine as a server: vLLM's HTTP surface, metrics and KV events around simulator.engine_model."""
+"""A simulated engine as a server: vLLM's HTTP surface, metrics and KV events around simulator.engine_models.fifo_engine."""

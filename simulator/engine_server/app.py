@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
+from simulator.engine_models.tokenizer import tokenize
 from simulator.engine_server import kv_transfer
 from simulator.engine_server.api_error import ApiError
 from simulator.engine_server.asgi import (
@@ -22,7 +23,6 @@ from simulator.engine_server.generation import Generation
 from simulator.engine_server.kv_transfer import KvTransfer
 from simulator.engine_server.request_bodies import EngineFaultBody, FaultBody, TokenizeBody, chat_tokens, parse_body
 from simulator.engine_server.settings import VERSION
-from simulator.tokens import tokenize
 
 _Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 _METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"

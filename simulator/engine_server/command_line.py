@@ -11,7 +11,7 @@ from zlib import crc32
 from msgspec.structs import replace
 
 from simulator.engine_cache.evictions import EVICTIONS
-from simulator.engine_profile import EngineProfile, UnreadableProfileError, read_profile
+from simulator.engine_models.engine_profile import EngineProfile, UnreadableProfileError, read_profile
 from simulator.engine_server.event_publisher import PortTakenError
 from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings

@@ -7,7 +7,7 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 
-from simulator.engine_model import EngineModel
+from simulator.engine_models.fifo_engine import EngineModel
 from simulator.engine_server.settings import EngineSettings
 
 _Metric = TypeVar("_Metric", bound=MetricWrapperBase)

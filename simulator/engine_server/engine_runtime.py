@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from kvstore.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
-from simulator.engine_events import (
+from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent
+from simulator.engine_models.engine_events import (
     BlocksRemoved,
     BlocksStored,
     EngineEvent,
@@ -18,7 +18,7 @@ from simulator.engine_events import (
     PrefillStarted,
     Token,
 )
-from simulator.engine_model import PromptSequence
+from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.handing import HandingEngine
 from simulator.engine_server.engine_metrics import EngineMetrics
 from simulator.engine_server.event_publisher import EventPublisher

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import zmq
 
-from kvstore.kv_events import EventBatch, KvEvent, encode_batch
+from kvstore.events.kv_events import EventBatch, KvEvent, encode_batch
 from simulator.engine_server.settings import EngineSettings
 
 MAX_BUFFER_BYTES = 16 * 1024 * 1024

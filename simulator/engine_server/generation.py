@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from kvstore.block_keys import key_seed, token_block_keys
-from simulator.engine_model import PromptSequence
+from kvstore.keys.block_keys import key_seed, token_block_keys
+from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_server.answers import DONE, Answer, usage
 from simulator.engine_server.api_error import ApiError
 from simulator.engine_server.asgi import ClientGoneError, Receive, Scope, Send, header, read_body, send_bytes

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from simulator.engine_models.tokenizer import UnknownRoleError, render_chat, tokenize
 from simulator.engine_server.api_error import ApiError
 from simulator.engine_server.faults import Fault
 from simulator.engine_server.kv_transfer_params import KvTransferParams
-from simulator.tokens import UnknownRoleError, render_chat, tokenize
 
 _PositiveInt = Annotated[int, Meta(ge=1)]
 _Salt = Annotated[str, Meta(min_length=1, max_length=1024)]

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """Largest request body, bytes; a 131,072-token prompt takes about 0.5 MiB."""

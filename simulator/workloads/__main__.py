@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from simulator.trace import write_trace
 from simulator.workloads.registry import WORKLOADS, WrongWorkloadError, generate_workload
+from simulator.workloads.trace import write_trace
 
 
 def main(argv: Sequence[str] | None = None) -> int:

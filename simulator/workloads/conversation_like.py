@@ -18,7 +18,7 @@ from math import log
 
 import msgspec
 
-from simulator.trace import BLOCK_TOKENS, TraceRow
+from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 MAX_PROMPT_TOKENS = 126_000
 _SYSTEM_BLOCK = 0

@@ -16,8 +16,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from simulator.poisson_arrivals import poisson_times
-from simulator.trace import BLOCK_TOKENS, TraceRow
+from simulator.workloads.poisson_arrivals import poisson_times
+from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 _Tokens = Annotated[int, Meta(ge=1, le=1_000_000)]
 

@@ -9,7 +9,7 @@ import pytest
 
 from bench.calibrate import main
 from bench.live_fleet import free_ports, wait_for
-from simulator.engine_profile import EngineProfile, read_profile, write_profile
+from simulator.engine_models.engine_profile import EngineProfile, read_profile, write_profile
 
 _ROOT = Path(__file__).resolve().parents[2]
 # Slow enough that what HTTP and a busy machine add is small beside it.

@@ -9,7 +9,7 @@ import pytest
 
 from bench.evidence.cells import Cell
 from bench.evidence.measure import defaults, end_to_end, knowledge
-from simulator.workload import Workload
+from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.registry import generate_workload
 
 

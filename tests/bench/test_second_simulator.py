@@ -10,11 +10,11 @@ from bench.evidence.second_simulator.orders import take
 from bench.evidence.second_simulator.placements import Reading
 from bench.evidence.second_simulator.run import Asked, run
 from bench.evidence.second_simulator.station import CACHE_BLOCKS, Job, Station, prefill_s
-from simulator.run_report import report_of
-from simulator.simulation_run import run as run_ours
-from simulator.trace import TraceRow
-from simulator.workload import Workload
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import run as run_ours
+from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.registry import generate_workload
+from simulator.workloads.trace import TraceRow
 from tests.simulator.fleets import spec
 
 

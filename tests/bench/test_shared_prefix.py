@@ -8,7 +8,7 @@ from bench.evidence.chapters.shared_prefix import seconds
 from bench.evidence.measure import shared_prefix
 from bench.evidence.plots.shared_prefix import LOOKS
 from bench.evidence.shared_prefix_runs import SharedPrefixRun
-from routing.policy_document import Stage
+from routing.policy.policy_document import Stage
 from routing.registry import build_placement, build_queue_order
 from simulator.baselines.registry import PLACEMENTS
 

@@ -4,10 +4,10 @@ import pytest
 
 from bench.evidence import modulo_map
 from bench.evidence.measure import elasticity, health, pd_ratio, rebalance
-from planning.remap import remap_of
+from planning.scaling.remap import remap_of
 from routing.registry import PLACEMENTS as LIVE
 from simulator.baselines.registry import PLACEMENTS
-from simulator.trace import TraceRow
+from simulator.workloads.trace import TraceRow
 
 
 def rows(count: int) -> list[TraceRow]:

@@ -20,8 +20,8 @@ from bench.whatif_fidelity import (
 from controlplane.recordings.recorded_row import RecordedRow
 from controlplane.whatif.conditions import ENGINE_MODELS
 from controlplane.whatif.plan import BASE
-from simulator.run_task import do_task
-from simulator.trace import write_trace
+from simulator.runs.run_task import do_task
+from simulator.workloads.trace import write_trace
 from tests.controlplane.whatif.installation import recorded
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from controlplane.bus import get_bus
 from controlplane.models import Policy, Pool, Region, Tenant
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 
 @pytest.fixture

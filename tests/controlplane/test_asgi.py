@@ -16,9 +16,9 @@ from django.test import override_settings
 
 from controlplane import asgi
 from controlplane.state_lock import hold_state
-from gateway.bus import InProcessBus
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import InProcessBus
 from gateway.gateway import Gateway
-from gateway.settings import GatewaySettings
 
 ROOT = Path(__file__).resolve().parents[2]
 

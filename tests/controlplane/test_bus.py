@@ -9,8 +9,8 @@ from pathlib import Path
 from django.test import override_settings
 
 from controlplane.bus import get_bus
-from gateway.bus import Bus, InProcessBus
-from gateway.redis_bus import RedisBus
+from gateway.bus.bus import Bus, InProcessBus
+from gateway.bus.redis_bus import RedisBus
 from tests.private_redis import private_redis
 
 

@@ -15,7 +15,7 @@ from controlplane.bus import get_bus
 from controlplane.celery import app as program
 from controlplane.embedded_celery import BEAT, JOBS, QUEUES, EmbeddedCelery
 from controlplane.jobs.cooperative_stop import stop_requested
-from gateway.wake_up_age import TOPIC as WOKEN
+from gateway.bus.wake_up_age import TOPIC as WOKEN
 
 WAIT_S = 10.0
 

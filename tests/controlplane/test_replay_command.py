@@ -13,7 +13,7 @@ from controlplane.first_run_secrets import secrets_of
 from controlplane.models import Pool
 from controlplane.recordings.storage import recording_shelf
 from controlplane.replay_command import _place_of_trace, lend_key, with_model, with_recording
-from simulator.trace import read_trace
+from simulator.workloads.trace import read_trace
 from tests.controlplane.whatif.installation import keep, recorded
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,7 @@ from django.db import DatabaseError
 from controlplane.child_process import ChildSpec
 from controlplane.supervised_engines import SupervisedEngines
 from controlplane.supervisor import Supervisor
-from gateway.bus import InProcessBus
+from gateway.bus.bus import InProcessBus
 
 CHILD = "import ctypes, signal, sys, time; ctypes.CDLL(None).prctl(1, signal.SIGKILL); time.sleep(60)"
 

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.bus import InProcessBus
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.snapshot import encode_snapshot
 from tests.gateway.fake_engine import until
 from tests.gateway.served_gateway import KEY, OTHER_KEY, ServedGateway, served
 from tests.gateway.served_gateway import snapshot as served_snapshot

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from bench.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
-from routing.policy_document import RoutingPolicy, Stage
+from routing.policy.policy_document import RoutingPolicy, Stage
 
 pytestmark = pytest.mark.processes
 

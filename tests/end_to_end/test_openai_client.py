@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from bench.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
-from routing.policy_document import RoutingPolicy
+from routing.policy.policy_document import RoutingPolicy
 
 pytestmark = pytest.mark.processes
 

@@ -3,11 +3,11 @@
 import pytest
 
 from bench.live_fleet import API_KEY, MODEL, live_fleet
-from routing.policy_document import RoutingPolicy, Stage
-from simulator.replay import replay
-from simulator.replay_options import ReplayOptions
-from simulator.replay_summary import ReplaySummary
-from simulator.trace import TraceRow
+from routing.policy.policy_document import RoutingPolicy, Stage
+from simulator.replay.__main__ import replay
+from simulator.replay.replay_options import ReplayOptions
+from simulator.replay.replay_summary import ReplaySummary
+from simulator.workloads.trace import TraceRow
 
 pytestmark = pytest.mark.processes
 

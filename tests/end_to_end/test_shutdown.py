@@ -19,7 +19,7 @@ import aiohttp
 import pytest
 
 from bench.live_fleet import free_ports, wait_for
-from gateway.snapshot_store import SnapshotStore
+from gateway.bus.snapshot_store import SnapshotStore
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, SECRET, snapshot
 from tests.program import Program, running_program

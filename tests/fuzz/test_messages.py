@@ -9,25 +9,30 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway import (
+from gateway.api.route_request import read_flat
+from gateway.bus.bus_frame import Frame, FrameSeal, UnreadableFrameError
+from gateway.contracts import (
     affinity_sample,
-    arm_results,
-    cost_reports,
     engine_report,
     fleet_sample,
-    key_usage,
     rebalance_order,
     shadow_report,
     stored_decision,
     traffic_row,
 )
-from gateway.bus_frame import Frame, FrameSeal, UnreadableFrameError
-from gateway.engine_metrics import UnreadableMetricsError, parse_engine_metrics, scan_load
-from gateway.json_body import BadBodyError, decode_object, refuse_nul
-from gateway.route_request import read_flat
-from gateway.snapshot import decode_snapshot, encode_snapshot
-from gateway.wire import UnreadableMessageError, WireForm
-from kvstore.kv_events import BlockRemoved, BlockStored, EventBatch, UnreadableEventError, decode_batch, encode_batch
+from gateway.contracts.snapshot import decode_snapshot, encode_snapshot
+from gateway.contracts.wire import UnreadableMessageError, WireForm
+from gateway.engines.engine_metrics import UnreadableMetricsError, parse_engine_metrics, scan_load
+from gateway.http.json_body import BadBodyError, decode_object, refuse_nul
+from gateway.reports import arm_results, cost_reports, key_usage
+from kvstore.events.kv_events import (
+    BlockRemoved,
+    BlockStored,
+    EventBatch,
+    UnreadableEventError,
+    decode_batch,
+    encode_batch,
+)
 from tests.fuzz.mutations import near
 from tests.gateway.served_gateway import snapshot
 

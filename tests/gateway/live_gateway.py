@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway.bus import InProcessBus
-from gateway.engine_report import EngineReport, encode_report, load_topic
-from gateway.fleet_sample import EngineSample, FleetSample, decode_sample
+from gateway.base.settings import BreakerSettings, EventSettings, GatewaySettings
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
+from gateway.contracts.fleet_sample import EngineSample, FleetSample, decode_sample
+from gateway.contracts.snapshot import EngineEntry, PoolEntry, Snapshot, encode_snapshot
+from gateway.engines.live_engine import LiveEngine
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.live_engine import LiveEngine
-from gateway.live_pool import LivePool
-from gateway.settings import BreakerSettings, EventSettings, GatewaySettings
-from gateway.snapshot import EngineEntry, PoolEntry, Snapshot, encode_snapshot
-from routing.inference_request import InferenceRequest
+from gateway.pool.live_pool import LivePool
+from routing.values.inference_request import InferenceRequest
 
 SECRET = b"a fleet secret for tests only"
 SETTINGS = GatewaySettings(

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
-from gateway.asgi_types import AsgiApp
-from gateway.http_protocol import GuardedHttpProtocol
+from gateway.base.asgi_types import AsgiApp
+from gateway.http.http_protocol import GuardedHttpProtocol
 from tests.gateway.ports import listen
 
 

@@ -16,12 +16,12 @@ import aiohttp
 import uvicorn
 
 from gateway.app import AppSettings, GatewayApp
-from gateway.bus import Bus, InProcessBus
-from gateway.edge import Edge, EdgeSettings
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import Bus, InProcessBus
+from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
-from gateway.http_protocol import GuardedHttpProtocol
-from gateway.settings import GatewaySettings
-from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
+from gateway.http.edge import Edge, EdgeSettings
+from gateway.http.http_protocol import GuardedHttpProtocol
 from tests.gateway.ports import listen
 
 KEY = "sy_test_key_of_tenant_a"

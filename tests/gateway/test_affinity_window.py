@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.prefix_window import MAX_PROMPTS, SPAN_S, PrefixWindow
-from gateway.recent_decisions import DecisionRecord
-from gateway.ttft_split import BUCKET_S, SplitMean, TtftSplit, split_of
-from routing.decision import Decision, Fetch
-from routing.engine_pair import EnginePair
-from routing.prefix_icicle import MAX_BLOCKS
+from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pool.ttft_split import BUCKET_S, SplitMean, TtftSplit, split_of
+from gateway.traffic.prefix_icicle import MAX_BLOCKS
+from gateway.traffic.prefix_window import MAX_PROMPTS, SPAN_S, PrefixWindow
+from routing.values.decision import Decision, Fetch
+from routing.values.engine_pair import EnginePair
 
 
 def test_prompts_are_cut_and_leave_with_time() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.app import AppSettings, GatewayApp
-from gateway.bus import InProcessBus
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import InProcessBus
 from gateway.gateway import Gateway
-from gateway.settings import GatewaySettings
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, SECRET, ServedGateway, served
 

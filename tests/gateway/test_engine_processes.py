@@ -16,11 +16,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.prober import probe_engines
-from gateway.settings import GatewaySettings
-from gateway.snapshot import EngineEntry
-from kvstore.block_keys import token_block_keys
-from routing.decision import Granted
+from gateway.base.settings import GatewaySettings
+from gateway.contracts.snapshot import EngineEntry
+from gateway.engines.prober import probe_engines
+from kvstore.keys.block_keys import token_block_keys
+from routing.values.decision import Granted
 from tests.gateway.fake_engine import free_ports, until
 from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, request, snapshot
 

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 import zmq.asyncio
 
-from gateway.event_ledger import DEGRADED, EXACT, EventLedger
-from gateway.kv_event_intake import KvEventIntake
-from gateway.settings import EventSettings
-from kvstore.block_keys import token_block_keys
+from gateway.base.settings import EventSettings
+from gateway.events.event_ledger import DEGRADED, EXACT, EventLedger
+from gateway.events.kv_event_intake import KvEventIntake
+from kvstore.keys.block_keys import token_block_keys
 from tests.gateway.fake_engine import until
 from tests.gateway.held_keys import Held
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.snapshot import ApiKeyEntry, Snapshot
-from gateway.snapshot_store import FILE_NAME, SnapshotStore
-from routing.arms import CANARY, ArmEntry
-from routing.decision import Granted, Refused
-from routing.policy_document import RoutingPolicy, Stage
+from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
+from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
+from routing.policy.policy_document import RoutingPolicy, Stage
+from routing.trials.arms import CANARY, ArmEntry
+from routing.values.decision import Granted, Refused
 from tests.gateway.fake_engine import fake_engine, until
 from tests.gateway.live_gateway import SETTINGS, LiveGateway, engine_entry, live_gateway, pool_entry, request, snapshot
 

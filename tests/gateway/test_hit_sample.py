@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gateway.decision_recorder import hit_sample
-from gateway.hit_watch import HitWatch
-from gateway.recent_decisions import DecisionRecord
-from routing.decision import Candidate, Decision, Fetch
+from gateway.engines.index_trust import HitWatch
+from gateway.pool.recent_decisions import DecisionRecord
+from gateway.reports.decision_recorder import hit_sample
+from routing.values.decision import Candidate, Decision, Fetch
 
 
 def test_a_request_that_counted_on_a_fetch_is_compared_too() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.key_usage import TOPIC, decode_uses
-from gateway.settings import GatewaySettings
-from gateway.snapshot import ApiKeyEntry, encode_snapshot
+from gateway.base.settings import GatewaySettings
+from gateway.contracts.snapshot import ApiKeyEntry, encode_snapshot
+from gateway.reports.key_usage import TOPIC, decode_uses
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
 

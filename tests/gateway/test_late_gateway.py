@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 
 from gateway.app import AppSettings
-from gateway.breaker import CLOSED, CONNECT
-from gateway.engine_relay import RelaySettings
-from gateway.loop_lag import STANDING_LAG_S, LoopLag
-from routing.decision import Refused
-from routing.policy_document import RoutingPolicy
+from gateway.base.loop_lag import STANDING_LAG_S, LoopLag
+from gateway.engines.breaker import CLOSED, CONNECT
+from gateway.proxy.engine_relay import RelaySettings
+from routing.policy.policy_document import RoutingPolicy
+from routing.values.decision import Refused
 from tests.gateway.fake_engine import FakeEngine, fake_engine, until
 from tests.gateway.live_gateway import SETTINGS, engine_entry, live_gateway, request, snapshot
 from tests.gateway.scripted_engine import ScriptedEngine

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.bus import InProcessBus
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.snapshot import encode_snapshot
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from routing import reasons
-from routing.admission_document import AdmissionDocument
-from routing.cost_document import DecodeCostDocument
-from routing.decision import Decision, Granted
 from routing.placements.lbgr import Lbgr
-from routing.policy_document import PrefillCostDocument, RoutingPolicy, Stage
+from routing.policy.admission_document import AdmissionDocument
+from routing.policy.cost_document import DecodeCostDocument
+from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
+from routing.values import reasons
+from routing.values.decision import Decision, Granted
 from tests.gateway.fake_engine import fake_engine, until
 from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
 from tests.gateway.scripted_engine import ScriptedEngine

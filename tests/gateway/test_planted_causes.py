@@ -10,14 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.event_ledger import EXACT, Trust
-from gateway.past_moments import PastMoments
-from gateway.pool_hits import judge_hits
-from gateway.settings import GatewaySettings
-from gateway.stored_decision import TOPIC, StoredDecision, decode_batch
-from kvstore.block_keys import token_block_keys
-from routing.hit_sample import EVICTION, LATE_EVENT, SALT, TEMPLATE, TOKENIZER
-from routing.regret import LOAD, STALE_VIEW
+from gateway.base.settings import GatewaySettings
+from gateway.contracts.hit_sample import EVICTION, LATE_EVENT, SALT, TEMPLATE, TOKENIZER
+from gateway.contracts.regret import LOAD, STALE_VIEW
+from gateway.contracts.stored_decision import TOPIC, StoredDecision, decode_batch
+from gateway.events.event_ledger import EXACT, Trust
+from gateway.pool.pool_hits import judge_hits
+from gateway.traffic.past_moments import PastMoments
+from kvstore.keys.block_keys import token_block_keys
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
 

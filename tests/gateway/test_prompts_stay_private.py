@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from routing.policy_document import RoutingPolicy, Stage
+from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gateway.breaker import HTTP_4XX, OPEN, THROTTLED
-from routing.policy_document import RoutingPolicy, Stage
+from gateway.engines.breaker import HTTP_4XX, OPEN, THROTTLED
+from routing.policy.policy_document import RoutingPolicy, Stage
+from tests.gateway.proxy.test_handoff import serving
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
-from tests.gateway.test_handoff import serving
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.engine_progress import EngineProgress
+from gateway.access.key_quota import KeyQuotas
+from gateway.contracts.snapshot import ApiKeyEntry, encode_snapshot
+from gateway.engines.engine_progress import EngineProgress
 from gateway.gateway import FEEDBACK_CALLS, SNAPSHOT_TOPIC
-from gateway.key_quota import KeyQuotas
-from gateway.openai_error import ApiError
-from gateway.pool_hits import judge_hits
-from gateway.snapshot import ApiKeyEntry, encode_snapshot
-from routing.arms import CANARY, ArmEntry
-from routing.policy_document import Stage
+from gateway.http.openai_error import ApiError
+from gateway.pool.pool_hits import judge_hits
+from routing.policy.policy_document import Stage
+from routing.trials.arms import CANARY, ArmEntry
 from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.asgi_types import Receive, Scope, Send
-from gateway.edge import Edge, EdgeSettings
-from gateway.http_protocol import MAX_HEAD_BYTES, MAX_TRAILER_BYTES, GuardedHttpProtocol
+from gateway.base.asgi_types import Receive, Scope, Send
+from gateway.http.edge import Edge, EdgeSettings
+from gateway.http.http_protocol import MAX_HEAD_BYTES, MAX_TRAILER_BYTES, GuardedHttpProtocol
 from tests.gateway.raw_http import RawConnection, served_app
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served

@@ -10,19 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.pool_shadow import PoolShadow
-from gateway.shadow_report import (
-    TOPIC,
-    ShadowReport,
-    decode_shadow_report,
-    encode_shadow_report,
-)
-from gateway.shadow_tally import GAIN_EDGES_S, KEPT_SAMPLES, ShadowTally, added_up
-from gateway.snapshot import ShadowEntry
-from gateway.wire import UnreadableMessageError
-from routing.decision import Candidate
-from routing.policy_document import RoutingPolicy, Stage
-from routing.shadow import Comparison, ShadowPolicy
+from gateway.contracts.shadow_report import TOPIC, ShadowReport, decode_shadow_report, encode_shadow_report
+from gateway.contracts.shadow_tally import GAIN_EDGES_S, KEPT_SAMPLES, ShadowTally, added_up
+from gateway.contracts.snapshot import ShadowEntry
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.pool.pool_shadow import PoolShadow
+from routing.policy.policy_document import RoutingPolicy, Stage
+from routing.trials.shadow import Comparison, ShadowPolicy
+from routing.values.decision import Candidate
 from tests.gateway.live_gateway import engine_entry, live_gateway, pool_entry, snapshot
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served

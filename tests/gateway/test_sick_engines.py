@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.base.settings import BreakerSettings, GatewaySettings
+from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.settings import BreakerSettings, GatewaySettings
-from gateway.snapshot import encode_snapshot
-from routing.policy_document import RoutingPolicy, Stage
+from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served, snapshot
 

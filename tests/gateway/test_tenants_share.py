@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.base.settings import GatewaySettings
+from gateway.contracts.snapshot import Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.settings import GatewaySettings
-from gateway.snapshot import Snapshot, encode_snapshot
 from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served, snapshot

@@ -14,9 +14,9 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from bench.live_fleet import MODEL, engine_command, free_ports, wait_for
+from gateway.bus.redis_bus import RedisBus
+from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.redis_bus import RedisBus
-from gateway.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot, encode_snapshot
 
 SECRET = "a secret of gateways that follow"
 API_KEY = "sy_key_of_gateways_that_follow"

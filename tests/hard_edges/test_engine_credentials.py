@@ -13,11 +13,11 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from gateway.bus import InProcessBus
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.snapshot import encode_snapshot
+from gateway.engines.prober import probe_engines
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.prober import probe_engines
-from gateway.settings import GatewaySettings
-from gateway.snapshot import encode_snapshot
 from tests.gateway.fake_engine import until
 from tests.gateway.ports import listen
 from tests.gateway.scripted_engine import ScriptedEngine

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from gateway.bus import InProcessBus
-from gateway.engine_report import EngineReport, decode_report
-from gateway.prober import probe_engines
-from gateway.snapshot import EngineEntry
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.engine_report import EngineReport, decode_report
+from gateway.contracts.snapshot import EngineEntry
+from gateway.engines.prober import probe_engines
 from tests.gateway.fake_engine import METRICS, fake_engine, until
 
 GARBAGE = {

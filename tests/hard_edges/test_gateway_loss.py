@@ -14,8 +14,8 @@ import redis as redis_client
 
 from bench.decision_history import DecisionHistory, figures
 from bench.live_fleet import MODEL
+from gateway.bus.redis_bus import RedisBus
 from gateway.gateway import SNAPSHOT_TOPIC
-from gateway.redis_bus import RedisBus
 from tests.hard_edges.gateway_fleet import API_KEY, SECRET, GatewayFleet, gateway_fleet
 from tests.hard_edges.test_redis_loss import until
 from tests.private_redis import private_redis

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 
 from bench.live_fleet import MODEL, engine_command, free_ports, wait_for
-from gateway.wake_up_age import NAME
+from gateway.bus.wake_up_age import NAME
 from tests.controlplane.actuators.http_exchange import http_server
 from tests.hard_edges.gateway_fleet import metrics_of, version_of
 from tests.private_postgresql import own_database, postgresql

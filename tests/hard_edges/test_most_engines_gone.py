@@ -11,9 +11,9 @@ import pytest
 
 from controlplane.jobs import engine_health as job
 from controlplane.models import EngineHealth, PlanRecord, Pool
-from gateway.breaker import OPEN
-from gateway.bus import Bus
-from routing.policy_document import RoutingPolicy, Stage
+from gateway.bus.bus import Bus
+from gateway.engines.breaker import OPEN
+from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.controlplane.automation.world import World
 from tests.controlplane.conftest import bus, policy, pool, region
 from tests.gateway.fake_engine import until

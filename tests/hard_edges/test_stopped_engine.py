@@ -16,8 +16,8 @@ from controlplane.automation.rounds import run_rounds
 from controlplane.jobs import engine_health as job
 from controlplane.models import Engine, EngineHealth, Policy, PolicyVersion, Pool, Region
 from controlplane.services.publication import build_snapshot
-from gateway.breaker import Breaker
-from gateway.settings import BreakerSettings
+from gateway.base.settings import BreakerSettings
+from gateway.engines.breaker import Breaker
 from tests.gateway.fake_engine import until
 from tests.gateway.live_gateway import LiveGateway
 from tests.gateway.test_engine_processes import BLOCK, EngineProcess, probed_gateway

@@ -41,8 +41,8 @@ def killed_at(step, work):
 """
 
 SNAPSHOTS = """
-from gateway.snapshot import Snapshot
-from gateway.snapshot_store import FILE_NAME, SnapshotStore
+from gateway.contracts.snapshot import Snapshot
+from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
 store, seen, step = SnapshotStore(directory, 1e9), [], 0
 store.save(Snapshot(version=0, published_at=0.0), 0.0)
 while killed_at(step, lambda: store.save(Snapshot(version=step + 1, published_at=0.0), 0.0)):
@@ -85,8 +85,8 @@ import json, resource, sys
 from pathlib import Path
 from controlplane.decision_store.segment import frames
 from controlplane.decision_store.shelf import SegmentShelf
-from gateway.snapshot import PoolEntry, Snapshot
-from gateway.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import PoolEntry, Snapshot
+from gateway.bus.snapshot_store import SnapshotStore
 from tests.controlplane.decision_store.records import START, on_time
 def many(count, begin):
     return [on_time(f"d-{number:06}", START + number) for number in range(begin, begin + count)]

@@ -1,6 +1,6 @@
 """Pools as planners see them, made of what a test names."""
 
-from planning.fleet_facts import DemandPoint, EngineFacts, PoolFacts, PoolWindow, Role, RoleLoad
+from planning.facts.fleet_facts import DemandPoint, EngineFacts, PoolFacts, PoolWindow, Role, RoleLoad
 
 SPAN_S = 10.0
 

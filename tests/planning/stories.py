@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from planning.engine_health import plan_health
-from planning.fleet_facts import EngineFacts
-from planning.health_document import HealthDocument
-from planning.health_memory import HealthMemory
-from planning.health_verdict import HealthPlan, Verdict
+from planning.documents.health_document import HealthDocument
+from planning.engine_health.engine_health import plan_health
+from planning.engine_health.health_memory import HealthMemory
+from planning.engine_health.health_verdict import HealthPlan, Verdict
+from planning.facts.fleet_facts import EngineFacts
 from tests.planning.pools import engine, pool
 
 DOCUMENT = HealthDocument()

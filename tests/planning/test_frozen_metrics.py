@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from planning.fleet_facts import EngineFacts
+from planning.facts.fleet_facts import EngineFacts
 from tests.planning.pools import engine
 from tests.planning.stories import BEGIN, DOCUMENT, Story, after, first, others, rounds, stands, well
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from random import Random
 
-from kvstore.block_keys import rekey_hashes
-from routing.decision import Choice, Granted, Outcome
-from routing.fleet import EngineFacts
-from routing.inference_request import InferenceRequest
-from routing.placement import Placement
-from routing.policy_document import RoutingPolicy, Stage
+from kvstore.keys.block_keys import rekey_hashes
+from routing.ledger.fleet_view import EngineFacts
+from routing.placements.placement import Placement
+from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.router import Router
+from routing.values.decision import Choice, Granted, Outcome
+from routing.values.inference_request import InferenceRequest
 from simulator.baselines.registry import PLACEMENTS
 
 BLOCK = 512

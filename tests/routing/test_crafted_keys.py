@@ -8,8 +8,8 @@ from itertools import count, islice
 
 import pytest
 
-from kvstore.block_keys import byte_block_keys, key_seed, rekey_hashes
-from routing.hash_ring import HashRing
+from kvstore.keys.block_keys import byte_block_keys, key_seed, rekey_hashes
+from routing.rings.hash_ring import HashRing
 
 ENGINES = [f"engine-{number}" for number in range(8)]
 AIMED_AT = 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from routing.observation import Completed, FirstToken
 from routing.router import Router
+from routing.values.observation import Completed, FirstToken
 from tests.routing.pools import BLOCK, pool, request
 
 FIRST, SHARED = range(200), range(1000, 1020)

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.arms import CANARY, ArmEntry
-from routing.decision import CENTRAL
-from routing.placement import Placement
-from routing.policy_document import RoutingPolicy, Stage
-from routing.queue_order import Ticket
+from routing.placements.placement import Placement
+from routing.policy.policy_document import RoutingPolicy, Stage
+from routing.queue.queue_order import Ticket
 from routing.registry import (
     BASELINES,
     QUEUE_ORDERS,
@@ -26,6 +24,8 @@ from routing.registry import (
     PLACEMENTS as LIVE,
 )
 from routing.router import Router
+from routing.trials.arms import CANARY, ArmEntry
+from routing.values.decision import CENTRAL
 from simulator.baselines.registry import PLACEMENTS
 from tests.routing.pools import BLOCK, engines, pool, request
 

@@ -1,13 +1,13 @@
 import msgspec
 import pytest
 
-from routing.decision import Granted, Queued, Refused
-from routing.fairness_document import FairnessDocument
-from routing.inference_request import InferenceRequest
-from routing.observation import Completed, Failed, FirstToken
-from routing.policy_document import RoutingPolicy, Stage
+from routing.policy.fairness_document import FairnessDocument
+from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.registry import PolicyStageError
 from routing.router import UNBOUND_WAIT_S
+from routing.values.decision import Granted, Queued, Refused
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed, Failed, FirstToken
 from tests.routing.pools import BLOCK, engine_of, engines, pool, request
 
 LONG = range(20)

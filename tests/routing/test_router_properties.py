@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from routing.decision import Granted, Outcome, Queued, Refused
-from routing.fairness_document import FairnessDocument
-from routing.observation import Completed, Failed, FirstToken
-from routing.push_document import PushDocument
+from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.fairness_document import FairnessDocument
 from routing.registry import stage_pairs
 from routing.router import Router
+from routing.values.decision import Granted, Outcome, Queued, Refused
+from routing.values.observation import Completed, Failed, FirstToken
 from simulator.baselines.registry import PLACEMENTS
 from tests.routing.pools import engines, pool, request
 

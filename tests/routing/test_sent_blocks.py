@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvstore.prefix_match import LONG
+from kvstore.index.prefix_match import LONG
 from tests.routing.pools import BLOCK, pool, request
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.server import EngineServer, bind
 from simulator.engine_server.settings import EngineSettings
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from routing.policy_document import Stage
-from simulator.fleet_change import FleetChange
-from simulator.fleet_simulation import FleetSimulation
-from simulator.simulation_run import RunSpec, evaluation_policy, simulation_of
-from simulator.trace import TraceRow
-from simulator.workload import Workload
+from routing.policy.policy_document import Stage
+from simulator.fleet.fleet_changes import FleetChange
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, simulation_of
 from simulator.workloads.conversation_like import generate
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import TraceRow
 from tests.simulator.kept_event_log import KeptEventLog
 
 BLOCK = 512

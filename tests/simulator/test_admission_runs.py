@@ -1,10 +1,10 @@
 """Admission under virtual time: parameters by name, parked requests are woken, and refusal after prefill."""
 
-from routing.policy_document import RoutingPolicy, Stage
-from simulator.request_record import FINISHED, REFUSED
-from simulator.simulation_run import RunSpec, evaluation_policy, run, simulation_of
-from simulator.stage_parameters import set_parameters
-from simulator.workload import Workload
+from routing.policy.policy_document import RoutingPolicy, Stage
+from simulator.fleet.request_record import FINISHED, REFUSED
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, run, simulation_of
+from simulator.runs.stage_parameters import set_parameters
+from simulator.workloads.prepared_workload import Workload
 from tests.simulator.fleets import row
 
 

@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from planning.arm_comparison import FINE, LATE, TOO_FEW, TTFT, WORSE, Comparison, GuardReading
-from routing import policy_document
-from routing.arms import CANARY, LIVE, ArmEntry
-from routing.policy_document import Stage
-from routing.schema_line import SchemaLine
-from simulator.canary_report import canary_report
-from simulator.canary_table import render_canaries
-from simulator.request_record import REFUSED, RequestRecord
-from simulator.run_report import on_time, report_of
-from simulator.simulate import main
-from simulator.simulation_run import RunSpec, evaluation_policy, run
-from simulator.workload import Workload
+from planning.trials.arm_comparison import FINE, LATE, TOO_FEW, TTFT, WORSE, Comparison, GuardReading
+from routing.policy import policy_document
+from routing.policy.policy_document import Stage
+from routing.policy.schema_versions import SchemaLine
+from routing.trials.arms import CANARY, LIVE, ArmEntry
+from simulator.command.canary_table import render_canaries
+from simulator.command.simulate import main
+from simulator.fleet.request_record import REFUSED, RequestRecord
+from simulator.runs.canary_report import canary_report
+from simulator.runs.run_report import on_time, report_of
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
+from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.registry import generate_workload
 
 LEAST_COST, WORST = Stage(name="least_cost"), Stage(name="round_robin")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from simulator.run_report import RunReport, report_of
-from simulator.simulation_run import RunSpec, run
+from simulator.runs.run_report import RunReport, report_of
+from simulator.runs.simulation_run import RunSpec, run
 from tests.simulator.fleets import chat, spec
 
 WAITING = 100

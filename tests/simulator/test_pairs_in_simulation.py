@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-from routing.decision import Decision
-from routing.policy_document import Stage
+from routing.policy.policy_document import Stage
 from routing.router import Router
-from simulator.arrivals import FixedArrivals
-from simulator.disaggregated_fleet import DisaggregatedFleet
-from simulator.engine_profile import EngineProfile
-from simulator.fleet_change import EngineDies, EngineJoins
-from simulator.request_record import RequestRecord
-from simulator.simulation_run import evaluation_policy
-from simulator.stations import Station
-from simulator.workload import Workload
+from routing.values.decision import Decision
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.fleet.disaggregated_fleet import DisaggregatedFleet
+from simulator.fleet.engine_slots import Station
+from simulator.fleet.fleet_changes import EngineDies, EngineJoins
+from simulator.fleet.request_record import RequestRecord
+from simulator.runs.simulation_run import evaluation_policy
+from simulator.workloads.arrivals import FixedArrivals
+from simulator.workloads.prepared_workload import Workload
 from tests.simulator.fleets import row
 
 ROLES = {"p-1": "prefill", "p-2": "prefill", "d-1": "decode", "d-2": "decode"}

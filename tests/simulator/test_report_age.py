@@ -7,10 +7,10 @@ from functools import cache
 import msgspec
 import pytest
 
-from routing.policy_document import Stage
-from simulator.run_report import report_of
-from simulator.simulation_run import RunSpec, evaluation_policy, run
-from simulator.workload import Workload
+from routing.policy.policy_document import Stage
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
+from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.registry import generate_workload
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from controlplane.affinity.hearing import AffinityHearing
 from controlplane.models import Engine
-from gateway.affinity_sample import (
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.affinity_sample import (
     TOPIC,
     AffinitySample,
     EngineAffinity,
@@ -17,9 +18,8 @@ from gateway.affinity_sample import (
     SharedPrefix,
     encode_affinity,
 )
-from gateway.bus import InProcessBus
-from gateway.ttft_split import SplitMean, SplitSpan
-from routing.ring_plan import RingPlan
+from gateway.pool.ttft_split import SplitMean, SplitSpan
+from routing.rings.ring_plan import RingPlan
 
 PAIRS = RingPlan(2, 100, True, 2, True)
 

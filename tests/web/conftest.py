@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 from tests.browser import browser, chromium_path, trouble
 from tests.program import program
 from tests.web.fake_fleet import FakeFleet

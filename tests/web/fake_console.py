@@ -16,7 +16,7 @@ import django
 import msgspec
 import uvicorn
 
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 if __name__ == "__main__":
@@ -79,7 +79,7 @@ async def publish(arguments: argparse.Namespace) -> None:
     from controlplane.bus import get_bus
     from controlplane.fleet_past.collector import fleet_collector
     from controlplane.recent_decisions import offer
-    from gateway.fleet_sample import TOPIC
+    from gateway.contracts.fleet_sample import TOPIC
     from tests.web.fake_decisions import fake_decisions
     from tests.web.fake_fleet import LOST_UNTIL, FakeFleet
     from web.live.feed import fleet_feed

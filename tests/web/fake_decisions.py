@@ -7,10 +7,10 @@ import time
 from types import SimpleNamespace
 from typing import Any, cast
 
-from gateway.fleet_sample import FleetSample
-from gateway.recent_decisions import DecisionRecord, RecentDecisions
-from routing import reasons
-from routing.decision import Candidate, Decision
+from gateway.contracts.fleet_sample import FleetSample
+from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
+from routing.values import reasons
+from routing.values.decision import Candidate, Decision
 
 REASONS = (reasons.LEAST_COST, reasons.LONGEST_MATCH, reasons.LEAST_COST, reasons.EQUAL_MATCH)
 

@@ -10,7 +10,7 @@ import random
 import statistics
 from dataclasses import dataclass
 
-from gateway.fleet_sample import EngineSample, FleetSample, PoolSample
+from gateway.contracts.fleet_sample import EngineSample, FleetSample, PoolSample
 
 PREFILL_TOKENS_PER_S = 12_000.0
 TTFT_SLO_S = 3.5

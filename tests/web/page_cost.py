@@ -37,7 +37,7 @@ def remember(engines: int) -> None:
     from controlplane.fleet_past.collector import FINE_S
     from controlplane.fleet_past.store import PoolFacts, write_columns
     from controlplane.services.rollups import COARSE_S
-    from gateway.fleet_sample import TOPIC
+    from gateway.contracts.fleet_sample import TOPIC
     from tests.web.fake_fleet import FakeFleet
     from web.live.feed import fleet_feed
 

@@ -14,7 +14,7 @@ from controlplane.services.actor import program
 from controlplane.services.policies import draft, publish_version
 from controlplane.services.policy_form import as_posted
 from controlplane.services.policy_text import completed, document_text
-from gateway.fleet_sample import FleetSample, PoolSample
+from gateway.contracts.fleet_sample import FleetSample, PoolSample
 from tests.web.role_clients import client_of, make_person, make_pool
 
 ACTOR = program("test")

@@ -15,7 +15,7 @@ from controlplane.bus import get_bus
 from controlplane.models import ApiKey, AuditEvent, Tenant
 from controlplane.services.api_keys import hash_api_key
 from controlplane.services.publication import TOPIC
-from gateway.snapshot import decode_snapshot
+from gateway.contracts.snapshot import decode_snapshot
 from tests.web.access_world import ADMIN_PAGES, CANARY, admin, fresh, new_key, tenant
 
 __all__ = ["admin", "fresh", "tenant"]

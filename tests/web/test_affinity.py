@@ -11,8 +11,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from controlplane.affinity.hearing import AffinityHearing
 from controlplane.models import Pool
-from gateway.affinity_sample import PoolAffinity
-from routing.ring_shares import ring_shares
+from gateway.contracts.affinity_sample import PoolAffinity
+from routing.rings.ring_shares import ring_shares
 from tests.web.affinity_sample import PAIRS, hearing_of, pool_affinity
 from tests.web.role_clients import ROLES, client_of, make_person, make_pool
 from tests.web.topology_fleet import make_engines

@@ -14,10 +14,10 @@ from controlplane.canaries.look import CanaryLook, look_of, plain, read_look
 from controlplane.models import Canary, ControlSlice, Engine, Policy, Pool
 from controlplane.services.canaries import start_canary
 from controlplane.services.canary_evidence import known_guards
-from planning.arm_comparison import ArmSlice, GuardReading, compare
-from planning.guard_certainty import certainty
-from planning.guard_document import GuardDocument
-from planning.reason import Reason
+from planning.documents.guardrail_document import GuardDocument
+from planning.facts.reason import Reason
+from planning.trials.arm_comparison import ArmSlice, GuardReading, compare
+from planning.trials.guardrail_certainty import certainty
 from tests.controlplane.canaries.scene import ACTOR, live_version, version
 from tests.planning.arm_data import slices
 from tests.web.role_clients import client_of, make_person, make_pool

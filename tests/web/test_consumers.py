@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import AnonymousUser, User
 from uvicorn.protocols.utils import ClientDisconnected
 
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 from tests.web.frame_reader import apply_column, read_frame
 from tests.web.socket_client import APP, SocketClient
 from web.consumers import BAD_MESSAGE, SIGNED_OUT, STALLED, FleetConsumer

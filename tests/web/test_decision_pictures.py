@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from routing.decision import Fetch
-from routing.engine_pair import EnginePair
+from routing.values.decision import Fetch
+from routing.values.engine_pair import EnginePair
 from tests.controlplane.decision_store.records import stored
 from web.pages.decision_pictures import block_cells, timeline
 

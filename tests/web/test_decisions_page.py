@@ -15,8 +15,8 @@ from pytest_django import DjangoAssertNumQueries
 from controlplane.decision_store.keeper import DecisionKeeper
 from controlplane.decision_store.storage import decision_shelf
 from controlplane.models import DecisionIndex
-from routing import reasons
-from routing.engine_pair import EnginePair
+from routing.values import reasons
+from routing.values.engine_pair import EnginePair
 from tests.controlplane.decision_store.records import START, on_time, stored
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.pages import decision_pictures as pictures

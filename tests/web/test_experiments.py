@@ -18,7 +18,7 @@ from controlplane.services.whatifs import standing_of, start_whatif
 from controlplane.whatif import runs
 from controlplane.whatif.conditions import Conditions
 from routing.registry import BASELINES
-from simulator.run_task import do_task
+from simulator.runs.run_task import do_task
 from tests.controlplane.recordings.traffic import batch, rows
 from tests.controlplane.whatif.installation import ACTOR, keep, live_and_draft, recorded
 from tests.web.role_clients import client_of, make_person, make_pool

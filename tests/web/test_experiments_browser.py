@@ -13,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 from controlplane.jobs import whatif as job
 from controlplane.models import Pool
 from controlplane.whatif import runs
-from simulator.run_task import do_task
+from simulator.runs.run_task import do_task
 from tests.browser import watched_page
 from tests.controlplane.whatif.installation import keep, live_and_draft, recorded
 from tests.web.axe import serious_violations_in_both_themes

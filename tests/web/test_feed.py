@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from controlplane.services.rollups import StoredHour
-from gateway.bus import InProcessBus
-from gateway.fleet_sample import TOPIC, FleetSample
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.fleet_sample import TOPIC, FleetSample
 from tests.web.fake_fleet import FakeFleet
 from tests.web.frame_reader import read_frame
 from web.live.feed import FleetFeed

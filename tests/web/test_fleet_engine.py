@@ -11,9 +11,9 @@ from pytest_django import DjangoAssertNumQueries
 from controlplane import recent_decisions
 from controlplane.models import AuditEvent, Engine
 from controlplane.models.engine import DesiredState
-from gateway.bus import Bus
-from gateway.recent_decisions import RecentDecisions
-from routing import reasons
+from gateway.bus.bus import Bus
+from gateway.pool.recent_decisions import RecentDecisions
+from routing.values import reasons
 from tests.controlplane.conftest import bus
 from tests.web.fake_decisions import fake_decisions
 from tests.web.fake_fleet import FakeFleet

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.fleet_sample import STATES, FleetSample
-from routing import reasons
+from gateway.contracts.fleet_sample import STATES, FleetSample
+from routing.values import reasons
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from tests.web.frame_reader import Frame, apply_column, read_frame
 from web.live.frames import encode_column, encode_keyframe, topology

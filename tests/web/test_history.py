@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from controlplane.fleet_past.column import UNKNOWN_BYTE, share_byte, state_byte
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 from tests.web.fake_fleet import FakeFleet
 from web.live.history import FleetHistory
 from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS, HourStrip

@@ -9,7 +9,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver
 
 from controlplane.models import Canary, JobRun, Recording, Shadow, WhatIf
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 from tests.controlplane.api.test_role_matrix import dump
 from tests.controlplane.api.world import World, make_world
 from tests.controlplane.conftest import bus

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 from tests.web.fake_fleet import LOST_AT, FakeFleet
 from tests.web.role_clients import make_pool
 from web.live.feed import FleetFeed

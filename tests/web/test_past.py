@@ -10,7 +10,7 @@ import pytest
 from controlplane.fleet_past.collector import FINE_S
 from controlplane.fleet_past.column import Column
 from controlplane.fleet_past.merge import merged_by
-from gateway.fleet_sample import STATES, FleetSample
+from gateway.contracts.fleet_sample import STATES, FleetSample
 from tests.controlplane.fleet_past.columns import START, samples_of
 from tests.controlplane.services.test_rollups import fed, run
 from tests.web.fake_fleet import LOST_AT

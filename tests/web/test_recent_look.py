@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gateway.affinity_sample import PoolAffinity, SharedPrefix
-from gateway.fleet_sample import FleetSample, Lateness
+from gateway.contracts.affinity_sample import PoolAffinity, SharedPrefix
+from gateway.contracts.fleet_sample import FleetSample, Lateness
 from tests.web.fake_fleet import FakeFleet
 from web.live.history import FleetHistory, ScopedHistory
 from web.live.missing_prefix import missing_prefix

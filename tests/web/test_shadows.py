@@ -16,7 +16,7 @@ from controlplane.services.shadow_reading import ShadowFigures
 from controlplane.services.shadow_reports import store_reports
 from controlplane.services.shadows import fail_shadow, observe_pools, start_shadow, stop_shadow
 from controlplane.services.topology import change_pool
-from gateway.shadow_tally import ShadowTally
+from gateway.contracts.shadow_tally import ShadowTally
 from tests.controlplane.services.test_shadows import report, tally
 from tests.controlplane.whatif.installation import ACTOR, live_and_draft
 from tests.web.role_clients import client_of, make_person, make_pool

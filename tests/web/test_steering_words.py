@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.services.drain_progress import DrainProgress
-from planning.automation_document import AutomationPolicy
+from planning.documents.automation_document import AutomationPolicy
 from web.live.wording import sentence, span
 from web.pages.steering_next import next_change
 from web.pages.steering_orders import drain_words

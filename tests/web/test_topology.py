@@ -17,9 +17,9 @@ from controlplane.bus import get_bus
 from controlplane.models import Engine, JobRun, LearnedCost, Pool, Role, RoleGrant
 from controlplane.models.job_run import JobState
 from controlplane.services.preflight_steps import FAILED, Step, fresh_steps, replaced, to_progress
-from gateway.fleet_sample import FleetSample
-from routing.cost_fit import FittedCost
-from routing.cost_model import PrefillCost
+from gateway.contracts.fleet_sample import FleetSample
+from routing.cost.cost_fit import FittedCost
+from routing.cost.cost_model import PrefillCost
 from tests.web.topology_fleet import encoded, make_engines, make_pool, sample_of
 from web.live.feed import FleetFeed
 from web.pages.topology_drains import drain_watch

@@ -16,7 +16,7 @@ from controlplane.models import AuditEvent, Engine, JobRun, Pool, Role, Tenant
 from controlplane.services.actor import program
 from controlplane.services.engine_lifecycle import set_desired_state
 from controlplane.services.engine_registration import change_engine
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 from tests.controlplane.conftest import bus as bus_fixture
 from tests.web.role_clients import client_of, make_person
 from tests.web.topology_fleet import encoded, make_engines, make_pool, sample_of

@@ -10,7 +10,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from controlplane.models import Engine, JobRun, Pool
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 from tests.controlplane.conftest import bus as bus_fixture
 from tests.web.role_clients import client_of, make_person
 from tests.web.topology_fleet import make_pool

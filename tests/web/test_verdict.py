@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from controlplane.fleet_past.marker import Marker
-from gateway.fleet_sample import EngineSample, FleetSample, Lateness
+from gateway.contracts.fleet_sample import EngineSample, FleetSample, Lateness
 from tests.web.fake_fleet import FakeFleet
 from web.live.recent_look import RecentLook
 from web.live.verdict import judge

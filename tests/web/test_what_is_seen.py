@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from controlplane.models import Engine, Policy, Pool
-from gateway.bus import Bus
-from gateway.fleet_sample import FleetSample
+from gateway.bus.bus import Bus
+from gateway.contracts.fleet_sample import FleetSample
 from tests.controlplane.api.world import World, make_world
 from tests.controlplane.conftest import bus
 from tests.web.fake_fleet import FakeFleet

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from controlplane.models import Engine, Policy, Pool, Region
-from gateway.fleet_sample import EngineSample, FleetSample, PoolSample
+from gateway.contracts.fleet_sample import EngineSample, FleetSample, PoolSample
 
 
 def make_pool(slug: str = "chat", region: str = "eu-west", **fields: Any) -> Pool:

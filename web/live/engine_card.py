@@ -9,9 +9,9 @@ from controlplane.models import Engine, Role
 from controlplane.recent_decisions import recent_decisions
 from controlplane.services.actor import Actor
 from controlplane.services.roles import may
-from gateway.fleet_sample import EngineSample
-from gateway.recent_decisions import DecisionRecord
-from routing import reasons
+from gateway.contracts.fleet_sample import EngineSample
+from gateway.pool.recent_decisions import DecisionRecord
+from routing.values import reasons
 from web.live.engine_health import HealthLine, engine_health
 
 REASONS = {

@@ -9,7 +9,7 @@ from datetime import datetime
 from controlplane.models import Engine, EngineHealth
 from controlplane.models.engine_health import HealthState
 from controlplane.services.engine_trust import BY_HAND, TRUSTED, held_by_hand
-from gateway.fleet_sample import EngineSample
+from gateway.contracts.fleet_sample import EngineSample
 from web.live.wording import NARROW_SPACE, count, duration, sentence, span
 from web.moments import Moment, moment
 

@@ -14,8 +14,8 @@ from controlplane.bus import get_bus
 from controlplane.fleet_past.column import Column
 from controlplane.fleet_past.marker import Marker
 from controlplane.services.rollups import HOUR_TOPIC, decode_hour
-from gateway.fleet_sample import TOPIC, FleetSample, decode_sample
-from gateway.wire import UnreadableMessageError
+from gateway.contracts.fleet_sample import TOPIC, FleetSample, decode_sample
+from gateway.contracts.wire import UnreadableMessageError
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import COLUMN_S, FleetHistory, RemovedEngine, ScopedHistory, scoped_removed
 from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample

@@ -32,7 +32,7 @@ import msgspec
 from controlplane.fleet_past.column import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS, UNKNOWN_BYTE, Column
 from controlplane.fleet_past.marker import Marker
 from controlplane.fleet_past.roster import Roster
-from gateway.fleet_sample import STATES, EngineSample, FleetSample, PoolSample
+from gateway.contracts.fleet_sample import STATES, EngineSample, FleetSample, PoolSample
 from web.live.history import COLUMN_S, RemovedEngine, ScopedHistory
 from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS
 from web.live.verdict import Verdict

@@ -10,7 +10,7 @@ from controlplane.fleet_past.column import Column
 from controlplane.fleet_past.marker import Marker, MarkerLog
 from controlplane.fleet_past.roster import NOBODY, Roster
 from controlplane.fleet_past.window import FleetWindow
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 from web.live.hour_strip import HourStrip
 from web.live.missing_prefix import missing_prefix
 from web.live.recent_look import LatenessWatch, RecentLook, recent_look

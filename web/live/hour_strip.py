@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 
 STRIP_COLUMN_S = 10.0
 STRIP_COLUMNS = 360

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.affinity_sample import PoolAffinity
+from gateway.contracts.affinity_sample import PoolAffinity
 
 KEY_DIGITS = 6
 """So many of a key's hex digits name it in a sentence, as on the Affinity page."""

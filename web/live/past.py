@@ -13,7 +13,7 @@ from controlplane.fleet_past.merge import merged_by
 from controlplane.fleet_past.roster import NOBODY, Roster, roster_of, union
 from controlplane.fleet_past.store import Past, PoolFacts, read_past, read_peaks
 from controlplane.services.rollups import COARSE_S, FACTOR
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 from web.live.feed import FleetFeed, Recent
 from web.live.past_range import Stretch
 from web.live.scope import Scope

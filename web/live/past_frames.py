@@ -10,7 +10,7 @@ import msgspec
 
 from controlplane.fleet_past.column import ENGINE_BYTES, LOST, UNKNOWN_BYTE, UNKNOWN_STATE, Column
 from controlplane.fleet_past.store import tallest
-from gateway.fleet_sample import STATES
+from gateway.contracts.fleet_sample import STATES
 from web.live.frames import NOW_FLOATS, PROTOCOL, WIRE_FLOATS, Head, engine_facts, pack, plain, removed_facts
 from web.live.past import PastPicture
 from web.live.past_verdict import judge_past

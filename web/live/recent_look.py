@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from controlplane.fleet_past.column import PEAK_FLOATS, POOL_FLOATS, Column
-from gateway.fleet_sample import FleetSample, Lateness
+from gateway.contracts.fleet_sample import FleetSample, Lateness
 
 MEAN_S = 15.0
 """Work is judged by its mean over this time, that of the rates beside it; the browser's readout does the same."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from routing import reasons
+from routing.values import reasons
 from web.live.wording import NARROW_SPACE, rate
 
 _WORDS = {

@@ -14,7 +14,7 @@ from controlplane.fleet_past.roster import Roster
 from controlplane.models import Role
 from controlplane.services.actor import Actor
 from controlplane.services.roles import may, visible_pools
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 
 Scope = frozenset[str] | None
 """Slugs of the pools that somebody may see; None: all of them, those to come too."""

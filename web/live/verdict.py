@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from controlplane.fleet_past.marker import Marker
-from gateway.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
+from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
 from web.live.recent_look import MEAN_S, NO_LOOK, RecentLook
 from web.live.refusal_words import refused_words
 from web.live.wording import clock_time, count, duration, percent, rate, setting, span

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from routing import counted
+from routing.values import counted
 
 count = counted.count
 

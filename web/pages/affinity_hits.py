@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from gateway.affinity_sample import EngineAffinity, HitPoint, PoolAffinity
-from routing.hit_words import CAUSE_TITLES
+from gateway.contracts.affinity_sample import EngineAffinity, HitPoint, PoolAffinity
+from gateway.engines.hit_words import CAUSE_TITLES
 from web.live.wording import count, percent, sentence, span
 from web.pages.topology_words import short
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.affinity_sample import PoolAffinity, SharedPrefix
+from gateway.contracts.affinity_sample import PoolAffinity, SharedPrefix
 from web.live.wording import count, percent
 from web.pages.affinity_links import Links
 

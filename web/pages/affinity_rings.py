@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from controlplane.affinity.hearing import PoolWord
 from controlplane.affinity.rings import RingLine, rings_reading
-from gateway.affinity_sample import PoolAffinity
-from routing.hash_ring import RING, HashRing
-from routing.ring_shares import RingShares
+from gateway.contracts.affinity_sample import PoolAffinity
+from routing.rings.hash_ring import RING, HashRing
+from routing.rings.ring_shares import RingShares
 from web.live.wording import count, percent
 from web.pages.affinity_links import Links
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from gateway.affinity_sample import EngineAffinity, PoolAffinity
-from gateway.ttft_split import SplitMean, SplitSpan
+from gateway.contracts.affinity_sample import EngineAffinity, PoolAffinity
+from gateway.pool.ttft_split import SplitMean, SplitSpan
 from web.live.wording import duration
 from web.pages.affinity_links import Links
 from web.pages.decision_pictures import Bar, ticks

@@ -28,7 +28,7 @@ from controlplane.services.policy_problems import InvalidPolicyError
 from controlplane.services.policy_reading import PolicyStanding, policies_of, policy_of, ready_engines
 from controlplane.services.revisions import StaleRevisionError
 from controlplane.services.roles import NotAllowedError, may_somewhere
-from planning.guard_document import GuardDocument
+from planning.documents.guardrail_document import GuardDocument
 from web.live.wording import sentence
 from web.moments import moment
 from web.no_role import lacks_role

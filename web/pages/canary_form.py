@@ -9,7 +9,7 @@ from django.http import QueryDict
 from controlplane.models import Policy, PolicyVersion
 from controlplane.services.canaries import DEFAULT_DWELL_S, DEFAULT_STEPS, course_problems
 from controlplane.services.field_problems import FieldProblem, InvalidFieldsError
-from planning.guard_document import GuardDocument
+from planning.documents.guardrail_document import GuardDocument
 from web.form_field import NUMBER, SELECT, FormField, Option
 
 _LISTED_VERSIONS = 40

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planning.arm_comparison import TAIL, TTFT, GuardReading
+from planning.trials.arm_comparison import TAIL, TTFT, GuardReading
 
 _MARGIN = 0.06
 """Of the bar, left free at either end."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controlplane.canaries.look import ArmFigures, CanaryLook, LookPoint
-from planning.arm_window import bucket_end_s
+from planning.trials.arm_window import bucket_end_s
 from web.live.wording import NARROW_SPACE, clock_time, duration, percent, setting
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 9.0, 98.0, 5.0, 88.0

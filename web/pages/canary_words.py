@@ -13,9 +13,9 @@ from controlplane.models import Canary, ControlSlice
 from controlplane.models.canary import CanaryState
 from controlplane.models.control_slice import SliceState
 from controlplane.services.canary_evidence import GUARD_TITLES, Standing
-from planning.arm_comparison import TAIL, TTFT, GuardReading
-from planning.guard_certainty import BROKEN, HOLDS, NOT_YET, GuardCertainty
-from planning.guard_document import GuardDocument
+from planning.documents.guardrail_document import GuardDocument
+from planning.trials.arm_comparison import TAIL, TTFT, GuardReading
+from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardCertainty
 from web.live.wording import NARROW_SPACE, count, duration, sentence
 from web.moments import Moment, moment
 from web.pages.canary_interval import Interval, interval

@@ -21,8 +21,8 @@ from controlplane.request_actor import actor_of
 from controlplane.services.actor import CONSOLE, Actor
 from controlplane.services.decision_reading import FoundDecision, find_decision
 from controlplane.services.decision_search import visible_decisions
-from gateway.stored_decision import StoredDecision
-from routing.hit_words import CAUSE_TITLES, cause_words
+from gateway.contracts.stored_decision import StoredDecision
+from gateway.engines.hit_words import CAUSE_TITLES, cause_words
 from web.live.wording import count
 from web.moments import moment
 from web.pages import decision_pictures as pictures

@@ -9,10 +9,10 @@ from typing import Any
 from controlplane.decision_story.advice import CAUSE_WORDS
 from controlplane.decision_story.figures import age, plain, seconds, whole
 from controlplane.decision_story.firmness import Firmness, beta_of, name_of
-from gateway.stored_decision import StoredDecision
-from routing import reasons
-from routing.decision import Candidate
-from routing.regret import SLOW_GATEWAY_S
+from gateway.contracts.regret import SLOW_GATEWAY_S
+from gateway.contracts.stored_decision import StoredDecision
+from routing.values import reasons
+from routing.values.decision import Candidate
 from web.live.engine_card import DECODE_REASONS
 
 MAX_CELLS = 48

@@ -14,8 +14,8 @@ from controlplane.decision_story.advice import CAUSE_WORDS
 from controlplane.decision_story.figures import seconds, whole
 from controlplane.models import DecisionIndex, Engine
 from controlplane.services.decision_search import narrowed
-from routing.arms import CANARY, CONTROL, LIVE
-from routing.hit_words import CAUSE_TITLES
+from gateway.engines.hit_words import CAUSE_TITLES
+from routing.trials.arms import CANARY, CONTROL, LIVE
 from web.live.engine_card import reason_title
 from web.live.wording import count as count_words
 

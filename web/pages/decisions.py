@@ -21,7 +21,7 @@ from controlplane.services.actor import CONSOLE, Actor
 from controlplane.services.decision_search import DecisionFilter, search, unix_ms
 from controlplane.services.roles import visible_pools
 from controlplane.services.search_filter import UnreadableFilterError
-from routing.hit_words import CAUSE_TITLES
+from gateway.engines.hit_words import CAUSE_TITLES
 from web.live.engine_card import REASONS
 from web.pages.decision_rows import ARM_WORDS, MAX_SPAN_MS, Span, lines, strip
 from web.shell import shell_context

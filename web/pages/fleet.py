@@ -14,8 +14,8 @@ from controlplane.automation.pool_policy import pool_policy
 from controlplane.models import Pool
 from controlplane.request_actor import actor_of
 from controlplane.services.actor import CONSOLE
-from gateway.fleet_sample import FleetSample
-from routing.schema_line import SchemaError
+from gateway.contracts.fleet_sample import FleetSample
+from routing.policy.schema_versions import SchemaError
 from web.live.feed import fleet_feed
 from web.live.scope import scope_of
 from web.live.verdict import Verdict

@@ -20,7 +20,7 @@ from controlplane.services.actor import CONSOLE, Actor
 from controlplane.services.engine_lifecycle import set_desired_state
 from controlplane.services.revisions import StaleRevisionError
 from controlplane.services.roles import NotAllowedError, may, require, visible_pools
-from gateway.explain_api import explanation
+from gateway.api.explain_api import explanation
 from web.live.engine_card import engine_card
 from web.live.feed import fleet_feed
 from web.pages.topology_drawer import sample_of

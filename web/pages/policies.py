@@ -15,7 +15,7 @@ from controlplane.models import PolicyVersion, Pool
 from controlplane.services.policy_reading import PolicyStanding, open_drafts, policies_of
 from controlplane.services.policy_text import completed
 from controlplane.services.policy_upgrade import baseline_note, reading_problem
-from gateway.fleet_sample import FleetSample, PoolSample
+from gateway.contracts.fleet_sample import FleetSample, PoolSample
 from web.live.feed import fleet_feed
 from web.live.wording import NARROW_SPACE, count, percent, rate, setting
 from web.pages.policy_access import console_actor

@@ -16,7 +16,7 @@ from controlplane.services.policy_reading import PolicyStanding, ready_engines, 
 from controlplane.services.policy_upgrade import baseline_note
 from controlplane.services.roles import may
 from controlplane.services.scheduled_publishes import newest_schedule
-from routing.policy_document import SCHEMA_VERSION
+from routing.policy.policy_document import SCHEMA_VERSION
 from web.pages.policy_access import console_actor, version_number
 from web.pages.policy_draft_form import MAX_MESSAGE, DraftForm
 from web.pages.policy_journey_words import line_of, strip_of

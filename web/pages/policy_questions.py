@@ -12,7 +12,7 @@ from controlplane.services.policy_approvals import approvals_of, who_may_approve
 from controlplane.services.policy_merge import changes_between
 from controlplane.services.policy_reading import PolicyStanding, ready_engines
 from controlplane.services.policy_text import completed
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 from web.live.feed import fleet_feed
 from web.live.wording import NARROW_SPACE, count, rate
 from web.pages.policy_schedule_words import suggested

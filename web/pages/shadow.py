@@ -21,8 +21,8 @@ from controlplane.services.roles import NotAllowedError, may
 from controlplane.services.shadow_reading import ShadowFigures, figures_of
 from controlplane.services.shadows import ShadowEndedError, stop_shadow, visible_shadows
 from controlplane.services.topology import change_pool
-from gateway.shadow_tally import Disagreement
-from routing.decision import Candidate
+from gateway.contracts.shadow_tally import Disagreement
+from routing.values.decision import Candidate
 from web.live.engine_card import reason_title
 from web.live.wording import duration, span
 from web.moments import Moment, moment, moment_of

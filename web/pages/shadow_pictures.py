@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from controlplane.decision_story.figures import seconds
 from controlplane.services.shadow_reading import ShadowFigures
-from gateway.shadow_tally import GAIN_EDGES_S, EngineShare
+from gateway.contracts.shadow_tally import GAIN_EDGES_S, EngineShare
 from web.live.wording import NARROW_SPACE, percent, setting
 from web.pages.whatif_words import tokens_words
 

@@ -10,7 +10,7 @@ from typing import Any
 from controlplane.models import PlanRecord, Pool
 from controlplane.services.automation_reading import AutomationStanding
 from controlplane.services.plan_advice import advice_key
-from planning.automation_document import AutomationPolicy
+from planning.documents.automation_document import AutomationPolicy
 from web.live.wording import count, percent, sentence
 from web.moments import Moment, moment, moment_of
 from web.pages.steering_next import next_change

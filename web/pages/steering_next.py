@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planning.automation_document import AutomationPolicy
-from planning.ratio_document import RatioDocument
-from planning.rebalance_document import RebalanceDocument
-from planning.scaling_document import ScalingDocument
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.ratio_document import RatioDocument
+from planning.documents.rebalance_document import RebalanceDocument
+from planning.documents.scaling_document import ScalingDocument
 from web.live.wording import span
 
 ANY_TIME = "At any time."

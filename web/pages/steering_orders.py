@@ -10,7 +10,7 @@ from controlplane.models import EngineOrder
 from controlplane.models.engine_order import OPEN_STATES, OrderState
 from controlplane.models.pool import ActuatorKind
 from controlplane.services.drain_progress import DrainProgress
-from gateway.fleet_sample import EngineSample
+from gateway.contracts.fleet_sample import EngineSample
 from web.live.wording import count, sentence, span
 from web.moments import Moment, moment
 from web.pages.steering_words import ORDER_STATES, order_words

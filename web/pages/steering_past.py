@@ -12,7 +12,7 @@ from controlplane.fleet_past.pool_counts import PoolCounts, live_counts, stored_
 from controlplane.models import AuditEvent, Engine, PlanRecord, Pool
 from controlplane.services.automation_reading import AutomationStanding, automation_standings
 from controlplane.services.rollups import COARSE_S, FACTOR
-from planning.scaling_document import ScalingDocument
+from planning.documents.scaling_document import ScalingDocument
 from web.live.feed import FleetFeed
 from web.live.past_range import Stretch
 from web.live.wording import sentence

@@ -13,8 +13,8 @@ from controlplane.services.actor import Actor
 from controlplane.services.automation_reading import PoolStanding, pool_standing
 from controlplane.services.engine_orders import ordered_names
 from controlplane.services.roles import may
-from gateway.fleet_sample import EngineSample, PoolSample
-from planning.scaling_document import ScalingDocument
+from gateway.contracts.fleet_sample import EngineSample, PoolSample
+from planning.documents.scaling_document import ScalingDocument
 from web.live.engine_health import watched
 from web.live.feed import fleet_feed
 from web.live.wording import count, percent, sentence, span

@@ -16,7 +16,7 @@ from controlplane.request_actor import actor_of
 from controlplane.services.actor import CONSOLE, Actor
 from controlplane.services.roles import may, visible_pools
 from controlplane.services.shared_caches import with_shared_caches
-from gateway.fleet_sample import STATES, TAKING_WORK, FleetSample
+from gateway.contracts.fleet_sample import STATES, TAKING_WORK, FleetSample
 from web.live.feed import fleet_feed
 from web.live.wording import clock_time, count
 from web.pages.topology_drains import drain_watch

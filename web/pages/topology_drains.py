@@ -7,8 +7,8 @@ from functools import cache
 
 from controlplane.bus import get_bus
 from controlplane.services.drain_progress import DRAINING, DrainMeter, DrainProgress, EngineLeft
-from gateway.fleet_sample import TOPIC, decode_sample
-from gateway.wire import UnreadableMessageError
+from gateway.contracts.fleet_sample import TOPIC, decode_sample
+from gateway.contracts.wire import UnreadableMessageError
 
 
 class DrainWatch:

@@ -15,7 +15,7 @@ from controlplane.services.actor import Actor
 from controlplane.services.preflight import Preflight, preflight_of
 from controlplane.services.preflight_steps import SKIPPED
 from controlplane.services.roles import may
-from gateway.fleet_sample import TAKING_WORK, EngineSample, FleetSample
+from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample
 from web.live.engine_health import engine_health, never_answered
 from web.live.wording import clock_time, count, duration
 from web.pages.topology_drains import drain_watch

@@ -10,7 +10,7 @@ from typing import Any
 from controlplane.models import Engine, Pool
 from controlplane.services.pool_roles import role_problems
 from controlplane.services.preflight import failed_engines
-from gateway.fleet_sample import TAKING_WORK, EngineSample, FleetSample
+from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample
 from web.live.wording import clock_time, count
 from web.pages.topology_scope import NOT_SERVING, PAGE_ROWS, TopologyScope
 from web.pages.topology_words import (

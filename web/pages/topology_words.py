@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from gateway.fleet_sample import EngineSample
+from gateway.contracts.fleet_sample import EngineSample
 from web.live.wording import NARROW_SPACE, duration
 
 UNKNOWN = "—"

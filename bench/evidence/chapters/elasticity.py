@@ -6,8 +6,8 @@ from bench.evidence.claims import Claim, judged, percent
 from bench.evidence.measure.elasticity import FEW, FIXED_CHANGE_S, FIXED_QPS, MANY, PHASES
 from bench.evidence.plots import steering as plots
 from bench.evidence.store import Row, load
-from planning.remap import Remap, remap_of
-from simulator.simulation_run import engine_names
+from planning.scaling.remap import Remap, remap_of
+from simulator.runs.simulation_run import engine_names
 
 PLANNED, REACTIVE, STILL = "dual_map", "dual_map, reactive", "dual_map, no scaling"
 OURS = "least_cost + slack"

@@ -15,7 +15,7 @@ from bench.evidence.measure.knowledge import (
 )
 from bench.evidence.rules import FORGETTING
 from bench.evidence.store import load
-from simulator.cost_learning import PUBLISH_INTERVAL_S
+from simulator.fleet.cost_learning import PUBLISH_INTERVAL_S
 
 _OLD_S = AGES_S[-1]
 

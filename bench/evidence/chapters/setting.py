@@ -18,7 +18,7 @@ def text() -> str:
 The simulator runs the router that production runs, with its queue orders and its prefix index, under a virtual clock;
 only engines and clients are models. Same seed, same numbers: measuring again gives the committed files bit by bit.
 
-**Engines.** Unless a row says otherwise: 8 engines of the model `reference` (`simulator/profiles/reference.json`), which
+**Engines.** Unless a row says otherwise: 8 engines of the model `reference` (`simulator/engine_models/profiles/reference.json`), which
 prefill one prompt at a time in 0.010 + 0.08·10⁻³·u + 2·10⁻⁹·u·(L − u/2) + 2·10⁻⁶·hit seconds (u uncached tokens, L prompt
 tokens) and hold 1,953 blocks of 512 tokens under leaf-LRU. A hit is looked up when a prefill starts and blocks are there
 when it ends. A whole prompt of 9,585 tokens takes 0.87 s, the longest allowed ({MAX_INPUT:,}) 2.03 s.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bench.evidence.cells import Cell, names_of, run_all, run_cell, settings, spec_of
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import MAX_INPUT, TRACES, trace_file, workload
-from routing.policy_document import Parameter
-from simulator.goodput import find_goodput
-from simulator.workload import Workload
+from routing.policy.policy_document import Parameter
+from simulator.runs.goodput import find_goodput
+from simulator.workloads.prepared_workload import Workload
 
 LOADS = {"conversation": (9.0, 10.0, 11.0, 12.0), "toolagent_like": (16.0, 18.0, 19.0, 20.0)}
 GUESS = {"conversation": 10.5, "toolagent_like": 18.5}

@@ -10,16 +10,16 @@ import msgspec
 from bench.evidence.cells import run_all
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import MAX_INPUT, TRACES, WARMUP, workload
-from routing.admission_document import AdmissionDocument
-from routing.cost_document import DecodeCostDocument
-from routing.cost_model import DecodeCost
-from routing.policy_document import RoutingPolicy, Stage
+from routing.cost.cost_model import DecodeCost
+from routing.policy.admission_document import AdmissionDocument
+from routing.policy.cost_document import DecodeCostDocument
+from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.router import Router
-from simulator.engine_profile import EngineProfile
-from simulator.fleet_simulation import FleetSimulation
-from simulator.request_record import REFUSED
-from simulator.run_report import on_time
-from simulator.simulation_run import RunSpec, evaluation_policy, simulation_of
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.fleet.request_record import REFUSED
+from simulator.runs.run_report import on_time
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, simulation_of
 
 TRACE = "toolagent_like"
 ENGINES = 8

@@ -13,7 +13,7 @@ import msgspec
 
 from bench.evidence.cells import run_all
 from bench.evidence.store import Result, Row
-from routing.hash_ring import CandidateRings
+from routing.rings.hash_ring import CandidateRings
 
 CHOICES = (1, 2, 3, 4)
 SIZES = (8, 16, 24, 32)

@@ -9,9 +9,9 @@ from bench.evidence.measure.scale import TRACE, requests_for
 from bench.evidence.rules import FORGETTING
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import workload
-from simulator.goodput import find_goodput
-from simulator.run_report import report_of
-from simulator.simulation_run import run
+from simulator.runs.goodput import find_goodput
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import run
 
 RULES = (
     ("least_cost", "shed"),

@@ -11,18 +11,18 @@ from bench.evidence import modulo_map
 from bench.evidence.cells import run_all
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import MAX_INPUT, whole_trace
-from planning.automation_document import AutomationPolicy
-from planning.health_document import HealthDocument
-from planning.rebalance_document import RebalanceDocument
-from planning.scaling_document import ScalingDocument
-from routing.policy_document import Parameter, Stage
-from simulator.engine_profile import EngineProfile
-from simulator.fleet_automation import FleetAutomation, scaling_timeline
-from simulator.fleet_simulation import FleetSimulation
-from simulator.request_record import RequestRecord
-from simulator.simulation_run import RunSpec, evaluation_policy, simulation_of
-from simulator.trace import TraceRow
-from simulator.workload import Workload
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.health_document import HealthDocument
+from planning.documents.rebalance_document import RebalanceDocument
+from planning.documents.scaling_document import ScalingDocument
+from routing.policy.policy_document import Parameter, Stage
+from simulator.automation.fleet_automation import FleetAutomation, scaling_timeline
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.fleet.request_record import RequestRecord
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, simulation_of
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import TraceRow
 
 TRACE = "toolagent_like"
 FEW, MANY = 4, 8
@@ -148,7 +148,7 @@ def run_one(asked: Run) -> Row:
 
 
 def _change_at(simulation: FleetSimulation, start: int, after: int) -> None:
-    from simulator.fleet_change import EngineDies, EngineJoins
+    from simulator.fleet.fleet_changes import EngineDies, EngineJoins
 
     def happens(running: FleetSimulation) -> None:
         if after > start:

@@ -6,7 +6,7 @@ from bench.evidence.cells import Cell, names_of, run_all, settings, spec_of
 from bench.evidence.measure.load_curves import RULES
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import workload
-from simulator.goodput import find_goodput
+from simulator.runs.goodput import find_goodput
 
 GUESS = {"conversation": 11.0, "toolagent_like": 20.0}
 

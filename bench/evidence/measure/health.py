@@ -6,26 +6,26 @@ import msgspec
 
 from bench.evidence.cells import run_all
 from bench.evidence.store import Result, Row
-from planning.automation_document import AutomationPolicy
-from planning.health_document import HealthDocument
-from planning.health_verdict import QUARANTINED
-from planning.rebalance_document import RebalanceDocument
-from planning.scaling_document import ScalingDocument
-from routing.policy_document import Stage
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.health_document import HealthDocument
+from planning.documents.rebalance_document import RebalanceDocument
+from planning.documents.scaling_document import ScalingDocument
+from planning.engine_health.health_verdict import QUARANTINED
+from routing.policy.policy_document import Stage
 from routing.router import Router
-from simulator.arrivals import FixedArrivals
-from simulator.engine_fault import fault_at, restart_at
+from simulator.automation.fleet_automation import FleetAutomation
 from simulator.engine_models.colocated import colocated
-from simulator.engine_profile import EngineProfile
-from simulator.faulty_engine import FaultKind, FaultyEngine
-from simulator.fleet_automation import FleetAutomation
-from simulator.fleet_simulation import FleetSimulation
-from simulator.request_record import FAILED
-from simulator.run_report import on_time
-from simulator.simulation_run import engine_names, evaluation_policy
-from simulator.trace import TraceRow
-from simulator.workload import Workload
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.faulty_engine import FaultKind, FaultyEngine
+from simulator.fleet.engine_faults import fault_at, restart_at
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.fleet.request_record import FAILED
+from simulator.runs.run_report import on_time
+from simulator.runs.simulation_run import engine_names, evaluation_policy
+from simulator.workloads.arrivals import FixedArrivals
+from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.registry import generate_workload
+from simulator.workloads.trace import TraceRow
 
 ENGINES = 8
 SICK = "e-003"

@@ -7,7 +7,7 @@ from collections import Counter
 from bench.evidence.cells import settings
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import whole_trace
-from routing.prefix_hotness import PrefixHotness
+from routing.rings.prefix_hotness import PrefixHotness
 
 WINDOW = 1000
 

@@ -8,10 +8,10 @@ from bench.evidence.cells import ENGINES, run_all, settings
 from bench.evidence.rules import FORGETTING, order_stage
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import WARMUP, workload
-from routing.policy_document import PrefillCostDocument, Stage
-from routing.push_document import PushDocument
-from simulator.run_report import report_of
-from simulator.simulation_run import RunSpec, evaluation_policy, run
+from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.policy_document import PrefillCostDocument, Stage
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
 
 TRACE = "conversation"
 ORDERS = ("fifo", "slack")

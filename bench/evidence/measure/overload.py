@@ -9,11 +9,11 @@ import msgspec
 from bench.evidence.cells import run_all, settings
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import WARMUP, workload
-from routing.admission_document import AdmissionDocument
-from routing.policy_document import Parameter, Stage
-from simulator.run_report import RunReport, report_of
-from simulator.simulation_run import RunSpec, evaluation_policy, run
-from simulator.workload import Workload
+from routing.policy.admission_document import AdmissionDocument
+from routing.policy.policy_document import Parameter, Stage
+from simulator.runs.run_report import RunReport, report_of
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
+from simulator.workloads.prepared_workload import Workload
 
 TRACE = "conversation"
 PAST_SATURATION_QPS = 14.0

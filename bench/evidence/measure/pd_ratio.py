@@ -12,23 +12,23 @@ import msgspec
 
 from bench.evidence.cells import run_all
 from bench.evidence.store import Result, Row
-from planning.automation_document import AutomationPolicy
-from planning.fleet_facts import Role
-from planning.health_document import HealthDocument
-from planning.ratio_document import RatioDocument
-from planning.rebalance_document import RebalanceDocument
-from planning.scaling_document import ScalingDocument
-from routing.policy_document import Stage
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.health_document import HealthDocument
+from planning.documents.ratio_document import RatioDocument
+from planning.documents.rebalance_document import RebalanceDocument
+from planning.documents.scaling_document import ScalingDocument
+from planning.facts.fleet_facts import Role
+from routing.policy.policy_document import Stage
 from routing.router import Router
-from simulator.arrivals import FixedArrivals
-from simulator.disaggregated_fleet import DisaggregatedFleet
-from simulator.engine_profile import EngineProfile
-from simulator.fleet_automation import FleetAutomation
-from simulator.request_record import RequestRecord
-from simulator.run_report import on_time
-from simulator.simulation_run import evaluation_policy
-from simulator.trace import BLOCK_TOKENS, TraceRow
-from simulator.workload import Workload
+from simulator.automation.fleet_automation import FleetAutomation
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.fleet.disaggregated_fleet import DisaggregatedFleet
+from simulator.fleet.request_record import RequestRecord
+from simulator.runs.run_report import on_time
+from simulator.runs.simulation_run import evaluation_policy
+from simulator.workloads.arrivals import FixedArrivals
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 ENGINES = 8
 SWEEP_ENGINES = 16

@@ -9,17 +9,17 @@ import msgspec
 
 from bench.evidence.cells import run_all
 from bench.evidence.store import Result, Row
-from planning.automation_document import AutomationPolicy
-from planning.health_document import HealthDocument
-from planning.rebalance_document import RebalanceDocument
-from planning.scaling_document import ScalingDocument
-from routing.policy_document import Stage
-from simulator.automated_run import plan_rows, run_automated
-from simulator.poisson_arrivals import poisson_times
-from simulator.run_report import on_time
-from simulator.simulation_run import RunSpec, evaluation_policy
-from simulator.trace import BLOCK_TOKENS, TraceRow
-from simulator.workload import Workload
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.health_document import HealthDocument
+from planning.documents.rebalance_document import RebalanceDocument
+from planning.documents.scaling_document import ScalingDocument
+from routing.policy.policy_document import Stage
+from simulator.runs.automated_run import plan_rows, run_automated
+from simulator.runs.run_report import on_time
+from simulator.runs.simulation_run import RunSpec, evaluation_policy
+from simulator.workloads.poisson_arrivals import poisson_times
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 ENGINES, QPS, SECONDS = 8, 18.0, 720.0
 HOT_FROM_S, HOT_TO_S = 120.0, 480.0

@@ -21,7 +21,7 @@ from simulator.engine_cache.evictions import eviction_rule
 from simulator.engine_cache.leaf_eviction import EvictionRule
 from simulator.engine_cache.lru_leaves import LruLeaves
 from simulator.engine_cache.prefix_cache import PrefixCache
-from simulator.goodput import find_goodput
+from simulator.runs.goodput import find_goodput
 from simulator.workloads.shared_prefix import SharedPrefixShape
 
 GROUPS = 64

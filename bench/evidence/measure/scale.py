@@ -9,10 +9,10 @@ import msgspec
 from bench.evidence.cells import Cell, names_of, run_all, settings, spec_of
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import MAX_INPUT, trace_file
-from simulator.goodput import SHARE, LateWatch, largest
-from simulator.run_report import report_of
-from simulator.simulation_run import run
-from simulator.workload import Workload
+from simulator.runs.goodput import SHARE, LateWatch, largest
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import run
+from simulator.workloads.prepared_workload import Workload
 
 TRACE = "toolagent_like"
 REQUESTS_PER_ENGINE = 1000

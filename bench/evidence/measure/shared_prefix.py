@@ -13,7 +13,7 @@ import msgspec
 from bench.evidence.cells import run_all
 from bench.evidence.shared_prefix_runs import BLOCK_TOKENS, CACHE_TOKENS, ENGINES, QPS, SharedPrefixRun, run_row
 from bench.evidence.store import Result, Row
-from routing.policy_document import Parameter
+from routing.policy.policy_document import Parameter
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ import msgspec
 from bench.evidence.cells import Cell, names_of, run_all, settings, spec_of
 from bench.evidence.store import Result, Row
 from bench.evidence.traces import workload
-from simulator.run_report import report_of
-from simulator.simulation_run import run
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import run
 
 LOADS = {"conversation": (6.0, 8.0, 9.0, 10.0, 11.0), "toolagent_like": (12.0, 14.0, 16.0, 18.0, 19.0)}
 RULES = ("random", "least_loaded", "min_ttft", "mooncake")

@@ -10,8 +10,8 @@ import msgspec
 from bench.evidence.second_simulator.orders import take
 from bench.evidence.second_simulator.placements import Reading, placement
 from bench.evidence.second_simulator.station import BLOCK_TOKENS, SLO_S, Job, Station
-from simulator.goodput import SHARE, largest
-from simulator.trace import TraceRow
+from simulator.runs.goodput import SHARE, largest
+from simulator.workloads.trace import TraceRow
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

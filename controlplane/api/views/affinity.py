@@ -15,8 +15,8 @@ from controlplane.api.problem import ProblemError
 from controlplane.api.shapes.affinity import EngineHitsShape, PoolAffinityShape, PoolRingsShape
 from controlplane.services.roles import visible_pools
 from controlplane.services.visibility import visible_engines
-from gateway.affinity_sample import EngineAffinity
-from routing.ring_shares import UnknownEngineError
+from gateway.contracts.affinity_sample import EngineAffinity
+from routing.rings.ring_shares import UnknownEngineError
 
 
 class _OfPool(ApiView):

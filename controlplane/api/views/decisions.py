@@ -18,10 +18,10 @@ from controlplane.models import DecisionIndex
 from controlplane.services.decision_reading import find_decision
 from controlplane.services.decision_search import digest_of, unix_ms, visible_decisions
 from controlplane.services.search_filter import UnreadableFilterError
-from gateway.stored_decision import StoredDecision
-from routing.arms import ARMS
-from routing.hit_sample import MISMATCHES
-from routing.regret import CAUSES
+from gateway.contracts.hit_sample import MISMATCHES
+from gateway.contracts.regret import CAUSES
+from gateway.contracts.stored_decision import StoredDecision
+from routing.trials.arms import ARMS
 
 OUTCOMES = ("completed", "failed", "refused", "cancelled", "client_error", "unanswered")
 

@@ -15,8 +15,8 @@ from controlplane.decision_story.firmness import conditions, firmness, name_of
 from controlplane.decision_story.story import story_of, text_of
 from controlplane.services.actor import program
 from controlplane.services.decision_reading import find_decision
-from gateway.stored_decision import StoredDecision
-from routing.counted import count
+from gateway.contracts.stored_decision import StoredDecision
+from routing.values.counted import count
 
 ACTOR = program("explain")
 

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
 from controlplane.observe_command import GatewayRefusesError, observe_log
-from gateway.access_log import FORMATS
+from gateway.api.access_log import FORMATS
 
 
 class Command(BaseCommand):

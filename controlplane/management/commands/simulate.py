@@ -10,7 +10,7 @@ from typing_extensions import override
 
 
 class Command(BaseCommand):
-    """Hands its arguments to simulator.simulate unread."""
+    """Hands its arguments to simulator.command.simulate unread."""
 
     help = "Run policies over a trace under a virtual clock: manage.py simulate TRACE --placement NAME --qps Q."
     requires_system_checks = ()
@@ -18,7 +18,7 @@ class Command(BaseCommand):
     @override
     def run_from_argv(self, argv: list[str]) -> None:
         """Simulate with the arguments after the command's name."""
-        from simulator.simulate import main
+        from simulator.command.simulate import main
 
         sys.exit(main(argv[2:], "manage.py simulate"))
 

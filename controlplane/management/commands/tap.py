@@ -15,7 +15,7 @@ from controlplane.models import DecisionIndex, Engine
 from controlplane.services.actor import program
 from controlplane.services.decision_search import DecisionFilter, search
 from controlplane.services.search_filter import UnreadableFilterError
-from routing.arms import ARMS
+from routing.trials.arms import ARMS
 
 ACTOR = program("tap")
 MOST_AT_ONCE = 500

@@ -40,8 +40,8 @@ from controlplane.state_lock import StateInUseError, hold_state
 from controlplane.supervised_engines import SupervisedEngines
 from controlplane.supervisor import Supervisor
 from controlplane.welcome import Welcome, is_loopback, render
-from gateway.connection_limit import allow_open_files
-from gateway.process_end import ProcessEnd
+from gateway.http.connection_limit import allow_open_files
+from gateway.process.shutdown import ProcessEnd
 
 
 class Command(BaseCommand):

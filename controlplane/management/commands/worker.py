@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from controlplane.json_log import logging_settings
 from controlplane.pre_release import refuse
-from gateway.process_end import ProcessEnd
+from gateway.process.shutdown import ProcessEnd
 
 _LOOK_S = 0.1
 

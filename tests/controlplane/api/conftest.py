@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 from pytest_django import DjangoDbBlocker
 
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 from tests.controlplane.api.world import Api, World, make_world
 
 

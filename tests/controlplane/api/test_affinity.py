@@ -8,7 +8,8 @@ import pytest
 
 from controlplane.affinity.hearing import AffinityHearing
 from controlplane.api.views import affinity
-from gateway.affinity_sample import (
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.affinity_sample import (
     TOPIC,
     AffinitySample,
     EngineAffinity,
@@ -16,9 +17,8 @@ from gateway.affinity_sample import (
     SharedPrefix,
     encode_affinity,
 )
-from gateway.bus import InProcessBus
-from gateway.ttft_split import SplitMean, SplitSpan
-from routing.ring_plan import RingPlan
+from gateway.pool.ttft_split import SplitMean, SplitSpan
+from routing.rings.ring_plan import RingPlan
 from tests.controlplane.api.world import Api
 
 pytestmark = pytest.mark.django_db

@@ -15,7 +15,7 @@ from django.test import override_settings
 from controlplane.decision_store.keeper import DecisionKeeper
 from controlplane.decision_store.storage import decision_shelf
 from controlplane.models import DecisionIndex
-from gateway.stored_decision import session_digest
+from gateway.contracts.stored_decision import session_digest
 from tests.controlplane.api.world import Api, World
 from tests.controlplane.conftest import bus
 from tests.controlplane.decision_store.records import START, on_time, stored

@@ -10,8 +10,8 @@ import pytest
 
 from controlplane.models import AuditEvent, Engine
 from controlplane.services.publication import build_snapshot
-from gateway.bus import Bus
-from gateway.fleet_sample import TOPIC, EngineSample, FleetSample
+from gateway.bus.bus import Bus
+from gateway.contracts.fleet_sample import TOPIC, EngineSample, FleetSample
 from tests.controlplane.api.world import Api, World
 
 pytestmark = pytest.mark.django_db

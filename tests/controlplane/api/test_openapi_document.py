@@ -11,11 +11,12 @@ from jsonschema import Draft202012Validator
 from controlplane.api.openapi import openapi_document
 from controlplane.api.rendering import ApiRenderer
 from controlplane.api.urls import urlpatterns
-from gateway import app, feedback_api
+from gateway import app
+from gateway.api import feedback_api
 from gateway.app import GatewayApp
-from gateway.bus import InProcessBus
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import InProcessBus
 from gateway.gateway import Gateway
-from gateway.settings import GatewaySettings
 from tests.controlplane.api.request_examples import SAFE
 from tests.controlplane.api.test_role_matrix import real
 from tests.controlplane.api.world import Api, World

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from bench.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
 from controlplane.api.openapi import openapi_document
-from routing.policy_document import RoutingPolicy, Stage
+from routing.policy.policy_document import RoutingPolicy, Stage
 
 pytestmark = pytest.mark.processes
 EXAMPLES = 12 * int(os.environ.get("FUZZ_EXAMPLES", "100")) // 100

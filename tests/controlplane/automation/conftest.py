@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from controlplane.models import Pool
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 from tests.controlplane.automation.world import World
 
 

@@ -19,7 +19,7 @@ from controlplane.models.engine_order import OPEN_STATES
 from controlplane.services.actor import program
 from controlplane.services.canaries import start_canary
 from controlplane.services.engine_orders import order_stop
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 from tests.controlplane.automation.world import World
 from tests.controlplane.canaries.scene import Told, live_version, told, version
 from tests.planning.arm_data import slices

@@ -10,9 +10,9 @@ import pytest
 from controlplane.automation.engine_sightings import together
 from controlplane.automation.observation import MAX_AGE_S, FleetObservation
 from controlplane.automation.pool_windows import SPAN_S, PoolWindows
-from gateway.bus import InProcessBus
-from gateway.engine_report import EngineReport, encode_report, load_topic
-from gateway.fleet_sample import EngineSample, FleetSample, Lateness, PoolSample, PoolTotals
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
+from gateway.contracts.fleet_sample import EngineSample, FleetSample, Lateness, PoolSample, PoolTotals
 from tests.controlplane.automation.world import QUIET
 
 

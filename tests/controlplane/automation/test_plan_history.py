@@ -9,7 +9,7 @@ import pytest
 from controlplane.automation import plan_history
 from controlplane.automation.plan_history import EVERY, KEPT, forget_plans, keep_plan
 from controlplane.models import PlanRecord
-from planning.reason import Reason
+from planning.facts.reason import Reason
 
 pytestmark = pytest.mark.django_db
 

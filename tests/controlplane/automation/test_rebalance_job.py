@@ -11,7 +11,7 @@ import pytest
 from controlplane.automation.rounds import run_rounds
 from controlplane.jobs import rebalance as job
 from controlplane.models import JobRun, PlanRecord
-from gateway.rebalance_order import decode_order
+from gateway.contracts.rebalance_order import decode_order
 from tests.controlplane.automation.world import World
 
 pytestmark = pytest.mark.django_db

@@ -13,7 +13,7 @@ from controlplane.models import Engine, EngineOrder, JobRun, PlanRecord, Steerin
 from controlplane.services import steering
 from controlplane.services.actor import program
 from controlplane.services.field_problems import InvalidFieldsError
-from planning.scaling_document import ScalingDocument
+from planning.documents.scaling_document import ScalingDocument
 from tests.controlplane.automation.world import World
 
 pytestmark = pytest.mark.django_db

@@ -11,10 +11,10 @@ import msgspec
 from controlplane.automation.observation import FleetObservation
 from controlplane.automation.rounds import RoundResult, Work, run_rounds
 from controlplane.models import Engine, Policy, PolicyVersion, Pool
-from gateway.bus import InProcessBus
-from gateway.engine_report import EngineReport, encode_report, load_topic
-from gateway.fleet_sample import TOPIC, EngineCounts, EngineSample, FleetSample, PoolSample, PoolTotals
-from routing.load_cv import load_cv
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
+from gateway.contracts.fleet_sample import TOPIC, EngineCounts, EngineSample, FleetSample, PoolSample, PoolTotals
+from routing.values.load_cv import load_cv
 
 START = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 QUIET = EngineCounts(

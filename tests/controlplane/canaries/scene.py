@@ -12,9 +12,9 @@ from controlplane.canaries.arm_intake import ArmIntake
 from controlplane.models import Policy, PolicyVersion
 from controlplane.services.actor import program
 from controlplane.services.policies import draft, publish_version
-from gateway.arm_results import TOPIC, ArmReport, ArmRow
-from gateway.bus import InProcessBus
-from planning.arm_comparison import ArmSlice
+from gateway.bus.bus import InProcessBus
+from gateway.reports.arm_results import TOPIC, ArmReport, ArmRow
+from planning.trials.arm_comparison import ArmSlice
 
 ACTOR = program("test")
 

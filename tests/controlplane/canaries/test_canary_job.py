@@ -11,7 +11,7 @@ from controlplane.models import AuditEvent, Canary, ControlSlice, Policy, Pool
 from controlplane.services.canaries import start_canary
 from controlplane.services.publication import build_snapshot
 from controlplane.services.steering import freeze
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 from tests.controlplane.canaries.scene import ACTOR, Told, live_version, told, version
 from tests.planning.arm_data import slices
 

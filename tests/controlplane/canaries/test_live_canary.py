@@ -19,8 +19,8 @@ from controlplane.services.api_keys import create_api_key
 from controlplane.services.canaries import start_canary
 from controlplane.services.engine_registration import register_engine
 from controlplane.services.publication import publish
-from gateway.bus import Bus
-from gateway.settings import GatewaySettings
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import Bus
 from tests.controlplane.canaries.scene import ACTOR, live_version, version
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.gateway.served_gateway import ServedGateway, served

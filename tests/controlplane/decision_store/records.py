@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from gateway.stored_decision import Known, StoredDecision
-from routing import reasons
-from routing.cost_model import PrefillCost
-from routing.decision import Candidate, Decision
-from routing.regret import Course, Option, regret
+from gateway.contracts.regret import Course, Option, regret
+from gateway.contracts.stored_decision import Known, StoredDecision
+from routing.cost.cost_model import PrefillCost
+from routing.values import reasons
+from routing.values.decision import Candidate, Decision
 
 START = 1_800_000_000.0
 CHOSEN = Candidate("engine-17", 9216, 2.86, 0.30, 2.86 + 8 * 0.30, 18)

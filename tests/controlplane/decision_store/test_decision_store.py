@@ -17,8 +17,8 @@ from controlplane.decision_store.storage import DecisionStorage
 from controlplane.frames import BadFrameError
 from controlplane.jobs.decisions import keep
 from controlplane.models import DecisionIndex, JobRun
-from gateway.bus import InProcessBus
-from gateway.stored_decision import TOPIC, DecisionBatch, StoredDecision, encode_batch
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.stored_decision import TOPIC, DecisionBatch, StoredDecision, encode_batch
 from tests.controlplane.decision_store.records import START, on_time, stored
 
 BUDGET = 8 << 20

@@ -9,9 +9,9 @@ import pytest
 from controlplane.decision_story.figures import seconds
 from controlplane.decision_story.firmness import conditions, firmness
 from controlplane.decision_story.story import Story, story_of, text_of
-from gateway.stored_decision import StoredDecision
-from routing import reasons
-from routing.regret import CAUSES, Regret
+from gateway.contracts.regret import CAUSES, Regret
+from gateway.contracts.stored_decision import StoredDecision
+from routing.values import reasons
 from tests.controlplane.decision_store.records import CHOSEN, OTHER, on_time, stored
 
 

@@ -13,7 +13,7 @@ from controlplane.doctor.installation import Installation
 from controlplane.models import Policy, PolicyVersion
 from controlplane.services.actor import program
 from controlplane.services.policies import draft, publish_version
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 pytestmark = pytest.mark.django_db
 

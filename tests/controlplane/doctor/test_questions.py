@@ -41,8 +41,8 @@ from controlplane.doctor.installation import Installation
 from controlplane.first_run_secrets import secrets_of
 from controlplane.models import Engine, JobRun, Pool, SnapshotVersion
 from controlplane.state_lock import hold_state
-from gateway.snapshot import Snapshot
-from gateway.snapshot_store import SnapshotStore
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import Snapshot
 from tests.private_redis import private_redis
 
 GOOD = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"

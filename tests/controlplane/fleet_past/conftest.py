@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 from tests.web.fake_fleet import FakeFleet
 
 START = 1_800_000_000.0

@@ -7,7 +7,7 @@ import math
 import msgspec
 
 from controlplane.fleet_past.column import POOL_FLOATS, Column
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 from tests.controlplane.fleet_past.columns import columns_of, samples_of
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controlplane.fleet_past.marker import MAX_MARKERS, WAVE_S, Marker, MarkerLog, without_replaced
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 
 
 def with_engine(sample: FleetSample, **changes: object) -> FleetSample:

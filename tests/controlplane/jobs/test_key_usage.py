@@ -12,8 +12,8 @@ from controlplane.jobs.key_usage import intake, store_key_usage
 from controlplane.models import ApiKey, Tenant
 from controlplane.services.actor import program
 from controlplane.services.api_keys import create_api_key
-from gateway.bus import Bus
-from gateway.key_usage import TOPIC, KeyUses
+from gateway.bus.bus import Bus
+from gateway.reports.key_usage import TOPIC, KeyUses
 
 
 @pytest.fixture(autouse=True)

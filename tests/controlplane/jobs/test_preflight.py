@@ -18,7 +18,7 @@ from controlplane.services.engine_registration import change_engine
 from controlplane.services.preflight import Preflight, preflight_of, register_for_preflight, start_preflight
 from controlplane.services.preflight_engine import Completion, EngineUnderTest
 from controlplane.services.preflight_steps import FAILED, OK, SKIPPED, to_progress
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 from tests.controlplane.simulated_engine import SimulatedEngine, free_ports
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]

@@ -16,14 +16,14 @@ from django.utils import timezone
 from controlplane.jobs import probe as job
 from controlplane.jobs.lease import acquire
 from controlplane.models import JobRun
-from gateway.bus import Bus, InProcessBus
-from gateway.snapshot import EngineEntry, Snapshot, encode_snapshot
+from gateway.bus.bus import Bus, InProcessBus
+from gateway.contracts.snapshot import EngineEntry, Snapshot, encode_snapshot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class Prober:
-    """Stands in for gateway.prober.probe_engines and notes from when to when it ran."""
+    """Stands in for gateway.engines.prober.probe_engines and notes from when to when it ran."""
 
     def __init__(self) -> None:
         self.started = threading.Event()

@@ -14,8 +14,8 @@ from controlplane.jobs import rollup
 from controlplane.jobs.lease import acquire
 from controlplane.models import JobRun, Rollup
 from controlplane.services.rollups import HOUR_TOPIC, StoredHour
-from gateway.bus import InProcessBus
-from gateway.fleet_sample import TOPIC
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.fleet_sample import TOPIC
 from tests.controlplane.fleet_past.columns import START, samples_of
 
 pytestmark = pytest.mark.django_db

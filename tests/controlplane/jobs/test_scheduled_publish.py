@@ -20,7 +20,7 @@ from controlplane.models.scheduled_publish import ScheduleState
 from controlplane.services.actor import program
 from controlplane.services.policies import draft
 from controlplane.services.scheduled_publishes import schedule_publish
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 ACTOR = program("test")
 pytestmark = pytest.mark.django_db(transaction=True)

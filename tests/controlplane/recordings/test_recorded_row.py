@@ -6,7 +6,7 @@ from pathlib import Path
 
 from controlplane.recordings.recorded_row import RecordedRow, Resalting, read_recorded
 from controlplane.recordings.shelf import RecordingShelf
-from simulator.trace import read_trace
+from simulator.workloads.trace import read_trace
 from tests.controlplane.recordings.traffic import START, WIDE, row, rows
 
 

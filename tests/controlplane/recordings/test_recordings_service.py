@@ -29,8 +29,8 @@ from controlplane.services.recordings import (
     upload_recording,
 )
 from controlplane.stream_intake import StreamIntake
-from gateway.bus import InProcessBus
-from gateway.traffic_row import TOPIC, TrafficBatch, encode_batch
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.traffic_row import TOPIC, TrafficBatch, encode_batch
 from tests.controlplane.recordings.traffic import START, batch, rows
 
 ACTOR = program("test")

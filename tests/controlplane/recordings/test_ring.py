@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.frames import payloads
 from controlplane.recordings.ring import LEAST_SEGMENT_BYTES, SEGMENT_S, TrafficRing, segment_rows
-from gateway.traffic_row import TrafficRow
+from gateway.contracts.traffic_row import TrafficRow
 from tests.controlplane.recordings.traffic import START, batch, row, rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.traffic_row import TrafficBatch, TrafficRow, encode_batch
+from gateway.contracts.traffic_row import TrafficBatch, TrafficRow, encode_batch
 
 START = 1_800_000_000.0
 WIDE = 2**64 - 3

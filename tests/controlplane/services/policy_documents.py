@@ -18,8 +18,8 @@ from controlplane.services.policy_schema import (
     StageSchema,
     policy_schema,
 )
-from planning.automation_document import AutomationPolicy, contradictions
-from routing.policy_document import RoutingPolicy
+from planning.documents.automation_document import AutomationPolicy, contradictions
+from routing.policy.policy_document import RoutingPolicy
 from routing.registry import pair_problem
 
 DEFAULTS = {"placement": RoutingPolicy().placement.name, "order": RoutingPolicy().order.name}

@@ -15,7 +15,7 @@ from controlplane.services.api_keys import change_api_key, create_api_key, revok
 from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.publication import build_snapshot
 from controlplane.services.roles import NotAllowedError, may, may_somewhere, visible_pools
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 ACTOR = program("test")
 pytestmark = pytest.mark.django_db

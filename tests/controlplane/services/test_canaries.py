@@ -15,9 +15,9 @@ from controlplane.services.policy_problems import problems_of
 from controlplane.services.publication import build_snapshot
 from controlplane.services.revisions import StaleRevisionError
 from controlplane.services.roles import NotAllowedError
-from gateway.bus import Bus
-from gateway.snapshot import decode_snapshot, encode_snapshot
-from routing.arms import ArmEntry
+from gateway.bus.bus import Bus
+from gateway.contracts.snapshot import decode_snapshot, encode_snapshot
+from routing.trials.arms import ArmEntry
 from tests.controlplane.canaries.scene import ACTOR, live_version, version
 
 pytestmark = pytest.mark.django_db

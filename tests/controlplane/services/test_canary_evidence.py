@@ -11,9 +11,9 @@ from controlplane.canaries.look import look_of, plain
 from controlplane.models import Canary, Policy, Pool
 from controlplane.services.canaries import promote, start_canary, take_step
 from controlplane.services.canary_evidence import EvidenceMissingError, standing
-from gateway.bus import Bus
-from planning.arm_comparison import compare
-from planning.guard_document import GuardDocument
+from gateway.bus.bus import Bus
+from planning.documents.guardrail_document import GuardDocument
+from planning.trials.arm_comparison import compare
 from tests.controlplane.canaries.scene import ACTOR, live_version, version
 from tests.planning.arm_data import slices
 

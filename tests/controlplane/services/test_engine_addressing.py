@@ -20,8 +20,8 @@ from controlplane.services.preflight import preflight_of, register_for_preflight
 from controlplane.services.publication import build_snapshot
 from controlplane.services.roles import NotAllowedError
 from controlplane.services.topology import change_pool
-from gateway.bus import Bus
-from gateway.engine_keys import FLEET_KEY
+from gateway.base.engine_api_keys import FLEET_KEY
+from gateway.bus.bus import Bus
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

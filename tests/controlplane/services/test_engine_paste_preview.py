@@ -11,7 +11,7 @@ from controlplane.services.actor import CONSOLE, Actor, person, program
 from controlplane.services.engine_paste import parse_lines, split_lines
 from controlplane.services.engine_paste_preview import apply, preview
 from controlplane.services.engine_registration import register_engine
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 pytestmark = pytest.mark.django_db
 PROGRAM = program("test")

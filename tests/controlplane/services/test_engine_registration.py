@@ -11,7 +11,7 @@ from controlplane.services.engine_registration import change_engine, engine_url_
 from controlplane.services.engine_url import RefusedUrlError
 from controlplane.services.field_problems import InvalidFieldsError
 from controlplane.services.publication import build_snapshot
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 ACTOR = program("test")
 pytestmark = pytest.mark.django_db

@@ -16,7 +16,7 @@ from controlplane.services import first_run
 from controlplane.services.api_keys import hash_api_key
 from controlplane.services.free_ports import is_free
 from controlplane.services.publication import build_snapshot
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 pytestmark = pytest.mark.django_db
 PORTS_FROM = 18440

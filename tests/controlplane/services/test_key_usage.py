@@ -12,8 +12,8 @@ from controlplane.models import ApiKey, Tenant
 from controlplane.services.actor import program
 from controlplane.services.api_keys import create_api_key
 from controlplane.services.key_usage import KeyUsageIntake, store_last_uses
-from gateway.bus import Bus
-from gateway.key_usage import TOPIC, KeyUses
+from gateway.bus.bus import Bus
+from gateway.reports.key_usage import TOPIC, KeyUses
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

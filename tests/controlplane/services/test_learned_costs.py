@@ -11,10 +11,10 @@ import pytest
 from controlplane.models import AuditEvent, LearnedCost, Pool, SnapshotVersion
 from controlplane.services.learned_costs import CostIntake, has_moved, store_costs
 from controlplane.services.publication import build_snapshot
-from gateway.bus import Bus
-from gateway.cost_reports import TOPIC, CostReport
-from routing.cost_fit import FittedCost
-from routing.cost_model import DecodeCost, PrefillCost
+from gateway.bus.bus import Bus
+from gateway.reports.cost_reports import TOPIC, CostReport
+from routing.cost.cost_fit import FittedCost
+from routing.cost.cost_model import DecodeCost, PrefillCost
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ from controlplane.models.policy_version import AppendOnlyError
 from controlplane.services.actor import program
 from controlplane.services.policies import StalePolicyError, draft, publish_version, roll_back
 from controlplane.services.policy_problems import InvalidPolicyError
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 ACTOR = program("test")
 pytestmark = pytest.mark.django_db

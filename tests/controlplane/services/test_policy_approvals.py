@@ -17,7 +17,7 @@ from controlplane.services.policy_approvals import (
     withdraw_approval,
 )
 from controlplane.services.roles import NotAllowedError
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 ACTOR = program("test")
 pytestmark = pytest.mark.django_db

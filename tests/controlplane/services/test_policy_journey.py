@@ -20,7 +20,7 @@ from controlplane.services.policy_journey_facts import journeys_of
 from controlplane.services.policy_trials import Trial
 from controlplane.services.scheduled_publishes import schedule_publish
 from controlplane.whatif.result import Difference, Side, Spread, WhatIfResult
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 ACTOR = program("test")
 AT = datetime(2027, 1, 31, 9, tzinfo=UTC)

@@ -23,9 +23,9 @@ from controlplane.services.policy_schema import (
     path_text,
     policy_schema,
 )
-from gateway.bus import Bus
-from routing.admission_document import MAX_CLASSES
-from routing.policy_document import RoutingPolicy
+from gateway.bus.bus import Bus
+from routing.policy.admission_document import MAX_CLASSES
+from routing.policy.policy_document import RoutingPolicy
 from routing.registry import STAGES
 from tests.controlplane.services.policy_documents import unhurried, valid_documents
 

@@ -17,7 +17,7 @@ from controlplane.services.policy_reading import (
     version_of,
     versions_of,
 )
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 pytestmark = pytest.mark.django_db
 ACTOR = program("test")

@@ -22,12 +22,12 @@ from controlplane.services.policy_problems import InvalidPolicyError, problems_o
 from controlplane.services.policy_text import completed, document_text
 from controlplane.services.publication import build_snapshot
 from controlplane.whatif.reading import CannotRunError, routing_of
-from gateway.bus import Bus
-from gateway.snapshot import Snapshot, decode_snapshot, encode_snapshot
-from gateway.wire import UnreadableMessageError
-from planning import automation_document
-from routing import policy_document
-from routing.schema_line import SchemaLine
+from gateway.bus.bus import Bus
+from gateway.contracts.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from gateway.contracts.wire import UnreadableMessageError
+from planning.documents import automation_document
+from routing.policy import policy_document
+from routing.policy.schema_versions import SchemaLine
 from tests.web.role_clients import client_of, make_person
 
 ACTOR = program("test")
@@ -162,7 +162,7 @@ POOL = {"pool_id": "a", "name": "A", "region": "r", "served_model": "m"}
 
 def test_a_gateway_reads_the_snapshot_of_the_program_before(before: None, monkeypatch: pytest.MonkeyPatch) -> None:
     line = SchemaLine("snapshots", 1, lambda older: {**older, "version": older["number"]})
-    monkeypatch.setattr("gateway.snapshot.SNAPSHOT_SCHEMA", line)
+    monkeypatch.setattr("gateway.contracts.snapshot.SNAPSHOT_SCHEMA", line)
     pools = [{**POOL, "policy": {"schema_version": 0, "slo_ms": 1500}}, POOL]
     found = decode_snapshot(snapshot_of(schema_version=0, number=7, pools=pools))
     assert (found.schema_version, found.version) == (1, 7)

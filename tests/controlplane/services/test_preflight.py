@@ -39,7 +39,7 @@ from controlplane.services.preflight_steps import (
 )
 from controlplane.services.publication import build_snapshot
 from controlplane.services.roles import NotAllowedError
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 pytestmark = pytest.mark.django_db
 PROGRAM = program("test")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from controlplane.services.preflight_checks import EnginePreflight, PreflightFailedError, PreflightSubject
 from controlplane.services.preflight_events import ExpectedBlocks
-from kvstore.block_keys import key_seed, token_block_keys
-from kvstore.kv_events import BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
+from kvstore.events.kv_events import BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
+from kvstore.keys.block_keys import key_seed, token_block_keys
 
 SEED = key_seed(b"secret", "m")
 BLOCK = 4

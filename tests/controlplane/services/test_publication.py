@@ -14,10 +14,10 @@ from controlplane.services.actor import program
 from controlplane.services.api_keys import create_api_key, revoke_api_key
 from controlplane.services.policies import draft, publish_version
 from controlplane.services.publication import TOPIC, build_snapshot, publish, publish_if_newer, record_change
-from gateway.bus import Bus
-from gateway.snapshot import decode_snapshot
-from gateway.snapshot_store import FILE_NAME, SnapshotStore
-from routing.policy_document import RoutingPolicy
+from gateway.bus.bus import Bus
+from gateway.bus.snapshot_store import FILE_NAME, SnapshotStore
+from gateway.contracts.snapshot import decode_snapshot
+from routing.policy.policy_document import RoutingPolicy
 
 transactional = pytest.mark.django_db(transaction=True)
 

@@ -12,11 +12,11 @@ from controlplane.models import Engine, Policy, Pool
 from controlplane.services.actor import program
 from controlplane.services.policies import draft, publish_version
 from controlplane.services.publication import publish
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 from gateway.gateway import Gateway
-from gateway.live_pool import LivePool
-from routing.decision import Decision, Granted
-from routing.observation import Completed
+from gateway.pool.live_pool import LivePool
+from routing.values.decision import Decision, Granted
+from routing.values.observation import Completed
 from tests.gateway.fake_engine import fake_engine, until
 from tests.gateway.live_gateway import SECRET, SETTINGS, request
 

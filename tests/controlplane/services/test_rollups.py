@@ -11,7 +11,7 @@ from controlplane.fleet_past.store import read_past
 from controlplane.models import Rollup, RollupRoster
 from controlplane.services import rollups
 from controlplane.services.rollups import COARSE_S, FACTOR, forget, store_finished, stored_hour
-from gateway.fleet_sample import FleetSample
+from gateway.contracts.fleet_sample import FleetSample
 from tests.controlplane.fleet_past.columns import START, samples_of
 from tests.web.fake_fleet import LOST_AT
 

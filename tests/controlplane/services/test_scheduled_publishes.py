@@ -33,7 +33,7 @@ from controlplane.services.scheduled_publishes import (
     due_schedules,
     schedule_publish,
 )
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 ACTOR = program("test")
 HOUR = timedelta(hours=1)

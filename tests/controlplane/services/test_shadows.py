@@ -29,11 +29,11 @@ from controlplane.services.shadows import (
     stop_shadow,
 )
 from controlplane.services.topology import change_pool
-from gateway.bus import InProcessBus
-from gateway.shadow_report import TOPIC, ShadowReport, encode_shadow_report
-from gateway.shadow_tally import GAIN_EDGES_S, GAIN_RANGES, ShadowTally
-from routing.decision import Candidate
-from routing.shadow import Comparison
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.shadow_report import TOPIC, ShadowReport, encode_shadow_report
+from gateway.contracts.shadow_tally import GAIN_EDGES_S, GAIN_RANGES, ShadowTally
+from routing.trials.shadow import Comparison
+from routing.values.decision import Candidate
 from tests.controlplane.whatif.installation import ACTOR, live_and_draft
 from tests.web.role_clients import make_person, make_pool
 

@@ -16,7 +16,7 @@ from controlplane.services.publication import build_snapshot
 from controlplane.services.recorded_change import InUseError
 from controlplane.services.revisions import StaleRevisionError
 from controlplane.services.roles import NotAllowedError
-from gateway.bus import Bus
+from gateway.bus.bus import Bus
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus")]
 ACTOR = program("test")

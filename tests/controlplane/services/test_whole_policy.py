@@ -13,8 +13,8 @@ from controlplane.services.policy_merge import changed_places, merged
 from controlplane.services.policy_problems import InvalidPolicyError, validated
 from controlplane.services.policy_text import completed
 from controlplane.services.whole_policy import halves
-from gateway.bus import Bus
-from planning.automation_document import AutomationPolicy
+from gateway.bus.bus import Bus
+from planning.documents.automation_document import AutomationPolicy
 
 ACTOR = program("tests")
 

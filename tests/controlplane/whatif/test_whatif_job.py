@@ -19,11 +19,11 @@ from controlplane.whatif.conditions import ENGINE_MODELS, Conditions, conditions
 from controlplane.whatif.plan import BASE
 from controlplane.whatif.reading import plan_of
 from controlplane.whatif.result import ON_TIME, TTFT_MEAN, WhatIfResult
-from routing.cost_fit import FittedCost
-from routing.cost_model import PrefillCost
-from simulator.run_report import RunReport
-from simulator.run_task import RunTask, do_task
-from simulator.whatif import WhatIfError
+from routing.cost.cost_fit import FittedCost
+from routing.cost.cost_model import PrefillCost
+from simulator.runs.run_report import RunReport
+from simulator.runs.run_task import RunTask, do_task
+from simulator.runs.whatif import WhatIfError
 from tests.controlplane.whatif.installation import ACTOR, keep, live_and_draft, recorded
 
 QUICK = Conditions(seeds=2)
@@ -31,7 +31,7 @@ QUICK = Conditions(seeds=2)
 
 @pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[RunTask]:
-    """Run tasks here: that a child answers alike is tests/simulator/test_whatif.py's to show."""
+    """Run tasks here: that a child answers alike is tests/simulator/runs/test_whatif.py's to show."""
     done: list[RunTask] = []
 
     def run_here(task: RunTask, **_: Any) -> RunReport:

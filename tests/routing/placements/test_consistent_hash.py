@@ -1,5 +1,5 @@
-from routing import reasons
 from routing.placements.consistent_hash import ConsistentHash
+from routing.values import reasons
 from tests.routing.pools import busy, choice_of, chosen_by, engines, pool, request
 
 

@@ -3,11 +3,11 @@ from typing import Literal
 
 import pytest
 
-from routing import reasons
-from routing.affinity_key import affinity_key
-from routing.inference_request import InferenceRequest
 from routing.placements.dual_map import DualMap
+from routing.rings.affinity_key import affinity_key
 from routing.router import Router
+from routing.values import reasons
+from routing.values.inference_request import InferenceRequest
 from tests.routing.pools import choice_of, pool, request
 
 LONG = range(20)

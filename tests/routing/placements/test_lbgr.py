@@ -1,7 +1,7 @@
 import pytest
 
-from routing.lesson import Answered, Bound, Released
 from routing.placements.lbgr import Lbgr
+from routing.values.feedback_events import Answered, Bound, Released
 from tests.routing.pools import choice_of, chosen_by, pool, request
 
 LONG = range(20)

@@ -2,14 +2,14 @@ from typing import Any
 
 import pytest
 
-from routing import reasons
-from routing.cost_model import PrefillCost
-from routing.decision import Granted, Queued
-from routing.inference_request import InferenceRequest
-from routing.observation import FirstToken
+from routing.cost.cost_model import PrefillCost
 from routing.placements.min_ttft import MinTtft
 from routing.placements.mooncake import Mooncake
 from routing.router import Router
+from routing.values import reasons
+from routing.values.decision import Granted, Queued
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import FirstToken
 from tests.routing import pools
 from tests.routing.pools import BLOCK, busy, choice_of, request
 

@@ -1,10 +1,10 @@
 import pytest
 
-from routing import reasons
-from routing.decision import CENTRAL, Granted, Queued
-from routing.observation import Completed, FirstToken
 from routing.placements.skywalker import SkyWalker
 from routing.router import UNBOUND_WAIT_S
+from routing.values import reasons
+from routing.values.decision import CENTRAL, Granted, Queued
+from routing.values.observation import Completed, FirstToken
 from tests.routing.pools import busy, choice_of, engine_of, pool, request
 
 LONG = range(20)

@@ -1,6 +1,6 @@
 """Tickets for the tests of queue orders."""
 
-from routing.queue_order import QueueOrder, Ticket, TicketQueue
+from routing.queue.queue_order import QueueOrder, Ticket, TicketQueue
 from tests.routing.pools import pool, request
 
 VIEW = pool().view

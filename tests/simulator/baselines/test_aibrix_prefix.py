@@ -1,4 +1,4 @@
-from routing import reasons
+from routing.values import reasons
 from simulator.baselines.aibrix_prefix import AibrixPrefix
 from tests.routing.pools import busy, choice_of, pool, request
 

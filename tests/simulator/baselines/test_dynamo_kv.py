@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from routing import reasons
+from routing.values import reasons
 from simulator.baselines.dynamo_kv import DynamoKv
 from tests.routing.pools import BLOCK, busy, choice_of, chosen_by, pool, request
 

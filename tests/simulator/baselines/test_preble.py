@@ -1,4 +1,4 @@
-from routing import reasons
+from routing.values import reasons
 from simulator.baselines.preble import Preble
 from tests.routing.pools import busy, choice_of, chosen_by, pool, request
 

@@ -1,4 +1,4 @@
-from routing import reasons
+from routing.values import reasons
 from simulator.baselines.ray_prefix import RayPrefix
 from tests.routing.pools import busy, choice_of, pool, request
 

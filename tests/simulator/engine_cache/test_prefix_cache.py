@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kvstore.block_keys import token_block_keys
+from kvstore.keys.block_keys import token_block_keys
 from simulator.engine_cache.prefix_cache import PrefixCache
 
 PROMPTS = st.lists(st.integers(0, 2), min_size=1, max_size=6)

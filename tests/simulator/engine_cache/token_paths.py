@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from kvstore.block_keys import token_block_keys
+from kvstore.keys.block_keys import token_block_keys
 from simulator.engine_cache.leaf_eviction import EvictionRule
 from simulator.engine_cache.prefix_cache import PrefixCache
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from simulator.engine_events import (
+from simulator.engine_models.engine_events import (
     BlocksRemoved,
     BlocksStored,
     EngineEvent,
@@ -15,7 +15,7 @@ from simulator.engine_events import (
     PrefillStarted,
     Token,
 )
-from simulator.engine_model import PromptSequence
+from simulator.engine_models.fifo_engine import PromptSequence
 
 BLOCK = 16
 """Block size that the random prompts are cut into."""

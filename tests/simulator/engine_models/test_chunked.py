@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from simulator.engine_events import (
+from simulator.engine_models.chunked import ChunkedEngine
+from simulator.engine_models.engine_events import (
     BlocksRemoved,
     BlocksStored,
     EngineEvent,
@@ -15,9 +16,8 @@ from simulator.engine_events import (
     PrefillStarted,
     Token,
 )
-from simulator.engine_model import PromptSequence
-from simulator.engine_models.chunked import ChunkedEngine
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.fifo_engine import PromptSequence
 from tests.simulator.engine_models.random_work import BLOCK, MOVES, Driver
 
 _LATE = 1e9

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.engine_models.decode_batch import DecodeBatch
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile
 
 
 def _batch(*contexts: int, profile: EngineProfile | None = None) -> DecodeBatch:

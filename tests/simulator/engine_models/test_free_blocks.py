@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from simulator.engine_models.block_pool import BlockPool
 from simulator.engine_models.chunked import ChunkedEngine
+from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.free_blocks import Block, FreeByAge, FreeByMarks, free_blocks
-from simulator.engine_profile import EngineProfile
 from tests.simulator.engine_models.random_work import BLOCK, MOVES, Driver
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from simulator.engine_events import EngineEvent, Finished, FirstToken, PrefillStarted
-from simulator.engine_model import PromptSequence
+from simulator.engine_models.engine_events import EngineEvent, Finished, FirstToken, PrefillStarted
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.fifo_engine import PromptSequence
 from simulator.engine_models.handing import HandingEngine
-from simulator.engine_profile import EngineProfile
 
 PROFILE = EngineProfile(block_tokens=16, num_blocks=64, recompute_last_block=True, kv_bytes_per_token=1 << 20)
 

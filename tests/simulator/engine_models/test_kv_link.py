@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.kv_link import KvLink
-from simulator.engine_profile import EngineProfile
 
 _PROFILE = EngineProfile(layers=10, kv_bytes_per_token=1000, link_bytes_per_s=1e6)
 """1 ms per token, 0.1 ms per token and layer."""

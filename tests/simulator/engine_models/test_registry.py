@@ -1,8 +1,8 @@
 import pytest
 
+from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_models.registry import ENGINE_MODELS, UnknownEngineModelError, build_engine
-from simulator.engine_profile import EngineProfile
-from simulator.simulated_engine import TransferringEngine
+from simulator.engine_models.simulated_engine import TransferringEngine
 from tests.simulator.engine_models.random_work import Driver
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.command_line import main, parser, read_settings
 from tests.simulator.conftest import free_port
 

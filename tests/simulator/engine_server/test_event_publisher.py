@@ -7,10 +7,10 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from kvstore.block_keys import key_seed, token_block_keys
-from kvstore.engine_block_map import EngineBlockMap
-from kvstore.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, decode_batch
-from simulator.engine_profile import EngineProfile
+from kvstore.events.engine_block_map import EngineBlockMap
+from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, decode_batch
+from kvstore.keys.block_keys import key_seed, token_block_keys
+from simulator.engine_models.engine_profile import EngineProfile
 from simulator.engine_server.event_publisher import EventPublisher, PortTakenError
 from simulator.engine_server.settings import EngineSettings
 from tests.simulator.conftest import RunningEngine, StartEngine, free_port

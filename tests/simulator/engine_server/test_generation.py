@@ -6,7 +6,7 @@ import json
 import openai
 import pytest
 
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile
 from tests.simulator.conftest import RunningEngine, StartEngine
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from simulator.engine_profile import EngineProfile
+from simulator.engine_models.engine_profile import EngineProfile
 from tests.simulator.conftest import RunningEngine, StartEngine
 
 PROMPT = "abcd" * 200

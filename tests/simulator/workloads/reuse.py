@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simulator.trace import BLOCK_TOKENS, TraceRow
+from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 
 def infinite_reuse(rows: Sequence[TraceRow]) -> tuple[float, float]:

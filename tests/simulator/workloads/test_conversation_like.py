@@ -6,8 +6,8 @@ from statistics import mean, median
 
 import pytest
 
-from simulator.trace import BLOCK_TOKENS, TraceRow
 from simulator.workloads.conversation_like import MAX_PROMPT_TOKENS, WorkloadShape, conversation_like, generate
+from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 
 
 def _reuse(rows: list[TraceRow]) -> tuple[float, float, float]:

@@ -5,8 +5,8 @@ from itertools import islice
 
 import pytest
 
-from simulator.trace import BLOCK_TOKENS, TraceRow
 from simulator.workloads.multi_turn_chat import MultiTurnChatShape, multi_turn_chat
+from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 from tests.simulator.workloads.reuse import infinite_reuse
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from simulator.trace import read_trace
 from simulator.workloads.__main__ import main
 from simulator.workloads.registry import WORKLOADS, WrongWorkloadError, generate_workload
+from simulator.workloads.trace import read_trace
 
 
 @pytest.mark.parametrize("name", sorted(WORKLOADS))

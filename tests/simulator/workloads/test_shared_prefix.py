@@ -5,8 +5,8 @@ from statistics import mean
 
 import pytest
 
-from simulator.trace import BLOCK_TOKENS
 from simulator.workloads.shared_prefix import SharedPrefixShape, shared_prefix
+from simulator.workloads.trace import BLOCK_TOKENS
 from tests.simulator.workloads.reuse import infinite_reuse
 
 

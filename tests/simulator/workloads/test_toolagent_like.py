@@ -6,8 +6,8 @@ from statistics import mean
 
 import pytest
 
-from simulator.trace import BLOCK_TOKENS, TraceRow
 from simulator.workloads.toolagent_like import ToolagentLikeShape, toolagent_like
+from simulator.workloads.trace import BLOCK_TOKENS, TraceRow
 from tests.simulator.workloads.reuse import infinite_reuse
 
 

@@ -1,0 +1,79 @@
+"""Who is calling: an API key in `Authorization: Bearer sy_…`, known to this process only by its SHA-256."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Protocol
+
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.http.openai_error import ApiError
+
+KEY_PREFIX = b"sy_"
+MAX_KEY_BYTES = 512
+_BEARER = b"bearer "
+
+INFER = "infer"
+"""Scope of /v1: inference through the proxy."""
+ROUTE = "route"
+"""Scope of the decision API: routes and their feedback."""
+
+
+MANAGE = "manage"
+"""Scope of the management API: an operator's key, which may see all tenants' traffic."""
+
+
+class KeyDirectory(Protocol):
+    """Where API keys are looked up; the Gateway is one."""
+
+    def api_key(self, sha256: str) -> ApiKeyEntry | None:
+        """Return the key whose SHA-256 (hex) this is."""
+        ...
+
+
+class UnauthenticatedError(ApiError):
+    """The caller gave no key that is valid now; `cause` is the label under which it is counted."""
+
+    def __init__(self, cause: str, message: str) -> None:
+        super().__init__(401, message, cause)
+        self.cause = cause
+
+
+class OutOfScopeError(ApiError):
+    """The caller's key is valid but does not open this path."""
+
+    def __init__(self, scope: str, scopes: tuple[str, ...]) -> None:
+        has = ", ".join(scopes) or "none"
+        message = f"This API key lacks the scope {scope} (it has: {has}); use a key that has it."
+        super().__init__(403, message, "missing_scope")
+
+
+def authenticate(authorization: bytes | None, directory: KeyDirectory, unix_now: float) -> ApiKeyEntry:
+    """Return the caller's API key entry; raises UnauthenticatedError with what to do about it.
+
+    The presented key is hashed before it is compared, so that the time of the look-up says nothing
+    about stored keys; neither the key nor its hash is put into a message or log.
+    """
+    if authorization is None:
+        raise UnauthenticatedError("missing_api_key", "Send your API key as 'Authorization: Bearer sy_…'.")
+    if authorization[:7].lower() != _BEARER:
+        raise UnauthenticatedError("invalid_authorization", "The Authorization header must be 'Bearer sy_…'.")
+    key = authorization[7:].strip()
+    if not key.startswith(KEY_PREFIX) or len(key) > MAX_KEY_BYTES:
+        raise UnauthenticatedError("invalid_api_key", "This is not a Switchyard API key; keys start with 'sy_'.")
+    entry = directory.api_key(sha256(key).hexdigest())
+    if entry is None:
+        raise UnauthenticatedError("invalid_api_key", "This API key is unknown or revoked; create one in the console.")
+    if has_expired(entry, unix_now):
+        raise UnauthenticatedError("expired_api_key", "This API key has expired; create a new one in the console.")
+    return entry
+
+
+def has_expired(key: ApiKeyEntry, unix_now: float) -> bool:
+    """Return whether the key's time is over."""
+    return key.expires_at is not None and key.expires_at <= unix_now
+
+
+def require_scope(key: ApiKeyEntry, scope: str) -> None:
+    """Raise OutOfScopeError unless the key has this scope."""
+    if scope not in key.scopes:
+        raise OutOfScopeError(scope, key.scopes)

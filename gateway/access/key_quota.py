@@ -1,0 +1,156 @@
+"""How much one API key may ask of one gateway: requests per minute, and requests under way at once.
+
+A key without limits costs two attribute reads. All methods belong to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import Protocol
+
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.http.openai_error import ApiError
+
+RATE = "rate"
+IN_FLIGHT = "in_flight"
+_IN_FLIGHT_RETRY_S = 1.0
+_ROUNDING = 1e-9
+
+
+class LimitCounter(Protocol):
+    """Counts refusals by reason; a CounterFamily is one."""
+
+    def inc(self, *values: str, amount: float = 1.0) -> None:
+        """Add to the counter of this reason."""
+        ...
+
+
+class _Use:
+    """What one key has used. Mutable: `tokens` as of `at_s`, and the end of each slot that is taken."""
+
+    __slots__ = ("at_s", "earliest_end_s", "slots", "tokens")
+
+    def __init__(self, tokens: float, now_s: float) -> None:
+        self.tokens = tokens
+        self.at_s = now_s
+        self.slots: dict[str, float] = {}
+        """Request id → monotonic second at which the slot is free at the latest."""
+        self.earliest_end_s = inf
+        """No slot ends before this; spares a look at all of them."""
+
+    def refill(self, rate: int, now_s: float) -> None:
+        self.tokens = min(float(rate), self.tokens + max(0.0, now_s - self.at_s) * rate / 60.0)
+        self.at_s = max(self.at_s, now_s)
+
+    def drop_ended(self, now_s: float) -> list[str]:
+        if now_s < self.earliest_end_s:
+            return []
+        ended = [request_id for request_id, end_s in self.slots.items() if end_s <= now_s]
+        for request_id in ended:
+            del self.slots[request_id]
+        self.earliest_end_s = min(self.slots.values(), default=inf)
+        return ended
+
+
+class KeyQuotas:
+    """Keeps every key within `rate_per_min` and `max_in_flight` of its entry.
+
+    The rate is a token bucket that holds one minute's requests and fills evenly, so that a key that
+    rested may send a minute's worth at once; in T seconds it never gets more than rate × (1 + T/60).
+    `per_request` calls of a kind of their own (`calls`) may come for each request, from a bucket of their own.
+    A slot is taken under the request's id and freed once: by `release`, or at the end that `end_by`
+    set, so that a caller who never reports loses its slot with its reservation.
+    """
+
+    def __init__(self, limited: LimitCounter, *, calls: str = "requests", per_request: int = 1) -> None:
+        self._limited = limited
+        self._calls = calls
+        self._per_request = per_request
+        self._uses: dict[str, _Use] = {}
+        self._holders: dict[str, _Use] = {}
+        """Who holds the slot of a request id."""
+
+    def spend(self, key: ApiKeyEntry, now_s: float, requests: int = 1) -> None:
+        """Take `requests` from the key's minute; raises ApiError 429, having taken nothing, where they are not left."""
+        if key.rate_per_min is None:
+            return
+        rate = key.rate_per_min * self._per_request
+        use = self._use(key, now_s)
+        use.refill(rate, now_s)
+        if use.tokens >= requests - _ROUNDING:
+            use.tokens = max(0.0, use.tokens - requests)
+            return
+        self._limited.inc(RATE)
+        if requests > rate:
+            message = f"This API key may send {rate} {self._calls} per minute; send at most so many in one batch."
+            raise ApiError(429, message, "key_rate_limit", retry_after_s=60.0)
+        raise ApiError(
+            429,
+            f"This API key may send {rate} {self._calls} per minute; wait as Retry-After says, "
+            "or ask for a higher limit.",
+            "key_rate_limit",
+            retry_after_s=(requests - use.tokens) * 60.0 / rate if rate > 0 else 60.0,
+        )
+
+    def enter(self, key: ApiKeyEntry, request_id: str, now_s: float) -> None:
+        """Take a slot for a request; raises ApiError 429 where all are taken. Without a limit no slot is needed."""
+        limit = key.max_in_flight
+        if limit is None:
+            return
+        use = self._use(key, now_s)
+        if len(use.slots) >= limit:
+            for ended in use.drop_ended(now_s):
+                self._holders.pop(ended, None)
+        if len(use.slots) >= limit:
+            self._limited.inc(IN_FLIGHT)
+            raise ApiError(
+                429,
+                f"This API key may have {limit} requests under way at once; wait until one of them ends.",
+                "key_in_flight_limit",
+                retry_after_s=_IN_FLIGHT_RETRY_S,
+            )
+        use.slots[request_id] = inf
+        self._holders[request_id] = use
+
+    def end_by(self, request_id: str, end_s: float) -> None:
+        """Free the request's slot at `end_s` (monotonic) if nothing frees it before; ids without a slot are ignored."""
+        use = self._holders.get(request_id)
+        if use is not None:
+            use.slots[request_id] = end_s
+            use.earliest_end_s = min(use.earliest_end_s, end_s)
+
+    def release(self, request_id: str) -> None:
+        """Free the request's slot; a second call, or an id without one, changes nothing."""
+        use = self._holders.pop(request_id, None)
+        if use is not None:
+            use.slots.pop(request_id, None)
+
+    def keep_only(self, keys: Iterable[ApiKeyEntry]) -> None:
+        """Forget what keys have used that are gone or have no limit any more."""
+        kept = {key.key_id for key in keys if key.rate_per_min is not None or key.max_in_flight is not None}
+        for key_id in [known for known in self._uses if known not in kept]:
+            for request_id in self._uses.pop(key_id).slots:
+                self._holders.pop(request_id, None)
+
+    def in_flight(self, key_id: str, now_s: float) -> int:
+        """Return how many slots the key holds now."""
+        use = self._uses.get(key_id)
+        return 0 if use is None else sum(1 for end_s in use.slots.values() if end_s > now_s)
+
+    def check(self) -> None:
+        """Raise AssertionError where the tables disagree."""
+        held = {request_id: use for use in self._uses.values() for request_id in use.slots}
+        if held != self._holders:
+            raise AssertionError(f"{len(held)} slots are taken, {len(self._holders)} are known by id")
+        for key_id, use in self._uses.items():
+            if use.tokens < 0:
+                raise AssertionError(f"{key_id} has {use.tokens} requests left")
+            if use.earliest_end_s > min(use.slots.values(), default=inf):
+                raise AssertionError(f"a slot of {key_id} ends before {use.earliest_end_s}")
+
+    def _use(self, key: ApiKeyEntry, now_s: float) -> _Use:
+        use = self._uses.get(key.key_id)
+        if use is None:
+            use = self._uses[key.key_id] = _Use(float((key.rate_per_min or 0) * self._per_request), now_s)
+        return use

@@ -1,0 +1,1 @@
+"""The decision API: route, feedback, explain, observe."""

@@ -1,0 +1,104 @@
+"""`POST /api/v1/requests/{id}/…` (VERBS): what became of a request that others forward."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from gateway.api.untracked_requests import ReportingKeys
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.http.http_exchange import Exchange
+from gateway.http.json_body import decode_object, refuse_nul, typed
+from gateway.http.openai_error import ApiError
+from gateway.peers.peer_calls import PeerCalls
+from gateway.pool.recent_decisions import DecisionRecord
+from gateway.requests.lifecycle import PlacementDesk
+
+PREFIX = "/api/v1/requests/"
+_FEEDBACK = "feedback"
+VERBS = ("handed_over", "first_token", "complete", "fail")
+"""handed_over: the prefill leg is done, with its cached tokens; the others tell of the engine that answers."""
+
+MAX_BODY = 64 * 1024
+"""Decoded in one turn of the event loop, which a body of the edge's limit would hold for too long."""
+
+Count = Annotated[int, Meta(ge=0, le=100_000_000)]
+
+
+class Completion(msgspec.Struct, kw_only=True):
+    """What the engine reported with its answer, all in tokens and optional."""
+
+    cached_tokens: Count | None = None
+    output_tokens: Count | None = None
+    prompt_tokens: Count | None = None
+    """As the engine counted them; another number than ours betrays another tokenizer or chat template."""
+
+
+class FeedbackApi:
+    """Takes feedback; a repeated call is answered alike and changes nothing."""
+
+    def __init__(self, desk: PlacementDesk, reporting: ReportingKeys, peers: PeerCalls) -> None:
+        self._desk = desk
+        self._reporting = reporting
+        self._peers = peers
+        peers.serve(_FEEDBACK, self._take)
+
+    async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+        """Serve one feedback call, at the gateway that decided."""
+        body = await exchange.body()
+        if len(body) > MAX_BODY:
+            raise ApiError(413, f"The body is larger than the {MAX_BODY} bytes allowed here.", "body_too_large")
+        subject = exchange.path.removeprefix(PREFIX)
+        decision_id = subject.partition("/")[0]
+        answer = await self._peers.at_owner(_FEEDBACK, decision_id, caller, subject, body)
+        exchange.decision_id = decision_id
+        await exchange.answer(200, answer)
+
+    async def _take(self, caller: ApiKeyEntry, subject: str, body: bytes) -> bytes:
+        """Take feedback on a decision of this gateway and return the answer's body."""
+        now = monotonic()
+        decision_id, _, verb = subject.partition("/")
+        if verb not in VERBS:
+            raise ApiError(404, f"There is no such call; use {', '.join(VERBS)}.", "not_found")
+        record = self._desk.recent.find(decision_id, caller.tenant_id)
+        if record is None:
+            raise unknown_decision()
+        self._reporting.told(caller.key_id, now)
+        if record.proxied:
+            # What the gateway sees by itself is not for the caller to say.
+            pass
+        elif verb == "handed_over":
+            self._desk.handed_over(record, now, self._report(record, body).cached_tokens)
+        elif verb == "first_token":
+            self._desk.first_token(record, now)
+        elif verb == "complete":
+            self._complete(record, body, now)
+        else:
+            self._desk.failed(record, now, "reported_by_caller")
+        return msgspec.json.encode({"decision_id": decision_id, "outcome": record.outcome})
+
+    def _complete(self, record: DecisionRecord, body: bytes, now: float) -> None:
+        report = self._report(record, body)
+        self._desk.completed(
+            record,
+            now,
+            cached_tokens=report.cached_tokens,
+            output_tokens=report.output_tokens,
+            prompt_tokens=report.prompt_tokens,
+        )
+
+    def _report(self, record: DecisionRecord, body: bytes) -> Completion:
+        refuse_nul(body)
+        report = typed(decode_object(body), Completion) if body else Completion()
+        cached = report.cached_tokens
+        if cached is not None:
+            report.cached_tokens = min(cached, record.decision.prompt_tokens)
+        return report
+
+
+def unknown_decision() -> ApiError:
+    """Return the 404 for a decision that is not here, or not the caller's: the two are not told apart."""
+    return ApiError(404, "No recent decision of yours has this id; decisions are kept for a while only.", "not_found")

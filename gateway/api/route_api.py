@@ -1,0 +1,300 @@
+"""`POST /api/v1/route`: which engine should serve this request? And `/api/v1/route/batch` for several."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Coroutine
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gateway.api.fleet_visibility import may_see_hits, reporter_of
+from gateway.api.idempotent_requests import RepeatedRequests
+from gateway.api.route_pair import EngineAddress, RoutePair, route_pair
+from gateway.api.route_request import RouteRequest, prompt_of, read, read_batch, read_flat
+from gateway.api.untracked_requests import ReportingKeys, UnattendedRequests, UntoldHolds, estimated_life_s
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.http.client_presence import while_connected
+from gateway.http.http_exchange import Exchange
+from gateway.http.openai_error import ApiError
+from gateway.peers.request_claims import PENDING, RECALL, RECALL_S
+from gateway.pool.observe_only import refuse_if_observing
+from gateway.pool.recent_decisions import DecisionRecord
+from gateway.requests.lifecycle import PlacementDesk, Wanted
+from gateway.requests.priority_ceiling import allowed_priority
+from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
+from routing.values.decision import Candidate
+
+if TYPE_CHECKING:
+    from gateway.gateway import Gateway
+    from gateway.pool.live_pool import LivePool
+
+
+class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
+    """One decision. Times in seconds, `expires_at` in unix seconds: the reservation is released then at the latest.
+
+    `reason`, `predicted_hit_tokens`, `compute_s` and `candidates` tell what engines have cached. Where tenants share
+    caches they are left out, unless the key has the scope manage.
+
+    `body` is to be merged into the request body that goes to the engine. Where prefill and decode are apart,
+    `engine` prefills and `pair` has both legs; a caller that cannot do so may send all to `engine`.
+    """
+
+    decision_id: str
+    engine: EngineAddress
+    incarnation: int
+    policy_version: int
+    placement: str
+    order: str
+    key_source: str
+    prompt_tokens: int
+    wait_s: float
+    queued_s: float
+    ttft_slo_s: float
+    expires_at: float
+    body: dict[str, str | int]
+    reason: str | msgspec.UnsetType = msgspec.UNSET
+    predicted_hit_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    compute_s: float | msgspec.UnsetType = msgspec.UNSET
+    candidates: tuple[Candidate, ...] | msgspec.UnsetType = msgspec.UNSET
+    pair: RoutePair | msgspec.UnsetType = msgspec.UNSET
+
+
+class RouteApi:
+    """Answers questions about routes; keeps the answers of named requests for their repetition."""
+
+    def __init__(
+        self, gateway: Gateway, desk: PlacementDesk, prompt_keys: PromptKeys, reporting: ReportingKeys
+    ) -> None:
+        self._gateway = gateway
+        self._desk = desk
+        self._prompt_keys = prompt_keys
+        self._reporting = reporting
+        self._unattended = UnattendedRequests(desk.assume_over)
+        self._untold = UntoldHolds()
+        self._repeated: RepeatedRequests[RouteAnswer] = RepeatedRequests()
+        gateway.peers.serve(RECALL, self._recall)
+
+    async def route(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+        """Serve `POST /api/v1/route`."""
+        arrived_s = monotonic()
+        asked = await read(await exchange.body())
+        head = exchange.head
+        if head.given:
+            made = functools.partial(self._one, exchange, caller, asked, self._gateway.new_id(), arrived_s)
+            answer = await self._once(caller, head.request_id, made)
+        else:
+            answer = await self._one(exchange, caller, asked, head.request_id, arrived_s)
+        exchange.decision_id = answer.decision_id
+        await exchange.answer(200, _encode(answer))
+
+    def at_once(self, caller: ApiKeyEntry, body: bytes, decision_id: str, arrived_s: float) -> bytes | None:
+        """Return the answer of a request that needs no waiting at all; None: it is for `route`."""
+        asked = read_flat(body)
+        if asked is None or asked.wait:
+            return None
+        pool = self._gateway.pool_for(caller, asked.model)
+        if pool is None or pool.observes:
+            return None
+        domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
+        keyed = self._prompt_keys.at_once(pool, domain, prompt_of(asked))
+        if keyed is None:
+            return None
+        wanted = self._wanted(pool, caller, asked, decision_id, arrived_s)
+        if pool.lag.late:
+            self._desk.refuse_if_late(pool, wanted)
+        record = self._desk.place_at_once(pool, wanted, keyed)
+        return _encode(self._answer(pool, caller, record, asked, self._held_s(pool, caller, record, wanted)))
+
+    async def batch(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+        """Serve `POST /api/v1/route/batch`: a list, or an object with `requests`; entries fail one by one."""
+        arrived_s = monotonic()
+        asked = await read_batch(await exchange.body())
+        self._gateway.key_quotas.spend(caller, arrived_s, len(asked))
+        head = exchange.head
+        made = [
+            self._entry(caller, each, arrived_s, head.given, f"{head.request_id}/{n}") for n, each in enumerate(asked)
+        ]
+        answers = await while_connected(exchange, _together(made), self._undo_all)
+        await exchange.answer(200, _encode({"decisions": answers}))
+
+    async def _entry(
+        self, caller: ApiKeyEntry, asked: RouteRequest, arrived_s: float, named: bool, name: str
+    ) -> RouteAnswer | msgspec.Raw:
+        def make() -> Coroutine[Any, Any, RouteAnswer]:
+            return self._decide(caller, asked, self._gateway.new_id(), arrived_s)
+
+        try:
+            return await (self._once(caller, name, make) if named else make())
+        except ApiError as error:
+            return msgspec.Raw(error.body)
+
+    async def _once(self, caller: ApiKeyEntry, name: str, make: Callable[[], Awaitable[RouteAnswer]]) -> RouteAnswer:
+        """Return the one answer under this name, of whichever gateway heard it first."""
+
+        async def find_or_make() -> RouteAnswer:
+            answer = await self._gateway.named_requests.elsewhere(caller, name)
+            return await make() if answer is None else _decode(answer)
+
+        return await self._repeated.once((caller.key_id, name), find_or_make)
+
+    async def _recall(self, caller: ApiKeyEntry, name: str, _body: bytes) -> bytes:
+        """Return the answer that was given here under this name, PENDING while it waits, empty where there is none."""
+        try:
+            answer = await self._repeated.known((caller.key_id, name), RECALL_S)
+        except TimeoutError:
+            return PENDING
+        return b"" if answer is None else _encode(answer)
+
+    async def _one(
+        self, exchange: Exchange, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float
+    ) -> RouteAnswer:
+        exchange.decision_id = decision_id
+        work = self._decide(caller, asked, decision_id, arrived_s)
+        if not asked.wait and (asked.block_hashes is not None or asked.token_ids is not None):
+            return await work
+        return await while_connected(exchange, work, self._undo)
+
+    async def _decide(
+        self, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float
+    ) -> RouteAnswer:
+        pool = self._gateway.pool_for(caller, asked.model)
+        if pool is None:
+            raise unknown_model()
+        refuse_if_observing(pool)
+        wanted = self._wanted(pool, caller, asked, decision_id, arrived_s)
+        self._desk.refuse_if_late(pool, wanted)
+        domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
+        keyed = await self._prompt_keys.keys(pool, domain, prompt_of(asked))
+        return await self._placed(pool, caller, asked, keyed, wanted)
+
+    async def _placed(
+        self,
+        pool: LivePool,
+        caller: ApiKeyEntry,
+        asked: RouteRequest,
+        keyed: KeyedPrompt,
+        wanted: Wanted,
+    ) -> RouteAnswer:
+        quotas = self._gateway.key_quotas
+        quotas.enter(caller, wanted.request_id, wanted.arrived_s)
+        try:
+            record = await self._desk.place(pool, wanted, keyed, hold=asked.wait)
+            held_s = self._held_s(pool, caller, record, wanted)
+            answer = self._answer(pool, caller, record, asked, held_s)
+        except BaseException:
+            quotas.release(wanted.request_id)
+            raise
+        quotas.end_by(wanted.request_id, monotonic() + held_s)
+        return answer
+
+    def _held_s(self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, wanted: Wanted) -> float:
+        """Return how long the engine stays reserved; where nobody will tell of the request, see to its end."""
+        policy = pool.entry.policy
+        if wanted.attended:
+            return policy.reservation_ttl_s
+        life_s = estimated_life_s(record, wanted.max_output_tokens, policy.tbt_slo_s, policy.reservation_ttl_s)
+        if not pool.one_tenant and not self._untold.take(record, caller.key_id, life_s, monotonic()):
+            self._desk.let_go(record)
+            return 0.0
+        self._unattended.add(record, life_s)
+        return life_s
+
+    def _wanted(
+        self, pool: LivePool, caller: ApiKeyEntry, asked: RouteRequest, decision_id: str, arrived_s: float
+    ) -> Wanted:
+        # By position, and asked only where it matters: this is on the way of each decision.
+        return Wanted(
+            decision_id,
+            caller.tenant_id,
+            arrived_s,
+            asked.ttft_slo_s,
+            asked.max_tokens or 0,
+            asked.session_id or "",
+            asked.priority if asked.priority is None else allowed_priority(caller, asked.priority),
+            asked.tbt_slo_s,
+            asked.slo_class or "",
+            caller.slo_class,
+            self._reporting.reports(caller.key_id, arrived_s),
+            False,
+            "" if pool.one_tenant else reporter_of(caller, pool),
+        )
+
+    def _answer(
+        self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, asked: RouteRequest, held_s: float
+    ) -> RouteAnswer:
+        decision = record.decision
+        engine = pool.engines.get(decision.engine_id)
+        if engine is None:
+            raise self._removed(record)
+        entry = engine.entry
+        body: dict[str, str | int] = {}
+        if record.salted:
+            body["cache_salt"] = pool.domains.of(record.tenant_id, asked.cache_salt)
+        if asked.priority is not None:
+            body["priority"] = record.priority
+        sees = pool.one_tenant or may_see_hits(caller, pool, salted=record.salted)
+        # How long an engine is held follows from what it has cached.
+        expires_at = time() + (held_s if sees else pool.entry.policy.reservation_ttl_s)
+        answer = RouteAnswer(
+            decision.decision_id,
+            EngineAddress(entry.engine_id, entry.name, entry.url),
+            decision.incarnation,
+            decision.policy_version,
+            decision.placement,
+            decision.order,
+            record.key_source,
+            decision.prompt_tokens,
+            decision.wait_s,
+            decision.queued_s,
+            record.ttft_slo_s,
+            expires_at,
+            body,
+            decision.reason if sees else msgspec.UNSET,
+            decision.hit_tokens if sees else msgspec.UNSET,
+            decision.compute_s if sees else msgspec.UNSET,
+            decision.candidates if sees else msgspec.UNSET,
+        )
+        if decision.pair is None:
+            return answer
+        decode = pool.engines.get(decision.pair.engine_id)
+        if decode is None:
+            raise self._removed(record)
+        pair = route_pair(decision.pair, engine, decision.incarnation, decode, body)
+        if not sees:
+            pair = msgspec.structs.replace(pair, candidates=())
+        return msgspec.structs.replace(answer, pair=pair)
+
+    def _removed(self, record: DecisionRecord) -> ApiError:
+        self._desk.failed(record, monotonic(), "engine_removed")
+        return ApiError(503, "The engine was just removed; try again.", "no_engine", retry_after_s=1.0)
+
+    def _undo(self, answer: RouteAnswer) -> None:
+        """Release the engine of an answer that nobody is there to read."""
+        record = self._desk.recent.get(answer.decision_id)
+        if record is not None:
+            self._desk.cancelled(record, monotonic())
+
+    def _undo_all(self, answers: list[RouteAnswer | msgspec.Raw]) -> None:
+        for answer in answers:
+            if isinstance(answer, RouteAnswer):
+                self._undo(answer)
+
+
+_encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+_decode: Callable[[bytes], RouteAnswer] = msgspec.json.Decoder(RouteAnswer).decode
+
+
+def unknown_model() -> ApiError:
+    """Return the 404 for a model that no pool serves; it does not repeat the name, which is the caller's text."""
+    return ApiError(
+        404, "No pool serves this model; GET /v1/models lists those served.", "model_not_found", param="model"
+    )
+
+
+async def _together(made: list[Coroutine[Any, Any, RouteAnswer | msgspec.Raw]]) -> list[RouteAnswer | msgspec.Raw]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(each) for each in made]
+    return [task.result() for task in tasks]

@@ -1,0 +1,66 @@
+"""What a decision for two engines tells those who send the request themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from gateway.requests.handoff_bodies import PREFILL_FRAGMENT, TRANSFER
+from routing.values.engine_pair import DecodeCandidate, EnginePair
+
+if TYPE_CHECKING:
+    from gateway.engines.live_engine import LiveEngine
+
+
+class EngineAddress(msgspec.Struct, frozen=True, gc=False):
+    """Where to send the request."""
+
+    id: str
+    name: str
+    url: str
+
+
+class RouteLeg(msgspec.Struct, frozen=True, gc=False):
+    """One leg; `body` is to be merged into the request's body, null taking a field out."""
+
+    engine: EngineAddress
+    incarnation: int
+    body: dict[str, Any]
+
+
+class RoutePair(msgspec.Struct, frozen=True, gc=False):
+    """Both legs, in the order in which they are sent; times in seconds.
+
+    The prefill leg's answer has a field named as `carry` says; it goes unchanged into the decode leg's body.
+    `POST …/{id}/handed_over` then frees the prefill engine; first_token, complete and fail tell of the decode
+    leg, and fail ends both.
+    """
+
+    pairing_id: str
+    prefill: RouteLeg
+    decode: RouteLeg
+    carry: str
+    reason: str
+    tbt_s: float
+    candidates: tuple[DecodeCandidate, ...]
+
+
+def route_pair(
+    pair: EnginePair, prefill: LiveEngine, incarnation: int, decode: LiveEngine, body: dict[str, Any]
+) -> RoutePair:
+    """Return the pair with the ready fragments of both legs; `body` is what belongs into each."""
+    return RoutePair(
+        pair.pairing_id,
+        RouteLeg(address_of(prefill), incarnation, {**body, **PREFILL_FRAGMENT}),
+        RouteLeg(address_of(decode), pair.incarnation, body),
+        TRANSFER,
+        pair.reason,
+        pair.tbt_s,
+        pair.candidates,
+    )
+
+
+def address_of(engine: LiveEngine) -> EngineAddress:
+    """Return where an engine is reached."""
+    return EngineAddress(engine.entry.engine_id, engine.entry.name, engine.entry.url)

@@ -1,0 +1,127 @@
+"""The question that the decision API answers, read from JSON."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from gateway.http.json_body import BadBodyError, decode_object_in_turns, decode_value_in_turns, refuse_nul_name, typed
+from gateway.http.large_body import SMALL_BYTES
+from gateway.requests.prompt import HashedPrompt, Prompt, TokenPrompt, chat_prompt, completion_prompt
+from routing.policy.admission_document import ClassName
+
+MAX_BATCH = 64
+MAX_HASHES = 65_536
+
+Name = Annotated[str, Meta(min_length=1, max_length=256)]
+Tokens = Annotated[int, Meta(ge=0, le=100_000_000)]
+
+
+class RouteRequest(msgspec.Struct, kw_only=True, gc=False):
+    """One question. Exactly one of messages, prompt, token_ids and block_hashes describes the prompt.
+
+    Unknown fields are ignored, so that a proxy may send a whole chat or completion body.
+    """
+
+    model: Name
+    messages: list[Any] | None = None
+    prompt: str | list[Any] | None = None
+    tools: list[Any] | None = None
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    token_ids: list[Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]] | None = None
+    block_hashes: Annotated[list[Annotated[int, Meta(ge=-(2**63))]], Meta(max_length=MAX_HASHES)] | None = None
+    prompt_tokens: Tokens | None = None
+    max_tokens: Tokens | None = None
+    ttft_slo_s: Annotated[float, Meta(gt=0, le=3600)] | None = None
+    tbt_slo_s: Annotated[float, Meta(gt=0, le=60)] | None = None
+    slo_class: ClassName | None = None
+    session_id: Annotated[str, Meta(max_length=256)] | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+    cache_salt: Annotated[str, Meta(max_length=1024)] | None = None
+    """Sets the prompt apart from the tenant's others; the answer's body has the salt for the engine."""
+    wait: bool = True
+
+
+class _KnownOnly(RouteRequest, forbid_unknown_fields=True, gc=False):
+    """A RouteRequest without any other field, which can be decoded in one go."""
+
+
+_decode_known: Callable[[bytes], RouteRequest] = msgspec.json.Decoder(_KnownOnly).decode
+
+
+def read_flat(body: bytes) -> RouteRequest | None:
+    """Return the request in `body` where it has known fields and flat values only, else None.
+
+    Such a body has nothing left to check once it is decoded. Every other one, faulty ones included,
+    is for `read`, which checks each byte and names the fault.
+    """
+    try:
+        asked = _decode_known(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    flat = (asked.block_hashes is not None or asked.token_ids is not None) and b"\\" not in body
+    return asked if flat and asked.messages is None and asked.prompt is None else None
+
+
+async def read(body: bytes) -> RouteRequest:
+    """Return the request in `body`; raises BadBodyError."""
+    if len(body) <= SMALL_BYTES and (flat := read_flat(body)) is not None:
+        return flat
+    return _typed(await decode_object_in_turns(body))
+
+
+def _typed(value: object) -> RouteRequest:
+    if not isinstance(value, dict):
+        raise BadBodyError("not_an_object", "A request must be a JSON object.")
+    arrays = {name: held for name, held in value.items() if isinstance(held, array)}
+    asked = typed({**value, **{name: [] for name in arrays}}, RouteRequest)
+    for name, held in arrays.items():
+        if name in ("prompt", "token_ids"):
+            # Checked already, and long.
+            setattr(asked, name, held)
+        elif name in asked.__struct_fields__:
+            value[name] = held.tolist()
+            return _typed(value)
+    refuse_nul_names(asked)
+    return asked
+
+
+def refuse_nul_names(asked: RouteRequest) -> None:
+    """Raise BadBodyError where the model or the session has a NUL in its name."""
+    refuse_nul_name(asked.model, "model")
+    refuse_nul_name(asked.session_id, "session_id")
+
+
+def prompt_of(asked: RouteRequest) -> Prompt:
+    """Return the one prompt in the request; raises BadBodyError where there is none, or more than one."""
+    forms = (
+        (asked.messages is not None)
+        + (asked.prompt is not None)
+        + (asked.token_ids is not None)
+        + (asked.block_hashes is not None)
+    )
+    if forms != 1:
+        raise BadBodyError("bad_field", "Send exactly one of messages, prompt, token_ids and block_hashes.")
+    if asked.block_hashes is not None:
+        return HashedPrompt(asked.block_hashes, asked.prompt_tokens)
+    if asked.token_ids is not None:
+        return TokenPrompt(asked.token_ids)
+    if asked.prompt is not None:
+        return completion_prompt(asked.prompt)
+    return chat_prompt({name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None})
+
+
+async def read_batch(body: bytes) -> list[RouteRequest]:
+    """Return the requests of a batch: a list, or an object with `requests`; raises BadBodyError."""
+    value = await decode_value_in_turns(body)
+    entries = value.get("requests") if isinstance(value, dict) else value
+    if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_BATCH:
+        raise BadBodyError("bad_field", f"Send a list of 1 to {MAX_BATCH} requests.", param="requests")
+    return [_typed(entry) for entry in entries]

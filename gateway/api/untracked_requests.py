@@ -1,0 +1,117 @@
+"""Requests whose callers ask for an engine and never say what became of it.
+
+A reservation that nobody ends stands until it expires, and until then the engine looks ever more behind with it, is
+avoided, and at last stands for a sick one. So a caller is believed to follow its requests once it has told of one;
+until then its requests are taken to go as estimated, and nothing is learned from them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+
+from gateway.pool.recent_decisions import DecisionRecord
+
+REPORTED_S = 600.0
+"""So long a key is believed to tell of its requests after it last did."""
+GRACE_S = 10.0
+"""Beyond its estimate a request has so long, for its way to the engine and its answer."""
+SLOWER = 2.0
+"""So many times the estimated seconds until the end of its prefill."""
+MAX_UNATTENDED = 50_000
+"""Of more requests at one time the reservation stands until it expires."""
+FEW = 8
+"""Such requests for which a key may hold an engine at once, where other tenants have to wait for it."""
+SHARE = 0.1
+"""Part of the engines' time within the TTFT objective that a key may hold by more than one; a tenant twice as much."""
+
+
+class ReportingKeys:
+    """API keys whose holders tell what became of their requests. Mutable: when each one last did."""
+
+    def __init__(self) -> None:
+        self._told_s: dict[str, float] = {}
+
+    def told(self, key_id: str, now: float) -> None:
+        """Note that a request of this key was told of; keys come from the snapshot, which bounds them."""
+        self._told_s[key_id] = now
+
+    def reports(self, key_id: str, now: float) -> bool:
+        """Return whether the key's requests are followed by their caller."""
+        told_s = self._told_s.get(key_id)
+        return told_s is not None and now - told_s <= REPORTED_S
+
+
+def estimated_life_s(record: DecisionRecord, max_output_tokens: int, tbt_slo_s: float, at_most: float) -> float:
+    """Return the seconds after which a granted request that nobody tells of is over, by the decision's estimate."""
+    decision = record.decision
+    return min(at_most, decision.wait_s + SLOWER * decision.compute_s + max_output_tokens * tbt_slo_s + GRACE_S)
+
+
+class UntoldHolds:
+    """What keys hold that tell of no request, in pools where others would wait for it.
+
+    Nobody knows whether such a request was ever sent. Mutable: by key and by tenant, the records and their ends.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str], list[tuple[float, DecisionRecord]]] = {}
+
+    def take(self, record: DecisionRecord, key_id: str, life_s: float, now: float) -> bool:
+        """Note that the request is held so long; False, and nothing noted: its key or its tenant holds enough."""
+        pool = record.pool
+        room_s = SHARE * pool.entry.policy.ttft_slo_s * len(pool.router.view.accepting)
+        places = [
+            (self._standing((kind, name), now), shares)
+            for kind, name, shares in (("key", key_id, 1), ("tenant", record.tenant_id, 2))
+        ]
+        for standing, shares in places:
+            held_s = record.decision.compute_s + sum(each.decision.compute_s for _, each in standing)
+            if len(standing) >= FEW * shares or (standing and held_s > room_s * shares):
+                return False
+        for standing, _ in places:
+            standing.append((now + life_s, record))
+        return True
+
+    def _standing(self, holder: tuple[str, str], now: float) -> list[tuple[float, DecisionRecord]]:
+        """Return what the holder still holds; the list is the table's own."""
+        kept = [each for each in self._held.get(holder, ()) if each[0] > now and not each[1].outcome]
+        self._held[holder] = kept
+        return kept
+
+
+class UnattendedRequests:
+    """Ends such requests when their time is over. Mutable: the requests by their time, and the loop's timer."""
+
+    def __init__(self, assume_over: Callable[[DecisionRecord], None]) -> None:
+        self._assume_over = assume_over
+        self._due: list[tuple[float, int, DecisionRecord]] = []
+        self._numbers = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def add(self, record: DecisionRecord, life_s: float) -> None:
+        """End the request in `life_s` seconds, unless it was told of by then."""
+        if len(self._due) >= MAX_UNATTENDED:
+            return
+        loop = asyncio.get_running_loop()
+        heappush(self._due, (loop.time() + life_s, next(self._numbers), record))
+        if self._timer is None or self._due[0][0] < self._timer.when():
+            self._arm(loop)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(self._due[0][0], self._end_due, loop) if self._due else None
+
+    def _end_due(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        try:
+            while self._due and self._due[0][0] <= loop.time():
+                self._assume_over(heappop(self._due)[2])
+        finally:
+            self._arm(loop)

@@ -1,0 +1,88 @@
+"""Log lines of every process: one flat line of JSON per event, whatever characters a name or message carries."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from gateway.base.event_log import LogEvent
+
+_PLAIN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_MAX_BYTES = 5_000_000
+_BACKUPS = 3
+
+
+class JsonFormatter(logging.Formatter):
+    """Renders a record as one line of ASCII JSON: control and separator characters stay escaped."""
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line: time, level, logger, event or message, the fields, and the traceback if there is one."""
+        line: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        if not isinstance(record.msg, LogEvent):
+            line["message"] = record.getMessage()
+        for name, value in vars(record).items():
+            if name not in _PLAIN_FIELDS:
+                line[f"{name}_" if name in line else name] = value
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return _dumps(line)
+
+
+def logging_settings(level: str, file: Path | None = None) -> dict[str, Any]:
+    """Return a dictConfig: everything from `level` to stderr, or to a bounded `file` with only errors on stderr."""
+    handlers: dict[str, Any] = {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": "json",
+            "level": "ERROR" if file else level,
+        }
+    }
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handlers["file"] = {
+            "class": "logging.handlers.RotatingFileHandler",
+            "filename": str(file),
+            "maxBytes": _MAX_BYTES,
+            "backupCount": _BACKUPS,
+            "formatter": "json",
+            "delay": True,
+        }
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "filters": {"cut_off": {"()": "gateway.process.cancelled_request_log.CutOffRequests"}},
+        "formatters": {"json": {"()": "gateway.base.json_log.JsonFormatter"}},
+        "handlers": handlers,
+        "root": {"level": level, "handlers": list(handlers)},
+        "loggers": {
+            "asyncio": {"level": "WARNING" if level == "INFO" else level},
+            "uvicorn.error": {"filters": ["cut_off"]},
+        },
+    }
+
+
+def _dumps(line: dict[str, Any]) -> str:
+    try:
+        return json.dumps(line, default=str, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        # Not a number, a key that is none, a structure without end: each such field is written as text.
+        return json.dumps({str(name): _plain(value) for name, value in line.items()})
+
+
+def _plain(value: Any) -> str | int | float | bool | None:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return str(value)

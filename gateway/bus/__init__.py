@@ -1,0 +1,1 @@
+"""Topics between processes: in process, or over Redis."""

@@ -1,0 +1,124 @@
+"""How the parts of Switchyard tell each other things: last-value topics and stream topics.
+
+gateway.bus.redis_bus takes the place of InProcessBus when the program is grown to several processes; both
+keep the same promises, and values are bytes so that nothing depends on sharing memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Protocol, TypeVar
+
+from gateway.bus.bus_subscribers import Callback, Subscribers, call, covers
+
+CLAIM_S = 300
+"""A claim is remembered for this long at most."""
+_MAX_CLAIMS = 10_000
+
+ResultT = TypeVar("ResultT")
+
+
+class BusAwayError(ConnectionError):
+    """Nobody can be asked now: the bus has lost its server."""
+
+
+class Bus(Protocol):
+    """Thread-safe publish and subscribe.
+
+    Callbacks run in the publisher's thread, or in the bus's own for what another process published,
+    and must return quickly.
+
+    Two publishers that race on one topic may be heard in either order, so values carry a version or
+    a time of their own.
+    """
+
+    @property
+    def connected(self) -> bool:
+        """Whether what others publish arrives now."""
+
+    def publish(self, topic: str, value: bytes) -> None:
+        """Make `value` the last value of `topic` and tell its subscribers."""
+
+    def latest(self, topic: str) -> bytes | None:
+        """Return the last value of `topic`; None where nothing was published."""
+
+    def append(self, topic: str, value: bytes) -> None:
+        """Tell the subscribers of `topic`; nothing is kept."""
+
+    def tell(self, topic: str, value: bytes) -> Future[int]:
+        """Tell who subscribes to `topic` at this moment, and how many do; BusAwayError where nobody can be reached."""
+
+    def claim(self, name: str, holder: str, *, instead_of: str = "") -> Future[str]:
+        """Return who holds `name`: the first to claim it, or `holder` where it was free or held by `instead_of`.
+
+        BusAwayError where nobody can be asked.
+        """
+
+    def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
+        """Hear `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.
+
+        Last values that exist are delivered before this returns.
+        """
+
+
+class InProcessBus:
+    """The bus of a single process, which is always connected.
+
+    Mutable state: `_latest` and `_claims`, under `_lock`, and the subscribers. Callbacks run outside the lock, so
+    that one may publish or subscribe in its turn.
+    """
+
+    connected = True
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._latest: dict[str, bytes] = {}
+        self._claims: OrderedDict[str, str] = OrderedDict()
+        self._subscribers = Subscribers()
+
+    def publish(self, topic: str, value: bytes) -> None:
+        """Make `value` the last value of `topic` and tell its subscribers."""
+        with self._lock:
+            self._latest[topic] = value
+        self._subscribers.deliver(topic, value)
+
+    def latest(self, topic: str) -> bytes | None:
+        """Return the last value of `topic`; None where nothing was published."""
+        with self._lock:
+            return self._latest.get(topic)
+
+    def append(self, topic: str, value: bytes) -> None:
+        """Tell the subscribers of `topic`; nothing is kept."""
+        self._subscribers.deliver(topic, value)
+
+    def tell(self, topic: str, value: bytes) -> Future[int]:
+        """Tell who subscribes to `topic`, and how many do."""
+        return _done(self._subscribers.deliver(topic, value))
+
+    def claim(self, name: str, holder: str, *, instead_of: str = "") -> Future[str]:
+        """Return who holds `name`; the oldest claims are forgotten."""
+        with self._lock:
+            held = self._claims.get(name, "")
+            if held in ("", instead_of):
+                self._claims[name] = held = holder
+                if len(self._claims) > _MAX_CLAIMS:
+                    self._claims.popitem(last=False)
+        return _done(held)
+
+    def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
+        """Hear `topic`, or all topics below a prefix ending in "/"; returns the call that ends it."""
+        with self._lock:
+            unsubscribe = self._subscribers.add(topic, callback)
+            known = [(name, value) for name, value in self._latest.items() if covers(topic, name)]
+        for name, value in known:
+            call(callback, name, value)
+        return unsubscribe
+
+
+def _done(result: ResultT) -> Future[ResultT]:
+    future: Future[ResultT] = Future()
+    future.set_result(result)
+    return future

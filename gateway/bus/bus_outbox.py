@@ -1,0 +1,136 @@
+"""What waits to be sent to the server of a shared bus: bounded, so that a dead server costs no memory and no wait."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from gateway.bus.bus import BusAwayError
+from gateway.bus.bus_frame import Frame
+
+
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
+    """One value on its way: of a last-value topic, or an entry of a stream."""
+
+    topic: str
+    frame: Frame
+    is_entry: bool
+
+
+class Question(msgspec.Struct, frozen=True, gc=False):
+    """A command for the server that is sent once; `answered` gets its answer, or BusAwayError."""
+
+    command: tuple[Any, ...]
+    answered: Future[Any]
+
+    def answer(self, answer: Any) -> None:
+        """Say what the server said; who asked may have gone."""
+        with suppress(InvalidStateError):
+            self.answered.set_result(answer)
+
+    def fail(self) -> None:
+        """Say that nobody answered."""
+        with suppress(InvalidStateError):
+            self.answered.set_exception(BusAwayError("the bus has lost its server"))
+
+
+class Outbox:
+    """Of a last-value topic only the newest value waits; of streams the newest entries. Thread-safe.
+
+    Mutable state, under `_lock`: `_values`, `_entries` and their bytes, `_questions`. `dropped` counts the values
+    and entries that found no place.
+    """
+
+    def __init__(self, max_topics: int, max_entries: int, max_bytes: int, wake: Callable[[], None]) -> None:
+        self.dropped = 0
+        self._max_topics = max_topics
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._values: dict[str, Outgoing] = {}
+        self._entries: deque[Outgoing] = deque()
+        self._questions: deque[Question] = deque()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._values) + len(self._entries) + len(self._questions)
+
+    def put(self, item: Outgoing) -> None:
+        """Let an item wait and return at once; the oldest entries make room, a topic too many is dropped."""
+        with self._lock:
+            if item.is_entry:
+                self._entries.append(item)
+                self._bytes += len(item.frame.value)
+            else:
+                self._put_value(item)
+            self._make_room()
+        self._wake()
+
+    def ask(self, question: Question) -> None:
+        """Let a question wait and return at once; one too many fails."""
+        with self._lock:
+            has_room = len(self._questions) < self._max_entries
+            if has_room:
+                self._questions.append(question)
+        if has_room:
+            self._wake()
+        else:
+            question.fail()
+
+    def take_questions(self, most: int) -> list[Question]:
+        """Return the oldest questions and let them no longer wait."""
+        with self._lock:
+            return [self._questions.popleft() for _ in range(min(most, len(self._questions)))]
+
+    def take(self, most: int) -> list[Outgoing]:
+        """Return the oldest items, values before entries, and let them no longer wait."""
+        with self._lock:
+            topics = list(self._values)[:most]
+            taken = [self._values.pop(topic) for topic in topics]
+            taken += [self._entries.popleft() for _ in range(min(most - len(taken), len(self._entries)))]
+            self._bytes -= sum(len(item.frame.value) for item in taken)
+            return taken
+
+    def put_back(self, items: Sequence[Outgoing]) -> None:
+        """Let items wait again that could not be sent; a newer value of the same topic stays the one."""
+        with self._lock:
+            for item in reversed(items):
+                if item.is_entry:
+                    self._entries.appendleft(item)
+                elif item.topic not in self._values:
+                    self._values[item.topic] = item
+                else:
+                    continue
+                self._bytes += len(item.frame.value)
+            self._make_room()
+
+    def waits(self, topic: str) -> bool:
+        """Return whether a value of this topic waits."""
+        with self._lock:
+            return topic in self._values
+
+    def _put_value(self, item: Outgoing) -> None:
+        before = self._values.pop(item.topic, None)
+        if before is not None:
+            self._bytes -= len(before.frame.value)
+        elif len(self._values) >= self._max_topics:
+            self.dropped += 1
+            return
+        self._values[item.topic] = item
+        self._bytes += len(item.frame.value)
+
+    def _make_room(self) -> None:
+        while self._entries and (len(self._entries) > self._max_entries or self._bytes > self._max_bytes):
+            self._bytes -= len(self._entries.popleft().frame.value)
+            self.dropped += 1
+        while self._values and self._bytes > self._max_bytes:
+            oldest = next(iter(self._values))
+            self._bytes -= len(self._values.pop(oldest).frame.value)
+            self.dropped += 1

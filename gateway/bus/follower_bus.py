@@ -1,0 +1,50 @@
+"""A gateway's end of a bus that belongs to a control plane: it follows all, and speaks for itself only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from gateway.bus.bus import Bus
+from gateway.bus.bus_subscribers import Callback
+
+TOPIC_PREFIX = "gateways/"
+
+
+class FollowerBus:
+    """Hears the shared topics and publishes last values below `gateways/<name>/` only, so that it never answers
+    for the fleet; entries of streams come from many by nature and go where all read them.
+    """
+
+    def __init__(self, bus: Bus, name: str) -> None:
+        self._bus = bus
+        self._own = f"{TOPIC_PREFIX}{name}/"
+
+    @property
+    def connected(self) -> bool:
+        """Whether the shared bus is reached now."""
+        return self._bus.connected
+
+    def publish(self, topic: str, value: bytes) -> None:
+        """Make `value` the last value of this gateway's own `topic`."""
+        self._bus.publish(self._own + topic, value)
+
+    def latest(self, topic: str) -> bytes | None:
+        """Return the last value of the shared topic."""
+        return self._bus.latest(topic)
+
+    def append(self, topic: str, value: bytes) -> None:
+        """Tell the subscribers of the shared topic."""
+        self._bus.append(topic, value)
+
+    def tell(self, topic: str, value: bytes) -> Future[int]:
+        """Tell who subscribes to the shared topic now."""
+        return self._bus.tell(topic, value)
+
+    def claim(self, name: str, holder: str, *, instead_of: str = "") -> Future[str]:
+        """Return who of all holds `name`."""
+        return self._bus.claim(name, holder, instead_of=instead_of)
+
+    def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
+        """Hear the shared topic, or all below a prefix ending in "/"."""
+        return self._bus.subscribe(topic, callback)

@@ -1,0 +1,183 @@
+"""The bus of several processes, over Redis: the same promises as InProcessBus, kept while the server is away.
+
+What this process publishes reaches its own subscribers at once, in the publisher's thread; what
+others publish arrives in the bus's own thread. Nothing waits for the server except a first look at a
+topic, and that for `wait_s` at most. After a loss each process goes on with what it knows, and when
+the server is back, even an empty one, they fill it again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from gateway.bus.bus import CLAIM_S
+from gateway.bus.bus_frame import FrameSeal
+from gateway.bus.bus_outbox import Outbox, Outgoing, Question
+from gateway.bus.bus_replica import BusReplica
+from gateway.bus.bus_subscribers import Callback, Subscribers, call
+from gateway.bus.redis_link import LinkSettings, RedisLink
+from gateway.bus.redis_scripts import CLAIM, BusNames, installation_prefix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisBusSettings:
+    """Limits of one process's bus."""
+
+    wait_s: float = 2.0
+    """A first look at a topic may wait this long for the server."""
+    close_s: float = 1.0
+    """`close` waits this long for what is still to be sent."""
+    max_topics: int = 65_536
+    max_entries: int = 10_000
+    """Stream entries that wait here, and that the server keeps per stream."""
+    max_waiting_bytes: int = 64 << 20
+    link: LinkSettings = field(default_factory=LinkSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class BusState:
+    """How the bus is doing."""
+
+    connected: bool
+    since_s: float
+    """Monotonic seconds of the last change of `connected`."""
+    connections: int
+    """How often the server was reached; more than 1 means it was lost in between."""
+    dropped: int
+    """Values and entries that found no place while they waited, or that the server refused."""
+    unreadable: int
+    """Messages on our channels that nobody with the fleet secret published there; each is ignored."""
+
+
+class RedisBus:
+    """One process's end of the shared bus; all processes of an installation have the same `fleet_secret`.
+
+    Raises ValueError where `url` is no Redis URL. A server that does not answer is no error: see `state`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        fleet_secret: bytes,
+        settings: RedisBusSettings | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings or RedisBusSettings()
+        limits = self._settings
+        self._replica = BusReplica(clock)
+        self._subscribers = Subscribers()
+        self._names = BusNames(installation_prefix(fleet_secret))
+        self._seal = FrameSeal(fleet_secret)
+        self._outbox = Outbox(limits.max_topics, limits.max_entries, limits.max_waiting_bytes, self._wake)
+        self._link = RedisLink(
+            url,
+            self._names,
+            self._seal,
+            self._replica,
+            self._outbox,
+            self._subscribers.deliver,
+            limits.link,
+            max_topics=limits.max_topics,
+            max_entries=limits.max_entries,
+        )
+        self._thread = threading.Thread(target=self._link.run_in_thread, name="redis bus", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    @property
+    def state(self) -> BusState:
+        """How the bus is doing now."""
+        link = self._link
+        return BusState(
+            link.connected, link.changed_at, link.connections, self._outbox.dropped + link.refused, link.unreadable
+        )
+
+    @property
+    def connected(self) -> bool:
+        """Whether the server is reached now."""
+        return self._link.connected
+
+    def publish(self, topic: str, value: bytes) -> None:
+        """Make `value` the last value of `topic`, tell subscribers here, and send it on."""
+        frame = self._replica.publish(topic, value)
+        self._subscribers.deliver(topic, value)
+        self._outbox.put(Outgoing(topic, frame, is_entry=False))
+
+    def latest(self, topic: str) -> bytes | None:
+        """Return the last value of `topic`; None where nothing was published, or nobody could be asked."""
+        self._follow(topic)
+        return self._replica.value(topic)
+
+    def append(self, topic: str, value: bytes) -> None:
+        """Tell the subscribers of `topic`, here and elsewhere; who reconnects hears the newest that he missed."""
+        frame = self._replica.append(value)
+        self._subscribers.deliver(topic, value)
+        self._outbox.put(Outgoing(topic, frame, is_entry=True))
+
+    def tell(self, topic: str, value: bytes) -> Future[int]:
+        """Tell who subscribes to `topic` at this moment, and how many do; BusAwayError while the server is away."""
+        frame = self._replica.append(value)
+        self._subscribers.deliver(topic, value)
+        data = b"\n%d%s" % (frame.version, self._seal.tail("s", topic, frame))
+        return self._ask("PUBLISH", self._names.channel("s", topic), data)
+
+    def claim(self, name: str, holder: str, *, instead_of: str = "") -> Future[str]:
+        """Return who holds `name`; BusAwayError while the server is away."""
+        return self._ask("EVAL", CLAIM, 1, self._names.claim(name), holder, instead_of, CLAIM_S)
+
+    def subscribe(self, topic: str, callback: Callback) -> Callable[[], None]:
+        """Hear `topic`, or all topics below a prefix ending in "/"; returns the call that ends it.
+
+        Last values are delivered before this returns, where the server answers in time.
+        """
+        unsubscribe = self._subscribers.add(topic, callback)
+        for name, value in self._replica.known(topic):
+            call(callback, name, value)
+        self._follow(topic)
+        return unsubscribe
+
+    def close(self) -> None:
+        """Send what waits, for `close_s` at most, and end the thread; a second call is harmless."""
+        atexit.unregister(self.close)
+        deadline = time.monotonic() + self._settings.close_s
+        if len(self._outbox):
+            self._link.tried.wait(self._settings.close_s)
+        while self._link.connected and not self._link.idle and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self._link.stop()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(self._settings.close_s)
+
+    def _ask(self, *command: str | int | bytes) -> Future[Any]:
+        question = Question(command, Future())
+        if self._link.connected:
+            self._outbox.ask(question)
+        else:
+            question.fail()
+        return question.answered
+
+    def _wake(self) -> None:
+        self._link.wake()
+
+    def _follow(self, pattern: str) -> None:
+        """Have the link follow `pattern`; waits for its values unless the server is known to be away."""
+        if self._link.follows(pattern):
+            return
+        if threading.current_thread() is self._thread:
+            # A callback subscribes: the values come when the callback has returned.
+            self._link.follow_soon(pattern)
+            return
+        deadline = time.monotonic() + self._settings.wait_s
+        self._link.tried.wait(self._settings.wait_s)
+        asked = self._link.follow_soon(pattern)
+        if asked is not None and self._link.connected:
+            with contextlib.suppress(TimeoutError, CancelledError):
+                asked.result(max(0.0, deadline - time.monotonic()))

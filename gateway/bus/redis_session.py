@@ -1,0 +1,335 @@
+"""One connection to the Redis server, from its opening to its loss: what is followed, heard, sent and compared."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from gateway.base.event_log import log_event
+from gateway.bus.bus_frame import Frame, FrameSeal, UnreadableFrameError
+from gateway.bus.bus_outbox import Outbox, Outgoing, Question
+from gateway.bus.bus_replica import BusReplica
+from gateway.bus.bus_subscribers import covers
+from gateway.bus.redis_scripts import APPEND, PUBLISH, BusNames
+
+_BATCH = 256
+_KINDS = ("v", "s")
+_LOGGED_CHARACTERS = 80
+
+
+class Ports:
+    """What a session works for; outlives it. `refused` and `unreadable` are counted by sessions."""
+
+    def __init__(
+        self,
+        names: BusNames,
+        seal: FrameSeal,
+        replica: BusReplica,
+        outbox: Outbox,
+        deliver: Callable[[str, bytes], object],
+        max_topics: int,
+        max_entries: int,
+        compare_s: float,
+    ) -> None:
+        self.names = names
+        self.seal = seal
+        self.replica = replica
+        self.outbox = outbox
+        self.deliver = deliver
+        self.max_topics = max_topics
+        self.max_entries = max_entries
+        self.compare_s = compare_s
+        self.refused = 0
+        self.unreadable = 0
+        self.heard_until: dict[str, str] = {}
+        """Per stream the id of the last entry heard, from which the next session goes on."""
+
+    def refuse(self, topic: str, reason: str) -> None:
+        """Count a message that is ignored; the first one is logged."""
+        self.unreadable += 1
+        if self.unreadable == 1:
+            log_event(
+                "bus_message_refused",
+                level=logging.WARNING,
+                topic=topic[:_LOGGED_CHARACTERS],
+                reason=reason,
+                remedy="see who else writes to the server that REDIS_URL names, and whether all processes have one "
+                "version and one SWITCHYARD_FLEET_SECRET; more are counted in switchyard_bus_unreadable_total",
+            )
+
+
+def client_maker(url: str, *, connect_s: float, answer_s: float) -> Callable[[], Any]:
+    """Return what makes a client of the server; raises ValueError where `url` is no Redis URL."""
+
+    def make() -> Any:
+        return Redis.from_url(
+            url,
+            protocol=2,
+            single_connection_client=True,
+            socket_connect_timeout=connect_s,
+            socket_timeout=answer_s,
+            retry=Retry(NoBackoff(), 0),
+        )
+
+    make()
+    return make
+
+
+class RedisSession:
+    """Two sockets: one that hears, one that asks and sends. `sending` tells that items are on their way.
+
+    `patterns` are those to follow, each with the stream id at which it was first followed; sessions
+    share and fill it. Mutable state besides: who waits for a subscription to be confirmed, the
+    patterns this session follows, the scripts' names.
+    """
+
+    def __init__(self, client: Any, ports: Ports, patterns: dict[str, str], work: asyncio.Event) -> None:
+        self.sending = False
+        self._client = client
+        self._ports = ports
+        self._work = work
+        self._pubsub: PubSub = client.pubsub()
+        self._patterns = patterns
+        self._followed: set[str] = set()
+        self._confirmed: dict[str, asyncio.Future[None]] = {}
+        self._publish = self._append = ""
+
+    async def open(self) -> None:
+        """Connect, follow the patterns, and take in what happened meanwhile."""
+        self._publish = await self._client.script_load(PUBLISH)
+        self._append = await self._client.script_load(APPEND)
+        # A subscription of its own, so that the hearing socket is there before anything is followed.
+        await self._pubsub.subscribe(self._ports.names.channel("hello", self._ports.replica.origin))
+        patterns = list(self._patterns)
+        for pattern in patterns:
+            await self._subscribe(pattern)
+        backlog = await self._hear_until_confirmed(1 + len(_KINDS) * len(patterns))
+        self._followed.update(patterns)
+        await self._compare(patterns)
+        await self._catch_up(patterns)
+        now = await self._server_time()
+        for pattern in patterns:
+            self._patterns[pattern] = self._patterns[pattern] or now
+        for message in backlog:
+            self._take(message)
+
+    async def serve(self) -> None:
+        """Hear, send and compare until the connection fails, which is raised."""
+        tasks = [asyncio.create_task(work) for work in (self._hear(), self._send(), self._keep_comparing())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await task
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Close both sockets and wake who waits for a confirmation."""
+        for waiting in self._confirmed.values():
+            waiting.cancel()
+        await self._pubsub.aclose()  # type: ignore[no-untyped-call]
+        await self._client.aclose()
+
+    async def follow(self, pattern: str) -> None:
+        """Subscribe to `pattern`, and return when its values are here."""
+        loop = asyncio.get_running_loop()
+        waiting = [self._confirmed.setdefault(self._channel(kind, pattern), loop.create_future()) for kind in _KINDS]
+        await self._subscribe(pattern)
+        await asyncio.gather(*waiting)
+        self._patterns[pattern] = self._patterns.get(pattern) or await self._server_time()
+        self._followed.add(pattern)
+        await self._compare([pattern])
+
+    # -- hearing
+
+    async def _subscribe(self, pattern: str) -> None:
+        channels = [self._channel(kind, pattern) for kind in _KINDS]
+        if pattern.endswith("/"):
+            await self._pubsub.psubscribe(*channels)
+        else:
+            await self._pubsub.subscribe(*channels)
+
+    def _channel(self, kind: str, pattern: str) -> str:
+        names = self._ports.names
+        return names.pattern(kind, pattern) if pattern.endswith("/") else names.channel(kind, pattern)
+
+    async def _hear_until_confirmed(self, subscriptions: int) -> list[dict[str, Any]]:
+        """Return the messages that came before the last confirmation."""
+        early = []
+        while subscriptions:
+            async with asyncio.timeout(self._ports.compare_s):
+                message = await self._pubsub.get_message(timeout=None)
+            if message is not None and message["type"] in ("subscribe", "psubscribe"):
+                subscriptions -= 1
+            elif message is not None:
+                early.append(message)
+        return early
+
+    async def _hear(self) -> None:
+        """Take in messages; a silence is questioned with a ping, whose answer ends it."""
+        silent = 0
+        while True:
+            message = await self._pubsub.get_message(timeout=self._ports.compare_s)
+            if message is not None:
+                silent = 0
+                self._take(message)
+                continue
+            silent += 1
+            if silent > 2:
+                raise TimeoutError("the hearing socket is dead")
+            await self._pubsub.ping()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        kind = message["type"]
+        if kind in ("subscribe", "psubscribe"):
+            waiting = self._confirmed.pop(message["channel"].decode(), None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(None)
+        elif kind in ("message", "pmessage"):
+            self._take_value(message["channel"].decode(errors="replace"), message["data"])
+
+    def _take_value(self, channel: str, data: bytes) -> bool:
+        """Take in what a channel says; False: nobody with our secret said it."""
+        kind, topic = self._ports.names.topic(channel)
+        try:
+            if kind == "v":
+                self._hear_value(topic, data)
+            elif kind == "s":
+                entry_id, _, frame = data.partition(b"\n")
+                self._hear_entry(topic, entry_id.decode("ascii", errors="replace"), frame)
+        except UnreadableFrameError as error:
+            self._ports.refuse(topic, str(error))
+            return False
+        return True
+
+    def _hear_value(self, topic: str, data: bytes) -> None:
+        frame = self._ports.seal.read("v", topic, data)
+        if self._ports.replica.hear(topic, frame):
+            self._ports.deliver(topic, frame.value)
+
+    def _hear_entry(self, topic: str, entry_id: str, data: bytes) -> None:
+        frame = self._ports.seal.read("s", topic, data)
+        if entry_id:
+            self._ports.heard_until[topic] = entry_id
+        if self._ports.replica.is_new_entry(topic, frame):
+            self._ports.deliver(topic, frame.value)
+
+    # -- what happened while we were away, and what got lost
+
+    async def _keep_comparing(self) -> None:
+        while True:
+            for pattern in [name for name in self._patterns if name not in self._followed]:
+                # Asked for while the session was being opened.
+                await self.follow(pattern)
+            await asyncio.sleep(self._ports.compare_s)
+            await self._compare(list(self._followed))
+
+    async def _compare(self, patterns: list[str]) -> None:
+        """Fetch values that are newer on the server, and restore those that it has lost or never got."""
+        stored = await self._client.hgetall(self._ports.names.versions)
+        there = {name.decode(errors="replace"): int(version) for name, version in stored.items()}
+        here = self._ports.replica.versions()
+        newer = [
+            topic
+            for topic, version in there.items()
+            if version > here.get(topic, -1) and any(covers(pattern, topic) for pattern in patterns)
+        ]
+        await self._fetch(newer)
+        for topic, version in here.items():
+            if version > there.get(topic, -1) and not self._ports.outbox.waits(topic):
+                await self._restore(topic)
+
+    async def _fetch(self, topics: list[str]) -> None:
+        for start in range(0, len(topics), _BATCH):
+            part = topics[start : start + _BATCH]
+            values = await self._client.hmget(self._ports.names.values, part)
+            for topic, value in zip(part, values, strict=True):
+                if value is not None and not self._take_value(self._ports.names.channel("v", topic), value):
+                    await self._restore(topic, "publish")
+
+    async def _restore(self, topic: str, mode: str = "restore") -> None:
+        """Store what we know; mode "publish" does so over whatever is there."""
+        frame = self._ports.replica.frame(topic)
+        if frame is not None:
+            await self._client.evalsha(*self._publish_call(topic, frame, mode))
+
+    async def _catch_up(self, patterns: list[str]) -> None:
+        """Hear the entries that came while nobody listened, as far as the server still has them."""
+        for name in await self._client.smembers(self._ports.names.streams):
+            topic = name.decode(errors="replace")
+            starts = [self._patterns[each] for each in patterns if self._patterns[each] and covers(each, topic)]
+            if not starts:
+                continue
+            after = self._ports.heard_until.get(topic) or min(starts)
+            entries = await self._client.xrange(self._ports.names.stream(topic), f"({after}", "+")
+            for entry_id, fields in entries:
+                data = entry_id + b"\n" + fields.get(b"frame", b"")
+                self._take_value(self._ports.names.channel("s", topic), data)
+
+    async def _server_time(self) -> str:
+        seconds, micros = await self._client.time()
+        return f"{seconds * 1000 + micros // 1000}-0"
+
+    # -- sending
+
+    async def _send(self) -> None:
+        outbox = self._ports.outbox
+        while True:
+            self._work.clear()
+            self.sending = True
+            while len(outbox):
+                items, questions = outbox.take(_BATCH), outbox.take_questions(_BATCH)
+                try:
+                    await self._send_batch(items, questions)
+                except BaseException:
+                    # Cancelled or cut off in between: the next session sends all values and entries again.
+                    outbox.put_back(items)
+                    for question in questions:
+                        question.fail()
+                    raise
+            self.sending = False
+            await self._work.wait()
+
+    def fail_questions(self) -> None:
+        """Answer the questions that still wait: nobody is there."""
+        while questions := self._ports.outbox.take_questions(_BATCH):
+            for question in questions:
+                question.fail()
+
+    async def _send_batch(self, items: list[Outgoing], questions: list[Question]) -> None:
+        pipeline = self._client.pipeline(transaction=False)
+        for item in items:
+            made = self._append_call if item.is_entry else self._publish_call
+            pipeline.evalsha(*made(item.topic, item.frame))
+        for question in questions:
+            pipeline.execute_command(*question.command)
+        answers = await pipeline.execute()
+        for question, answer in zip(questions, answers[len(items) :], strict=True):
+            question.answer(answer.decode() if isinstance(answer, bytes) else answer)
+        for item, answer in zip(items, answers[: len(items)], strict=True):
+            if answer == b"-1":
+                self._ports.refused += 1
+            elif not item.is_entry and self._ports.replica.settle(item.topic, item.frame, int(float(answer))):
+                self._ports.deliver(item.topic, item.frame.value)
+
+    def _publish_call(self, topic: str, frame: Frame, mode: str = "publish") -> tuple[Any, ...]:
+        names, most = self._ports.names, self._ports.max_topics
+        tail = self._ports.seal.tail("v", topic, frame)
+        keys = (names.versions, names.values)
+        return (self._publish, 2, *keys, topic, frame.version, tail, names.channel("v", topic), mode, most)
+
+    def _append_call(self, topic: str, frame: Frame) -> tuple[Any, ...]:
+        names = self._ports.names
+        keys = (names.streams, names.stream(topic))
+        data = str(frame.version).encode() + self._ports.seal.tail("s", topic, frame)
+        limits = (self._ports.max_entries, self._ports.max_topics)
+        return (self._append, 2, *keys, topic, data, names.channel("s", topic), *limits)

@@ -1,0 +1,36 @@
+"""How long ago a background job was last woken, as a series: jobs that stand still say nothing themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from gateway.bus.bus import Bus
+
+TOPIC = "jobs_woken"
+"""Stream topic: one empty entry a second, as long as jobs are woken."""
+NAME = "switchyard_jobs_wake_up_age_seconds"
+
+
+class WakeUpAge(Collector):
+    """Hears wake-ups over the bus. Mutable state: when the last one came."""
+
+    def __init__(self, registry: CollectorRegistry, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._woken_s = clock()
+        bus.subscribe(TOPIC, self._hear)
+        registry.register(self)
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        """Yield the age of the last wake-up; before the first one, of this process."""
+        text = "Seconds since a background job was woken; it grows while no worker or no beat runs."
+        yield GaugeMetricFamily(NAME, text, self._clock() - self._woken_s)
+
+    def _hear(self, _topic: str, _value: bytes) -> None:
+        self._woken_s = self._clock()

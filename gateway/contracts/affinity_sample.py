@@ -1,0 +1,123 @@
+"""Which prompts go where and why, as it crosses the bus: rings, shared prefixes, TTFT by part, hits as reported.
+
+It changes slowly and is read only by people who look, so it stands beside the FleetSample, not in it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from gateway.pool.ttft_split import SplitSpan
+from routing.rings.ring_plan import RingPlan
+
+SCHEMA_VERSION = 1
+TOPIC = "affinity"
+"""Last-value bus topic on which each gateway publishes an AffinitySample every few seconds."""
+
+
+class SharedPrefix(msgspec.Struct, frozen=True):
+    """One node of the tree of shared prefixes; blocks are counted from 1. No text: keys are keyed digests."""
+
+    key: str
+    """Block key of its last block, 16 hex digits."""
+    parent: int
+    """Place of its parent in the list; -1: it begins the prompt."""
+    level: int
+    first_block: int
+    last_block: int
+    requests: int
+    holders: tuple[str, ...] = ()
+    """Ids of the engines that hold all of it by the index."""
+    key_blocks: int = 0
+    """Blocks of the key by which the placement sends such prompts, where that ends within this node; 0: it does not."""
+
+
+class HitPoint(msgspec.Struct, frozen=True):
+    """One request's predicted and reported hit, in prompt tokens."""
+
+    prompt_tokens: int
+    believed_tokens: int
+    reported_tokens: int
+    age_s: float
+    differs: bool = False
+
+
+class EngineAffinity(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine's part."""
+
+    engine_id: str
+    name: str
+    accepts: bool
+    requests: int = 0
+    """Of the sampled window that were granted to it."""
+    split: tuple[SplitSpan, ...] = ()
+    """Where its TTFT went, the shortest span first; spans without a request are left out."""
+    trust: str = ""
+    """exact, degraded or blind."""
+    trust_reason: str = ""
+    """Why it is trusted less, as a sentence; empty when exact."""
+    trust_since: float | None = None
+    """Unix seconds since when the grade and its cause hold; None: since the gateway began to look."""
+    cause: str = ""
+    """Why its hits differ, of gateway.contracts.hit_sample; empty: they do not, or no cause was found."""
+    share: float | None = None
+    """Reported of the believed tokens, 0..1; None: too few requests to tell."""
+    compared: int = 0
+    """Requests that were looked at, of the last five minutes and at most 64."""
+    differing: int = 0
+    believed_tokens: int = 0
+    reported_tokens: int = 0
+    points: tuple[HitPoint, ...] = ()
+    """The newest of them."""
+
+
+class PoolAffinity(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool's part."""
+
+    pool_id: str
+    placement: str
+    policy_version: int
+    block_tokens: int
+    requests: int
+    """Requests that the sampled window stands for."""
+    sampled: int
+    """Prompts in it."""
+    span_s: float
+    """How far it goes back."""
+    engines: tuple[EngineAffinity, ...]
+    """By name."""
+    accepting: tuple[str, ...]
+    """Ids of the engines that take work, in the order in which rings are made of them."""
+    rings: RingPlan | None = None
+    """None: the placement uses none."""
+    keys: dict[str, int] = {}
+    """Affinity key (16 hex digits) to requests of the window, the busiest MAX_KEYS."""
+    widened: int = 0
+    """Prefixes that are kept to more engines than usual for now."""
+    prefixes: tuple[SharedPrefix, ...] = ()
+
+
+class AffinitySample(msgspec.Struct, frozen=True, kw_only=True):
+    """One gateway's look."""
+
+    schema_version: int = SCHEMA_VERSION
+    at: float
+    """Unix seconds."""
+    pools: tuple[PoolAffinity, ...]
+
+
+def encode_affinity(sample: AffinitySample) -> bytes:
+    """Return the sample as msgpack."""
+    return _sample.encode(sample)
+
+
+def decode_affinity(data: bytes) -> AffinitySample:
+    """Read a sample; raises UnreadableMessageError on anything else."""
+    sample = _sample.decode(data)
+    if sample.schema_version != SCHEMA_VERSION:
+        raise UnreadableMessageError(f"schema {sample.schema_version}, not {SCHEMA_VERSION}")
+    return sample
+
+
+_sample = WireForm(AffinitySample, "an affinity sample", limit=16 * MIB)

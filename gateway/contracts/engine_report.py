@@ -1,0 +1,81 @@
+"""What the prober last learnt about one engine, as it crosses the bus."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.contracts.wire import MIB, WireForm
+
+TOPIC_PREFIX = "load/"
+"""Last-value topics, one per engine: `load/<engine_id>`."""
+
+
+class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One reading of one engine. Load fields are None where the engine did not say."""
+
+    engine_id: str
+    at: float
+    """Unix seconds."""
+    reachable: bool
+    """False: no HTTP answer came."""
+    healthy: bool
+    """False: `reason` says why."""
+    reason: str
+    """Empty when healthy, else a sentence such as "connection refused" or "metrics are unreadable: …"."""
+    readable: bool = True
+    """False: it answers, but its metrics cannot be read; such an engine still serves."""
+    running: int | None = None
+    """Requests in the engine; those that wait in it included where `waiting` is None."""
+    waiting: int | None = None
+    kv_usage: float | None = None
+    """0..1, blocks of running requests only."""
+    kv_tokens: int | None = None
+    """Tokens that fit into the KV memory."""
+    prefix_queries_total: float | None = None
+    """Prompt tokens looked up in the prefix cache since the process started."""
+    prefix_hits_total: float | None = None
+    process_start: float | None = None
+    """Unix seconds."""
+    block_size: int | None = None
+    """Tokens per KV block."""
+    full: bool = False
+    """True: all fields are of this reading; False: only reachability, running and waiting are."""
+    prompt_tokens_total: float | None = None
+    """Prompt tokens taken into prefill since the process started."""
+    generated_tokens_total: float | None = None
+    asleep: bool | None = None
+    """Whether it was put to sleep, so that it answers and serves nothing."""
+    shard: int = 0
+    """Of the probe job, whose lease the prober held."""
+    fence: int = 0
+    """Fencing token of that lease: of one shard's reports those with a lower one than was seen are void."""
+
+    @property
+    def room_tokens(self) -> int | None:
+        """Tokens for which the engine has KV memory left; None where it did not say."""
+        if self.kv_usage is None or self.kv_tokens is None:
+            return None
+        return int((1.0 - self.kv_usage) * self.kv_tokens)
+
+    @property
+    def serves(self) -> bool:
+        """Whether requests may be sent there as far as this reading goes."""
+        return self.reachable and (self.healthy or not self.readable)
+
+
+_report = WireForm(EngineReport, "an engine report", limit=MIB)
+
+
+def load_topic(engine_id: str) -> str:
+    """Return the topic that carries this engine's reports."""
+    return TOPIC_PREFIX + engine_id
+
+
+def encode_report(report: EngineReport) -> bytes:
+    """Return the report as msgpack."""
+    return _report.encode(report)
+
+
+def decode_report(data: bytes) -> EngineReport:
+    """Read a report; raises UnreadableMessageError on anything else."""
+    return _report.decode(data)

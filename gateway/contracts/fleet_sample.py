@@ -1,0 +1,215 @@
+"""One look at the live fleet, as it crosses the bus to whoever shows or stores it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+
+SCHEMA_VERSION = 1
+TOPIC = "fleet"
+"""Last-value bus topic on which the gateway publishes a FleetSample twice a second."""
+
+STATES = ("serving", "hot", "degraded", "lost", "draining", "maintenance", "starting", "unknown", "quarantined")
+"""Stored by place: a new one goes to the end."""
+TAKING_WORK = frozenset({"serving", "hot", "degraded"})
+"""The states in which an engine gets new requests."""
+
+
+class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one engine makes of this gateway's requests; counters begin anew with each incarnation."""
+
+    granted: int
+    """Requests that were given to it and are not complete."""
+    prefilling: int
+    """Those of them without a first token."""
+    streaming: int
+    """Those of them whose answers come piece by piece."""
+    first_tokens_total: int
+    chunks_total: int
+    """Later pieces of answers, and ends of answers."""
+    longest_prefill_s: float
+    """Estimated seconds of the longest prefill that stands there."""
+    failures_in_row: int
+    slowness: float | None
+    """Median over the last minute: seconds from grant to first token over the estimate of the same."""
+    slowness_samples: int
+    tbt_s: float | None
+    """Median over the last minute of the mean seconds between a request's tokens."""
+    tbt_samples: int
+    event_gaps_total: int
+    refused_share: float | None = None
+    """Share of its last answers, those of the last minute at most, that were 4xx."""
+    refused_samples: int = 0
+
+
+class PrefixCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """One much used prefix, over the last half minute at most."""
+
+    key: str
+    """Its affinity key as 16 hex digits: a keyed digest, no text."""
+    work_s_by_engine: dict[str, float]
+    """Engine id → seconds of prefill that its requests brought there."""
+    candidates: tuple[str, ...] = ()
+    tokens: int = 0
+    """Its length in prompt tokens, as far as engines held it."""
+    recomputed_tokens: int = 0
+
+
+class PoolTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in a pool since the gateway started; two samples say what happened between them."""
+
+    requests: int
+    """Answered, failed or refused; those that their clients gave up are left out."""
+    on_time: int
+    refused: int
+    work_s: float
+    """Engine seconds of uncached prefill that granted requests asked for."""
+    prompt_tokens: int
+    recomputed_tokens: int
+    """Prompt tokens computed on one engine although another was believed to hold them."""
+
+
+class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine at one moment. Tokens are uncached prompt tokens bound to or running on the engine."""
+
+    engine_id: str
+    name: str
+    pool_id: str
+    incarnation: int
+    state: str
+    """One of STATES."""
+    reason: str
+    """Why it is in that state, as a sentence for people; empty when serving."""
+    since: float
+    """Unix seconds."""
+    outstanding_tokens: int
+    outstanding_s: float
+    running: int
+    """Granted requests that are not complete."""
+    bound: int
+    """Tickets that wait at the gateway for this engine."""
+    oldest_bound_s: float | None = None
+    """Seconds that the oldest of them has waited; 0 where none waits, None: the gateway does not say."""
+    kv_usage: float | None
+    """0..1 as the engine reports it; None: unknown."""
+    prompt_tokens_total: int
+    cached_tokens_total: int
+    """As the engine reports it per request, summed since the gateway started."""
+    predicted_tokens_total: int = 0
+    """What the decisions on the same requests expected to be cached."""
+    index_trust: str
+    """exact, degraded or blind."""
+    report_age_s: float | None
+    """Age of the last load report; None: never heard."""
+    role: str = "mixed"
+    """mixed, prefill or decode."""
+    counts: EngineCounts | None = None
+    """None: the gateway does not say."""
+    heard: bool = True
+    """Whether it ever answered since the gateway started."""
+    index_trust_reason: str = ""
+    """Why the index is trusted less, as a sentence; empty when exact."""
+
+
+class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool at one moment; shares and percentiles over the last `window_s` seconds (None: no request)."""
+
+    pool_id: str
+    name: str
+    region: str
+    served_model: str
+    placement: str
+    order: str
+    policy_version: int
+    ttft_slo_s: float
+    tokens_per_s: float
+    """Uncached prompt tokens that one engine of the pool prefills per second."""
+    unbound: int
+    """Requests that wait at the gateway for no particular engine, parked ones among them."""
+    unbound_tokens: int
+    oldest_wait_s: float
+    load_cv: float
+    """Coefficient of variation of pending prefill tokens over serving engines, each engine's smoothed over about
+    4 s (0 when idle): routing.values.load_cv."""
+    requests_per_s: float
+    prompt_tokens_per_s: float
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    ttft_p99_s: float | None
+    on_time_share: float | None
+    """Share of requests with TTFT under the SLO, 0..1; refused and failed ones count as late."""
+    hit_share: float | None
+    """Cached share of prompt tokens as engines report it, 0..1."""
+    late: int
+    """Late requests within the window."""
+    observes: bool = False
+    """Others decide where its requests go, and tell; nothing is routed here."""
+    admission: str = ""
+    """How admission judges load, as the policy names it; empty: the gateway does not say."""
+    bound: int | None = None
+    """Tickets that wait for one engine, all engines together; here and below None: the gateway does not say."""
+    granted_at_once_per_s: float | None = None
+    granted_waited_per_s: float | None = None
+    """Grants of tickets."""
+    queue_wait_mean_s: float | None = None
+    queue_wait_p90_s: float | None = None
+    """Time at the gateway of the requests granted within the window, those at once with 0; None without a grant."""
+    migrations_per_s: float | None = None
+    overtaken_per_s: float | None = None
+    """Grants of tickets before which their engine was granted a ticket that came later."""
+    refusals_per_s: dict[str, float] | None = None
+    """By code; codes of which there was none within the window are left out."""
+    totals: PoolTotals | None = None
+    """None: the gateway does not say."""
+    prefixes: tuple[PrefixCounts, ...] = ()
+    """The busiest ones, where the placement keeps prefixes to a few engines."""
+    usual_d: int = 0
+    """Engines that each prefix is kept to; 0: the placement may choose any."""
+    queued_s: float | None = None
+    """Engine seconds of prefill that wait, at the gateway or on engines."""
+
+
+class Lateness(msgspec.Struct, frozen=True, kw_only=True):
+    """A gateway that is late itself: its event loop was away, so what it says of engines is old."""
+
+    since: float
+    """Unix seconds."""
+    lapses: int
+    """Times that it stood still since then."""
+    away_s: float
+    """Seconds of them in all."""
+    refuses: bool
+    """It refuses requests for that reason at this moment."""
+
+
+class FleetSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole fleet at one moment, as one gateway sees it."""
+
+    schema_version: int = SCHEMA_VERSION
+    seq: int
+    at: float
+    """Unix seconds."""
+    window_s: float
+    snapshot_version: int
+    engines: tuple[EngineSample, ...]
+    """In a stable order: by pool name, then engine name."""
+    pools: tuple[PoolSample, ...]
+    lateness: Lateness | None = None
+    """None: the gateway is not late."""
+
+
+def encode_sample(sample: FleetSample) -> bytes:
+    """Return the sample as msgpack."""
+    return _sample.encode(sample)
+
+
+def decode_sample(data: bytes) -> FleetSample:
+    """Read a sample; raises UnreadableMessageError on anything else, another schema included."""
+    sample = _sample.decode(data)
+    if sample.schema_version != SCHEMA_VERSION:
+        raise UnreadableMessageError(f"schema {sample.schema_version}, not {SCHEMA_VERSION}")
+    return sample
+
+
+_sample = WireForm(FleetSample, "a fleet sample", limit=64 * MIB)

@@ -1,0 +1,64 @@
+"""One request's predicted and reported hit, and what the request alone tells of a difference."""
+
+from __future__ import annotations
+
+import msgspec
+
+TOKENIZER = "tokenizer"
+TEMPLATE = "template"
+SALT = "salt"
+EVICTION = "eviction"
+LATE_EVENT = "late_event"
+UNKNOWN = "unknown"
+MISMATCHES = (TOKENIZER, TEMPLATE, SALT, EVICTION, LATE_EVENT, UNKNOWN)
+
+TOLERATED_BLOCKS = 1
+"""Engines always compute the last token anew, and with it a block of a prompt that they hold wholly."""
+
+
+class HitSample(msgspec.Struct, frozen=True, gc=False):
+    """What was believed of one request and what its engine said. Tokens of the prompt."""
+
+    at_s: float
+    """When its engine was chosen, monotonic seconds."""
+    prompt_tokens: int
+    believed_tokens: int
+    """Held by the engine according to the index, whatever the trust in it."""
+    reported_tokens: int
+    block_tokens: int
+    engine_prompt_tokens: int | None = None
+    """The prompt's length as the engine counted it; None: not told, or our own length is a guess."""
+    gap: bool = False
+    """Events of the engine were missed shortly before, or while the request was under way."""
+    removed: bool = False
+    """The engine told of removed blocks while the request was under way."""
+    reporter: str = ""
+    """The tenant on whose word alone this is known; empty: the gateway saw it, or an operator tells it."""
+
+    @property
+    def short(self) -> bool:
+        """Whether the engine found less than was believed, by more than engines do anyway."""
+        return self.believed_tokens - self.reported_tokens > TOLERATED_BLOCKS * self.block_tokens
+
+    @property
+    def missed(self) -> bool:
+        """Whether the engine found more than was believed, by a whole block at least."""
+        return self.reported_tokens - self.believed_tokens >= self.block_tokens
+
+
+def mismatch_of(sample: HitSample, pattern: str = "") -> str:
+    """Return the cause of this request's difference; empty where there is none.
+
+    `pattern` is the cause that all requests on its engine together tell (gateway.engines.hit_pattern): tokenizer,
+    template and salt are wrong for every request or for none, so they go first. Alone a request tells
+    only whether events were missed (late event) or blocks were removed while it was under way (eviction).
+    """
+    if not sample.short and not sample.missed:
+        return ""
+    if pattern in (TOKENIZER, TEMPLATE, SALT):
+        return pattern
+    if sample.gap:
+        return LATE_EVENT
+    if sample.short and sample.removed:
+        return EVICTION
+    return pattern or UNKNOWN

@@ -1,0 +1,57 @@
+"""What the rebalancing automation wants of every gateway of a pool, as it crosses the bus."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from routing.rebalancing_overrides import MAX_CANDIDATES, MAX_WIDENED
+
+TOPIC_PREFIX = "rebalance/"
+"""Last-value topics, one per pool: `rebalance/<pool_id>`."""
+GOOD_S = 30.0
+"""An order that was not renewed for so long holds no more: nobody looks after the widened prefixes."""
+MOVES_GOOD_S = 5.0
+MAX_MOVES = 1000
+
+
+class MoveOrder(msgspec.Struct, frozen=True):
+    """Up to so many waiting tickets may leave an engine, each where it gains."""
+
+    engine_id: str
+    at_most: int
+
+
+class RebalanceOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The table of widened prefixes that holds from now on, and moves to be made once."""
+
+    pool_id: str
+    at: float
+    """Unix seconds; tells orders apart."""
+    fence: int
+    """Fencing token of the job's lease: an order with a lower one than was seen is void."""
+    widened: dict[str, int] = {}
+    """Affinity key as 16 hex digits → its number of candidates."""
+    moves: tuple[MoveOrder, ...] = ()
+
+
+def encode_order(order: RebalanceOrder) -> bytes:
+    """Return the order as msgpack."""
+    return _order.encode(order)
+
+
+def decode_order(data: bytes) -> tuple[RebalanceOrder, dict[int, int]]:
+    """Return the order, and its widened prefixes by their keys as numbers; raises UnreadableMessageError."""
+    order = _order.decode(data)
+    try:
+        widened = {int(key, 16): d for key, d in order.widened.items()}
+    except ValueError as error:
+        raise UnreadableMessageError(f"not a rebalancing order: {error}") from error
+    if len(widened) > MAX_WIDENED or len(order.moves) > MAX_MOVES:
+        raise UnreadableMessageError("more prefixes or moves than there may be")
+    if any(not 1 <= d <= MAX_CANDIDATES for d in widened.values()):
+        raise UnreadableMessageError(f"a prefix has 1 to {MAX_CANDIDATES} candidates")
+    return order, widened
+
+
+_order = WireForm(RebalanceOrder, "a rebalancing order", limit=MIB)

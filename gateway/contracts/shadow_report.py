@@ -1,0 +1,64 @@
+"""What one gateway tells the control plane about a shadow policy."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from gateway.contracts.shadow_tally import GAIN_RANGES, KEPT_SAMPLES, MAX_ENGINES, ShadowTally
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+
+TOPIC = "shadow_reports"
+"""Stream topic; values are encoded ShadowReports."""
+_MAX_NAME = 128
+
+
+class ShadowReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one part of a run has counted since it began; a later report of it replaces an earlier one."""
+
+    pool_id: str
+    run_id: str
+    part: str
+    """One run at one gateway; a gateway that starts anew begins another part."""
+    at: float
+    """Unix seconds."""
+    tally: ShadowTally
+    failed: str = ""
+    """Why the shadow ended before its time, as a sentence; empty: it did not."""
+
+
+def encode_shadow_report(report: ShadowReport) -> bytes:
+    """Return the report as msgpack."""
+    return _report.encode(report)
+
+
+def decode_shadow_report(data: bytes) -> ShadowReport:
+    """Read a report; raises UnreadableMessageError on anything else, on NaN and on figures out of range."""
+    report = _report.decode(data)
+    if problem := report_problem(report):
+        raise UnreadableMessageError(problem)
+    return report
+
+
+def report_problem(report: ShadowReport) -> str:
+    """Return what is wrong with a report, with its path; empty for a sound one."""
+    tally = report.tally
+    names = (report.pool_id, report.run_id, report.part)
+    if any(not 0 < len(each) <= _MAX_NAME for each in names):
+        return "pool_id, run_id or part is empty or too long"
+    if len(tally.gains) != GAIN_RANGES or len(tally.engines) > MAX_ENGINES or len(tally.sample) > KEPT_SAMPLES:
+        return "tally has more ranges, engines or samples than there can be"
+    figures = [report.at, tally.gain_s, tally.expected_s, tally.measured_s, tally.cpu_s, tally.cpu_max_s]
+    for each in tally.sample:
+        for scored in (each.live, each.shadow):
+            figures += (scored.wait_s, scored.compute_s, scored.cost)
+    if not all(map(math.isfinite, figures)):
+        return "a figure is not finite"
+    counts = [tally.compared, tally.agreed, tally.unbound, tally.left_out, tally.answered, *tally.gains]
+    if min(counts) < 0 or tally.agreed + sum(tally.gains) != tally.compared:
+        return "counts are negative or do not add up"
+    return ""
+
+
+_report = WireForm(ShadowReport, "a shadow report", limit=16 * MIB)

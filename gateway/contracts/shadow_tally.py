@@ -1,0 +1,149 @@
+"""What came of a shadow policy's choices, in numbers that add up over gateways."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from random import Random
+
+import msgspec
+
+from routing.trials.shadow import Comparison
+from routing.values.decision import Candidate
+
+_STEPS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+GAIN_EDGES_S = (*(-each for each in reversed(_STEPS_S)), *_STEPS_S)
+"""Edges of the ranges in which gains are counted, in seconds; those between the middle two change nothing."""
+GAIN_RANGES = len(GAIN_EDGES_S) + 1
+KEPT_SAMPLES = 24
+"""Disagreements that one gateway keeps, each with the same chance."""
+MAX_ENGINES = 4096
+
+
+class EngineShare(msgspec.Struct, gc=False):
+    """What one engine was given, and what it would have been given. Tokens: uncached ones of the prompts."""
+
+    live_requests: int = 0
+    live_tokens: int = 0
+    shadow_requests: int = 0
+    shadow_tokens: int = 0
+
+
+class Disagreement(msgspec.Struct, frozen=True, gc=False):
+    """One request that the two policies would have sent to different engines."""
+
+    decision_id: str
+    at: float
+    """Unix seconds."""
+    prompt_tokens: int
+    live: Candidate
+    live_reason: str
+    shadow: Candidate
+    shadow_reason: str
+
+
+class ShadowTally(msgspec.Struct):
+    """Counts since the shadow began at one gateway."""
+
+    compared: int = 0
+    agreed: int = 0
+    unbound: int = 0
+    """Requests that one of the policies bound to no engine at once, so that nothing can be compared."""
+    left_out: int = 0
+    """Requests beyond the rate at which the shadow may choose."""
+    gain_s: float = 0.0
+    """Sum of the expected gains in TTFT; negative: a loss."""
+    gain_hit_tokens: int = 0
+    gains: list[int] = msgspec.field(default_factory=lambda: [0] * GAIN_RANGES)
+    """Disagreements by their gain: the ranges between GAIN_EDGES_S, from the worst."""
+    answered: int = 0
+    """Compared requests whose first token came; these two sums are theirs."""
+    expected_s: float = 0.0
+    """TTFT as predicted where they really went."""
+    measured_s: float = 0.0
+    """TTFT as it was."""
+    cpu_s: float = 0.0
+    """CPU time of the shadow's choices and lessons."""
+    cpu_max_s: float = 0.0
+    engines: dict[str, EngineShare] = {}
+    sample: list[Disagreement] = []
+
+    def note(self, compared: Comparison, unix: float, rng: Random) -> None:
+        """Count one comparison."""
+        self.compared += 1
+        live, shadow = compared.live, compared.shadow
+        self._note_shares(compared, live, shadow)
+        if compared.agreed:
+            self.agreed += 1
+            return
+        gain_s = compared.gain_s
+        self.gain_s += gain_s
+        self.gain_hit_tokens += compared.gain_hit_tokens
+        self.gains[bisect_right(GAIN_EDGES_S, gain_s)] += 1
+        self._keep(compared, unix, rng)
+
+    def note_answer(self, expected_s: float, measured_s: float) -> None:
+        """Count the first token of a compared request."""
+        self.answered += 1
+        self.expected_s += expected_s
+        self.measured_s += measured_s
+
+    def note_cpu(self, seconds: float) -> None:
+        """Count the time of one choice."""
+        self.cpu_s += seconds
+        self.cpu_max_s = max(self.cpu_max_s, seconds)
+
+    def _note_shares(self, compared: Comparison, live: Candidate, shadow: Candidate) -> None:
+        engines = self.engines
+        if len(engines) + 2 > MAX_ENGINES and not {live.engine_id, shadow.engine_id} <= engines.keys():
+            return
+        given = engines.setdefault(live.engine_id, EngineShare())
+        given.live_requests += 1
+        given.live_tokens += compared.prompt_tokens - live.hit_tokens
+        given = engines.setdefault(shadow.engine_id, EngineShare())
+        given.shadow_requests += 1
+        given.shadow_tokens += compared.prompt_tokens - shadow.hit_tokens
+
+    def _keep(self, compared: Comparison, unix: float, rng: Random) -> None:
+        """Keep the disagreement with the chance that all before it had (Vitter 1985, algorithm R)."""
+        seen = self.compared - self.agreed
+        place = len(self.sample) if len(self.sample) < KEPT_SAMPLES else rng.randrange(seen)
+        if place >= KEPT_SAMPLES:
+            return
+        kept = Disagreement(
+            compared.request_id,
+            unix,
+            compared.prompt_tokens,
+            compared.live,
+            compared.live_reason,
+            compared.shadow,
+            compared.shadow_reason,
+        )
+        if place == len(self.sample):
+            self.sample.append(kept)
+        else:
+            self.sample[place] = kept
+
+
+def added_up(tallies: Iterable[ShadowTally]) -> ShadowTally:
+    """Return what several gateways counted together, with all their samples."""
+    total = ShadowTally()
+    for one in tallies:
+        total.compared += one.compared
+        total.agreed += one.agreed
+        total.unbound += one.unbound
+        total.left_out += one.left_out
+        total.gain_s += one.gain_s
+        total.gain_hit_tokens += one.gain_hit_tokens
+        total.gains = [mine + its for mine, its in zip(total.gains, one.gains, strict=True)]
+        total.answered += one.answered
+        total.expected_s += one.expected_s
+        total.measured_s += one.measured_s
+        total.cpu_s += one.cpu_s
+        total.cpu_max_s = max(total.cpu_max_s, one.cpu_max_s)
+        for engine_id, share in one.engines.items():
+            mine = total.engines.setdefault(engine_id, EngineShare())
+            for name in share.__struct_fields__:
+                setattr(mine, name, getattr(mine, name) + getattr(share, name))
+        total.sample += one.sample
+    return total

@@ -1,0 +1,208 @@
+"""The versioned whole that the control plane publishes and every gateway serves from.
+
+A snapshot is complete in itself (topology, policies, API keys) and replaces its predecessor whole,
+so that a decision never mixes two versions. It travels as msgpack over the bus and lies on disk as
+the last-known-good.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gateway.base.engine_api_keys import FLEET_KEY
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from routing import live_placement
+from routing.cost.cost_fit import FittedCost
+from routing.policy import policy_document
+from routing.policy.policy_document import RoutingPolicy
+from routing.policy.schema_versions import SchemaError, SchemaLine
+from routing.trials.arms import ArmEntry
+
+SCHEMA_VERSION = 1
+MAX_BYTES = 256 * MIB
+
+SNAPSHOT_SCHEMA = SchemaLine("snapshots", SCHEMA_VERSION)
+"""Fields that are only added, with defaults, need no new schema: an older gateway skips them. Everything else
+raises SCHEMA_VERSION and comes with an upgrader here."""
+
+
+class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine as the topology knows it."""
+
+    engine_id: str
+    name: str
+    pool_id: str
+    url: str
+    """Base URL, for example http://10.0.3.7:8000, already checked against the allow-list."""
+    key_variable: str = FLEET_KEY
+    """Name of the variable that holds the key which the engine is sent; empty: it is sent none."""
+    desired_state: str = "ready"
+    """What the operator wants: ready, draining or maintenance."""
+    kv_events_endpoint: str = ""
+    """ZMQ PUB endpoint of the engine's KV events (tcp://host:port); empty: none."""
+    kv_replay_endpoint: str = ""
+    speed: float = 1.0
+    """Prefill speed relative to the pool's cost profile."""
+    kind: str = ""
+    """Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind."""
+    role: str = "mixed"
+    """prefill, decode or mixed: what it does of each request."""
+    health: str = "healthy"
+    """The fleet-wide verdict of engine health: healthy, suspect, quarantined or probation."""
+    health_reason: str = ""
+    """The verdict as a sentence; empty when healthy."""
+    health_since: float | None = None
+    """Unix seconds."""
+    ramp_from: float = 1.0
+    """Share of its load with which a probation begins…"""
+    ramp_s: float = 0.0
+    """…and the seconds over which it grows to all of it."""
+
+
+class ShadowEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy that decides beside the pool's live one, and of which nothing is carried out."""
+
+    run_id: str
+    policy: RoutingPolicy
+    base_version: int
+    """The live version it is compared with; under another one the shadow rests."""
+    until: float
+    """Unix seconds at which it ends by itself."""
+    max_per_s: float = 50.0
+    """Requests compared per second at each gateway; beyond it they are left out."""
+
+
+class PoolEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Engines of one served model and role in one region, with the policy that is live for them."""
+
+    pool_id: str
+    name: str
+    region: str
+    served_model: str
+    key_source: str = "exact"
+    """exact (token blocks, index fed by KV events) or approximate (byte blocks, fed by dispatches)."""
+    block_tokens: int = 512
+    """Tokens per engine block (exact); tokens that one byte block stands for (approximate)."""
+    block_bytes: int = 2048
+    isolated: bool = False
+    """True: caches are separated per tenant by a server-derived cache salt."""
+    unsalted_tenant: str = ""
+    """The tenant whose blocks carry no salt where caches are separated; empty: none."""
+    max_prompt_tokens: int = 131_072
+    policy_version: int = 0
+    policy: RoutingPolicy = msgspec.field(default_factory=RoutingPolicy)
+    costs: dict[str, FittedCost] = {}
+    """What was learned about the pool's engines, by their kind."""
+    shadow: ShadowEntry | None = None
+    mode: str = "route"
+    """route, or observe: nothing is routed, and what others routed is accounted for."""
+    arms: tuple[ArmEntry, ...] = ()
+    """Placements that choose for a share of the sessions, in the order in which they are asked."""
+
+
+class ApiKeyEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One API key; only its SHA-256 ever leaves the person who holds it."""
+
+    key_id: str
+    sha256: str
+    tenant_id: str
+    expires_at: float | None = None
+    """Unix seconds; None: never."""
+    scopes: tuple[str, ...] = ("infer", "route")
+    """What the key opens: infer (/v1) and route (/api/v1/route and what belongs to it)."""
+    rate_per_min: int | None = None
+    """Requests per minute at each gateway; None: no limit."""
+    max_in_flight: int | None = None
+    """Requests that may be under way at once at each gateway; None: no limit."""
+    slo_class: str = ""
+    """SLO class of requests that name none, in pools that have it; empty: none."""
+    served_models: tuple[str, ...] = ()
+    """Served models that its tenant may use; empty: all."""
+    priority_ceiling: int | None = None
+    """Most urgent priority that its requests may ask for (lower goes first); None: any."""
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a gateway needs to serve, as one consistent version."""
+
+    schema_version: int = SCHEMA_VERSION
+    version: int
+    published_at: float
+    """Unix seconds."""
+    pools: tuple[PoolEntry, ...] = ()
+    engines: tuple[EngineEntry, ...] = ()
+    api_keys: tuple[ApiKeyEntry, ...] = ()
+
+
+def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:
+    """Return the pool as this program routes it, and what differs from what was published ("": nothing).
+
+    A shadow stays as it is: one that cannot run ends, and says why.
+    """
+    policy, said = live_placement.as_live(entry.policy)
+    arms = tuple(
+        msgspec.structs.replace(arm, placement=live_placement.live_placement(arm.placement)) for arm in entry.arms
+    )
+    if arms != entry.arms:
+        said = said or "A canary's placement is a baseline for simulation and what-if only; a new pool's takes over."
+    return (msgspec.structs.replace(entry, policy=policy, arms=arms), said) if said else (entry, "")
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    """Return the snapshot as msgpack."""
+    return _snapshot.encode(snapshot)
+
+
+def decode_snapshot(data: bytes) -> Snapshot:
+    """Read a snapshot; raises UnreadableMessageError on anything else, a newer schema included.
+
+    The schema before this program's is read too, for the whole as for the policies in it, so that gateways
+    can be upgraded before the control plane and keep their last-known-good.
+    """
+    try:
+        if _schemas.decode(data).current:
+            return _snapshot.decode(data)
+        return msgspec.convert(_upgraded(_fields.decode(data)), Snapshot)
+    except msgspec.ValidationError as error:
+        raise UnreadableMessageError(f"not {_WHAT}: {error}") from error
+    except SchemaError as error:
+        raise UnreadableMessageError(f"snapshot schema {error}") from error
+
+
+class _Policy(msgspec.Struct, frozen=True):
+    schema_version: int = policy_document.SCHEMA_VERSION
+
+
+class _Pool(msgspec.Struct, frozen=True):
+    policy: _Policy = msgspec.field(default_factory=_Policy)
+
+
+class _Schemas(msgspec.Struct, frozen=True):
+    """What says of which schemas a snapshot is; the rest is skipped, not decoded."""
+
+    schema_version: int = SCHEMA_VERSION
+    pools: tuple[_Pool, ...] = ()
+
+    @property
+    def current(self) -> bool:
+        return self.schema_version == SNAPSHOT_SCHEMA.current and all(
+            pool.policy.schema_version == policy_document.ROUTING_SCHEMA.current for pool in self.pools
+        )
+
+
+def _upgraded(snapshot: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy in today's schemas; raises SchemaError for what is newer, or older than the one before."""
+    snapshot = SNAPSHOT_SCHEMA.upgraded(snapshot)
+    pools = [
+        {**pool, "policy": policy_document.ROUTING_SCHEMA.upgraded(pool["policy"])} if "policy" in pool else pool
+        for pool in snapshot.get("pools", ())
+    ]
+    return {**snapshot, "pools": pools}
+
+
+_WHAT = "a snapshot"
+_snapshot = WireForm(Snapshot, _WHAT, limit=MAX_BYTES)
+_schemas = WireForm(_Schemas, _WHAT, limit=MAX_BYTES)
+_fields = WireForm(dict[str, Any], _WHAT, limit=MAX_BYTES)

@@ -1,0 +1,124 @@
+"""One decision with all that became of it, as it travels to the decision store and lies there. No prompt in it.
+
+Batches go over the stream topic TOPIC as msgpack. Fields are only ever added, with defaults, so that records
+of an earlier version stay readable.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+
+import msgspec
+
+from gateway.contracts.regret import Regret
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from routing.cost.cost_model import PrefillCost
+from routing.values.decision import Decision
+
+TOPIC = "decisions"
+"""Stream topic; values are encoded DecisionBatches."""
+MAX_BATCH = 256
+MAX_BATCH_BYTES = 4 * MIB
+UNANSWERED = "unanswered"
+"""Outcome of a request whose end nobody told of until its reservation ran out."""
+_SESSION_CONTEXT = b"switchyard session\0"
+
+
+class Known(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What was known of one candidate when it was scored. Ages in seconds; None: nothing was ever heard."""
+
+    engine_id: str
+    name: str
+    trust: str = ""
+    """exact, degraded or blind."""
+    report_age_s: float | None = None
+    index_age_s: float | None = None
+    """Since the last event of its index; None too where the index is built from dispatches."""
+
+
+class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Times `*_at` in unix seconds, `*_after_s` in seconds since the request arrived; None: not known."""
+
+    decision: Decision
+    arrived_at: float
+    region: str
+    served_model: str
+    tenant_id: str
+    session: str
+    """Keyed digest of the session's id; empty: it had none."""
+    key_source: str
+    ttft_slo_s: float
+    attempts: tuple[str, ...]
+    outcome: str
+    """completed, failed, refused, cancelled, client_error or unanswered."""
+    error: str = ""
+    share: float = 1.0
+    """Share of decisions like this one that were kept: each stands for 1 / share."""
+    late: bool = False
+    """The objective was missed: first token too late, refused or failed."""
+    decided_after_s: float = 0.0
+    granted_after_s: float | None = None
+    handed_over_after_s: float | None = None
+    first_token_after_s: float | None = None
+    finished_after_s: float | None = None
+    believed_tokens: int = 0
+    """Cached tokens of the prompt by the index, whatever the trust in it."""
+    cached_tokens: int | None = None
+    """As the engine reported it."""
+    engine_prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    block_tokens: int = 1
+    mismatch: str = ""
+    """Why hits differ, a cause of gateway.contracts.hit_sample; empty: they do not, or the engine reports none."""
+    known: tuple[Known, ...] = ()
+    """In the order of the decision's candidates."""
+    engines: int = 0
+    """Engines of the pool that took work."""
+    decode_engine_name: str = ""
+    cost: PrefillCost | None = None
+    """The cost model by which the chosen engine was estimated, and its speed."""
+    speed: float = 1.0
+    snapshot_version: int = 0
+    snapshot_age_s: float | None = None
+    slo_class: str = ""
+    priority: int = 0
+    regret: Regret | None = None
+    asked_after_s: float = 0.0
+    """Until the gateway asked its router for an engine: its own time, no engine's."""
+
+
+class DecisionBatch(msgspec.Struct, frozen=True):
+    """Decisions of one gateway whose requests have ended."""
+
+    gateway: str
+    decisions: tuple[StoredDecision, ...]
+
+
+def encode_batch(batch: DecisionBatch) -> bytes:
+    """Return the batch as msgpack."""
+    return _batch.encode(batch)
+
+
+def decode_batch(data: bytes) -> DecisionBatch:
+    """Read a batch; raises UnreadableMessageError on anything else."""
+    batch = _batch.decode(data)
+    if len(batch.decisions) > MAX_BATCH:
+        raise UnreadableMessageError(f"more than {MAX_BATCH} decisions in a batch")
+    return batch
+
+
+@lru_cache(maxsize=16_384)
+def session_digest(fleet_secret: bytes, session_id: str) -> str:
+    """Return by what a session is known in records; nobody without the fleet's secret can tell which it is."""
+    if not session_id:
+        return ""
+    return blake2b(session_id.encode(), digest_size=6, key=_digest_key(fleet_secret)).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _digest_key(fleet_secret: bytes) -> bytes:
+    return blake2b(_SESSION_CONTEXT + fleet_secret, digest_size=32).digest()
+
+
+_batch = WireForm(DecisionBatch, "a batch of decisions", limit=MAX_BATCH_BYTES)

@@ -1,0 +1,118 @@
+"""One request as recordings keep it: its shape, and what became of it. No prompt and nobody's name in it.
+
+Batches go over the stream topic TOPIC as msgpack, and stand so in the ring: the control plane keeps the bytes
+that the gateway made. Fields are only ever added, at the end and with defaults, so that rows of an earlier
+version stay readable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+
+TOPIC = "traffic"
+"""Stream topic; values are encoded TrafficBatches."""
+BLOCK_TOKENS = 512
+"""Block size of traces in Mooncake's form, whatever the pool's own is."""
+HEAD_BLOCKS = 16
+"""First blocks of a pool with smaller ones that a row names."""
+MAX_BATCH = 512
+MAX_BATCH_BYTES = 8 * MIB
+
+
+class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One request that ended; `at` in unix seconds, other times in seconds since then. None: not known."""
+
+    at: float
+    """Its arrival."""
+    pool: str
+    prompt_tokens: int
+    output_tokens: int
+    blocks: tuple[int, ...]
+    """One 64-bit name per 512 tokens, each of the whole prefix up to there; fewer: the rest is like no other."""
+    session: str = ""
+    """Keyed digest of the session's id; empty: it had none."""
+    tenant: str = ""
+    """Keyed digest likewise."""
+    priority: int = 0
+    outcome: str = ""
+    """completed, failed, refused, cancelled, client_error or unanswered."""
+    late: bool = False
+    """The objective was missed: first token too late, refused or failed."""
+    ttft_s: float | None = None
+    total_s: float | None = None
+    cached_tokens: int | None = None
+    """As the engine reported it."""
+    engines: int = 0
+    """Engines of the pool that took work."""
+    policy_version: int = 0
+    head: tuple[int, ...] = ()
+    """Keys of the first blocks at the pool's own size, where that is smaller than a trace's; placements that keep
+    equal beginnings together go by these."""
+
+
+class TrafficBatch(msgspec.Struct, frozen=True):
+    """Requests of one gateway."""
+
+    gateway: str
+    rows: tuple[TrafficRow, ...]
+
+
+class _Outline(msgspec.Struct, frozen=True):
+    """A batch whose rows are not looked into."""
+
+    gateway: str
+    rows: list[msgspec.Raw]
+
+
+def encode_batch(batch: TrafficBatch) -> bytes:
+    """Return the batch as msgpack."""
+    return _batch.encode(batch)
+
+
+def decode_rows(data: bytes) -> Sequence[TrafficRow]:
+    """Return the rows of a batch; raises UnreadableMessageError on anything else."""
+    return _batch.decode(data).rows
+
+
+def rows_in(data: bytes) -> int:
+    """Return the number of rows of a batch without reading them; raises UnreadableMessageError where it is none."""
+    count = len(_outline.decode(data).rows)
+    if count > MAX_BATCH:
+        raise UnreadableMessageError(f"more than {MAX_BATCH} rows in a batch")
+    return count
+
+
+def trace_blocks(keys: Sequence[int], prompt_tokens: int, block_tokens: int) -> tuple[int, ...]:
+    """Return one name per 512 tokens of a prompt from its chained keys of `block_tokens` tokens each.
+
+    A name is the key of the block in which the 512 tokens end, so it stands for at least this prefix. A
+    partial last block has a name where a key reaches into it.
+    """
+    if block_tokens == BLOCK_TOKENS:
+        return tuple(keys[: -(-prompt_tokens // BLOCK_TOKENS)])
+    covered = min(prompt_tokens, len(keys) * block_tokens)
+    if BLOCK_TOKENS % block_tokens == 0:
+        names, per_name = -(-covered // BLOCK_TOKENS), BLOCK_TOKENS // block_tokens
+        whole = tuple(keys[per_name - 1 :: per_name][:names])
+        return whole if len(whole) == names else (*whole, keys[-1])
+    last = len(keys) - 1
+    return tuple(
+        [
+            keys[min(-(-end // block_tokens) - 1, last)]
+            for end in range(BLOCK_TOKENS, covered + BLOCK_TOKENS, BLOCK_TOKENS)
+        ]
+    )
+
+
+def trace_head(keys: Sequence[int], block_tokens: int) -> tuple[int, ...]:
+    """Return the keys of the prompt's first blocks; none where a trace's blocks are no larger."""
+    return tuple(keys[:HEAD_BLOCKS]) if block_tokens < BLOCK_TOKENS else ()
+
+
+_WHAT = "a batch of traffic rows"
+_batch = WireForm(TrafficBatch, _WHAT, limit=MAX_BATCH_BYTES)
+_outline = WireForm(_Outline, _WHAT, limit=MAX_BATCH_BYTES)

@@ -1,0 +1,1 @@
+"""One engine as seen by the gateway: adapter, breaker, probe, progress, trust."""

@@ -1,0 +1,247 @@
+"""Whether the gateway sends work to one engine: closed, open with a reason, half-open while it proves itself.
+
+The gateway is the health authority for its own traffic: it acts at once on what it sees itself, and
+also counts what probe reports say, so that an engine that dies while idle is noticed. Nothing here
+reads a clock; `now` is monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.base.settings import BreakerSettings
+from routing.values import counted
+
+CLOSED = "closed"
+OPEN = "open"
+HALF_OPEN = "half_open"
+
+CONNECT = "connect"
+TIMEOUT = "timeout"
+HTTP_5XX = "http_5xx"
+HTTP_4XX = "http_4xx"
+THROTTLED = "throttled"
+BROKEN_STREAM = "broken_stream"
+NO_PROGRESS = "no_progress"
+
+ANSWERING = frozenset({HTTP_5XX, HTTP_4XX, THROTTLED, NO_PROGRESS})
+"""Causes of an engine that is out although something answers there."""
+
+NOT_HEARD = "no answer yet since this gateway started"
+
+_SENTENCES = {
+    CONNECT: ("connection in a row failed", "connections in a row failed"),
+    TIMEOUT: ("request in a row timed out", "requests in a row timed out"),
+    HTTP_5XX: ("answer in a row was 5xx or broke off", "answers in a row were 5xx or broke off"),
+}
+
+
+class Breaker:
+    """One engine's breaker. It starts open until the engine is first heard.
+
+    Mutable state: `state`, `reason`, `since`, `lost`, the counts of consecutive failures, and the
+    number of ejections that scales the next hold. `on_change` is called after each change of state,
+    `on_doubt` after each failed request, so that a direct probe can follow at once.
+    """
+
+    def __init__(self, settings: BreakerSettings, now: float) -> None:
+        self.state = OPEN
+        self.reason = NOT_HEARD
+        self.cause = "start"
+        """What opened it last: start, connect, timeout, http_5xx, http_4xx, throttled, no_progress or silent."""
+        self.since = now
+        self.heard = False
+        """Whether the engine ever proved healthy."""
+        self.trips = 0
+        self.refusals = 0
+        """Requests in a row that the engine refused and another might have taken."""
+        self.contradicted = False
+        """Whether another engine took a request that this one refused, since it last took one itself."""
+        self.on_change: Callable[[], None] | None = None
+        self.on_doubt: Callable[[], None] | None = None
+        self._settings = settings
+        self._counts = {CONNECT: 0, TIMEOUT: 0, HTTP_5XX: 0}
+        self._silent = 0
+        self._silent_since = now
+        self._span_s = settings.silent_span_s
+        self._failed_probes = 0
+        self._proved_at = float("-inf")
+        self._ejections = 0
+        self._hold_until = now
+
+    @property
+    def accepts(self) -> bool:
+        """Whether new work may go there."""
+        return self.state != OPEN
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is out because nothing answers, as opposed to answering wrongly."""
+        return self.state == OPEN and self.cause not in ANSWERING
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it is out because nothing came of its requests; only an answer to one brings it back."""
+        return self.state == OPEN and self.cause == NO_PROGRESS
+
+    @property
+    def outlier(self) -> bool:
+        """Whether it is out although it answers: its answers are errors."""
+        return self.state == OPEN and self.cause in (HTTP_5XX, HTTP_4XX, THROTTLED)
+
+    @property
+    def doubted(self) -> bool:
+        """Whether its last answers were errors, so that a retry goes elsewhere first."""
+        return self.refusals > 0 or self.outlier
+
+    @property
+    def suspect(self) -> bool:
+        """Whether anything failed since it last proved itself, so that a direct probe is due."""
+        return self.state != CLOSED or self._failed_probes > 0 or self._silent > 0 or any(self._counts.values())
+
+    def record_failure(self, kind: str, now: float) -> None:
+        """Count a request that failed: connect, timeout, http_5xx or broken_stream; opens at the limit."""
+        counter = HTTP_5XX if kind == BROKEN_STREAM else kind
+        if counter not in self._counts:
+            raise ValueError(f"unknown kind of failure {kind!r}; known: connect, timeout, http_5xx, broken_stream")
+        if self.state == OPEN:
+            return
+        self._counts[counter] += 1
+        count = self._counts[counter]
+        if self.state == HALF_OPEN or count >= self._limit(counter):
+            self._open(counter, counted.count(count, *_SENTENCES[counter]), now)
+        if self.on_doubt is not None:
+            self.on_doubt()
+
+    def record_refusal(self, status: int, now: float, *, shared: bool) -> None:
+        """Count a request refused with 401, 403, 404, 408 or 425; opens at the limit unless the others refuse, too."""
+        if self.state == OPEN:
+            return
+        self.refusals += 1
+        if not shared and (self.state == HALF_OPEN or self.refusals >= self._settings.refusals):
+            words = counted.count(self.refusals, "request was", "requests in a row were")
+            self._open(HTTP_4XX, f"{words} refused with {status}", now)
+
+    def record_throttle(self, pause_s: float, now: float) -> None:
+        """Take it out for as long as it asks for; that is no ejection, and makes no later one longer."""
+        if self.state != OPEN:
+            self._open(THROTTLED, f"it asks for a pause of {pause_s:.0f} s (429)", now)
+            self._hold_until = now + pause_s
+
+    def forgive(self, now: float) -> None:
+        """Take one refusal back, because all engines gave the same answer."""
+        self.refusals = max(0, self.refusals - 1)
+        if self.state == OPEN and self.cause == THROTTLED:
+            self._close(now)
+
+    def record_stall(self, reason: str, now: float) -> None:
+        """Take it out because nothing comes of what it was given; each time in a row for longer."""
+        if self.state != OPEN:
+            self._open(NO_PROGRESS, reason, now)
+
+    def record_success(self, now: float) -> None:
+        """Count a request that the engine answered; closes a half-open breaker."""
+        self._reset_counts()
+        self.contradicted = False
+        if self.state == HALF_OPEN:
+            self._close(now)
+
+    def observe_report(self, serves: bool, reason: str, now: float) -> None:
+        """Take in a probe report: several bad ones in a row open, a good one can only end suspicion."""
+        if serves:
+            self._silent = 0
+            return
+        if self._silent == 0:
+            self._silent_since = now
+        self._silent += 1
+        enough = self._silent >= self._settings.silent_reports
+        contradicted = now - self._proved_at < self._settings.probe_outweighs_s
+        if self.state != OPEN and enough and not contradicted and now - self._silent_since >= self._span_s:
+            self._open("silent", reason or "probes get no answer", now)
+
+    def observe_probe(self, serves: bool, reason: str, now: float, *, refused: bool = False) -> None:
+        """Take in the gateway's own health probe; it alone brings an engine back.
+
+        `refused`: the connection was refused or reset, which needs no second probe to be believed.
+        """
+        if serves:
+            self._healthy_probe(now)
+            return
+        self._failed_probes += 1
+        if self.state == OPEN:
+            self._keep_open(reason, now)
+        elif refused or self.state == HALF_OPEN or self._failed_probes >= self._settings.failed_probes:
+            self._open("silent", reason or "health probes get no answer", now)
+
+    def check(self) -> None:
+        """Raise AssertionError unless state, reason and counts agree."""
+        if self.state not in (CLOSED, OPEN, HALF_OPEN):
+            raise AssertionError(f"unknown state {self.state!r}")
+        if (self.state == CLOSED) == bool(self.reason):
+            raise AssertionError(f"{self.state} with reason {self.reason!r}")
+        if self.state != OPEN and any(count >= self._limit(kind) for kind, count in self._counts.items()):
+            raise AssertionError(f"{self.state} over a limit: {self._counts}")
+        if self.state != OPEN and not self.heard:
+            raise AssertionError("accepts work for an engine that was never heard")
+        if min(self._counts.values()) < 0 or self._silent < 0 or self._failed_probes < 0:
+            raise AssertionError("a count is negative")
+
+    def _healthy_probe(self, now: float) -> None:
+        self._failed_probes = 0
+        self._silent = 0
+        self._proved_at = now
+        if self.state == OPEN and now >= self._hold_until:
+            first = not self.heard
+            self.heard = True
+            self._reset_counts()
+            if first:
+                self._close(now)
+            else:
+                self._change(HALF_OPEN, f"answers again after: {self.reason}", now)
+        elif self.state == HALF_OPEN and now - self.since >= self._settings.trial_s:
+            self._close(now)
+        elif self.state == CLOSED:
+            self._counts[CONNECT] = self._counts[TIMEOUT] = 0
+
+    def _keep_open(self, reason: str, now: float) -> None:
+        """Let the newest word of a dead engine stand as the reason; an outlier that died is lost from then on."""
+        self.reason = reason or self.reason
+        if self.heard:
+            self.cause = "silent"
+            self._hold_until = now
+
+    def _limit(self, counter: str) -> int:
+        limits = {
+            CONNECT: self._settings.connect_failures,
+            TIMEOUT: self._settings.timeouts,
+            HTTP_5XX: self._settings.server_errors,
+        }
+        return limits[counter]
+
+    def _open(self, cause: str, reason: str, now: float) -> None:
+        self.cause = cause
+        self.trips += 1
+        self._hold_until = now
+        if cause in (HTTP_5XX, HTTP_4XX, NO_PROGRESS):
+            long_well = self.state == CLOSED and now - self.since > self._settings.outlier_hold_max_s
+            self._ejections = 1 if long_well else self._ejections + 1
+            term_s = self._settings.stall_hold_s if cause == NO_PROGRESS else self._settings.outlier_hold_s
+            hold_s = min(term_s * self._ejections, self._settings.outlier_hold_max_s)
+            self._hold_until = now + hold_s
+        self._reset_counts()
+        self._change(OPEN, reason, now)
+
+    def _close(self, now: float) -> None:
+        self._change(CLOSED, "", now)
+
+    def _reset_counts(self) -> None:
+        self.refusals = 0
+        for kind in self._counts:
+            self._counts[kind] = 0
+
+    def _change(self, state: str, reason: str, now: float) -> None:
+        self.state = state
+        self.reason = reason
+        self.since = now
+        if self.on_change is not None:
+            self.on_change()

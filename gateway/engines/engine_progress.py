@@ -1,0 +1,183 @@
+"""What one engine makes of the requests that this gateway gave it: whether they move, and how fast.
+
+Engine health judges by it (planning.engine_health.engine_health): an engine can answer /health and stand still.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from gateway.contracts.fleet_sample import EngineCounts
+from planning.facts.engine_speed import EngineSpeed
+
+MAX_STANDING = 4096
+"""Requests followed at one time; of more the oldest are no longer followed."""
+ANSWERS_JUDGED = 64
+ANSWERS_COUNT_S = 60.0
+"""An engine is judged by its last answers of this time."""
+FORGOTTEN_S = 1800.0
+"""A request that nobody ended within this time is no longer followed."""
+
+
+class _Standing(msgspec.Struct, gc=False):
+    """One request on the engine. Mutable: it gets its first token."""
+
+    granted_s: float
+    expected_s: float
+    """Seconds from grant to first token, what was ahead of it included."""
+    prefill_s: float
+    first_token_s: float | None = None
+    streams: bool = False
+    whole: bool = False
+
+
+class Watched(msgspec.Struct, frozen=True, gc=False):
+    """What one engine has to do for us, and what came of it so far."""
+
+    standing: int
+    """Requests there."""
+    streams: int
+    """Those of them whose answers come piece by piece."""
+    signs: int
+    """First tokens, pieces and ends that were ever seen."""
+    longest_prefill_s: float
+    """The longest prefill there as the engine usually takes it; what comes in whole counts with its prompt."""
+
+
+class EngineProgress:
+    """One engine's requests and timings. Mutable state: all of it; `now` is monotonic seconds.
+
+    Begins anew with each incarnation of the engine, whose requests are gone with it. `vouches` says whether this
+    process was there to hear the engine between two moments; a time that it missed is no measure of the engine.
+    """
+
+    def __init__(self, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
+        self._vouches = vouches
+        self.first_tokens = 0
+        self.chunks = 0
+        self._failures = 0
+        self._reported: dict[str, int] = {}
+        """Failures in a row by the word of one tenant, for each such tenant."""
+        self._standing: dict[str, _Standing] = {}
+        self._speed = EngineSpeed()
+        self._answers: deque[tuple[float, bool]] = deque(maxlen=ANSWERS_JUDGED)
+        """When the last requests had an answer, and whether it refused them."""
+
+    @property
+    def failures_in_row(self) -> int:
+        """Requests that failed one after another; of those that only tenants tell of, what stands without any one."""
+        told = self._reported.values()
+        return self._failures + sum(told) - max(told, default=0)
+
+    def told(self, tenant_id: str, *, failed: bool) -> None:
+        """Note what a tenant says of a request that nobody else saw."""
+        if failed:
+            self._reported[tenant_id] = self._reported.get(tenant_id, 0) + 1
+        else:
+            self._reported.pop(tenant_id, None)
+
+    def _succeeded(self) -> None:
+        self._failures = 0
+        self._reported.clear()
+
+    def granted(self, request_id: str, prefill_s: float, now: float) -> None:
+        """Note a request that is given to the engine and should prefill for `prefill_s`."""
+        if len(self._standing) >= MAX_STANDING:
+            del self._standing[next(iter(self._standing))]
+        self._standing[request_id] = _Standing(now, self._speed.expects(prefill_s, now), prefill_s)
+
+    def follows(self, request_id: str) -> bool:
+        """Return whether the request is the engine's to get on with."""
+        return request_id in self._standing
+
+    def first_token(self, request_id: str, now: float) -> None:
+        """Note a request's first token."""
+        self.first_tokens += 1
+        self._succeeded()
+        standing = self._standing.get(request_id)
+        if standing is None or standing.first_token_s is not None:
+            return
+        standing.first_token_s = now
+        if self._vouches(standing.granted_s, now):
+            self._speed.first_token(now - standing.granted_s, standing.expected_s, now)
+
+    def streams(self, request_id: str) -> None:
+        """Note that a request's answer comes piece by piece, so that a pause of it means something."""
+        standing = self._standing.get(request_id)
+        if standing is not None:
+            standing.streams = True
+
+    def whole(self, request_id: str) -> None:
+        """Note that a request's answer comes in one piece, so that nobody sees its first token."""
+        standing = self._standing.get(request_id)
+        if standing is not None:
+            standing.whole = True
+
+    def watched(self) -> Watched:
+        """Return what tells whether the engine stands still."""
+        streams = [each for each in self._standing.values() if each.streams]
+        longest_s = max((each.prefill_s for each in self._standing.values() if each.first_token_s is None), default=0.0)
+        usual = max(1.0, self._speed.usual())
+        return Watched(len(self._standing), len(streams), self.first_tokens + self.chunks, longest_s * usual)
+
+    def completed(self, request_id: str, output_tokens: int | None, now: float) -> None:
+        """Note the end of an answer."""
+        self._answers.append((now, False))
+        self.chunks += 1
+        self._succeeded()
+        standing = self._standing.pop(request_id, None)
+        if standing is None or standing.first_token_s is None or output_tokens is None or output_tokens < 2:
+            return
+        if not self._vouches(standing.first_token_s, now):
+            return
+        self._speed.answered((now - standing.first_token_s) / (output_tokens - 1), now)
+
+    def refused(self, now: float) -> None:
+        """Note that the engine answered a request with 4xx."""
+        self._answers.append((now, True))
+
+    def dropped(self, request_id: str, *, failed: bool = False) -> None:
+        """Note the end of a request without an answer; `failed`: by the engine's fault."""
+        self._failures += failed
+        self._standing.pop(request_id, None)
+
+    def look(self, now: float, event_gaps: int) -> EngineCounts:
+        """Return the figures of this moment."""
+        self._forget_old(now)
+        standing = list(self._standing.values())
+        prefilling = [each for each in standing if each.first_token_s is None]
+        # Nobody sees the first token of an answer that comes in whole, so it is never late.
+        waited = [
+            (each.granted_s, each.expected_s)
+            for each in prefilling
+            if not each.whole and self._vouches(each.granted_s, now)
+        ]
+        slowness, slowness_samples = self._speed.slowness(waited, now)
+        tbt_s, tbt_samples = self._speed.tbt(now)
+        answers = [refused for at_s, refused in self._answers if at_s > now - ANSWERS_COUNT_S]
+        return EngineCounts(
+            granted=len(standing),
+            prefilling=len(prefilling),
+            streaming=sum(each.streams and each.first_token_s is not None for each in standing),
+            first_tokens_total=self.first_tokens,
+            chunks_total=self.chunks,
+            longest_prefill_s=max((each.prefill_s for each in prefilling), default=0.0),
+            failures_in_row=self.failures_in_row,
+            refused_share=sum(answers) / len(answers) if answers else None,
+            refused_samples=len(answers),
+            slowness=slowness,
+            slowness_samples=slowness_samples,
+            tbt_s=tbt_s,
+            tbt_samples=tbt_samples,
+            event_gaps_total=event_gaps,
+        )
+
+    def _forget_old(self, now: float) -> None:
+        # In the order of their grants: the first young one ends the look.
+        for request_id, standing in list(self._standing.items()):
+            if standing.granted_s >= now - FORGOTTEN_S:
+                break
+            del self._standing[request_id]

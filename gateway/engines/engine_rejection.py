@@ -1,0 +1,52 @@
+"""Answers that say more of the engine than of the request: another engine is asked before the client hears them.
+
+A wrong key, a model that was unloaded or a queue that is full make an engine refuse at once, and an engine that refuses
+at once looks idle. A request's own faults (400, 422) are the same everywhere and are relayed.
+"""
+
+from __future__ import annotations
+
+import aiohttp
+import msgspec
+
+from gateway.http.http_exchange import Header
+
+TOO_MANY = 429
+REFUSALS = frozenset({401, 403, 404, 408, 425, TOO_MANY})
+MAX_BODY_BYTES = 64 << 10
+_PASSED_HEADERS = ("content-type", "cache-control", "retry-after")
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """One such answer, kept for the client in case that all engines give it."""
+
+    status: int
+    body: bytes
+    headers: list[Header]
+    pause_s: float | None = None
+    """What Retry-After asks for; None: nothing that can be read."""
+
+
+async def read_refusal(response: aiohttp.ClientResponse) -> Refusal:
+    """Return the answer with MAX_BODY_BYTES of its body at most."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk[: MAX_BODY_BYTES - len(body)]
+        if len(body) >= MAX_BODY_BYTES:
+            response.close()
+            break
+    return Refusal(response.status, bytes(body), passed_headers(response), _pause_s(response))
+
+
+def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:
+    """Return the headers of an engine's answer that go on to the client."""
+    return [
+        (name.encode(), response.headers[name].encode("latin-1"))
+        for name in _PASSED_HEADERS
+        if name in response.headers
+    ]
+
+
+def _pause_s(response: aiohttp.ClientResponse) -> float | None:
+    text = response.headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None

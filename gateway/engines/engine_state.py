@@ -1,0 +1,48 @@
+"""The word for an engine's condition, with its reason as a sentence for people."""
+
+from __future__ import annotations
+
+from gateway.engines.breaker import HALF_OPEN, OPEN, THROTTLED
+from gateway.engines.health_verdict import HEALTHY, QUARANTINED
+from gateway.engines.live_engine import LiveEngine
+
+STARTING_S = 60.0
+"""An engine that was never heard counts as starting this long, as lost afterwards."""
+REPORT_COUNTS_S = 30.0
+"""A report's complaint is shown this long after the report."""
+
+
+def health_state(engine: LiveEngine, now: float, *, accepts: bool) -> tuple[str, str]:
+    """Return (state, reason) as far as wish and health tell; whether it is hot is not decided here.
+
+    `accepts`: it takes new work; that can be so although its breaker is open, where too many are.
+    """
+    if engine.entry.desired_state == "maintenance":
+        return "maintenance", "taken out of service by an operator"
+    if engine.breaker.state == OPEN:
+        return ("degraded" if accepts else _out_of_rotation(engine, now)), engine.breaker.reason
+    if engine.entry.desired_state == "draining":
+        return "draining", "takes no new work, by an operator's wish"
+    if engine.entry.health == QUARANTINED and not accepts:
+        return QUARANTINED, engine.entry.health_reason
+    if engine.entry.health != HEALTHY:
+        return "degraded", f"{engine.entry.health}: {engine.entry.health_reason}"
+    complaint = engine.breaker.reason if engine.breaker.state == HALF_OPEN else _complaint(engine, now)
+    return ("degraded", complaint) if complaint else ("serving", "")
+
+
+def _out_of_rotation(engine: LiveEngine, now: float) -> str:
+    if engine.breaker.cause == THROTTLED:
+        return "degraded"
+    if engine.breaker.heard:
+        return "lost"
+    if not engine.probed.is_set():
+        return "unknown"
+    return "starting" if now - engine.created_at < STARTING_S else "lost"
+
+
+def _complaint(engine: LiveEngine, now: float) -> str:
+    age_s = engine.report_age_s(now)
+    if engine.report is None or age_s is None or age_s > REPORT_COUNTS_S:
+        return ""
+    return "" if engine.report.healthy else engine.report.reason

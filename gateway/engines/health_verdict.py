@@ -1,0 +1,65 @@
+"""What a verdict of engine health, as the snapshot carries it, means for the work that an engine gets."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from gateway.contracts.snapshot import EngineEntry
+
+if TYPE_CHECKING:
+    from gateway.engines.live_engine import LiveEngine
+
+HEALTHY = "healthy"
+QUARANTINED = "quarantined"
+PROBATION = "probation"
+
+_STEPS = 10
+"""A growing share is told in so many steps, so that the router's view of the fleet rarely changes."""
+_LEAST = 0.05
+
+
+def load_share(entry: EngineEntry, unix: float) -> float:
+    """Return the share of its usual load that the engine should get at unix second `unix`, 0..1 in tenths."""
+    if entry.health == QUARANTINED:
+        return 0.0
+    if entry.health != PROBATION or entry.ramp_s <= 0 or entry.health_since is None:
+        return 1.0
+    done = max(0.0, unix - entry.health_since) / entry.ramp_s
+    share = min(1.0, entry.ramp_from + (1.0 - entry.ramp_from) * done)
+    return max(_LEAST, math.floor(share * _STEPS + 1e-9) / _STEPS)
+
+
+def shares_of(engines: Iterable[LiveEngine], well: Collection[str], unix: float) -> dict[str, float]:
+    """Return the shares that are less than all, by engine id.
+
+    Verdicts that would leave none of the engines that are `well` by the gateway's own evidence are not followed:
+    where all look sick to the prober and none to us, the fault is on the prober's way to them.
+    """
+    shares = {
+        engine.entry.engine_id: load_share(engine.entry, unix)
+        for engine in engines
+        if engine.entry.health in (QUARANTINED, PROBATION)
+    }
+    if shares and not any(shares.get(engine_id, 1.0) > 0 for engine_id in well):
+        return {engine_id: share for engine_id, share in shares.items() if share > 0}
+    return shares
+
+
+def sated(engines: Iterable[LiveEngine], running: Mapping[str, int], unix: float) -> frozenset[str]:
+    """Return the engines in probation that run their share of what the healthy ones run on average.
+
+    `running` are requests by engine id. One request an engine in probation may always have.
+    """
+    entries = [engine.entry for engine in engines]
+    whole = [running.get(each.engine_id, 0) for each in entries if each.health not in (QUARANTINED, PROBATION)]
+    typical = statistics.fmean(whole) if whole else 0.0
+    return frozenset(
+        each.engine_id
+        for each in entries
+        if each.health == PROBATION
+        and (share := load_share(each, unix)) < 1.0
+        and running.get(each.engine_id, 0) >= max(1, math.floor(share * typical))
+    )

@@ -1,0 +1,141 @@
+"""What the last requests on one engine tell together: how far its index can be trusted, and what is wrong with it.
+
+The share s = Σ min(reported, believed) / Σ believed over requests of which a block or more was believed cached:
+below BLIND_BELOW the index is worth nothing, below DEGRADED_BELOW half. The cause is the first rule that holds;
+m, the number of requests that differ, must be at least LEAST_SAMPLES:
+
+1. template    the engine counts the same number of tokens more, or fewer, than we do on every request
+2. tokenizer   the engine counts other numbers of tokens, differently from request to request
+3. salt        blocks were believed, and the engine reports none on (nearly) all requests, of the same length: it
+               keeps them under another name. In a pool that salts, or whose index is built from dispatches
+4. tokenizer   the same in an exact pool: the blocks that it told of are not those that it is asked for. Also
+               where it reports hits and the index never knows of any, although events come
+5. template    all prompts agree up to one boundary T (reported hits the same, believed ones not), or all fall
+               short by the same number of tokens: a part that every prompt has is rendered differently
+6. late event  at least half of the requests that differ ran near a gap in the engine's events
+7. eviction    at least half of those that fell short ran while the engine removed blocks, or nobody tells of
+               removals at all (an index built from dispatches)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.contracts.hit_sample import EVICTION, LATE_EVENT, SALT, TEMPLATE, TOKENIZER, UNKNOWN, HitSample
+
+LEAST_SAMPLES = 12
+BLIND_BELOW = 0.25
+DEGRADED_BELOW = 0.6
+EXACT_AGAIN = 0.75
+"""An index that has lost trust gets it back above this share, so that trust does not flutter."""
+EXACT, DEGRADED, BLIND = "exact", "degraded", "blind"
+_GRADES = (BLIND, DEGRADED, EXACT)
+_NEARLY_ALL = 0.95
+_MOST = 0.8
+
+
+class PoolKeys(msgspec.Struct, frozen=True):
+    """What matters of a pool's keys for telling causes apart."""
+
+    isolated: bool = False
+    """Requests carry a cache salt."""
+    by_dispatches: bool = False
+    """The index is built from our own dispatches: nobody tells what the engine removes."""
+
+
+class HitVerdict(msgspec.Struct, frozen=True):
+    """What an engine's index is worth by its reported hits; `share` None: too few requests to say."""
+
+    grade: str = EXACT
+    share: float | None = None
+    cause: str = ""
+    requests: int = 0
+    """That were looked at."""
+    differing: int = 0
+
+
+NO_VERDICT = HitVerdict()
+
+
+def hit_verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str = EXACT) -> HitVerdict:
+    """Return what these requests, all of one engine, tell; `before` is the grade so far.
+
+    Enough requests that the gateway saw outweigh all that tenants report. Without these, what is said of the engine
+    must hold without the reports of any one tenant.
+    """
+    seen = [each for each in samples if not each.reporter]
+    if len(seen) >= LEAST_SAMPLES or len(seen) == len(samples):
+        return _verdict(seen, keys, before)
+    tenants = sorted({each.reporter for each in samples if each.reporter})
+    without = [_verdict([each for each in samples if each.reporter != tenant], keys, before) for tenant in tenants]
+    return max(without, key=lambda each: _GRADES.index(each.grade))
+
+
+def _verdict(samples: Sequence[HitSample], keys: PoolKeys, before: str) -> HitVerdict:
+    differing = [each for each in samples if each.short or each.missed]
+    cause = _cause(samples, differing, keys) if len(differing) >= LEAST_SAMPLES else ""
+    believed = [each for each in samples if each.believed_tokens >= each.block_tokens]
+    if len(believed) < LEAST_SAMPLES:
+        blind = cause == TOKENIZER
+        share = 0.0 if blind else None
+        return HitVerdict(BLIND if blind else EXACT, share, cause, len(samples), len(differing))
+    found = sum(min(each.reported_tokens, each.believed_tokens) for each in believed)
+    share = found / sum(each.believed_tokens for each in believed)
+    enough = EXACT_AGAIN if before != EXACT else DEGRADED_BELOW
+    grade = BLIND if share < BLIND_BELOW else DEGRADED if share < enough else EXACT
+    return HitVerdict(grade, share, cause, len(samples), len(differing))
+
+
+def _cause(samples: Sequence[HitSample], differing: Sequence[HitSample], keys: PoolKeys) -> str:
+    lengths = _by_length(samples)
+    if lengths:
+        return lengths
+    short = [each for each in differing if each.short]
+    if len(short) >= LEAST_SAMPLES:
+        nothing = sum(each.reported_tokens == 0 for each in short)
+        believed = sum(each.believed_tokens >= each.block_tokens for each in samples)
+        if nothing >= _NEARLY_ALL * believed:
+            return SALT if keys.isolated or keys.by_dispatches else TOKENIZER
+        if _one_boundary(short):
+            return TEMPLATE
+    missed = [each for each in differing if each.missed]
+    if not keys.by_dispatches and _never_known(samples, missed):
+        return TOKENIZER
+    return _by_events(differing, short, keys)
+
+
+def _by_events(differing: Sequence[HitSample], short: Sequence[HitSample], keys: PoolKeys) -> str:
+    if 2 * sum(each.gap for each in differing) >= len(differing):
+        return LATE_EVENT
+    untold = keys.by_dispatches or 2 * sum(each.removed for each in short) >= len(short)
+    return EVICTION if short and 2 * len(short) >= len(differing) and untold else UNKNOWN
+
+
+def _by_length(samples: Sequence[HitSample]) -> str:
+    """Return template or tokenizer where most prompts have another length on the engine, else nothing."""
+    told = [each for each in samples if each.engine_prompt_tokens is not None]
+    differences = [each.engine_prompt_tokens - each.prompt_tokens for each in told if each.engine_prompt_tokens]
+    other = [difference for difference in differences if difference]
+    if len(other) < LEAST_SAMPLES or len(other) < _MOST * len(told):
+        return ""
+    return TEMPLATE if max(other) - min(other) <= 1 else TOKENIZER
+
+
+def _one_boundary(short: Sequence[HitSample]) -> bool:
+    """Return whether all prompts agree up to one boundary, or all but for the same number of tokens."""
+    block_tokens = short[0].block_tokens
+    reported = [each.reported_tokens for each in short]
+    missing = [each.believed_tokens - each.reported_tokens for each in short]
+    believed = [each.believed_tokens for each in short]
+    if max(believed) - min(believed) <= block_tokens:
+        return False
+    return max(reported) == min(reported) > 0 or (max(missing) - min(missing) < block_tokens and min(reported) > 0)
+
+
+def _never_known(samples: Sequence[HitSample], missed: Sequence[HitSample]) -> bool:
+    """Return whether the engine reports hits and the index knows of none on nearly all requests."""
+    hits = [each for each in samples if each.reported_tokens >= each.block_tokens]
+    unknown = sum(each.believed_tokens < each.block_tokens for each in hits)
+    return len(missed) >= LEAST_SAMPLES and len(hits) >= LEAST_SAMPLES and unknown >= _NEARLY_ALL * len(hits)

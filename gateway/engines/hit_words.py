@@ -1,0 +1,40 @@
+"""Verdicts on an engine's index in words, with what to do."""
+
+from __future__ import annotations
+
+from gateway.contracts.hit_sample import EVICTION, LATE_EVENT, SALT, TEMPLATE, TOKENIZER, UNKNOWN
+from gateway.engines.hit_pattern import BLIND, EXACT, HitVerdict
+from routing.values.counted import count
+
+CAUSE_TITLES = {
+    TOKENIZER: "tokenizer",
+    TEMPLATE: "chat template",
+    SALT: "cache salt",
+    EVICTION: "eviction",
+    LATE_EVENT: "late event",
+    UNKNOWN: "unknown",
+}
+_CAUSES = {
+    TOKENIZER: "the engine cuts prompts into other tokens than our keys; compare its tokenizer with the pool's",
+    TEMPLATE: "a part that every prompt has is rendered differently; compare the engine's chat template",
+    SALT: "the engine keeps blocks under another cache salt; see that nothing in between changes cache_salt",
+    EVICTION: "the engine evicts blocks before they are used again; its KV memory is short for this traffic",
+    LATE_EVENT: "events of the engine come late or are lost; check its event endpoint and the network",
+    UNKNOWN: "no known cause fits",
+}
+
+
+def cause_words(cause: str) -> str:
+    """Return the cause as a sentence's second half; an unknown code as it is."""
+    return _CAUSES.get(cause, cause)
+
+
+def verdict_words(verdict: HitVerdict) -> str:
+    """Return why the index is trusted less, as a sentence; empty where its hits hold."""
+    if verdict.grade == EXACT:
+        return ""
+    if verdict.share is None or (verdict.share == 0.0 and verdict.grade == BLIND):
+        found = f"the engine's hits are not those of the index ({count(verdict.requests, 'request')})"
+    else:
+        found = f"it had {verdict.share:.0%} of the tokens that the index said ({count(verdict.requests, 'request')})"
+    return f"{found}: {cause_words(verdict.cause)}" if verdict.cause else found

@@ -1,0 +1,228 @@
+"""One engine as this gateway lives with it: breaker, adapter, last report, incarnation, event intake."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+import aiohttp
+
+from gateway.base.engine_api_keys import engine_key
+from gateway.base.loop_lag import LoopLag
+from gateway.base.settings import GatewaySettings
+from gateway.contracts.engine_report import EngineReport
+from gateway.contracts.snapshot import EngineEntry
+from gateway.engines.breaker import Breaker
+from gateway.engines.hit_words import verdict_words
+from gateway.engines.index_trust import HitWatch
+from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, VllmAdapter
+from gateway.events.event_ledger import BLIND, DEGRADED, Trust
+from gateway.events.event_salts import SaltsSeen
+from gateway.events.kv_event_intake import KvEventIntake
+from gateway.traffic.past_moments import PastMoments
+from routing.cost.cost_fit import FittedCost
+from routing.ledger.fleet_view import EngineFacts
+
+READY = "ready"
+
+_SAME_PROCESS_S = 1.0
+"""Two reported starts of a process closer than this are the same start."""
+
+
+class LiveEngine:
+    """One engine's state. The pool is told of changes through the breaker's and the intake's callbacks.
+
+    Mutable state: everything without an underscore except `session`; only the event loop's thread
+    touches it.
+    """
+
+    def __init__(
+        self,
+        entry: EngineEntry,
+        incarnation: int,
+        *,
+        served_model: str,
+        session: aiohttp.ClientSession,
+        settings: GatewaySettings,
+        lag: LoopLag,
+        now: float,
+    ) -> None:
+        self.entry = entry
+        self.incarnation = incarnation
+        self.session = session
+        self._bearer = engine_key(entry.key_variable, settings.engine_bearer)
+        self.adapter = VllmAdapter(
+            session,
+            entry.url,
+            served_model=served_model,
+            bearer=self._bearer,
+            timeout_s=settings.probe_timeout_s,
+        )
+        self.breaker = Breaker(settings.breaker, now)
+        self.intake: KvEventIntake | None = None
+        self.report: EngineReport | None = None
+        self.report_at: float | None = None
+        """Monotonic seconds."""
+        self.report_times = PastMoments()
+        self.hits = HitWatch()
+        self.created_at = now
+        self.salts_seen = SaltsSeen()
+        self.shunned = False
+        """Whether engine health keeps it out, and others can do its work."""
+        self.probed = asyncio.Event()
+        """Set after the first direct probe, whatever it said."""
+        self.lag = lag
+        self._settings = settings
+        self._incarnated_at = now
+        self._incarnated_unix = time.time()
+        self._process_start: float | None = None
+        self._wake = asyncio.Event()
+        self.breaker.on_doubt = self._wake.set
+
+    def authorized(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the headers with the engine's own key among them."""
+        return {**headers, "authorization": f"Bearer {self._bearer}"} if self._bearer else headers
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing is to be expected from it."""
+        return self.breaker.lost
+
+    @property
+    def stuck(self) -> bool:
+        """Whether what it has not begun to answer should go elsewhere."""
+        return self.breaker.stalled or self.shunned
+
+    @property
+    def trust(self) -> Trust:
+        """How far the prefix index of this engine can be trusted."""
+        if self.intake is None:
+            return Trust(BLIND, "no event endpoint is set for this engine")
+        return self.intake.trust
+
+    def facts(
+        self, *, by_dispatches: bool, accepts: bool, learned: FittedCost | None = None, share: float = 1.0
+    ) -> EngineFacts:
+        """Return what the router is to know; an index fed by our own dispatches never exceeds degraded.
+
+        `learned` is the cost of the engine's kind that replaces the policy's; it has speeds of its own.
+        An engine that should have a `share` of its usual load only is taken for as much slower.
+        """
+        weight = self.index_trust(by_dispatches=by_dispatches).weight
+        engine_id, speed = self.entry.engine_id, self.entry.speed * share
+        if learned is None:
+            return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, role=self.entry.role)
+        speed *= learned.speeds.get(engine_id, 1.0)
+        costs = learned.prefill, learned.decode
+        return EngineFacts(engine_id, self.incarnation, accepts, speed, weight, *costs, role=self.entry.role)
+
+    def index_trust(self, *, by_dispatches: bool) -> Trust:
+        """Return what routing makes of the index and people are shown: the least that events and hits allow."""
+        if self.salts_seen.missing:
+            trust = Trust(DEGRADED, "events name no cache salts; the index is built from this gateway's own dispatches")
+        elif by_dispatches:
+            trust = Trust(DEGRADED, "the index is built from this gateway's own dispatches")
+        else:
+            trust = self.trust
+        verdict = self.hits.verdict
+        by_hits = Trust(verdict.grade, verdict_words(verdict))
+        return by_hits if by_hits.weight < trust.weight else trust
+
+    def take_report(self, report: EngineReport, now: float, unix: float) -> bool:
+        """Take in a probe report no older than the last; True: it shows a new process of the engine."""
+        if self.report is not None and report.at < self.report.at:
+            return False
+        age_s = max(0.0, unix - report.at)
+        self.report = report
+        self.report_at = now - age_s
+        self.report_times.note(self.report_at)
+        if age_s > self._settings.report_stale_s:
+            return False
+        self.breaker.observe_report(report.serves, report.reason, now)
+        if not report.serves:
+            self._wake.set()
+        return self._is_new_process(report.process_start)
+
+    def report_age_s(self, now: float) -> float | None:
+        """Return the age of the last report in seconds; None: there was none."""
+        return None if self.report_at is None else now - self.report_at
+
+    def running_now(self, now: float) -> int | None:
+        """Return how many requests it says that it holds; None where no report of late tells."""
+        age_s = self.report_age_s(now)
+        fresh = self.report is not None and age_s is not None and age_s <= self._settings.report_stale_s
+        return self.report.running if fresh and self.report is not None else None
+
+    def new_incarnation(self, now: float) -> None:
+        """Count a new process of the engine."""
+        self.incarnation += 1
+        self.hits.forget()
+        self.salts_seen = SaltsSeen(self.salts_seen.named)
+        self._incarnated_at = now
+        self._incarnated_unix = time.time()
+
+    def incarnated_since(self, moment: float) -> bool:
+        """Return whether the incarnation was counted up at or after this monotonic moment."""
+        return self._incarnated_at >= moment
+
+    async def watch(self) -> None:
+        """Probe the engine directly: at once, while anything is doubtful, and when reports go stale."""
+        while True:
+            started = time.monotonic()
+            await self._probe()
+            self.probed.set()
+            if self.breaker.suspect:
+                await asyncio.sleep(max(0.0, started + self._settings.probe_interval_s - time.monotonic()))
+                continue
+            await self._wait(self._settings.report_stale_s / 2)
+            while self._is_well(time.monotonic()):
+                await self._wait(self._settings.report_stale_s / 2)
+
+    def _is_well(self, now: float) -> bool:
+        age_s = self.report_age_s(now)
+        reported = age_s is not None and age_s <= self._settings.report_stale_s
+        return reported and not self.breaker.suspect and not self._wake.is_set()
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _probe(self) -> None:
+        self._wake.clear()
+        begun_s = time.monotonic()
+        try:
+            await self.adapter.health()
+        except EngineUnreachableError as error:
+            if error.timed_out and not self.lag.vouches(begun_s, time.monotonic()):
+                # The answer may lie unread. The engine is asked again, since nothing was learned.
+                self._wake.set()
+                return
+            self.breaker.observe_probe(False, str(error), time.monotonic(), refused=error.refused)
+        except EngineAnswerError as error:
+            self.breaker.observe_probe(False, str(error), time.monotonic())
+        else:
+            if not self.breaker.stalled or await self._generates():
+                self.breaker.observe_probe(True, "", time.monotonic())
+
+    async def _generates(self) -> bool:
+        """Return whether the engine answers a request of one token; its word for its health is not enough here."""
+        try:
+            await self.adapter.generate_one()
+        except EngineUnreachableError:
+            return False
+        except EngineAnswerError as error:
+            return error.status is not None and error.status < 500
+        return True
+
+    def _is_new_process(self, process_start: float | None) -> bool:
+        """Compare process starts; one that an earlier sign of the same restart has counted is not counted again."""
+        if process_start is None:
+            return False
+        known, self._process_start = self._process_start, process_start
+        if known is None or abs(process_start - known) < _SAME_PROCESS_S:
+            return False
+        return process_start > self._incarnated_unix

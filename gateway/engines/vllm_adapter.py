@@ -1,0 +1,340 @@
+"""Speaks to one vLLM engine over HTTP: load, metrics, health, models, tokenizer, event sources.
+
+Whatever the engine answers, a call either returns a checked value or raises EngineUnreachableError or
+EngineAnswerError. Answers are bounded, redirects are not followed, and the bearer token goes to this
+engine's own URL only.
+"""
+
+from __future__ import annotations
+
+import io
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from gateway.engines.engine_metrics import (
+    MAX_BYTES,
+    EngineMetrics,
+    UnreadableMetricsError,
+    parse_engine_metrics,
+    scan_load,
+)
+from gateway.engines.http_get import NotPlainError, PlainAnswer, PlainGet, TooLongError
+
+MAX_ANSWER_BYTES = 64 << 10
+MAX_TOKENIZE_BYTES = 16 << 20
+TRIAL_S = 3.0
+"""Within this time a request of one token is answered by an engine that is well."""
+_CHUNK_BYTES = 64 << 10
+_LARGE_BODY = 1 << 20
+_TEXT_TYPES = ("text/plain", "application/openmetrics-text")
+
+Wanted = TypeVar("Wanted")
+
+
+class EngineUnreachableError(Exception):
+    """No HTTP answer came. `refused`: nobody listens there, which needs no second look."""
+
+    def __init__(self, message: str, *, refused: bool = False, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
+        self.timed_out = timed_out
+
+
+class EngineAnswerError(Exception):
+    """An answer came and is of no use; `status` where it was an HTTP status other than 200."""
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class LightLoad(msgspec.Struct, frozen=True, gc=False):
+    """Requests in the engine. `waiting` None: `running` counts those that wait in it too."""
+
+    running: int
+    waiting: int | None
+    kv_usage: float | None = None
+    """0..1."""
+
+
+class KvEventSource(msgspec.Struct, frozen=True):
+    """One socket on which an engine publishes KV events."""
+
+    endpoint: str
+    replay_endpoint: str
+    data_parallel_rank: int
+
+
+class _ServerLoad(msgspec.Struct):
+    server_load: int
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+class _Tokens(msgspec.Struct):
+    tokens: list[int]
+
+
+class _Source(msgspec.Struct):
+    endpoint: str = ""
+    replay_endpoint: str | None = None
+    data_parallel_rank: int = 0
+
+
+class _Sources(msgspec.Struct):
+    sources: list[_Source] = []
+    data: list[_Source] = []
+
+
+class VllmAdapter:
+    """One engine's HTTP surface. `session` is shared and must not decompress answers by itself.
+
+    `plain`: reads go over a connection of their own at little cost, one at a time, as a prober makes them;
+    `close` ends it.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        *,
+        served_model: str = "",
+        bearer: str = "",
+        timeout_s: float = 1.0,
+        plain: bool = False,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._session = session
+        self._served_model = served_model
+        self._headers = {"Accept-Encoding": "identity"}
+        if bearer:
+            self._headers["Authorization"] = f"Bearer {bearer}"
+        self._timeout_s = timeout_s
+        self._load_path_missing = False
+        self._plain = PlainGet(self.url, self._headers) if plain and PlainGet.speaks(url) else None
+
+    def close(self) -> None:
+        """End the connection of plain reads, if there is one."""
+        if self._plain is not None:
+            self._plain.close()
+
+    async def load(self, *, with_waiting: bool = False) -> LightLoad:
+        """Return the cheap load reading: `/load`, or a byte scan of `/metrics` where that is not served.
+
+        `with_waiting` asks for the scan at once, because `/load` does not tell what waits.
+        """
+        if not (with_waiting or self._load_path_missing):
+            try:
+                answer = await self._get("/load", "load")
+            except EngineAnswerError as error:
+                if error.status != 404:
+                    raise
+                self._load_path_missing = True
+            else:
+                load = _decode(answer, _ServerLoad, "load").server_load
+                if not 0 <= load <= 10_000_000:
+                    raise EngineAnswerError(f"load cannot be {load}")
+                return LightLoad(load, None)
+        try:
+            return LightLoad(*scan_load(await self._metrics_text()))
+        except UnreadableMetricsError as error:
+            raise EngineAnswerError(f"metrics are unreadable: {error}") from None
+
+    async def full_metrics(self) -> EngineMetrics:
+        """Return all series a router needs; EngineAnswerError "metrics are unreadable: …" on anything odd."""
+        try:
+            return parse_engine_metrics(await self._metrics_text())
+        except UnreadableMetricsError as error:
+            raise EngineAnswerError(f"metrics are unreadable: {error}") from None
+
+    async def health(self) -> None:
+        """Return if the engine says that it is well; raises with the reason otherwise."""
+        await self._get("/health", "health")
+
+    async def generate_one(self) -> None:
+        """Return once the engine has answered a request of one token; raises with the reason otherwise."""
+        body = {"model": self._served_model, "prompt": "1", "max_tokens": 1}
+        raw = msgspec.json.encode(body)
+        await self._request(
+            "POST", "/v1/completions", "a request of one token", timeout_s=TRIAL_S, limit=MAX_ANSWER_BYTES, body=raw
+        )
+
+    async def models(self) -> tuple[str, ...]:
+        """Return the ids of the models that the engine serves."""
+        return tuple(model.id for model in _decode(await self._get("/v1/models", "models"), _Models, "models").data)
+
+    async def tokenize(
+        self,
+        prompt_or_messages: str | Sequence[Any] | msgspec.Raw,
+        *,
+        extra: Mapping[str, Any] | None = None,
+        timeout_s: float = 5.0,
+    ) -> array[int]:
+        """Return the token ids of a text, or of chat messages under the engine's own template.
+
+        `extra` fields (tools, chat_template_kwargs, add_special_tokens) go into the request as they are.
+        """
+        content = "prompt" if isinstance(prompt_or_messages, str) else "messages"
+        body: dict[str, Any] = {**(extra or {}), content: prompt_or_messages}
+        if self._served_model:
+            body["model"] = self._served_model
+        answer = await self._request(
+            "POST",
+            "/tokenize",
+            "tokenize",
+            limit=MAX_TOKENIZE_BYTES,
+            timeout_s=timeout_s,
+            body=msgspec.json.encode(body),
+        )
+        try:
+            return array("I", _decode(answer, _Tokens, "tokenize").tokens)
+        except OverflowError:
+            raise EngineAnswerError("tokenize answered token ids outside 0 … 2³²−1") from None
+
+    async def kv_event_sources(self) -> tuple[KvEventSource, ...]:
+        """Return the engine's event sockets as seen from here; empty where it does not tell."""
+        try:
+            answer = await self._get("/kv_event_sources", "kv_event_sources")
+        except EngineAnswerError as error:
+            if error.status in (403, 404, 405):
+                return ()
+            raise
+        found: list[_Source] | _Sources
+        if answer.lstrip().startswith(b"["):
+            found = _decode(answer, list[_Source], "kv_event_sources")
+        else:
+            wrapped = _decode(answer, _Sources, "kv_event_sources")
+            found = wrapped.sources or wrapped.data
+        host = urlsplit(self.url).hostname or ""
+        return tuple(
+            KvEventSource(
+                _seen_from_here(source.endpoint, host),
+                _seen_from_here(source.replay_endpoint or "", host),
+                source.data_parallel_rank,
+            )
+            for source in found
+            if source.endpoint
+        )
+
+    async def _metrics_text(self) -> bytes:
+        """Return the text of /metrics; a refusal counts as unreadable, because health is told elsewhere."""
+        try:
+            return await self._get("/metrics", "metrics", limit=MAX_BYTES, types=_TEXT_TYPES)
+        except EngineAnswerError as error:
+            raise EngineAnswerError(f"metrics are unreadable: {error}") from None
+
+    async def _get(self, path: str, what: str, *, limit: int = MAX_ANSWER_BYTES, types: tuple[str, ...] = ()) -> bytes:
+        if self._plain is not None:
+            try:
+                return await self._get_plainly(self._plain, path, what, limit, types)
+            except NotPlainError:
+                # An engine that chunks or compresses its answers does so again: the full client reads it from now on.
+                self._plain.close()
+                self._plain = None
+        return await self._request("GET", path, what, limit=limit, timeout_s=self._timeout_s, types=types)
+
+    async def _get_plainly(self, plain: PlainGet, path: str, what: str, limit: int, types: tuple[str, ...]) -> bytes:
+        try:
+            answer = await plain.get(path, limit=limit, timeout_s=self._timeout_s)
+        except TimeoutError:
+            raise EngineUnreachableError(f"{what} timed out after {self._timeout_s:g} s", timed_out=True) from None
+        except TooLongError:
+            raise EngineAnswerError(f"{what} answered more than {limit} bytes") from None
+        except OSError as error:
+            raise _unreachable(error) from None
+        _check_plain(answer, what, types)
+        return answer.body
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        limit: int,
+        timeout_s: float,
+        types: tuple[str, ...] = (),
+        body: bytes | None = None,
+    ) -> bytes:
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        try:
+            async with self._session.request(
+                method,
+                self.url + path,
+                headers=headers,
+                # aiohttp warns about large bytes, which it would copy in one go; a file it reads piece by piece.
+                data=io.BytesIO(body) if body is not None and len(body) >= _LARGE_BODY else body,
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=timeout_s),
+            ) as response:
+                _check_head(response, what, types)
+                return await _read(response, what, limit)
+        except TimeoutError:
+            raise EngineUnreachableError(f"{what} timed out after {timeout_s:g} s", timed_out=True) from None
+        except (aiohttp.ClientResponseError, aiohttp.ClientPayloadError, aiohttp.InvalidURL) as error:
+            raise EngineAnswerError(f"{what} answer is broken: {type(error).__name__}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _unreachable(error) from None
+
+
+def _check_head(response: aiohttp.ClientResponse, what: str, types: tuple[str, ...]) -> None:
+    if response.status != 200:
+        raise EngineAnswerError(f"{what} answered {response.status}", status=response.status)
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        raise EngineAnswerError(f"{what} answer is compressed although it was not to be")
+    if types and response.content_type not in types:
+        raise EngineAnswerError(f"{what} are {response.content_type[:60]!a}, not text")
+
+
+def _check_plain(answer: PlainAnswer, what: str, types: tuple[str, ...]) -> None:
+    if answer.status != 200:
+        raise EngineAnswerError(f"{what} answered {answer.status}", status=answer.status)
+    if types and answer.content_type not in types:
+        raise EngineAnswerError(f"{what} are {answer.content_type[:60]!a}, not text")
+
+
+async def _read(response: aiohttp.ClientResponse, what: str, limit: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+        size += len(chunk)
+        if size > limit:
+            raise EngineAnswerError(f"{what} answered more than {limit} bytes")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _unreachable(error: aiohttp.ClientError | OSError) -> EngineUnreachableError:
+    cause: BaseException | None = getattr(error, "os_error", None) or error
+    if isinstance(cause, ConnectionRefusedError):
+        return EngineUnreachableError("connection refused", refused=True)
+    if isinstance(error, aiohttp.ServerDisconnectedError) or isinstance(cause, ConnectionError):
+        return EngineUnreachableError("connection broke off")
+    return EngineUnreachableError(f"connection failed: {type(cause).__name__}")
+
+
+def _decode(answer: bytes, kind: type[Wanted], what: str) -> Wanted:
+    try:
+        return msgspec.json.decode(answer, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise EngineAnswerError(f"{what} answered something else than it should") from None
+
+
+def _seen_from_here(endpoint: str, host: str) -> str:
+    """Replace the engine's own idea of an address (`*`, 0.0.0.0, [::]) by the host it is reached at."""
+    for own in ("*", "0.0.0.0", "[::]"):  # noqa: S104 - compared with, not bound to
+        if endpoint.startswith(f"tcp://{own}:"):
+            shown = f"[{host}]" if ":" in host else host
+            return f"tcp://{shown}:{endpoint.rsplit(':', 1)[1]}"
+    return endpoint

@@ -1,0 +1,1 @@
+"""An engine's KV events, from the socket to the prefix index."""

@@ -1,0 +1,331 @@
+"""Turns one engine's event batches into changes of the prefix index, and says how far they can be trusted.
+
+It keeps live batches back while history is asked for, re-keys blocks through the engine's block map,
+and forgets everything the moment history is lost: a missing entry costs a cache hit, a wrong one
+sends requests to the wrong engine. It has no sockets and no clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from gateway.base.settings import EventSettings
+from gateway.events.event_sequence import APPLY, ASK, LOST, RESTARTED, EventSequence
+from kvstore.events.engine_block_map import EngineBlockMap
+from kvstore.events.event_salt import domain_of
+from kvstore.events.kv_events import (
+    BlockRemoved,
+    BlockStored,
+    KvEvent,
+    PairedTokensError,
+    UnreadableEventError,
+    decode_batch,
+)
+from routing.values.counted import count
+
+EXACT = "exact"
+DEGRADED = "degraded"
+BLIND = "blind"
+_UNREADABLE = "a batch of events could not be read; the index is being rebuilt from new ones"
+
+
+class Trust(msgspec.Struct, frozen=True):
+    """How far an engine's index can be trusted: exact, degraded or blind; `reason` is empty when exact."""
+
+    grade: str
+    reason: str
+
+    @property
+    def weight(self) -> float:
+        """What a hit counts in routing: 1 exact, 0.5 degraded, 0 blind."""
+        return {EXACT: 1.0, DEGRADED: 0.5, BLIND: 0.0}[self.grade]
+
+
+class BlockSink(Protocol):
+    """Who is told what an engine holds."""
+
+    def stored(self, keys: Sequence[int]) -> None:
+        """These blocks are there, in prompt order."""
+
+    def removed(self, keys: Sequence[int]) -> None:
+        """These blocks are gone."""
+
+    def cleared(self) -> None:
+        """No block is known to be there."""
+
+    def restarted(self) -> None:
+        """The engine's process is a new one and holds nothing."""
+
+
+class EventLedger:
+    """One engine's events in order, applied.
+
+    Mutable state: the sequence, the block map, live batches that wait for a replay (`_pending`), and
+    the marks behind the trust. `wanted` says why a replay is wanted; empty: none is.
+    """
+
+    def __init__(
+        self, sink: BlockSink, seed_of: Callable[[str], int], block_tokens: int, settings: EventSettings
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        """Batches and events by kind: applied, gaps, restarts, lost, unreadable, salted, BlockStored, …"""
+        self.wanted = "start"
+        self.heard = False
+        self.blocks = EngineBlockMap(settings.max_blocks)
+        self._sink = sink
+        self._seed_of = seed_of
+        self._block_tokens = block_tokens
+        self._settings = settings
+        self._sequence = EventSequence()
+        self._pending: deque[tuple[int, bytes]] = deque()
+        self._pending_bytes = 0
+        self._fruitless = 0
+        self._before_replay = 0
+        self._waited_before = 0
+        self._foreign_block_size = 0
+        self._stored_since_loss = 0
+        self._rebuilt_at = 0
+        self._unreadable = ""
+
+    @property
+    def trust(self) -> Trust:
+        """How far the index of this engine can be trusted now."""
+        if not self.heard:
+            return Trust(BLIND, "no event has been heard and no replay was answered")
+        if self._foreign_block_size:
+            return Trust(
+                BLIND,
+                f"the engine's blocks hold {count(self._foreign_block_size, 'token')}, "
+                f"this pool's keys {self._block_tokens}; "
+                "set the pool's block size to the engine's",
+            )
+        if self.wanted in ("start", "gap"):
+            return Trust(DEGRADED, "missed events are being replayed")
+        if not self._sequence.complete:
+            return Trust(DEGRADED, "older events are no longer to be had; the index is being rebuilt from new ones")
+        if self._unreadable:
+            return Trust(DEGRADED, self._unreadable)
+        return Trust(EXACT, "")
+
+    def resync(self) -> None:
+        """Forget all, as after a restart that somebody else noticed; the sink is told by whoever did."""
+        self._sequence = EventSequence()
+        self.blocks.cleared()
+        self._drop_pending()
+        self._foreign_block_size = 0
+        self._mark_whole()
+        self._fruitless = 0
+        self.wanted = "start"
+
+    def disconnected(self) -> None:
+        """Note that the connection broke: what comes next is only believed after a replay."""
+        self.wanted = self.wanted or "gap"
+
+    def live(self, seq: int, payload: bytes) -> None:
+        """Take in one live batch; it is applied at once, or waits while a replay is wanted or runs."""
+        self.heard = True
+        if self.wanted or self._sequence.replaying:
+            self._keep(seq, payload)
+            return
+        verdict = self._sequence.live(seq, payload)
+        if verdict == APPLY:
+            self._apply(payload)
+        elif verdict == ASK:
+            self.counts["gaps"] += 1
+            self.wanted = "gap"
+            self._keep(seq, payload)
+
+    def start_replay(self) -> int:
+        """Begin a replay and return the batch number to ask from."""
+        self._before_replay = self._sequence.next_seq
+        self._waited_before = len(self._pending)
+        return self._sequence.start_replay()
+
+    def replayed(self, seq: int, payload: bytes) -> bool:
+        """Take in one replayed batch; False: this replay is over, another one is wanted."""
+        self.heard = True
+        if not self._sequence.replaying:
+            return False
+        verdict = self._sequence.replayed(seq, payload)
+        if verdict == RESTARTED:
+            self._restarted()
+            return False
+        if verdict == LOST:
+            self._lost()
+        if verdict in (APPLY, LOST):
+            self._apply(payload)
+        return True
+
+    def end_replay(self) -> None:
+        """Take in that the replay is complete, then the live batches that waited for it.
+
+        One that was asked for before a resync answers a question that nobody has any more; taken for an answer to the
+        new one it would say that the engine has restarted, which whoever resynced has counted already.
+        """
+        self.heard = True
+        if not self._sequence.replaying:
+            return
+        if self._sequence.end_replay() == RESTARTED:
+            self._restarted()
+            return
+        if not self._sequence.complete and not self._rebuilt_at:
+            self._rebuilt_at = self._as_many_again()
+        self.wanted = ""
+        self._drop_strays()
+        self._drain()
+        if not self.wanted:
+            self._fruitless = 0
+        elif self._sequence.next_seq == self._before_replay:
+            self._fruitless += 1
+            if self._fruitless >= self._settings.max_replays:
+                self.give_up()
+
+    def abandon_replay(self) -> None:
+        """Leave a replay that does not answer; batches that waited for a mere sign of life are applied."""
+        self._sequence.abandon_replay()
+        if not self.wanted:
+            self._drain()
+
+    def give_up(self) -> None:
+        """Go on from the oldest live batch that waits, without the history before it."""
+        self._fruitless = 0
+        self.wanted = ""
+        while self._pending:
+            seq, payload = self._next_pending()
+            verdict = self._sequence.live(seq, payload)
+            if verdict == ASK:
+                verdict = self._sequence.jump(seq, payload)
+            if verdict == LOST:
+                self._lost()
+            if verdict in (APPLY, LOST):
+                self._apply(payload)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the parts agree and the limits are kept."""
+        self._sequence.check()
+        self.blocks.check()
+        if self._pending_bytes != sum(len(payload) for _, payload in self._pending):
+            raise AssertionError("bytes of waiting batches do not add up")
+        if len(self._pending) > self._settings.max_pending:
+            raise AssertionError(f"{len(self._pending)} batches wait")
+
+    def _keep(self, seq: int, payload: bytes) -> None:
+        """Let a batch wait. Over the limit the newest are dropped; the gap shows after the replay."""
+        full = len(self._pending) >= self._settings.max_pending
+        if full or self._pending_bytes + len(payload) > self._settings.max_pending_bytes:
+            self.counts["dropped"] += 1
+            return
+        self._pending.append((seq, payload))
+        self._pending_bytes += len(payload)
+
+    def _next_pending(self) -> tuple[int, bytes]:
+        seq, payload = self._pending.popleft()
+        self._pending_bytes -= len(payload)
+        return seq, payload
+
+    def _drop_pending(self) -> None:
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def _drop_strays(self) -> None:
+        """Drop batches that came before the replay was asked for and are beyond its end.
+
+        A publisher keeps what it sends before it answers a replay, so they are not of this process.
+        """
+        waited, self._waited_before = min(self._waited_before, len(self._pending)), 0
+        for _ in range(waited):
+            seq, _ = self._next_pending()
+            if seq >= self._sequence.next_seq:
+                self.counts["strays"] += 1
+
+    def _drain(self) -> None:
+        """Apply waiting batches; what is older than the verified history is covered by it."""
+        while self._pending:
+            seq, payload = self._pending[0]
+            if seq > self._sequence.next_seq:
+                self.wanted = "gap"
+                return
+            self._next_pending()
+            if seq == self._sequence.next_seq and self._sequence.live(seq, payload) == APPLY:
+                self._apply(payload)
+
+    def _restarted(self) -> None:
+        """Start over with a new process: its history is asked for from batch 0.
+
+        Batches that wait may be of either process; the replay brings those of the new one.
+        """
+        self.counts["restarts"] += 1
+        self.blocks.cleared()
+        self._drop_pending()
+        self._mark_whole()
+        self.wanted = "start"
+        self._sink.restarted()
+
+    def _lost(self) -> None:
+        self.counts["lost"] += 1
+        self._rebuilt_at = max(self._as_many_again(), self._rebuilt_at)
+        self._stored_since_loss = 0
+        self.blocks.cleared()
+        self._sink.cleared()
+
+    def _as_many_again(self) -> int:
+        return max(self._settings.rebuild_blocks, len(self.blocks))
+
+    def _mark_whole(self) -> None:
+        self._rebuilt_at = 0
+        self._stored_since_loss = 0
+        self._unreadable = ""
+
+    def _apply(self, payload: bytes) -> None:
+        try:
+            batch = decode_batch(payload)
+        except UnreadableEventError as error:
+            self.counts["unreadable"] += 1
+            self._unreadable = (
+                _UNREADABLE if not isinstance(error, PairedTokensError) else f"events are unusable: {error}"
+            )
+            self._rebuilt_at = self._as_many_again()
+            self._stored_since_loss = 0
+            return
+        self.counts["applied"] += 1
+        for event in batch.events:
+            self.counts[type(event).__name__] += 1
+            self._apply_event(event)
+
+    def _apply_event(self, event: KvEvent) -> None:
+        if isinstance(event, BlockStored):
+            domain = domain_of(event)
+            if domain is not None and event.medium in (None, "GPU"):
+                self._store(event, domain)
+        elif isinstance(event, BlockRemoved):
+            if event.medium in (None, "GPU"):
+                self._sink.removed(self.blocks.removed(event))
+        else:
+            self.blocks.cleared()
+            self._sequence.cleared()
+            self._mark_whole()
+            self._sink.cleared()
+
+    def _store(self, event: BlockStored, domain: str) -> None:
+        if event.block_size != self._block_tokens:
+            self._foreign_block_size = event.block_size
+            return
+        self._foreign_block_size = 0
+        if domain:
+            self.counts["salted"] += 1
+        keys = self.blocks.stored(event, self._seed_of(domain))
+        if keys:
+            self._sink.stored(keys)
+        dropped = self.blocks.take_dropped()
+        if dropped:
+            self._sink.removed(dropped)
+        if self._rebuilt_at:
+            self._stored_since_loss += len(event.block_hashes)
+            if self._stored_since_loss >= self._rebuilt_at:
+                # As many blocks came in as were known before, so that the old ones have been evicted.
+                self._sequence.cleared()
+                self._mark_whole()

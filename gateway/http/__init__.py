@@ -1,0 +1,1 @@
+"""HTTP within limits: the edge, bodies, errors, connections, the synchronous fast path."""

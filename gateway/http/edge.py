@@ -1,0 +1,196 @@
+"""The one ASGI wrapper around everything this process serves, the gateway's API and Django's pages alike.
+
+It checks the Host header, gives every request its id, refuses encoded, oversized and stalling bodies
+before anybody spools them, and says so in OpenAI's shape. Time and size of a request's *head* are
+the protocol's job (gateway.http.http_protocol).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from gateway.base.asgi_types import AsgiApp, Message, Receive, Scope, Send
+from gateway.http.guarded_receive import BodyWatch, GuardedReceive, RefusedAtEdgeError, too_large
+from gateway.http.request_head import SCOPE_KEY, RequestHead, new_id
+from gateway.http.sync_fast_path import Admission, Headers, InnerLane
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+MAX_KNOWN_HOSTS = 256
+LINGER_S = 2.0
+LINGER_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeSettings:
+    """Limits of the edge. Sizes in bytes, times in seconds.
+
+    `allowed_hosts` are names without port; ".example.com" allows a domain and all below it, "*" any.
+    """
+
+    allowed_hosts: tuple[str, ...] = LOOPBACK_HOSTS
+    body_limit: int = 1024 * 1024
+    proxy_body_limit: int = 16 * 1024 * 1024
+    long_bodies: tuple[str, ...] = ()
+    """Paths beside the proxy's that take bodies of its size."""
+    stall_s: float = 10.0
+    min_bytes_per_s: float = 16 * 1024.0
+
+
+class Edge:
+    """Wraps an ASGI app; `count` is called with the cause of each request that is refused here.
+
+    `fast_lane` (a GatewayApp) answers decisions without a task (gateway.http.sync_fast_path).
+    """
+
+    def __init__(
+        self,
+        app: AsgiApp,
+        settings: EdgeSettings | None = None,
+        count: Callable[[str], None] | None = None,
+        *,
+        fast_lane: InnerLane | None = None,
+    ) -> None:
+        self._app = app
+        self._settings = settings or EdgeSettings()
+        self._count = count
+        self.lane = _CheckedLane(self._check_head, fast_lane) if fast_lane is not None else None
+        self._new_id = fast_lane.new_id if fast_lane is not None else new_id
+        self._known_hosts: set[bytes] = set()
+        self._watch = BodyWatch(self._settings.stall_s, self._settings.min_bytes_per_s)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        kind = scope["type"]
+        if kind == "http":
+            await self._http(scope, receive, send)
+        elif kind == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _check_head(self, headers: Headers) -> RequestHead | None:
+        """Return the head where it passes the edge as it is, and is not named."""
+        head = RequestHead(headers, self._new_id)
+        if head.given:
+            # A named request may be a repetition, which may have to wait for the first one's answer.
+            return None
+        try:
+            self._check(head, self._settings.body_limit)
+        except RefusedAtEdgeError:
+            return None
+        return head
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = scope[SCOPE_KEY] = RequestHead(scope["headers"], self._new_id)
+        id_header = (b"x-request-id", head.request_id.encode())
+        started = False
+
+        def send_with_id(message: Message) -> Awaitable[None]:
+            nonlocal started
+            if not started:
+                started = True
+                message["headers"] = [*message.get("headers", ()), id_header]
+            return send(message)
+
+        settings, path = self._settings, scope["path"]
+        is_long = path.startswith("/v1/") or path in settings.long_bodies
+        limit = settings.proxy_body_limit if is_long else settings.body_limit
+        try:
+            self._check(head, limit)
+            await self._app(scope, GuardedReceive(receive, limit, self._watch), send_with_id)
+        except RefusedAtEdgeError as error:
+            if started:
+                raise
+            await self._refuse(error, receive, send_with_id)
+
+    def _check(self, head: RequestHead, limit: int) -> None:
+        if head.repeats:
+            raise RefusedAtEdgeError(
+                400, "Send Host, Authorization and Content-* headers once each.", "repeated_header"
+            )
+        headers = head.headers
+        host = headers.get(b"host")
+        if host is None or (host not in self._known_hosts and not self._allows(host)):
+            raise RefusedAtEdgeError(
+                400, "This Host is not served here; add it to the allowed hosts.", "host_not_allowed"
+            )
+        length = headers.get(b"content-length")
+        if length is not None and (not length.isdigit() or int(length[:20]) > limit):
+            raise too_large(limit)
+        encoding = headers.get(b"content-encoding")
+        if encoding is not None and encoding.strip().lower() != b"identity":
+            raise RefusedAtEdgeError(
+                415, "Encoded bodies are not read; send the body without Content-Encoding.", "encoded_body"
+            )
+
+    def _allows(self, host: bytes) -> bool:
+        name = _host_name(host)
+        allowed = any(
+            pattern in ("*", name) or (pattern.startswith(".") and (name.endswith(pattern) or name == pattern[1:]))
+            for pattern in self._settings.allowed_hosts
+        )
+        if allowed and len(self._known_hosts) < MAX_KNOWN_HOSTS:
+            self._known_hosts.add(host)
+        return allowed
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = scope[SCOPE_KEY] = RequestHead(scope["headers"], self._new_id)
+        host = head.headers.get(b"host")
+        if host is not None and not head.repeats and (host in self._known_hosts or self._allows(host)):
+            await self._app(scope, receive, send)
+            return
+        if self._count is not None:
+            self._count("host_not_allowed")
+        await receive()
+        await send({"type": "websocket.close", "code": 4400})
+
+    async def _refuse(self, error: RefusedAtEdgeError, receive: Receive, send: Send) -> None:
+        if self._count is not None:
+            self._count(error.code)
+        body = error.body
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": error.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        # A close while the client still sends would reset the connection and lose our answer.
+        if error.status != 408:
+            await _linger(receive)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _CheckedLane:
+    """The fast lane of the app behind this edge; its heads pass the edge's checks."""
+
+    def __init__(self, check: Callable[[Headers], RequestHead | None], inner: InnerLane) -> None:
+        self._check = check
+        self._inner = inner
+        self.answer_at_once = inner.answer_at_once
+
+    def admit(self, headers: Headers) -> Admission | None:
+        head = self._check(headers)
+        return None if head is None else self._inner.admit(head)
+
+
+async def _linger(receive: Receive) -> None:
+    discarded = 0
+    try:
+        async with asyncio.timeout(LINGER_S):
+            while discarded <= LINGER_BYTES:
+                message = await receive()
+                discarded += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return
+
+
+def _host_name(host: bytes) -> str:
+    text = host.decode("latin-1").strip().lower()
+    if text.startswith("["):
+        return text.partition("]")[0] + "]"
+    return text.partition(":")[0].removesuffix(".")

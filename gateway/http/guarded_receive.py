@@ -1,0 +1,112 @@
+"""Receives a request's body within a size and a time, before anything behind the edge can spool it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+
+from gateway.base.asgi_types import Message, Receive
+from gateway.http.openai_error import ApiError
+
+SWEEP_S = 0.5
+
+
+class RefusedAtEdgeError(ApiError):
+    """The request breaks a rule of the edge; the edge answers and counts `code`, whoever was reading."""
+
+
+class BodyWatch:
+    """Ends body reads that stall: one sweep for all of them, so that a prompt body costs no timer.
+
+    A read may wait `stall_s` for its next bytes, and the whole body may take `stall_s` plus the time
+    it needs at `min_bytes_per_s`. Belongs to one event loop.
+    """
+
+    def __init__(self, stall_s: float, min_bytes_per_s: float) -> None:
+        self.stall_s = stall_s
+        self.min_bytes_per_s = min_bytes_per_s
+        self._reads: set[GuardedReceive] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def enter(self, read: GuardedReceive) -> None:
+        """Start to watch a read that may wait."""
+        self._reads.add(read)
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._run)
+
+    def leave(self, read: GuardedReceive) -> None:
+        """Stop watching it."""
+        self._reads.discard(read)
+
+    def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._expire(list(self._reads), loop.time())
+        self._sweep = loop.call_later(SWEEP_S, self._run) if self._reads else None
+
+    def _expire(self, reads: Iterable[GuardedReceive], now: float) -> None:
+        for read in reads:
+            if now >= read.deadline(now):
+                self._reads.discard(read)
+                read.expire()
+
+
+class GuardedReceive:
+    """An ASGI `receive` that counts body bytes and raises RefusedAtEdgeError (413, or 408 through the watch)."""
+
+    received = 0
+    done = False
+    expired = False
+    _task: asyncio.Task[object] | None = None
+    _first_seen: float | None = None
+    _last_seen: float | None = None
+
+    def __init__(self, receive: Receive, limit: int, watch: BodyWatch) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._watch = watch
+
+    def __call__(self) -> Awaitable[Message]:
+        """Return the next ASGI message, once awaited."""
+        return self._receive() if self.done else self._guarded()
+
+    async def _guarded(self) -> Message:
+        self._task = asyncio.current_task()
+        self._watch.enter(self)
+        try:
+            message = await self._receive()
+        except asyncio.CancelledError:
+            if not self.expired or self._task is None:
+                raise
+            self._task.uncancel()
+            text = "The body arrived too slowly; send it without pauses."
+            raise RefusedAtEdgeError(408, text, "body_timeout") from None
+        finally:
+            self._watch.leave(self)
+        if message.get("more_body", False):
+            self._last_seen = None
+        else:
+            self.done = True
+        self.received += len(message.get("body", b""))
+        if self.received > self._limit:
+            raise too_large(self._limit)
+        return message
+
+    def deadline(self, now: float) -> float:
+        """Return the loop time at which this read has taken too long, counted from the first sweep that saw it."""
+        if self._first_seen is None:
+            self._first_seen = now
+        if self._last_seen is None:
+            self._last_seen = now
+        whole = self._first_seen + self._watch.stall_s + self.received / self._watch.min_bytes_per_s
+        return min(self._last_seen + self._watch.stall_s, whole) - 2 * SWEEP_S
+
+    def expire(self) -> None:
+        """Wake the reader with a 408."""
+        if self._task is not None:
+            self.expired = True
+            self._task.cancel()
+
+
+def too_large(limit: int) -> RefusedAtEdgeError:
+    """Return the 413 for a body over `limit` bytes."""
+    return RefusedAtEdgeError(413, f"The body is larger than the {limit} bytes allowed here.", "body_too_large")

@@ -1,0 +1,362 @@
+"""uvicorn's HTTP protocol with the limits that no ASGI app can set, and with the fast lane.
+
+Use it as `uvicorn.Config(app, http=GuardedHttpProtocol)`. Half-open heads are answered with 408, heads
+and trailers over their limits with 431, and connections over theirs with 503; all are closed. Trailer
+fields are dropped: only the head says who is calling. Where the app offers a lane
+(gateway.http.sync_fast_path), complete decision requests are offered to it before a task is made for them; of a
+head that the parser has read on this connection before, byte for byte, it need not be asked again, and
+its answer goes out with the others of the loop's turn (gateway.http.response_batch).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from typing_extensions import override
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from gateway.base.event_log import log_event
+from gateway.http.connection_limit import limit_of
+from gateway.http.response_batch import batch_of
+from gateway.http.sync_fast_path import MAX_BODY_BYTES, PATH, Admission, Lane, LaneAnswer, header_lines, lane_of
+
+KEEP_ALIVE_S = 75
+"""Idle connections stay open longer than clients and proxies keep them (nginx 60 s), so that no request
+meets a closing connection."""
+HEAD_TIMEOUT_S = 10.0
+REST_TIMEOUT_S = 5.0
+"""A client may go on sending a body this long after it was answered; uvicorn alone would wait for ever."""
+MAX_HEAD_BYTES = 64 * 1024
+MAX_TRAILER_BYTES = 8 * 1024
+MAX_KNOWN_HEADS = 32
+MAX_KNOWN_HEAD_BYTES = 2048
+_HEAD_END = b"\r\n\r\n"
+_UNKNOWN: tuple[Admission | None, int] = (None, 0)
+_TOO_LARGE = b"431 Request Header Fields Too Large"
+
+
+class _TooLargeError(Exception):
+    """Ends the parsing of a head or of trailers that are over their limit."""
+
+
+class GuardedHttpProtocol(HttpToolsProtocol):
+    """One connection whose request heads must arrive whole, in time and within a size.
+
+    Mutable state of its own: whether a head (or a body for the lane) is being read, and under which timer. Of
+    bytes: those in the parser's hands, those of the chunk in which the head began, those that came since then or
+    since the last chunk with some of the body, and those of trailer fields. The lane's body, None while the
+    request takes the ordinary way; whether the whole request has come, and the timer of the rest of one that was
+    answered before; the chunk that a message began with; the heads that were admitted to the lane, with their
+    body's length; when one of them was answered last, so that the timer of idle connections need not start anew
+    each time; whether such an answer may still be held, which has to go out before anything else is written here.
+    Where the connection counts towards the limit of connections, and whether it has become a websocket.
+    """
+
+    head_timeout_s = HEAD_TIMEOUT_S
+    rest_timeout_s = REST_TIMEOUT_S
+    _whole = True
+    _rest_timer: asyncio.TimerHandle | None = None
+    _reading = True
+    _in_head = True
+    _fed_bytes = 0
+    _first_bytes = 0
+    _gathered_bytes = 0
+    _trailer_bytes = 0
+    _timer: asyncio.TimerHandle | None = None
+    _lane_body: bytes | None = None
+    _chunk = b""
+    _answered_s = 0.0
+    _holds = False
+    _source: str | None = None
+    _upgraded = False
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._lane: Lane | None = lane_of(config.loaded_app)
+        self._known: dict[bytes, tuple[Admission, int]] = {}
+        self._batch = batch_of(self.loop)
+        self._limit = limit_of(self.loop)
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn declares it
+        super().connection_made(transport)
+        address = self.client[0] if self.client else ""
+        self._source = self._limit.enter(address, len(self.connections))
+        if self._source is None:
+            self._close_with(b"503 Service Unavailable\r\nretry-after: 1")
+        else:
+            self._arm()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        self._rest_is_here()
+        self._leave()
+        super().connection_lost(exc)
+
+    @override
+    def handle_websocket_upgrade(self) -> None:
+        # What comes from here on is the other protocol's.
+        self._upgraded = True
+        self._leave()
+        super().handle_websocket_upgrade()
+
+    def _leave(self) -> None:
+        if self._source is not None:
+            self._limit.leave(self._source)
+            self._source = None
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        whole = self._whole
+        if whole and self._known and self._answer_known(data):
+            return
+        if self._holds:
+            self._send_held()
+        self._chunk = data if whole else b""
+        self._fed_bytes = len(data)
+        super().data_received(data)
+        self._chunk = b""
+        if not self._whole:
+            # The parser tells of a field only when it has ended.
+            self._gathered_bytes += len(data)
+            if self._gathered_bytes > (MAX_HEAD_BYTES if self._in_head else MAX_TRAILER_BYTES):
+                self._close_with(_TOO_LARGE)
+        if self._timer is None and (self._reading or (self.timeout_keep_alive_task is None and self._is_silent)):
+            self._arm()
+
+    @override
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            super().on_header(name, value)
+            return
+        self._trailer_bytes += _field_bytes(name, value)
+        if self._trailer_bytes > MAX_TRAILER_BYTES:
+            self._refuse_fields()
+
+    def _refuse_fields(self) -> None:
+        self._close_with(_TOO_LARGE)
+        raise _TooLargeError
+
+    @override
+    def send_400_response(self, msg: str) -> None:
+        # What was refused here has its answer; the parser only reports that it was stopped.
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    @override
+    def eof_received(self) -> None:
+        # The connection is closed next.
+        self._send_held()
+        super().eof_received()
+
+    @override
+    def shutdown(self) -> None:
+        self._send_held()
+        super().shutdown()
+
+    def _send_held(self) -> None:
+        self._holds = False
+        self._batch.send()
+
+    @override
+    def on_message_begin(self) -> None:
+        self._reading = self._in_head = True
+        # How much of this chunk is of the message before is not known.
+        self._first_bytes = self._fed_bytes
+        self._gathered_bytes = -self._fed_bytes
+        self._trailer_bytes = 0
+        self._whole = False
+        if self._lane is None:
+            super().on_message_begin()
+            return
+        # The ASGI scope is made when it is known to be needed.
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    @override
+    def on_headers_complete(self) -> None:
+        if self._first_bytes + self._gathered_bytes + self._fed_bytes > MAX_HEAD_BYTES and self._has_large_head():
+            self._refuse_fields()
+        self._in_head = False
+        self._gathered_bytes = -self._fed_bytes
+        if self._lane is not None and self.url == PATH and self._may_take_lane():
+            self._lane_body = b""
+            return
+        self._take_ordinary_way()
+
+    @override
+    def on_body(self, body: bytes) -> None:
+        self._gathered_bytes = -self._fed_bytes
+        if self._lane_body is None:
+            super().on_body(body)
+            return
+        self._lane_body += body
+        if len(self._lane_body) > MAX_BODY_BYTES:
+            self._leave_lane()
+
+    @override
+    def on_message_complete(self) -> None:
+        self._rest_is_here()
+        body = self._lane_body
+        if body is None or self._lane is None:
+            super().on_message_complete()
+            return
+        admission, answer = self._ask(self._lane, None, body)
+        if admission is None or answer is None:
+            self._leave_lane()
+            super().on_message_complete()
+            return
+        self._learn_head(admission, body)
+        self._lane_body = None
+        self._stop_reading()
+        self._send(answer)
+
+    @override
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection; one that was used past the parser meanwhile is looked at again later."""
+        left_s = self._answered_s + self.timeout_keep_alive - self.loop.time()
+        if left_s > 0:
+            self._keep_alive_for(left_s)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _keep_alive_for(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    @override
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._whole and not self.transport.is_closing():
+            self._rest_timer = self.loop.call_later(self.rest_timeout_s, self.transport.close)
+
+    def _rest_is_here(self) -> None:
+        self._whole = True
+        if self._rest_timer is not None:
+            self._rest_timer.cancel()
+            self._rest_timer = None
+
+    def _has_large_head(self) -> bool:
+        return len(self.url) + sum([_field_bytes(*field) for field in self.headers]) > MAX_HEAD_BYTES
+
+    def _may_take_lane(self) -> bool:
+        """Return whether the request is of the plain kind: POST on an idle keep-alive connection."""
+        parser = self.parser
+        return (
+            parser.get_method() == b"POST"
+            and parser.should_keep_alive()
+            and not parser.should_upgrade()
+            and not self.expect_100_continue
+            and self._idle
+        )
+
+    def _leave_lane(self) -> None:
+        """Let the request take the ordinary way with what was read of its body."""
+        body = self._lane_body or b""
+        self._lane_body = None
+        self._take_ordinary_way()
+        if body:
+            super().on_body(body)
+
+    def _take_ordinary_way(self) -> None:
+        self._stop_reading()
+        if self._lane is not None:
+            url, headers, expect = self.url, self.headers, self.expect_100_continue
+            super().on_message_begin()
+            self.url, self.expect_100_continue = url, expect
+            self.headers.extend(headers)
+        super().on_headers_complete()
+
+    def _ask(self, lane: Lane, known: Admission | None, body: bytes) -> tuple[Admission | None, LaneAnswer | None]:
+        """Ask the lane, under an admission that is known or that of the headers just read."""
+        try:
+            admission = known or lane.admit(self.headers)
+            return admission, None if admission is None else lane.answer_at_once(admission, body)
+        except Exception as error:  # noqa: BLE001 - the process edge: a fault here must not end the connection
+            log_event("fast_lane_failed", level=logging.ERROR, error=type(error).__name__)
+            return None, None
+
+    def _learn_head(self, admission: Admission, body: bytes) -> None:
+        """Remember the head of a request that came in one chunk: the same bytes can only mean the same again."""
+        head, _, rest = self._chunk.partition(_HEAD_END)
+        if rest == body and len(head) <= MAX_KNOWN_HEAD_BYTES:
+            if len(self._known) >= MAX_KNOWN_HEADS:
+                self._known.clear()
+            self._known[head] = (admission, len(body))
+
+    def _answer_known(self, data: bytes) -> bool:
+        """Answer a chunk that is one whole request with a known head, past the parser; False: it has to read it."""
+        head, _, body = data.partition(_HEAD_END)
+        admission, length = self._known.get(head, _UNKNOWN)
+        if admission is None or self._lane is None or len(body) != length or not self._idle:
+            return False
+        _, answer = self._ask(self._lane, admission, body)
+        if answer is None:
+            del self._known[head]
+            return False
+        self._batch.add(self.loop, self.transport, self._bytes_of(answer))
+        self._holds = True
+        self.server_state.total_requests += 1
+        self._answered_s = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._keep_alive_for(self.timeout_keep_alive)
+        return True
+
+    @property
+    def _idle(self) -> bool:
+        """Whether no answer is under way, and the client takes what is sent."""
+        return not self.flow.write_paused and not self.pipeline and (self.cycle is None or self.cycle.response_complete)
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether what came began no request: blank lines, which would keep a connection without any timer."""
+        return self._idle and not self._upgraded
+
+    def _send(self, answer: LaneAnswer) -> None:
+        self.transport.write(self._bytes_of(answer))
+        self.on_response_complete()
+
+    def _bytes_of(self, answer: LaneAnswer) -> bytes:
+        body = answer.body
+        default = self.server_state.default_headers
+        head = header_lines(default) + answer.head if default else answer.head
+        return b"%scontent-length: %d\r\n%s\r\n%s" % (STATUS_LINE[answer.status], len(body), head, body)
+
+    def _arm(self) -> None:
+        self._timer = self.loop.call_later(self.head_timeout_s, self._close_with, b"408 Request Timeout")
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _stop_reading(self) -> None:
+        self._reading = False
+        if self._timer is not None:
+            self._disarm()
+
+    def _close_with(self, status: bytes) -> None:
+        self._disarm()
+        if self.transport.is_closing():
+            return
+        cycle = self.cycle
+        # Within another answer a status line would be taken for its body.
+        if not self.pipeline and (cycle is None or cycle.response_complete or not cycle.response_started):
+            self.transport.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        self.transport.close()
+
+
+def _field_bytes(name: bytes, value: bytes) -> int:
+    """Return what a field takes as it is sent."""
+    return len(name) + len(value) + len(b": \r\n")

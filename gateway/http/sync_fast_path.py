@@ -1,0 +1,85 @@
+"""The short way for decisions that need no waiting: answered where the request is parsed, without a task.
+
+The HTTP protocol offers it complete `POST /api/v1/route` requests. The headers are admitted first: the
+edge checks them as it checks all others, and the app looks who is calling. A client on one
+connection sends the same headers again and again, so an admission may be used for further requests
+whose head is byte for byte the same. What is declined takes the ordinary way through ASGI as if the
+lane did not exist, so the lane may decline whatever is rare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from gateway.http.request_head import RequestHead
+
+if TYPE_CHECKING:
+    from gateway.contracts.snapshot import ApiKeyEntry, Snapshot
+
+PATH = b"/api/v1/route"
+MAX_BODY_BYTES = 64 * 1024
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class LaneAnswer(msgspec.Struct, frozen=True, gc=False):
+    """One whole answer; Content-Length is added by whoever sends it."""
+
+    status: int
+    head: bytes
+    """Header lines as they are sent, each with its line end."""
+    body: bytes
+
+
+def header_lines(headers: Headers) -> bytes:
+    """Return the headers as they are sent."""
+    return b"".join([b"%s: %s\r\n" % header for header in headers])
+
+
+class Admission(msgspec.Struct, frozen=True, gc=False):
+    """Headers that were found good: whose they are, and under which snapshot that was so."""
+
+    caller: ApiKeyEntry
+    snapshot: Snapshot | None
+
+
+class InnerLane(Protocol):
+    """An app behind the edge that answers decisions at once; GatewayApp is one."""
+
+    @property
+    def new_id(self) -> Callable[[], str]:
+        """What makes the ids of its requests."""
+        ...
+
+    def admit(self, head: RequestHead) -> Admission | None:
+        """Say who is calling; None where the ordinary way has to look closer."""
+        ...
+
+    def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
+        """Answer a request with these headers, or decline it with None."""
+        ...
+
+
+class Lane(Protocol):
+    """What the protocol calls; the edge is one."""
+
+    def admit(self, headers: Headers) -> Admission | None:
+        """Check headers (names in lower case); None: the request takes the ordinary way."""
+        ...
+
+    def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
+        """Answer a request with these headers, or decline it with None."""
+        ...
+
+
+def lane_of(app: object) -> Lane | None:
+    """Return the lane of an ASGI app or of the app that it wraps, None where there is none."""
+    for _ in range(8):
+        lane = getattr(app, "lane", None)
+        if lane is not None:
+            return lane  # type: ignore[no-any-return]  # by the name, it is a Lane
+        app = getattr(app, "app", None)
+    return None

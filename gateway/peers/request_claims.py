@@ -1,0 +1,58 @@
+"""A request that its caller named, whichever gateway hears it first: a claim on the bus says who answers."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import blake2b
+
+from gateway.bus.bus import Bus, BusAwayError
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.http.openai_error import ApiError
+from gateway.peers.peer_calls import PeerCalls, PeerGoneError
+
+RECALL = "recall"
+RECALL_S = 1.0
+"""The gateway that holds a name says within this time that the request still waits for an engine."""
+PENDING = b"pending"
+MAX_PENDING = 60
+CLAIM_WAIT_S = 1.0
+
+
+class NamedRequests:
+    """Looks for the answer that another gateway has given, or is about to give, under the same name."""
+
+    def __init__(self, bus: Bus, peers: PeerCalls, fleet_secret: bytes) -> None:
+        self._bus = bus
+        self._peers = peers
+        self._key = blake2b(fleet_secret, person=b"named requests").digest()
+
+    async def elsewhere(self, caller: ApiKeyEntry, name: str) -> bytes | None:
+        """Return another gateway's answer; None: the name is ours, or nobody can be asked."""
+        claimed = blake2b(f"{caller.key_id}\n{name}".encode(), key=self._key, digest_size=16).hexdigest()
+        holder = await self._claim(claimed, "")
+        for _ in range(MAX_PENDING):
+            if holder in ("", self._peers.tag):
+                return None
+            answer = await self._recall(holder, caller, name)
+            if answer == PENDING:
+                continue
+            if answer:
+                return answer
+            # It is gone, or its attempt failed: the first to say so takes its place.
+            holder = await self._claim(claimed, holder)
+        return None
+
+    async def _recall(self, holder: str, caller: ApiKeyEntry, name: str) -> bytes:
+        try:
+            return await self._peers.ask(holder, RECALL, caller, name)
+        except (PeerGoneError, ApiError):
+            # An answer that cannot be had must not keep the caller from having one.
+            return b""
+
+    async def _claim(self, claimed: str, instead_of: str) -> str:
+        asked = self._bus.claim(claimed, self._peers.tag, instead_of=instead_of)
+        try:
+            async with asyncio.timeout(CLAIM_WAIT_S):
+                return await asyncio.wrap_future(asked)
+        except (BusAwayError, TimeoutError):
+            return ""

@@ -1,0 +1,69 @@
+"""Tells a pool's router what engines hold by our own dispatches, where no event can say it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gateway.base.event_log import log_event
+from gateway.events.event_ledger import EXACT
+from gateway.pool.dispatched_keys import Dispatch, DispatchedKeys
+from kvstore.index.prefix_index import ENTRY_BYTES as INDEX_BYTES
+from kvstore.index.tenant_blocks import ENTRY_BYTES as TENANT_BYTES
+from kvstore.index.tenant_blocks import TenantBlocks
+from routing.values.observation import Failed, Observation
+
+if TYPE_CHECKING:
+    from gateway.base.settings import GatewaySettings
+    from gateway.engines.live_engine import LiveEngine
+    from gateway.events.kv_event_intake import KvEventIntake
+    from gateway.pool.live_pool import LivePool
+    from routing.values.decision import Decision
+    from routing.values.inference_request import InferenceRequest
+
+
+class DispatchFeed:
+    """Mutable: `tells`, the dispatches under way, and of the blocks told of how many each tenant brought."""
+
+    def __init__(self, pool: LivePool, settings: GatewaySettings) -> None:
+        self.tells = False
+        """Whether any engine's part of the index is fed by dispatches."""
+        self._pool = pool
+        self._dispatched = DispatchedKeys(settings.max_dispatched)
+        self._blocks = TenantBlocks(max(1, settings.index_max_bytes // (INDEX_BYTES + TENANT_BYTES)))
+
+    def granted(self, decision: Decision, request: InferenceRequest, salted: bool) -> None:
+        """Remember where the request goes, if what it leaves there may be ours to tell."""
+        # Of a salted prompt that is new to its engine the events have to name the salt.
+        if self.tells or (salted and not decision.hit_tokens):
+            where = decision.engine_id, decision.incarnation
+            self._dispatched.add(request.request_id, Dispatch(*where, request.keys, request.tenant_id, salted))
+
+    def observed(self, observation: Observation) -> None:
+        """Store the blocks of a request whose prompt was computed."""
+        dispatch = self._dispatched.take(observation.request_id) if self._dispatched else None
+        if dispatch is None or isinstance(observation, Failed):
+            return
+        engine = self._pool.engines.get(dispatch.engine_id)
+        if engine is None or engine.incarnation != dispatch.incarnation:
+            return
+        intake = engine.intake
+        if dispatch.salted and dispatch.keys and intake is not None and intake.trust.grade == EXACT:
+            self._look_for_salts(engine, intake)
+        if self._pool.fed_by_dispatches(engine):
+            self._pool.router.blocks_stored(dispatch.engine_id, dispatch.keys)
+            self._pool.router.index.drop(self._blocks.touch(dispatch.tenant_id, dispatch.keys))
+
+    def clear(self) -> None:
+        """Forget all, as when keys mean something else."""
+        self._dispatched.clear()
+        self._blocks.clear()
+
+    def _look_for_salts(self, engine: LiveEngine, intake: KvEventIntake) -> None:
+        """Feed the engine's part of the index by dispatches while its events name no salts, else by its events."""
+        if not engine.salts_seen.look(intake.ledger.counts["salted"]):
+            return
+        log_event("salts_in_events", engine=engine.entry.engine_id, missing=engine.salts_seen.missing)
+        self._pool.router.blocks_cleared(engine.entry.engine_id)
+        if not engine.salts_seen.missing:
+            intake.resync()
+        self._pool.refresh()

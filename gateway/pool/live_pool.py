@@ -1,0 +1,395 @@
+"""One pool at work: its engines, its router, and what each must know of the other.
+
+Everything in here runs on the event loop's thread; the router is synchronous and never waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+
+import aiohttp
+import msgspec
+import zmq.asyncio
+
+from gateway.access.isolation_domains import IsolationDomains
+from gateway.base.event_log import log_event
+from gateway.base.loop_lag import LoopLag
+from gateway.base.metrics import GatewayMetrics
+from gateway.base.settings import GatewaySettings
+from gateway.contracts.engine_report import EngineReport
+from gateway.contracts.snapshot import EngineEntry, PoolEntry
+from gateway.engines.breaker import HALF_OPEN, OPEN
+from gateway.engines.health_verdict import PROBATION, sated, shares_of
+from gateway.engines.live_engine import READY, LiveEngine
+from gateway.engines.panic_threshold import excused_engines
+from gateway.engines.stall_detector import StallWatch
+from gateway.events.event_ledger import EventLedger
+from gateway.events.event_salts import SaltsSeen
+from gateway.events.kv_event_intake import KvEventIntake
+from gateway.http.overload_rejection import queue_refusal
+from gateway.pool.cache_locality import AffinityBook
+from gateway.pool.dispatch_feed import DispatchFeed
+from gateway.pool.engine_tasks import EngineTasks
+from gateway.pool.index_feed import IndexFeed
+from gateway.pool.observe_only import OBSERVE
+from gateway.pool.pool_progress import PoolProgress
+from gateway.pool.pool_rejections import PoolRefusals
+from gateway.pool.pool_shadow import PoolShadow
+from gateway.pool.rebalancing import Rebalancing
+from gateway.pool.retry_budget import RetryBudget
+from gateway.pool.router_driver import RouterDriver
+from gateway.traffic.queue_window import QueueWindow
+from gateway.traffic.traffic_window import TrafficWindow
+from routing.cost.cost_fit import FittedCost
+from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.cost.cost_observer import CostObserver
+from routing.ledger.fleet_view import EngineFacts
+from routing.policy.policy_document import RoutingPolicy
+from routing.rebalancing_overrides import keeper_of
+from routing.router import Router
+from routing.values.decision import Granted, Refused
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Observation
+
+EXACT_KEYS = "exact"
+_POLICY_FIELDS = ("policy", "policy_version")
+_KEY_FIELDS = ("served_model", "key_source", "block_tokens", "block_bytes", "mode")
+
+
+class LivePool:
+    """One pool at work.
+
+    Mutable state: `entry`, `engines`, the facts last given to the router, the
+    tasks and last incarnation of each engine, and since when lost ones are lost.
+    """
+
+    def __init__(
+        self,
+        entry: PoolEntry,
+        *,
+        fleet_secret: bytes,
+        settings: GatewaySettings,
+        session: aiohttp.ClientSession,
+        context: zmq.asyncio.Context,
+        metrics: GatewayMetrics,
+        lag: LoopLag,
+    ) -> None:
+        self.domains = IsolationDomains(fleet_secret, entry)
+        self.seed = self.domains.seed
+        self.one_tenant = True
+        """Whether only one tenant has keys."""
+        self._follow(entry)
+        self.router = Router(
+            entry.pool_id, entry.policy, entry.policy_version, index_max_bytes=settings.index_max_bytes
+        )
+        self.engines: dict[str, LiveEngine] = {}
+        self.retry_budget = RetryBudget(entry.policy.retry_share, entry.policy.retry_least)
+        self.costs = _observer(entry.policy)
+        self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
+        self.queue = QueueWindow(settings.window_s)
+        self.progress = PoolProgress(lag.vouches)
+        self.refusals = PoolRefusals(self, settings.breaker)
+        self.affinity = AffinityBook()
+        self.shadow = PoolShadow(self.router, metrics)
+        self.prefix_keeper = keeper_of(self.router)
+        """The placement, where it keeps prefixes to a few engines."""
+        self._settings = settings
+        self._session = session
+        self._context = context
+        self._metrics = metrics
+        self.lag = lag
+        self._driver = RouterDriver(self.router, settings.tick_s)
+        self.rebalancing = Rebalancing(self.router, self._driver.relieve)
+        self._feed = DispatchFeed(self, settings)
+        self._facts: tuple[EngineFacts, ...] = ()
+        self._accepting: frozenset[str] = frozenset()
+        self._stalls = StallWatch(settings.breaker.stall_s, lag.vouches)
+        self._sated: frozenset[str] = frozenset()
+        """Engines in probation that have their share for now."""
+        self._tasks = EngineTasks()
+        self._incarnations: dict[str, int] = {}
+        self._lost_at: dict[str, float] = {}
+
+    # -- requests
+
+    async def place(
+        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
+    ) -> Granted | Refused:
+        """Return when the request is granted an engine or refused; cancelling withdraws it.
+
+        With `hold` it may wait as a ticket, without it an engine is chosen at once. Raises ValueError
+        for a request id that is already under way.
+        """
+        if hold and not excluded and (late := queue_refusal(self.lag, self.router, request)):
+            return late
+        outcome = await self._driver.place(request, hold=hold, excluded=excluded)
+        self._remember(outcome, request, salted)
+        return outcome
+
+    def place_at_once(self, request: InferenceRequest, salted: bool = False) -> Granted | Refused:
+        """Return an engine for a request that does not wait; raises ValueError for an id already under way."""
+        outcome = self._driver.place_at_once(request)
+        self._remember(outcome, request, salted)
+        return outcome
+
+    def take_observed(self, request: InferenceRequest, engine_id: str) -> Granted | None:
+        """Account for a request that others have sent to the engine; None where it takes no work."""
+        granted = self._driver.take_observed(request, engine_id)
+        if granted is not None:
+            self._remember(granted, request, False)
+        return granted
+
+    def observe(self, observation: Observation) -> None:
+        """Tell the router what happened to a request, and grant what follows; unknown ids are ignored."""
+        self._feed.observed(observation)
+        self._driver.observe(observation)
+
+    def _follow(self, entry: PoolEntry) -> None:
+        """Take the entry, and what each request asks of it."""
+        self.entry = self.domains.entry = entry
+        self.observes = entry.mode == OBSERVE
+        """Whether others route the pool's requests, and tell of them afterwards."""
+        self.by_dispatches = entry.key_source != EXACT_KEYS or self.observes
+        """Whether the index is fed by dispatches: the keys are not those of events, or events precede observations."""
+
+    def fed_by_dispatches(self, engine: LiveEngine) -> bool:
+        """Return whether this engine's part of the index is: the pool's is, or no event of it says whose blocks are."""
+        return self.by_dispatches or engine.salts_seen.missing or (self.entry.isolated and engine.intake is None)
+
+    def accepts(self, engine_id: str) -> bool:
+        """Return whether the engine takes new work at this moment."""
+        return engine_id in self._accepting
+
+    # -- topology and health
+
+    def apply(self, entry: PoolEntry, engines: Sequence[EngineEntry]) -> None:
+        """Take a new version of the pool; engines that did not change are not disturbed.
+
+        Raises the router's error, and changes nothing, where the policy cannot run.
+        """
+        now = time.monotonic()
+        arms = self.router.arms.built(entry.arms, entry.policy.order.name)
+        policy = entry.policy if self.one_tenant else entry.policy.fair_to_tenants()
+        if _differ(entry, self.entry, _POLICY_FIELDS) or policy != self.router.policy:
+            self._driver.set_policy(policy, entry.policy_version)
+            self.prefix_keeper = keeper_of(self.router)
+            self.retry_budget.limit(entry.policy.retry_share, entry.policy.retry_least)
+            if _differ(entry.policy, self.entry.policy, ("prefill_cost", "decode_cost")):
+                self.costs = _observer(entry.policy)
+        self.router.arms.attempt(arms)
+        rekeyed = _differ(entry, self.entry, _KEY_FIELDS)
+        other_model = _differ(entry, self.entry, ("served_model",))
+        self._follow(entry)
+        wanted = {each.engine_id: each for each in engines}
+        for engine_id in [known for known in self.engines if known not in wanted or other_model]:
+            self._drop(engine_id)
+            self.traffic.forget(engine_id)
+        for engine_id in sorted(wanted):
+            self._apply_engine(wanted[engine_id], now)
+        if rekeyed:
+            self._rekey()
+        kinds = {name: (each.entry.kind, each.entry.speed) for name, each in self.engines.items()}
+        self.costs.set_engines(kinds, entry.costs)
+        self.shadow.follow(entry, time.time())
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Compute the facts of all engines anew and give them to the router if they changed."""
+        excused = excused_engines(self.engines.values())
+        well = {
+            engine_id
+            for engine_id, engine in self.engines.items()
+            if engine.entry.desired_state == READY and (engine.breaker.accepts or engine_id in excused)
+        }
+        shares = shares_of(self.engines.values(), well, time.time())
+        for engine_id, engine in self.engines.items():
+            engine.shunned = shares.get(engine_id, 1.0) == 0.0
+        self._feed.tells = any(self.fed_by_dispatches(engine) for engine in self.engines.values())
+        facts = tuple(
+            engine.facts(
+                by_dispatches=self.fed_by_dispatches(engine),
+                accepts=engine_id in well and shares.get(engine_id, 1.0) > 0 and engine_id not in self._sated,
+                learned=self._learned(engine),
+                share=shares.get(engine_id, 1.0),
+            )
+            for engine_id, engine in sorted(self.engines.items())
+        )
+        if facts != self._facts:
+            self._facts = facts
+            self._accepting = frozenset(each.engine_id for each in facts if each.accepts)
+            self._driver.set_engines(facts)
+
+    def follow_verdicts(self, running: Mapping[str, int], unix: float) -> None:
+        """Let engines in probation have their growing share, by the requests that run on each engine.
+
+        Call it now and then; `unix` is wall-clock seconds.
+        """
+        if not self._sated and all(engine.entry.health != PROBATION for engine in self.engines.values()):
+            return
+        self._sated = sated(self.engines.values(), running, unix)
+        self.refresh()
+
+    def watch_stalls(self, now: float) -> None:
+        """Take engines out whose streams bring nothing; call it now and then."""
+        watched = {engine_id: self.progress.engine(engine_id).watched() for engine_id in self.engines}
+        said = {engine_id: each.running_now(now) for engine_id, each in self.engines.items()}
+        out = {engine_id for engine_id, each in self.engines.items() if each.breaker.stalled}
+        for engine_id, reason in self._stalls.look(watched, said, self._accepting, out, now):
+            self.engines[engine_id].breaker.record_stall(reason, now)
+
+    def _learned(self, engine: LiveEngine) -> FittedCost | None:
+        """Return the cost that was learned of the engine's kind, where the policy wants it and it is better."""
+        fitted = self.entry.costs.get(engine.entry.kind) if self.entry.policy.cost == "fitted" else None
+        return fitted if fitted is not None and fitted.better else None
+
+    def take_report(self, report: EngineReport) -> None:
+        """Take in what the prober says of one engine; unknown engines are ignored."""
+        engine = self.engines.get(report.engine_id)
+        if engine is None:
+            return
+        if not report.readable and (engine.report is None or engine.report.readable):
+            self._metrics.unreadable_reports.inc(report.engine_id)
+        if report.kv_usage is not None:
+            self.router.note_memory(report.engine_id, report.kv_usage)
+        if report.waiting is not None and time.time() - report.at <= self.entry.policy.push.report_max_age_s:
+            self._driver.report(report.engine_id, report.waiting, report.room_tokens)
+        if engine.take_report(report, time.monotonic(), time.time()):
+            log_event("engine_restarted", engine=report.engine_id, evidence="process start changed")
+            self._new_incarnation(engine, resync=True)
+            self.refresh()
+
+    def refuse_waiting(self, code: str) -> None:
+        """Refuse the requests that wait for an engine."""
+        self._driver.refuse_waiting(code)
+
+    async def stop(self) -> None:
+        """End all tasks and refuse what still waits."""
+        self._driver.stop()
+        for engine_id in list(self.engines):
+            self._drop(engine_id)
+        await self._tasks.ended()
+
+    # -- engines coming and going
+
+    def _apply_engine(self, entry: EngineEntry, now: float) -> None:
+        live = self.engines.get(entry.engine_id)
+        if live is not None and _differ(live.entry, entry, ("url", "key_variable")):
+            self._drop(entry.engine_id)
+            live = None
+        if live is None:
+            self._add(entry, now)
+            return
+        before, live.entry = live.entry, entry
+        if _differ(entry, before, ("kv_events_endpoint", "kv_replay_endpoint")):
+            self._drop_intake(live)
+            self.router.blocks_cleared(entry.engine_id)
+            self._start_intake(live)
+
+    def _add(self, entry: EngineEntry, now: float) -> None:
+        engine_id = entry.engine_id
+        incarnation = self._incarnations.get(engine_id, 0) + 1
+        self._incarnations[engine_id] = incarnation
+        engine = LiveEngine(
+            entry,
+            incarnation,
+            served_model=self.entry.served_model,
+            session=self._session,
+            settings=self._settings,
+            lag=self.lag,
+            now=now,
+        )
+        engine.breaker.on_change = lambda: self._breaker_changed(engine)
+        self.engines[engine_id] = engine
+        self._tasks.start(engine_id, f"health of {engine_id}", engine.watch)
+        self._start_intake(engine)
+
+    def _drop(self, engine_id: str) -> None:
+        engine = self.engines.pop(engine_id)
+        engine.breaker.on_change = None
+        self._lost_at.pop(engine_id, None)
+        self.progress.forget(engine_id)
+        self._tasks.end(engine_id)
+
+    def _start_intake(self, engine: LiveEngine) -> None:
+        entry = engine.entry
+        if self.by_dispatches or not entry.kv_events_endpoint:
+            return
+        engine.salts_seen = SaltsSeen()
+        ledger = EventLedger(IndexFeed(self, engine), self.seed, self.entry.block_tokens, self._settings.events)
+        try:
+            engine.intake = KvEventIntake(
+                entry.engine_id,
+                entry.kv_events_endpoint,
+                entry.kv_replay_endpoint,
+                ledger,
+                self._context,
+                self._settings.events,
+                self.refresh,
+            )
+        except ValueError as error:
+            log_event("kv_events_refused", level=logging.ERROR, engine=entry.engine_id, error=str(error))
+            return
+        self._tasks.start(entry.engine_id, f"events of {entry.engine_id}", engine.intake.run)
+
+    def _drop_intake(self, engine: LiveEngine) -> None:
+        engine.intake = None
+        self._tasks.end_readers(engine.entry.engine_id)
+
+    def _rekey(self) -> None:
+        """Start all indices anew, because keys mean something else."""
+        self.domains.forget()
+        self._feed.clear()
+        for engine_id, engine in self.engines.items():
+            self._drop_intake(engine)
+            engine.hits.forget()
+            self.router.blocks_cleared(engine_id)
+            self._start_intake(engine)
+
+    # -- changes of health
+
+    def _breaker_changed(self, engine: LiveEngine) -> None:
+        breaker = engine.breaker
+        engine_id = engine.entry.engine_id
+        level = logging.WARNING if breaker.state == OPEN else logging.INFO
+        log_event("breaker", level=level, engine=engine_id, state=breaker.state, reason=breaker.reason)
+        if breaker.state == OPEN:
+            self._metrics.breaker_trips.inc(engine_id, breaker.cause)
+        if breaker.lost:
+            self._lost_at.setdefault(engine_id, breaker.since)
+        elif breaker.state == HALF_OPEN:
+            lost_at = self._lost_at.pop(engine_id, None)
+            if lost_at is not None and not engine.incarnated_since(lost_at):
+                self._new_incarnation(engine, resync=True)
+        self.refresh()
+
+    def engine_restarted(self, engine: LiveEngine) -> None:
+        """Count a restart that the engine's event numbers betray; its intake asks for the new history by itself."""
+        log_event("engine_restarted", engine=engine.entry.engine_id, evidence="event numbers started again")
+        self._new_incarnation(engine, resync=False)
+        self.refresh()
+
+    def _new_incarnation(self, engine: LiveEngine, *, resync: bool) -> None:
+        engine.new_incarnation(time.monotonic())
+        self.progress.forget(engine.entry.engine_id)
+        self._incarnations[engine.entry.engine_id] = engine.incarnation
+        if resync and engine.intake is not None:
+            engine.intake.resync()
+
+    # -- an index fed by our own dispatches
+
+    def _remember(self, outcome: Granted | Refused, request: InferenceRequest, salted: bool) -> None:
+        if not isinstance(outcome, Granted):
+            return
+        decision = outcome.decision
+        self.queue.granted(decision.queued_s)
+        self._feed.granted(decision, request, salted)
+
+
+def _observer(policy: RoutingPolicy) -> CostObserver:
+    return CostObserver(PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost))
+
+
+def _differ(one: msgspec.Struct, other: msgspec.Struct, fields: tuple[str, ...]) -> bool:
+    return any(getattr(one, field) != getattr(other, field) for field in fields)

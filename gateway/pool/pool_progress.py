@@ -1,0 +1,86 @@
+"""What a pool was asked for since the gateway started, and how each of its engines gets on with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gateway.engines.engine_progress import EngineProgress
+from gateway.traffic.hot_prefixes import HotPrefixes
+from routing.values.decision import Decision
+
+
+class PoolProgress:
+    """Follows granted requests. Mutable state: the totals, and one EngineProgress per engine."""
+
+    def __init__(self, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
+        self._vouches = vouches
+        self.work_s = 0.0
+        """Engine seconds of uncached prefill that were granted."""
+        self.prompt_tokens = 0
+        self.recomputed_tokens = 0
+        """Prompt tokens computed on one engine although another candidate was believed to hold them."""
+        self.prefixes = HotPrefixes()
+        self._engines: dict[str, EngineProgress] = {}
+
+    def engine(self, engine_id: str) -> EngineProgress:
+        """Return the engine's progress; one that was never seen begins here."""
+        found = self._engines.get(engine_id)
+        if found is None:
+            found = self._engines[engine_id] = EngineProgress(self._vouches)
+        return found
+
+    def forget(self, engine_id: str) -> None:
+        """Begin anew with an engine that left or restarted."""
+        self._engines.pop(engine_id, None)
+
+    def granted(self, decision: Decision, now: float, prefix: int | None = None, attended: bool = True) -> None:
+        """Note a grant; `prefix` is its affinity key where the placement keeps prefixes to a few engines.
+
+        One that nobody attends says nothing of its engine: it may never have got there.
+        """
+        self.work_s += decision.compute_s
+        self.prompt_tokens += decision.prompt_tokens
+        best = hit_tokens = decision.hit_tokens
+        for candidate in decision.candidates:
+            best = max(best, candidate.hit_tokens)
+        self.recomputed_tokens += best - hit_tokens
+        if prefix is not None:
+            self.prefixes.granted(prefix, decision, best - hit_tokens, now)
+        if attended:
+            self.engine(decision.engine_id).granted(decision.decision_id, decision.compute_s, now)
+
+    def moved(self, decision: Decision, now: float, *, prefilled: bool) -> None:
+        """Note that a request's decode engine has it from here; `prefilled`: the other one has done its part."""
+        if decision.pair is None:
+            return
+        first, name = self.engine(decision.engine_id), decision.decision_id
+        if prefilled:
+            first.first_token(name, now)
+        first.dropped(name)
+        # How long the KV takes to come is nobody's measure, so no time is expected.
+        self.engine(decision.pair.engine_id).granted(name, 0.0, now)
+
+    def _at(self, decision: Decision) -> EngineProgress:
+        """Return the engine that has the request now."""
+        if decision.pair is not None:
+            second = self.engine(decision.pair.engine_id)
+            if second.follows(decision.decision_id):
+                return second
+        return self.engine(decision.engine_id)
+
+    def first_token(self, decision: Decision, now: float) -> None:
+        """Note the first token of a granted request."""
+        self._at(decision).first_token(decision.decision_id, now)
+
+    def completed(self, decision: Decision, output_tokens: int | None, now: float) -> None:
+        """Note the end of an answer."""
+        self._at(decision).completed(decision.decision_id, output_tokens, now)
+
+    def told(self, decision: Decision, tenant_id: str, *, failed: bool) -> None:
+        """Note what a tenant says of a request that nobody else saw."""
+        self._at(decision).told(tenant_id, failed=failed)
+
+    def dropped(self, decision: Decision, *, failed: bool) -> None:
+        """Note the end of a request without an answer; `failed`: by its engine's fault. Unbound ones are ignored."""
+        if decision.engine_id:
+            self._at(decision).dropped(decision.decision_id, failed=failed)

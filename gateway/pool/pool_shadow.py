@@ -1,0 +1,177 @@
+"""A shadow policy beside one pool's live one: sampled, timed, and unable to hurt a request."""
+
+from __future__ import annotations
+
+import logging
+import time
+from random import Random
+from uuid import uuid4
+
+from gateway.base.event_log import log_event
+from gateway.base.metrics import GatewayMetrics
+from gateway.contracts.shadow_report import ShadowReport
+from gateway.contracts.shadow_tally import ShadowTally
+from gateway.contracts.snapshot import PoolEntry, ShadowEntry
+from routing.ledger.fleet_view import FleetView
+from routing.router import Router
+from routing.trials.shadow import ShadowPolicy
+from routing.values.decision import Choice
+from routing.values.feedback_events import Answered, Lesson, Released
+from routing.values.inference_request import InferenceRequest
+
+_BURST_S = 1.0
+"""The rate holds over this time; within it requests may come at once."""
+_MAX_UNTOLD = 64
+_MAX_EXPECTED = 4096
+"""Compared requests whose first token is waited for."""
+
+
+class RunningShadow:
+    """One run of a shadow at this gateway; the router's bystander.
+
+    Mutable state: the policy (None once it has ended), the tally, how many choices it may make by now, and the
+    predicted TTFT of compared requests until their first token.
+    """
+
+    def __init__(self, pool_id: str, entry: ShadowEntry, view: FleetView, metrics: GatewayMetrics) -> None:
+        self.entry = entry
+        self.ended = ""
+        """Why it chooses no more; empty: it does."""
+        self.tally = ShadowTally()
+        self._pool_id = pool_id
+        self._part = uuid4().hex
+        self._counter = metrics.shadow_decisions
+        self._rng = Random(self._part)
+        self._allowed, self._allowed_at = entry.max_per_s * _BURST_S, 0.0
+        self._expected: dict[str, float] = {}
+        self._policy: ShadowPolicy | None = None
+        try:
+            self._policy = ShadowPolicy(entry.policy, view)
+        except ValueError as error:
+            self._end(f"The policy cannot run: {error}")
+
+    def placed(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> None:
+        """Compare one choice, if there is still room for one in this second."""
+        policy = self._policy
+        if policy is None:
+            return
+        if not self._may_choose(now):
+            self.tally.left_out += 1
+            return
+        began_ns = time.thread_time_ns()
+        try:
+            compared = policy.compare(request, choice, view, now)
+        except Exception as error:  # noqa: BLE001 - whatever a draft's rule raises, the live request goes on
+            self._fail(error)
+            return
+        self.tally.note_cpu((time.thread_time_ns() - began_ns) * 1e-9)
+        if compared is None:
+            self.tally.unbound += 1
+            return
+        self.tally.note(compared, time.time(), self._rng)
+        if len(self._expected) >= _MAX_EXPECTED:
+            # Those that never answered leave with the others; the tally only counts who did.
+            self._expected.clear()
+        self._expected[compared.request_id] = compared.live.cost
+        self._counter.inc(self._pool_id, "yes" if compared.agreed else "no")
+
+    def learn(self, lesson: Lesson) -> None:
+        """Teach the policy, if it learns; a first token also tells how well it was predicted."""
+        if self._policy is None:
+            return
+        if type(lesson) is Answered:
+            expected_s = self._expected.pop(lesson.request.request_id, None)
+            if expected_s is not None:
+                self.tally.note_answer(expected_s, lesson.at_s - lesson.request.arrived_s)
+        elif type(lesson) is Released:
+            self._expected.pop(lesson.request.request_id, None)
+        began_ns = time.thread_time_ns()
+        try:
+            self._policy.learn(lesson)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._fail(error)
+        self.tally.cpu_s += (time.thread_time_ns() - began_ns) * 1e-9
+
+    def look_at_clock(self, unix: float) -> None:
+        """End when the run's time is over."""
+        if self._policy is not None and unix >= self.entry.until:
+            self._end("Its time is over.", failed=False)
+
+    def report(self, unix: float) -> ShadowReport:
+        """Return what it has counted so far."""
+        return ShadowReport(
+            pool_id=self._pool_id,
+            run_id=self.entry.run_id,
+            part=self._part,
+            at=unix,
+            tally=self.tally,
+            failed=self.ended,
+        )
+
+    def _may_choose(self, now: float) -> bool:
+        rate = self.entry.max_per_s
+        self._allowed = min(rate * _BURST_S, self._allowed + (now - self._allowed_at) * rate)
+        self._allowed_at = now
+        if self._allowed < 1.0:
+            return False
+        self._allowed -= 1.0
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        self._end(f"The draft's rule failed with {type(error).__name__} after {self.tally.compared} comparisons.")
+
+    def _end(self, reason: str, *, failed: bool = True) -> None:
+        self._policy = None
+        if failed:
+            self.ended = reason
+            log_event(
+                "shadow_failed", level=logging.ERROR, pool=self._pool_id, run=self.entry.run_id, reason=self.ended
+            )
+
+
+class PoolShadow:
+    """Starts and ends shadows as the snapshot says. Mutable: the running one, and last words of ended ones."""
+
+    def __init__(self, router: Router, metrics: GatewayMetrics) -> None:
+        self._router = router
+        self._metrics = metrics
+        self._running: RunningShadow | None = None
+        self._told = -1
+        self._untold: list[ShadowReport] = []
+
+    @property
+    def running(self) -> RunningShadow | None:
+        """The shadow of the moment."""
+        return self._running
+
+    def follow(self, entry: PoolEntry, unix: float) -> None:
+        """Do as this version of the pool says; a run that goes on is not disturbed."""
+        wanted = entry.shadow
+        if wanted is not None and (wanted.base_version != entry.policy_version or unix >= wanted.until):
+            wanted = None
+        running = self._running
+        if running is not None and wanted is not None and running.entry == wanted:
+            return
+        if running is not None:
+            self._untold = [*self._untold, running.report(unix)][-_MAX_UNTOLD:]
+            self._running = None
+            self._router.accompany(None)
+        if wanted is not None:
+            self._told = -1
+            self._running = RunningShadow(entry.pool_id, wanted, self._router.view, self._metrics)
+            self._router.accompany(self._running)
+
+    def take_reports(self, unix: float) -> list[ShadowReport]:
+        """Return what was not told yet; a shadow whose time is over, or that failed, looks on no more."""
+        reports, self._untold = self._untold, []
+        running = self._running
+        if running is None:
+            return reports
+        running.look_at_clock(unix)
+        if running.ended or unix >= running.entry.until:
+            self._router.accompany(None)
+        seen = running.tally.compared + running.tally.unbound + running.tally.left_out + bool(running.ended)
+        if seen != self._told:
+            self._told = seen
+            reports.append(running.report(unix))
+        return reports

@@ -1,0 +1,129 @@
+"""The decisions of the last minutes with what became of them: a bounded ring in memory, no prompt in it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from routing.values.decision import Decision
+
+if TYPE_CHECKING:
+    from gateway.pool.live_pool import LivePool
+
+DEFAULT_CAPACITY = 20_000
+PER_ENGINE = 16
+"""Decisions that are found by their engine: those an operator reads at a glance."""
+MAX_ENGINES = 4096
+"""Engines whose decisions are kept apart; the one that got none for the longest time leaves first."""
+
+
+class DecisionRecord(msgspec.Struct, gc=False):
+    """One decision and its outcome so far. Mutable: the request's course fills it in.
+
+    `*_s` are monotonic seconds of this process, `decided_at` unix seconds. `outcome` is empty while
+    the request runs, then completed, failed, refused, cancelled or client_error.
+    """
+
+    decision: Decision
+    pool: LivePool
+    tenant_id: str
+    key_source: str
+    arrived_s: float
+    ttft_slo_s: float
+    decided_at: float
+    attempts: tuple[str, ...]
+    """Engines in the order in which they were tried."""
+    first_token_s: float | None = None
+    finished_s: float | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    outcome: str = ""
+    error: str = ""
+    """A code, never text of an engine or client."""
+    handed_over_s: float | None = None
+    """When the prefill engine was done, where another one decodes."""
+    engine_prompt_tokens: int | None = None
+    """The prompt's length as the engine counted it."""
+    session_id: str = ""
+    """As the caller gave it; only keyed digests of it leave the process."""
+    slo_class: str = ""
+    priority: int = 0
+    asked_s: float | None = None
+    """When the router was first asked for an engine; what passed before was the gateway's own time."""
+    proxied: bool = False
+    """This gateway forwards it, and sees by itself what becomes of it."""
+    reporter: str = ""
+    """The tenant on whose word alone it depends what is known of the request; empty: it is believed as it is."""
+    salted: bool = False
+    """Its blocks carry a cache salt in the engine."""
+    recorded: bool = False
+    """It went to the decision store before its end, which nobody told in time."""
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds from arrival to the first token, where it came."""
+        return None if self.first_token_s is None else self.first_token_s - self.arrived_s
+
+
+def _chose(decision: Decision, engine_id: str) -> bool:
+    pair = decision.pair
+    return decision.engine_id == engine_id or (pair is not None and pair.engine_id == engine_id)
+
+
+class RecentDecisions:
+    """Records by decision id; the oldest leaves when `capacity` is reached. The last few of each engine are at hand.
+
+    The loop's thread adds; any thread may read.
+    """
+
+    def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, not {capacity}")
+        self._capacity = capacity
+        # A plain dict would scan its deleted front for each oldest entry; an OrderedDict links them.
+        self._records: OrderedDict[str, DecisionRecord] = OrderedDict()
+        self._by_engine: dict[str, deque[DecisionRecord]] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, record: DecisionRecord) -> None:
+        """Keep the record; one of the same id is replaced, and one that moved to another engine is found there."""
+        records, decision = self._records, record.decision
+        records[decision.decision_id] = record
+        if len(records) > self._capacity:
+            records.popitem(last=False)
+        engine_id = decision.engine_id
+        if engine_id in self._by_engine:
+            self._by_engine[engine_id].append(record)
+        elif engine_id:
+            self._add_to_engine(engine_id, record)
+        pair = decision.pair
+        if pair is not None:
+            self._add_to_engine(pair.engine_id, record)
+
+    def get(self, decision_id: str) -> DecisionRecord | None:
+        """Return the record, if it is still here."""
+        return self._records.get(decision_id)
+
+    def of_engine(self, engine_id: str) -> list[DecisionRecord]:
+        """Return the last records that chose this engine for either leg, newest first, without those that moved on."""
+        records = self._by_engine.get(engine_id, ())
+        # list() copies within one step of the interpreter, so the loop may go on adding meanwhile.
+        return [record for record in reversed(list(records)) if _chose(record.decision, engine_id)]
+
+    def _add_to_engine(self, engine_id: str, record: DecisionRecord) -> None:
+        by_engine = self._by_engine
+        records = by_engine.get(engine_id)
+        if records is None:
+            if len(by_engine) >= MAX_ENGINES:
+                del by_engine[min(by_engine, key=lambda each: by_engine[each][-1].arrived_s)]
+            records = by_engine[engine_id] = deque(maxlen=PER_ENGINE)
+        records.append(record)
+
+    def find(self, decision_id: str, tenant_id: str) -> DecisionRecord | None:
+        """Return the record, if it is still here and belongs to this tenant."""
+        record = self._records.get(decision_id)
+        return record if record is not None and record.tenant_id == tenant_id else None

@@ -1,0 +1,141 @@
+"""Drives one Router in real time: hands grants to those who wait, and wakes it when time is due."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from routing.ledger.fleet_view import EngineFacts
+from routing.policy.policy_document import RoutingPolicy
+from routing.rebalancing_overrides import relieve
+from routing.router import Router
+from routing.values.decision import Granted, Outcome, Queued, Refused
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Failed, Observation
+
+_MIN_WAKE_S = 0.001
+
+
+class RouterDriver:
+    """The event loop around one router; every call must come from the loop's thread.
+
+    Mutable state: the futures of waiting requests and the timer.
+    """
+
+    def __init__(self, router: Router, tick_s: float) -> None:
+        self.router = router
+        self._tick_s = tick_s
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[str, asyncio.Future[Granted | Refused]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def place(self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str]) -> Granted | Refused:
+        """Return when the request is granted an engine or refused; cancelling withdraws it."""
+        now = time.monotonic()
+        outcome = self.router.submit(request, now, hold=hold, excluded=excluded)
+        if not isinstance(outcome, Queued):
+            self._arm(now)
+            return outcome
+        future: asyncio.Future[Granted | Refused] = self._loop.create_future()
+        self._waiting[request.request_id] = future
+        self._arm(now)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self.observe(Failed(request.request_id))
+            raise
+        finally:
+            self._waiting.pop(request.request_id, None)
+
+    def place_at_once(self, request: InferenceRequest) -> Granted | Refused:
+        """Return an engine for a request that does not wait, or the refusal."""
+        now = time.monotonic()
+        outcome = self.router.submit(request, now, hold=False)
+        if isinstance(outcome, Queued):
+            raise RuntimeError("a placement without hold has waited")
+        self._arm(now)
+        return outcome
+
+    def take_observed(self, request: InferenceRequest, engine_id: str) -> Granted | None:
+        """Account for a request that others have sent to the engine; None where it takes no work."""
+        now = time.monotonic()
+        granted = self.router.observed.take(request, engine_id, now)
+        self._arm(now)
+        return granted
+
+    def observe(self, observation: Observation) -> None:
+        """Tell the router what happened to a request, and deliver what follows."""
+        now = time.monotonic()
+        self._deliver(self.router.observe(observation, now), now)
+
+    def set_engines(self, facts: Sequence[EngineFacts]) -> None:
+        """Give the router the pool's engines, and deliver what follows."""
+        now = time.monotonic()
+        self._deliver(self.router.set_engines(facts, now), now)
+
+    def set_policy(self, policy: RoutingPolicy, version: int) -> None:
+        """Give the router a policy, and deliver what follows; raises its error where the policy cannot run."""
+        now = time.monotonic()
+        self._deliver(self.router.set_policy(policy, version, now), now)
+
+    def report(self, engine_id: str, pending: int, room_tokens: int | None) -> None:
+        """Tell the router what an engine has not started and how much room it has, and deliver what follows."""
+        now = time.monotonic()
+        self._deliver(self.router.report(engine_id, pending, now, room_tokens), now)
+
+    def relieve(self, engine_id: str, at_most: int) -> None:
+        """Move tickets off an engine, and deliver what follows."""
+        now = time.monotonic()
+        self._deliver(relieve(self.router, engine_id, at_most, now), now)
+
+    def stop(self) -> None:
+        """End the timer and refuse what still waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.refuse_waiting("no_engine")
+
+    def refuse_waiting(self, code: str) -> None:
+        """Refuse what still waits."""
+        for request_id, future in self._waiting.items():
+            if not future.done():
+                future.set_result(Refused(request_id, code, 1.0))
+
+    def _deliver(self, outcomes: list[Outcome], now: float) -> None:
+        """Hand outcomes to those who wait; a grant that nobody waits for is released again."""
+        pending = list(outcomes)
+        while pending:
+            outcome = pending.pop(0)
+            if isinstance(outcome, Queued):
+                continue
+            request_id = outcome.decision.decision_id if isinstance(outcome, Granted) else outcome.request_id
+            future = self._waiting.get(request_id)
+            if future is not None and not future.done():
+                future.set_result(outcome)
+            elif isinstance(outcome, Granted):
+                pending += self.router.observe(Failed(request_id), now)
+        self._arm(now)
+
+    def _arm(self, now: float) -> None:
+        """See to it that the router is looked at when it has something to do."""
+        timer = self._timer
+        if timer is not None and (not self._waiting or timer.when() <= self._loop.time() + self._tick_s):
+            return
+        wake = self.router.next_wake(now)
+        if wake is None:
+            return
+        pause_s = max(_MIN_WAKE_S, wake - now)
+        if self._waiting:
+            pause_s = min(pause_s, self._tick_s)
+        if timer is not None:
+            timer.cancel()
+        self._timer = self._loop.call_later(pause_s, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        try:
+            self._deliver(self.router.tick(now), now)
+        finally:
+            self._arm(now)

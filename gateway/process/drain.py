@@ -1,0 +1,70 @@
+"""The end of a gateway's work: new requests go elsewhere, those under way may end, and what remains is cut off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from typing_extensions import override
+
+from gateway.http.openai_error import ApiError
+
+SHUTDOWN = "shutting_down"
+CUT_OFF = "shutdown"
+"""How the record of a request says that the end of this process cut it off."""
+SENTENCE = "This gateway is shutting down; send the request again."
+
+
+class ShuttingDownError(ApiError):
+    """No new work is taken; the connection closes, so that the client's next one leads to another gateway."""
+
+    def __init__(self) -> None:
+        super().__init__(503, SENTENCE, SHUTDOWN, retry_after_s=1.0)
+
+    @property
+    @override
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        return [*super().headers, (b"connection", b"close")]
+
+
+class Drain:
+    """What is under way, and whether more may come. Only the loop's thread calls it.
+
+    Mutable state: `begun` and `cut`, the count, and the tasks that relay answers.
+    """
+
+    def __init__(self, refuse_waiting: Callable[[], None]) -> None:
+        """`refuse_waiting` answers the requests that still wait for an engine."""
+        self.begun = False
+        self.cut = False
+        """What has not ended by now ends because of the shutdown, not because of its client."""
+        self.under_way = 0
+        """Requests that have not ended; whoever serves them counts them."""
+        self._refuse_waiting = refuse_waiting
+        self._relays: set[asyncio.Task[object]] = set()
+
+    @contextmanager
+    def relay(self) -> Iterator[None]:
+        """Let `cut_off` cancel the running task until the block ends; raises ShuttingDownError after it."""
+        if self.cut:
+            raise ShuttingDownError
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a relay runs in a task")
+        self._relays.add(task)
+        try:
+            yield
+        finally:
+            self._relays.discard(task)
+
+    def begin(self) -> None:
+        """Take no new work from now on."""
+        self.begun = True
+
+    def cut_off(self) -> None:
+        """End what is still under way; each request is answered, or its stream ends with an error event."""
+        self.begun = self.cut = True
+        self._refuse_waiting()
+        for task in self._relays:
+            task.cancel()

@@ -1,0 +1,97 @@
+"""How a serving process ends: a signal asks for it, a second one forces it, and nothing can hold it up for ever."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+
+from gateway.base.event_log import log_event
+
+DRAIN_S = 120
+"""How long requests under way may go on after SIGTERM, unless SWITCHYARD_DRAIN_S says otherwise."""
+LAST_STEPS_S = 4.5
+"""After the drain everything is over within this time, so that Ctrl-C ends the program within five seconds."""
+_LOOK_S = 0.1
+_TELL_S = 0.5
+
+
+class ProcessEnd:
+    """SIGTERM drains for `drain_s` at most, SIGINT not at all; a second signal ends the process at once.
+
+    A thread of its own ends a process whose shutdown hangs. Mutable state: what was asked for, and until when the
+    process may live. `reap` ends child processes without waiting for anything.
+    """
+
+    def __init__(
+        self,
+        drain_s: float,
+        reap: Callable[[], None] = lambda: None,
+        *,
+        exit_now: Callable[[int], object] = os._exit,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.asked = False
+        self.status = 0
+        """What the process should exit with."""
+        self.why = ""
+        self.drain_s = 0.0
+        """How long requests under way may go on, from the moment of asking."""
+        self._patience_s = drain_s
+        self._reap = reap
+        self._exit_now = exit_now
+        self._clock = clock
+        self._until_s = 0.0
+
+    def handle_signals(self) -> None:
+        """Take SIGINT and SIGTERM from now on; call it in the main thread."""
+        for sign in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(sign, self._on_signal)
+
+    def ask(self, why: str, *, drains: bool = True, status: int = 0) -> None:
+        """Ask the process to end, from any thread; only the first request counts."""
+        if self.asked:
+            return
+        self.drain_s = self._patience_s if drains else 0.0
+        self.status, self.why = status, why
+        self._until_s = self._clock() + self.drain_s + LAST_STEPS_S
+        self.asked = True
+        threading.Thread(target=self._watch, name="end of the process", daemon=True).start()
+
+    def drained(self) -> None:
+        """Note that nothing is waited for any more: only the last steps are left."""
+        self._until_s = min(self._until_s, self._clock() + LAST_STEPS_S)
+
+    def at_once(self, why: str, status: int) -> None:
+        """End the process here: children first, then this one, without any further step."""
+        self._reap()
+        # Whoever holds the log's lock may be what hangs, so the log gets a thread and a moment; stderr always hears.
+        os.write(2, f"Switchyard ends at once: {why}.\n".encode())
+        teller = threading.Thread(
+            target=log_event, args=("ended_at_once",), kwargs={"level": logging.CRITICAL, "why": why}, daemon=True
+        )
+        teller.start()
+        teller.join(_TELL_S)
+        self._exit_now(status)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self.asked:
+            self.at_once(f"a second signal ({signal.Signals(number).name})", 128 + number)
+        else:
+            self.ask(signal.Signals(number).name, drains=number != signal.SIGINT)
+
+    def _watch(self) -> None:
+        # Not where the signal is handled: the thread that it interrupted may be in the middle of a log line.
+        level = logging.ERROR if self.status else logging.INFO
+        log_event("shutdown_begins", level=level, why=self.why, drain_s=self.drain_s)
+        while self._clock() < self._until_s:
+            time.sleep(_LOOK_S)
+        # Where every thread stands names what hung.
+        faulthandler.dump_traceback(file=sys.__stderr__ or 2)
+        self.at_once(f"the shutdown hung for {LAST_STEPS_S:g} s", 1)

@@ -1,0 +1,119 @@
+"""What goes on to an engine: the client's body and headers, cleaned of all that is ours to set."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from gateway.requests.handoff_bodies import decode_body, prefill_body
+from gateway.requests.openai_usage import UNTOLD
+
+OWNED_FIELDS = (
+    "cache_salt",
+    "kv_transfer_params",
+    "data_parallel_rank",
+    "routed_dp_rank",
+    "disagg_prefill_dp_rank",
+    "bootstrap_host",
+    "bootstrap_port",
+    "bootstrap_room",
+)
+"""Body fields by which a trusted front steers an engine; a client's copies are removed."""
+
+PASSED_HEADERS = (b"traceparent", b"tracestate", b"x-session-id")
+"""All other headers of the client stay here, its credentials and X-Data-Parallel-Rank among them. The engine's own key
+is added where the engine is known (LiveEngine.authorized)."""
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_LARGE_BODY = 1024 * 1024
+
+
+class ForwardedRequest(msgspec.Struct, frozen=True):
+    """One request as engines get it."""
+
+    path: str
+    body: bytes
+    headers: Mapping[str, str]
+    streams: bool
+    strip_usage: bool
+    """Usage in the stream was asked for by the gateway, not by the client."""
+    cached_tokens: int | None = None
+    """Cached prompt tokens that the client is told of: those of the prefill, where another engine did it, or UNTOLD."""
+
+    handed_over: bool = False
+    """Its prompt was computed by another engine: a refusal is no word on what the client sent."""
+
+    def named(self, name: str) -> ForwardedRequest:
+        """Return the request under a name of its own for the engines."""
+        return msgspec.structs.replace(self, headers={**self.headers, "x-request-id": name})
+
+    def prefill_payload(self) -> bytes | io.BytesIO:
+        """Return the body for an engine that only prefills."""
+        return _payload(prefill_body(_fields(self.body)))
+
+    def decode_leg(self, transfer: msgspec.Raw, cached_tokens: int | None) -> ForwardedRequest:
+        """Return the request for the engine that goes on with another one's prefill."""
+        body = decode_body(_fields(self.body), transfer)
+        told = UNTOLD if self.cached_tokens == UNTOLD else cached_tokens
+        return msgspec.structs.replace(self, body=body, cached_tokens=told, handed_over=True)
+
+    def payload(self) -> bytes | io.BytesIO:
+        """Return the body in the form that the HTTP client sends without copying it in one go."""
+        return _payload(self.body)
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO:
+    return body if len(body) < _LARGE_BODY else io.BytesIO(body)
+
+
+def forwarded_request(
+    path: str,
+    original: bytes,
+    body: dict[str, Any],
+    client_headers: Mapping[bytes, bytes],
+    *,
+    request_id: str,
+    salt: str,
+    priority: int | None = None,
+    tells_hits: bool = True,
+) -> ForwardedRequest:
+    """Return the request for the engine; the client's own bytes where nothing in the body has to change.
+
+    The values that stay are those bytes in any case: a long prompt is not encoded anew.
+    """
+    ours: dict[str, Any] = {"cache_salt": salt} if salt else {}
+    if priority is not None:
+        ours["priority"] = priority
+    streams = body.get("stream") is True
+    options = body.get("stream_options")
+    asked = isinstance(options, dict) and options.get("include_usage") is True
+    if streams and not asked:
+        ours["stream_options"] = {**(options if isinstance(options, dict) else {}), "include_usage": True}
+    if ours or any(name in body for name in OWNED_FIELDS):
+        kept = {name: value for name, value in _fields(original).items() if name not in OWNED_FIELDS}
+        original = msgspec.json.encode({**kept, **ours})
+    return ForwardedRequest(
+        path,
+        original,
+        _headers(client_headers, request_id),
+        streams,
+        streams and not asked,
+        None if tells_hits else UNTOLD,
+    )
+
+
+def _headers(client_headers: Mapping[bytes, bytes], request_id: str) -> dict[str, str]:
+    headers = {
+        "content-type": "application/json",
+        "accept-encoding": "identity",
+        "user-agent": "switchyard",
+        "x-request-id": request_id,
+    }
+    for name in PASSED_HEADERS:
+        value = client_headers.get(name)
+        if value is not None:
+            headers[name.decode()] = value.decode("latin-1")
+    return headers

@@ -1,0 +1,308 @@
+"""The OpenAI-compatible proxy: place, forward, relay; another engine where the first one fails in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from gateway.api.fleet_visibility import may_see_hits
+from gateway.api.route_api import unknown_model
+from gateway.base.event_log import log_event
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.engines.breaker import CONNECT, NO_PROGRESS
+from gateway.engines.engine_rejection import Refusal
+from gateway.http.client_presence import while_connected
+from gateway.http.http_exchange import ClientGoneError, Exchange
+from gateway.http.json_body import BadBodyError, decode_object_in_turns, refuse_nul_name
+from gateway.http.openai_error import ApiError, error_body
+from gateway.pool.observe_only import refuse_if_observing
+from gateway.pool.recent_decisions import DecisionRecord
+from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
+from gateway.proxy.engine_relay import AttemptFailure, EngineRelay, RelaySettings
+from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
+from gateway.proxy.handoff import Handoff
+from gateway.requests.lifecycle import PlacementDesk, Wanted
+from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
+from gateway.requests.priority_ceiling import allowed_priority
+from gateway.requests.prompt import Prompt, chat_prompt, completion_prompt
+from gateway.requests.prompt_keys import PromptKeys
+from gateway.traffic.traffic_window import COMPLETED
+from routing.values.observation import FirstToken
+
+if TYPE_CHECKING:
+    from gateway.gateway import Gateway
+    from gateway.pool.live_pool import LivePool
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+MODELS = "/v1/models"
+MAX_ATTEMPTS = 3
+MAX_SALT = 1024
+_ASSUMED_PREFILL_MARGIN_S = 0.05
+
+
+class Proxy:
+    """Serves `/v1`; keeps no state between requests."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        desk: PlacementDesk,
+        prompt_keys: PromptKeys,
+        drain: Drain,
+        *,
+        settings: RelaySettings | None = None,
+    ) -> None:
+        self._gateway = gateway
+        self._desk = desk
+        self._prompt_keys = prompt_keys
+        self._drain = drain
+        settings = settings or RelaySettings()
+        self._relay = EngineRelay(desk, settings)
+        self._handoff = Handoff(desk, self._relay, settings)
+
+    async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+        """Serve one chat or text completion, streamed or whole."""
+        arrived_s = monotonic()
+        original = await exchange.body()
+        body = await decode_object_in_turns(original)
+        pool = self._pool(caller, body)
+        # The edge's id is the request's only id, unless the client chose it: clients may choose alike.
+        decision_id = self._gateway.new_id() if exchange.head.given else exchange.head.request_id
+        exchange.decision_id = decision_id
+        wanted = _wanted(decision_id, caller, body, exchange, arrived_s)
+        self._desk.refuse_if_late(pool, wanted)
+        prompt: Prompt = chat_prompt(body) if exchange.path == CHAT else completion_prompt(body.get("prompt"))
+        domain = pool.domains.of(caller.tenant_id, _own_salt(body))
+        request = forwarded_request(
+            exchange.path,
+            original,
+            body,
+            exchange.head.headers,
+            request_id=decision_id,
+            salt=domain,
+            priority=wanted.priority,
+            tells_hits=may_see_hits(caller, pool, salted=bool(domain)),
+        )
+        quotas = self._gateway.key_quotas
+        quotas.enter(caller, decision_id, arrived_s)
+        try:
+            await while_connected(
+                exchange, self._serve_while_connected(exchange, pool, wanted, domain, prompt, request)
+            )
+        finally:
+            quotas.release(decision_id)
+
+    async def models(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
+        """Serve `GET /v1/models` and `/v1/models/{id}`: what all pools together serve to the caller."""
+        pools = sorted(self._gateway.pools.values(), key=lambda pool: (pool.entry.served_model, pool.entry.pool_id))
+        granted = caller.served_models
+        cards = {
+            pool.entry.served_model: _model_card(pool)
+            for pool in reversed(pools)
+            if not granted or pool.entry.served_model in granted
+        }
+        name = exchange.path.removeprefix(MODELS).removeprefix("/")
+        if not name:
+            listing = {"object": "list", "data": [cards[model] for model in sorted(cards)]}
+            await exchange.answer(200, msgspec.json.encode(listing))
+        elif name in cards:
+            await exchange.answer(200, msgspec.json.encode(cards[name]))
+        else:
+            raise unknown_model()
+
+    def _pool(self, caller: ApiKeyEntry, body: dict[str, Any]) -> LivePool:
+        model = body.get("model")
+        if not isinstance(model, str) or not model:
+            raise BadBodyError("bad_field", "Send model as a string.", param="model")
+        refuse_nul_name(model, "model")
+        pool = self._gateway.pool_for(caller, model)
+        if pool is None:
+            raise unknown_model()
+        refuse_if_observing(pool)
+        return pool
+
+    async def _serve_while_connected(
+        self,
+        exchange: Exchange,
+        pool: LivePool,
+        wanted: Wanted,
+        domain: str,
+        prompt: Prompt,
+        request: ForwardedRequest,
+    ) -> None:
+        keyed = await self._prompt_keys.keys(pool, domain, prompt)
+        pool.retry_budget.enter()
+        retried = False
+        record: DecisionRecord | None = None
+        excluded: frozenset[str] = frozenset()
+        failures: list[AttemptFailure] = []
+        try:
+            for attempts_left in reversed(range(MAX_ATTEMPTS)):
+                record = await self._desk.place(pool, wanted, keyed, hold=True, excluded=excluded, earlier=record)
+                with self._drain.relay():
+                    failure = await self._attempt(exchange, pool, record, request, last=attempts_left == 0)
+                if failure is None:
+                    if failures and (record.first_token_s is not None or record.outcome == COMPLETED):
+                        pool.refusals.contradict([each.engine_id for each in failures if each.refusal is not None])
+                    break
+                excluded |= {failure.engine_id or record.decision.engine_id}
+                failures.append(failure)
+                if failure.refusal is not None:
+                    left = pool.refusals.untried(failure.engine_id, excluded)
+                    if _alike(failures) and (attempts_left == 0 or not left):
+                        await self._relay_refusal(exchange, record, failures, failure.refusal, all_tried=not left)
+                        break
+                    excluded |= pool.refusals.doubted(left)
+                if attempts_left == 0:
+                    self._give_up(record, failure)
+                retried = retried or self._takes_budget(pool, record, failure)
+                self._retry(record, failure)
+        except (asyncio.CancelledError, ClientGoneError, ShuttingDownError) as error:
+            if self._drain.cut and not isinstance(error, ClientGoneError):
+                await self._cut_off(exchange, record, request)
+                return
+            if record is not None:
+                self._desk.cancelled(record, monotonic())
+            raise
+        finally:
+            pool.retry_budget.leave(retried=retried)
+
+    async def _cut_off(self, exchange: Exchange, record: DecisionRecord | None, request: ForwardedRequest) -> None:
+        """Tell the client that this process ends; raises ShuttingDownError where nothing has gone out yet."""
+        if record is not None:
+            self._desk.cut_off(record, monotonic())
+        if not exchange.started:
+            raise ShuttingDownError
+        if request.streams:
+            await exchange.chunk(b"\n\ndata: " + error_body(503, SENTENCE, CUT_OFF) + b"\n\n")
+            await exchange.end()
+
+    async def _attempt(
+        self, exchange: Exchange, pool: LivePool, record: DecisionRecord, request: ForwardedRequest, *, last: bool
+    ) -> AttemptFailure | None:
+        pair = record.decision.pair
+        if pair is not None:
+            # Two attempts to hand over are enough: on the last one the decode engine computes the prompt itself.
+            return await self._handoff.attempt(exchange, pool, record, pair, request, alone=last)
+        engine = pool.engines.get(record.decision.engine_id)
+        if engine is None:
+            return AttemptFailure(CONNECT)
+        if request.streams:
+            return await self._relay.attempt(exchange, engine, record, request)
+        # A whole answer shows no first token. Without one the router would take decoding for prefill and
+        # hold the engine's other requests back, so the estimate stands in for it (TTFT is not recorded).
+        assumed = asyncio.get_running_loop().call_later(
+            record.decision.compute_s + _ASSUMED_PREFILL_MARGIN_S,
+            partial(pool.observe, FirstToken(record.decision.decision_id)),
+        )
+        try:
+            return await self._relay.attempt(exchange, engine, record, request)
+        finally:
+            assumed.cancel()
+
+    def _takes_budget(self, pool: LivePool, record: DecisionRecord, failure: AttemptFailure) -> bool:
+        """Return whether the next attempt takes from the budget; raises ApiError where the budget is empty.
+
+        An engine that cannot be reached or stands still is out of rotation at once, so going elsewhere adds no load to
+        it and needs no budget; answers that say "too much" or "failed" do.
+        """
+        if failure.kind in (CONNECT, NO_PROGRESS):
+            return False
+        if not pool.retry_budget.take():
+            self._desk.metrics.retries.inc(record.decision.pool_id, "budget_empty")
+            self._give_up(record, failure)
+        return True
+
+    async def _relay_refusal(
+        self,
+        exchange: Exchange,
+        record: DecisionRecord,
+        failures: Sequence[AttemptFailure],
+        refusal: Refusal,
+        *,
+        all_tried: bool,
+    ) -> None:
+        """Tell the client what every engine that was asked has answered; what all answer is no engine's fault."""
+        if all_tried:
+            record.pool.refusals.forgive([each.engine_id for each in failures], monotonic())
+        self._desk.client_error(record, monotonic(), refusal.status)
+        await exchange.answer(refusal.status, refusal.body, refusal.headers)
+
+    def _retry(self, record: DecisionRecord, failure: AttemptFailure) -> None:
+        self._desk.released(record, failed=failure.refusal is None)
+        self._desk.metrics.retries.inc(record.decision.pool_id, failure.kind)
+        log_event(
+            "retried",
+            decision_id=record.decision.decision_id,
+            pool_id=record.decision.pool_id,
+            engine_id=failure.engine_id or record.decision.engine_id,
+            cause=failure.kind,
+            status=failure.status,
+        )
+
+    def _give_up(self, record: DecisionRecord, failure: AttemptFailure) -> NoReturn:
+        error: ApiError = failure.as_error()
+        self._desk.failed(record, monotonic(), error.code)
+        raise error
+
+
+def _alike(failures: list[AttemptFailure]) -> bool:
+    """Return whether all attempts were refused with the same status."""
+    return all(each.refusal is not None and each.status == failures[0].status for each in failures)
+
+
+def _wanted(
+    decision_id: str, caller: ApiKeyEntry, body: dict[str, Any], exchange: Exchange, arrived_s: float
+) -> Wanted:
+    headers = exchange.head.headers
+    session = body.get("session_id") or headers.get(b"x-session-id", b"").decode("latin-1")
+    refuse_nul_name(session, "session_id")
+    priority = _whole_number(body, "priority")
+    return Wanted(
+        decision_id,
+        caller.tenant_id,
+        arrived_s,
+        ttft_slo_s(headers),
+        _whole_number(body, "max_completion_tokens") or _whole_number(body, "max_tokens") or 0,
+        session[:256] if isinstance(session, str) else "",
+        None if priority is None else allowed_priority(caller, priority),
+        tbt_slo_s(headers),
+        slo_class(headers),
+        caller.slo_class,
+        proxied=True,
+    )
+
+
+def _own_salt(body: dict[str, Any]) -> str | None:
+    """Return the salt by which the caller sets this prompt apart from its others; None: it does not."""
+    salt = body.get("cache_salt")
+    if salt is None or (isinstance(salt, str) and len(salt) <= MAX_SALT):
+        return salt
+    raise BadBodyError(
+        "bad_field", f"Send cache_salt as a string of at most {MAX_SALT} characters.", param="cache_salt"
+    )
+
+
+def _whole_number(body: dict[str, Any], name: str) -> int | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not -(2**31) <= value < 2**31:
+        raise BadBodyError("bad_field", f"Send {name} as a whole number.", param=name)
+    return value
+
+
+def _model_card(pool: LivePool) -> dict[str, str | int]:
+    return {
+        "id": pool.entry.served_model,
+        "object": "model",
+        "created": 0,
+        "owned_by": "switchyard",
+        "max_model_len": pool.entry.max_prompt_tokens,
+    }

@@ -1,0 +1,1 @@
+"""What a gateway tells the control plane: decisions, traffic, samples, trials."""

@@ -1,0 +1,121 @@
+"""Counts what the requests of each arm came to, while policies are compared, and tells the control plane.
+
+A first token counts when it comes, not when the answer ends: a regression is to be seen before its answers are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.bus.bus import Bus
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from gateway.traffic.traffic_window import COMPLETED, FAILED, REFUSED
+from planning.trials.arm_window import ArmTally, ArmWindow
+
+if TYPE_CHECKING:
+    from gateway.base.metrics import GatewayMetrics
+    from gateway.pool.recent_decisions import DecisionRecord
+
+TOPIC = "arm_results"
+"""Stream topic; values are encoded ArmReports."""
+MAX_ROWS = 10_000
+
+
+class ArmRow(msgspec.Struct, frozen=True):
+    """Results of one arm of one pool since the report before."""
+
+    pool_id: str
+    arm: str
+    """live, canary or control."""
+    policy_version: int
+    window: ArmWindow
+
+
+class ArmReport(msgspec.Struct, frozen=True):
+    """What one gateway saw since its last report."""
+
+    gateway: str
+    at: float
+    """Unix seconds."""
+    rows: tuple[ArmRow, ...]
+
+
+class ArmResults:
+    """Mutable: the tallies since the last report, by pool, arm and policy version; the loop's thread changes them."""
+
+    def __init__(self, bus: Bus, metrics: GatewayMetrics, interval_s: float) -> None:
+        self._bus = bus
+        self._metrics = metrics
+        self._interval_s = interval_s
+        self._gateway = f"{socket.gethostname()}:{os.getpid()}"
+        self._tallies: dict[tuple[str, str, int], ArmTally] = {}
+
+    async def run(self) -> None:
+        """Tell every interval, until cancelled."""
+        while True:
+            await asyncio.sleep(self._interval_s)
+            self.tell(time.time())
+
+    def tell(self, unix: float) -> None:
+        """Report what came in since the last time; where nothing did, nothing is sent."""
+        tallies, self._tallies = self._tallies, {}
+        if tallies:
+            rows = tuple(ArmRow(*key, tally.window()) for key, tally in sorted(tallies.items()))
+            self._bus.append(TOPIC, _report.encode(ArmReport(self._gateway, unix, rows)))
+
+    def first_token(self, record: DecisionRecord, ttft_s: float) -> None:
+        """Count a first token that came `ttft_s` after the request."""
+        tally = self._tally(record)
+        if tally is not None:
+            tally.answered(ttft_s, record.decision.prompt_tokens)
+            tally.count("judged")
+            tally.count("on_time", int(ttft_s <= record.ttft_slo_s))
+            self._metrics.arm_ttft.observe(record.decision.pool_id, record.decision.arm, value=ttft_s)
+
+    def ended(self, record: DecisionRecord, *, on_time: bool) -> None:
+        """Count a request's end by its outcome; those that were cancelled or wrong in themselves are left out."""
+        outcome = record.outcome
+        if record.decision.arm:
+            self._metrics.arm_requests.inc(record.decision.pool_id, record.decision.arm, outcome)
+        tally = self._tally(record) if outcome in (COMPLETED, FAILED, REFUSED) else None
+        if tally is None:
+            return
+        tally.count("ended")
+        if outcome in (FAILED, REFUSED):
+            tally.count(outcome)
+        if record.first_token_s is None:
+            tally.count("judged")
+            tally.count("on_time", int(on_time))
+        if outcome == COMPLETED and record.cached_tokens is not None:
+            tally.count("prompt_tokens", record.decision.prompt_tokens)
+            tally.count("cached_tokens", record.cached_tokens)
+
+    def _tally(self, record: DecisionRecord) -> ArmTally | None:
+        decision = record.decision
+        if not decision.arm:
+            return None
+        key = decision.pool_id, decision.arm, decision.policy_version
+        tally = self._tallies.get(key)
+        if tally is None and len(self._tallies) < MAX_ROWS:
+            tally = self._tallies[key] = ArmTally()
+        return tally
+
+
+def decode_arm_report(data: bytes) -> ArmReport:
+    """Read a report; raises UnreadableMessageError on anything else, and on counts that cannot be."""
+    report = _report.decode(data)
+    if len(report.rows) > MAX_ROWS:
+        raise UnreadableMessageError(f"more than {MAX_ROWS} rows in a report")
+    for row in report.rows:
+        if problem := row.window.problem():
+            raise UnreadableMessageError(f"{row.pool_id}.{row.arm}: {problem}")
+    return report
+
+
+_report = WireForm(ArmReport, "a report of arms", limit=16 * MIB)

@@ -1,0 +1,43 @@
+"""Which ended decisions are kept: all that missed their objective or failed, and of the others a share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.pool.recent_decisions import DecisionRecord
+from gateway.traffic.traffic_window import FAILED, REFUSED
+
+
+def is_late(record: DecisionRecord) -> bool:
+    """Return whether the objective was missed: first token too late, refused or failed."""
+    if record.outcome in (FAILED, REFUSED):
+        return True
+    ttft_s = record.ttft_s
+    if ttft_s is None:
+        # Where no first token was seen (an answer in one piece), only the wait at the gateway can be judged.
+        return record.decision.queued_s > record.ttft_slo_s
+    return ttft_s > record.ttft_slo_s
+
+
+def kept(ended: Sequence[DecisionRecord], at_most: float) -> list[tuple[DecisionRecord, float]]:
+    """Return the records to keep with the share of their like that is kept, in their order.
+
+    `at_most` bounds the ordinary ones, evenly spread over all of them; misses and failures are never left out.
+    """
+    late = [is_late(record) for record in ended]
+    ordinary = len(ended) - sum(late)
+    wanted = min(ordinary, int(at_most))
+    if wanted == ordinary:
+        return [(record, 1.0) for record in ended]
+    share = wanted / ordinary
+    found, number, due = [], 0, 0.5
+    for record, missed in zip(ended, late, strict=True):
+        if missed:
+            found.append((record, 1.0))
+            continue
+        number += 1
+        # Evenly spread: one each time that so many like it have passed.
+        if number * share >= due and wanted:
+            found.append((record, share))
+            due += 1.0
+    return found

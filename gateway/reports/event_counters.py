@@ -1,0 +1,36 @@
+"""Carries the counts of event ledgers over into the gateway's counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gateway.base.metrics import GatewayMetrics
+
+_TYPES = ("BlockStored", "BlockRemoved", "AllBlocksCleared")
+
+
+class EventCounters:
+    """Adds what grew since the last look. Mutable state: the last counts per engine."""
+
+    def __init__(self, metrics: GatewayMetrics) -> None:
+        self._metrics = metrics
+        self._seen: dict[str, dict[str, int]] = {}
+
+    def take(self, engine_id: str, counts: Mapping[str, int]) -> None:
+        """Add the growth of one engine's counts; counts that fell belong to a new ledger and are added whole."""
+        seen = self._seen.get(engine_id, {})
+        grown = {name: count - seen.get(name, 0) for name, count in counts.items()}
+        if any(growth < 0 for growth in grown.values()):
+            grown = dict(counts)
+        self._seen[engine_id] = dict(counts)
+        for name in _TYPES:
+            if grown.get(name):
+                self._metrics.kv_events.inc(engine_id, name, amount=grown[name])
+        if grown.get("gaps"):
+            self._metrics.kv_event_gaps.inc(engine_id, amount=grown["gaps"])
+        if grown.get("unreadable"):
+            self._metrics.kv_events_unreadable.inc(engine_id, amount=grown["unreadable"])
+
+    def forget(self, engine_id: str) -> None:
+        """Drop an engine that left."""
+        self._seen.pop(engine_id, None)

@@ -1,0 +1,290 @@
+"""Takes one look at all pools twice a second, publishes it and sets the gauges from it."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from gateway.base.loop_lag import LoopLag
+from gateway.base.metrics import GatewayMetrics
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import Bus
+from gateway.contracts.fleet_sample import (
+    STATES,
+    TOPIC,
+    EngineSample,
+    FleetSample,
+    Lateness,
+    PoolSample,
+    PoolTotals,
+    encode_sample,
+)
+from gateway.engines.engine_state import health_state
+from gateway.engines.live_engine import LiveEngine
+from gateway.pool.live_pool import LivePool
+from gateway.reports.event_counters import EventCounters
+from gateway.reports.hotspot import HotspotDetector
+from gateway.reports.queue_counters import QueueCounters
+from routing.cost.cost_model import PrefillCost
+from routing.ledger.fleet_view import EngineLoad
+from routing.values.load_cv import LoadSmoother, load_cv
+
+REFERENCE_PROMPT_TOKENS = 4096
+"""Prompt length at which a pool's prefill speed is stated."""
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    state: str
+    reason: str
+    since: float
+
+
+class FleetSampler:
+    """Makes FleetSamples. Mutable state: sequence number, hotspots, smoothed loads, each engine's last shown state."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        pools: Callable[[], Iterable[LivePool]],
+        snapshot_version: Callable[[], int],
+        metrics: GatewayMetrics,
+        settings: GatewaySettings,
+        lag: LoopLag,
+    ) -> None:
+        self._bus = bus
+        self._pools = pools
+        self._snapshot_version = snapshot_version
+        self._metrics = metrics
+        self._settings = settings
+        self._lag = lag
+        self._seq = 0
+        self._hotspots = HotspotDetector()
+        self._smoother = LoadSmoother()
+        self._shown: dict[str, _Shown] = {}
+        self._event_counters = EventCounters(metrics)
+        self._queue_counters = QueueCounters(metrics)
+        self._pool_ids: set[str] = set()
+
+    async def run(self) -> None:
+        """Sample and publish until cancelled."""
+        while True:
+            self.publish(self.sample(time.monotonic(), time.time()))
+            await asyncio.sleep(self._settings.sample_interval_s)
+
+    def publish(self, sample: FleetSample) -> None:
+        """Put the sample on the bus and into the gauges."""
+        self._bus.publish(TOPIC, encode_sample(sample))
+        self._set_gauges(sample)
+
+    def sample(self, now: float, unix: float) -> FleetSample:
+        """Return one consistent look at all pools; `now` is monotonic, `unix` wall-clock seconds."""
+        self._seq += 1
+        engines: list[EngineSample] = []
+        pools: list[PoolSample] = []
+        for pool in sorted(self._pools(), key=lambda each: (each.entry.name, each.entry.pool_id)):
+            loads = {load.engine_id: load for load in pool.router.loads(now)}
+            engine_samples, cv = self._engines(pool, loads, now, unix)
+            engines += engine_samples
+            queued_s = sum(each.outstanding_s for each in engine_samples)
+            pools.append(self._pool(pool, cv, sum(each.bound for each in engine_samples), queued_s, now))
+        return FleetSample(
+            seq=self._seq,
+            at=unix,
+            window_s=self._settings.window_s,
+            snapshot_version=self._snapshot_version(),
+            engines=tuple(engines),
+            pools=tuple(pools),
+            lateness=self._lateness(now, unix),
+        )
+
+    def _lateness(self, now: float, unix: float) -> Lateness | None:
+        lag = self._lag
+        if not lag.late:
+            return None
+        return Lateness(
+            since=unix - (now - lag.since_s),
+            lapses=lag.lapses,
+            away_s=lag.away_s,
+            refuses=lag.retry_after_s(now) is not None,
+        )
+
+    def _engines(
+        self, pool: LivePool, loads: dict[str, EngineLoad], now: float, unix: float
+    ) -> tuple[list[EngineSample], float]:
+        live = sorted(pool.engines.values(), key=lambda each: (each.entry.name, each.entry.engine_id))
+        serving = {
+            each.entry.engine_id: loads[each.entry.engine_id].outstanding_s
+            for each in live
+            if pool.accepts(each.entry.engine_id) and each.entry.engine_id in loads
+        }
+        median_s = statistics.median(serving.values()) if serving else 0.0
+        oldest = pool.router.oldest_waits(now)
+        pool.rebalancing.look(unix)
+        # Observed streams are told of when they are over, so they seem to stand still.
+        if not pool.observes:
+            pool.watch_stalls(now)
+        pool.follow_verdicts({each: load.running for each, load in loads.items()}, unix)
+        samples = []
+        for engine in live:
+            load = loads.get(engine.entry.engine_id) or EngineLoad(engine.entry.engine_id, 0, 0.0, 0, 0)
+            shown = self._state(pool, engine, load, median_s, now, unix)
+            oldest_s = oldest.get(engine.entry.engine_id, 0.0)
+            samples.append(_engine_sample(pool, engine, load, shown, oldest_s, now))
+            if engine.intake is not None:
+                self._event_counters.take(engine.entry.engine_id, engine.intake.ledger.counts)
+        pending = {engine_id: float(loads[engine_id].outstanding_tokens) for engine_id in serving}
+        return samples, load_cv(self._smoother.update(pending, now))
+
+    def _state(
+        self, pool: LivePool, engine: LiveEngine, load: EngineLoad, median_s: float, now: float, unix: float
+    ) -> _Shown:
+        """Return state, reason and since when; `since` moves only when the state does."""
+        engine_id = engine.entry.engine_id
+        accepts = pool.accepts(engine_id)
+        if accepts:
+            slo_s = pool.entry.policy.ttft_slo_s
+            hot = self._hotspots.update(engine_id, load.outstanding_s, median_s, slo_s, now)
+        else:
+            hot = False
+            self._hotspots.forget(engine_id)
+            self._smoother.forget(engine_id)
+        state, reason = health_state(engine, now, accepts=accepts)
+        if state == "serving" and hot:
+            state = "hot"
+            reason = f"{load.outstanding_s:.1f} s of work stand here, the pool's median is {median_s:.1f} s"
+        before = self._shown.get(engine_id)
+        since = before.since if before is not None and before.state == state else unix
+        self._shown[engine_id] = _Shown(state, reason, since)
+        return self._shown[engine_id]
+
+    def _pool(self, pool: LivePool, cv: float, bound: int, queued_s: float, now: float) -> PoolSample:
+        entry = pool.entry
+        unbound, unbound_tokens, oldest_wait_s = pool.router.unbound(now)
+        traffic = pool.traffic.summary(now)
+        policy = pool.router.policy
+        counts = pool.router.counts
+        self._queue_counters.take(entry.pool_id, counts)
+        queue = pool.queue.look(counts, now)
+        reference_s = PrefillCost.of(policy.prefill_cost).seconds(REFERENCE_PROMPT_TOKENS, 0)
+        tokens_per_s = REFERENCE_PROMPT_TOKENS / reference_s
+        return PoolSample(
+            pool_id=entry.pool_id,
+            name=entry.name,
+            region=entry.region,
+            served_model=entry.served_model,
+            placement=policy.placement.name,
+            order=policy.order.name,
+            policy_version=pool.router.policy_version,
+            ttft_slo_s=policy.ttft_slo_s,
+            tokens_per_s=tokens_per_s,
+            # A parked request waits at the gateway, too, and is bound to no engine.
+            unbound=unbound + len(pool.router.parked),
+            unbound_tokens=unbound_tokens,
+            oldest_wait_s=oldest_wait_s,
+            load_cv=cv,
+            requests_per_s=traffic.requests_per_s,
+            prompt_tokens_per_s=traffic.prompt_tokens_per_s,
+            ttft_p50_s=traffic.ttft_p50_s,
+            ttft_p90_s=traffic.ttft_p90_s,
+            ttft_p99_s=traffic.ttft_p99_s,
+            on_time_share=traffic.on_time_share,
+            hit_share=traffic.hit_share,
+            late=traffic.late,
+            observes=pool.observes,
+            admission=policy.admission.mode,
+            bound=bound,
+            granted_at_once_per_s=queue.granted_at_once_per_s if queue else None,
+            granted_waited_per_s=queue.granted_waited_per_s if queue else None,
+            queue_wait_mean_s=queue.wait_mean_s if queue else None,
+            queue_wait_p90_s=queue.wait_p90_s if queue else None,
+            migrations_per_s=queue.migrations_per_s if queue else None,
+            overtaken_per_s=queue.overtaken_per_s if queue else None,
+            refusals_per_s=queue.refusals_per_s if queue else None,
+            totals=_totals(pool),
+            prefixes=pool.progress.prefixes.top(now) if pool.prefix_keeper is not None else (),
+            usual_d=pool.prefix_keeper.d if pool.prefix_keeper is not None else 0,
+            queued_s=queued_s + unbound_tokens / tokens_per_s,
+        )
+
+    def _set_gauges(self, sample: FleetSample) -> None:
+        metrics = self._metrics
+        for engine in sample.engines:
+            metrics.outstanding_tokens.set(engine.engine_id, value=engine.outstanding_tokens)
+            for state in STATES:
+                metrics.engine_state.set(engine.engine_id, state, value=1.0 if state == engine.state else 0.0)
+        for pool in sample.pools:
+            metrics.queue_tickets.set(pool.pool_id, value=pool.unbound + (pool.bound or 0))
+            metrics.load_cv.set(pool.pool_id, value=pool.load_cv)
+        for live in self._pools():
+            metrics.index_bytes.set(live.entry.pool_id, value=live.router.index.bytes_used)
+        metrics.gateway_late.set(sample.lateness is not None)
+        metrics.snapshot_version.set(sample.snapshot_version)
+        self._forget_gone({engine.engine_id for engine in sample.engines}, {pool.pool_id for pool in sample.pools})
+
+    def _forget_gone(self, engine_ids: set[str], pool_ids: set[str]) -> None:
+        metrics = self._metrics
+        for engine_id in self._shown.keys() - engine_ids:
+            del self._shown[engine_id]
+            self._hotspots.forget(engine_id)
+            self._smoother.forget(engine_id)
+            self._event_counters.forget(engine_id)
+            metrics.outstanding_tokens.remove(engine_id)
+            for state in STATES:
+                metrics.engine_state.remove(engine_id, state)
+        for pool_id in self._pool_ids - pool_ids:
+            self._queue_counters.forget(pool_id)
+            for family in (metrics.queue_tickets, metrics.load_cv, metrics.index_bytes):
+                family.remove(pool_id)
+        self._pool_ids = pool_ids
+
+
+def _engine_sample(
+    pool: LivePool, engine: LiveEngine, load: EngineLoad, shown: _Shown, oldest_bound_s: float, now: float
+) -> EngineSample:
+    entry = engine.entry
+    prompt, cached = pool.traffic.totals(entry.engine_id)
+    trust = engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine))
+    return EngineSample(
+        engine_id=entry.engine_id,
+        name=entry.name,
+        pool_id=entry.pool_id,
+        incarnation=engine.incarnation,
+        state=shown.state,
+        reason=shown.reason,
+        since=shown.since,
+        outstanding_tokens=load.outstanding_tokens,
+        outstanding_s=load.outstanding_s,
+        running=load.running,
+        bound=load.bound,
+        oldest_bound_s=oldest_bound_s,
+        kv_usage=engine.report.kv_usage if engine.report is not None else None,
+        prompt_tokens_total=prompt,
+        cached_tokens_total=cached,
+        predicted_tokens_total=pool.traffic.predicted(entry.engine_id),
+        index_trust=trust.grade,
+        index_trust_reason=trust.reason,
+        report_age_s=engine.report_age_s(now),
+        role=entry.role,
+        heard=engine.breaker.heard,
+        counts=pool.progress.engine(entry.engine_id).look(now, _event_gaps(engine)),
+    )
+
+
+def _event_gaps(engine: LiveEngine) -> int:
+    return engine.intake.ledger.counts.get("gaps", 0) if engine.intake is not None else 0
+
+
+def _totals(pool: LivePool) -> PoolTotals:
+    traffic, progress = pool.traffic, pool.progress
+    return PoolTotals(
+        requests=traffic.requests,
+        on_time=traffic.on_time,
+        refused=traffic.refused,
+        work_s=progress.work_s,
+        prompt_tokens=progress.prompt_tokens,
+        recomputed_tokens=progress.recomputed_tokens,
+    )

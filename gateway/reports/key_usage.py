@@ -1,0 +1,68 @@
+"""Tells the control plane which API keys were used and when, in batches: nothing is written per request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from gateway.bus.bus import Bus
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from routing.values.counted import count
+
+TOPIC = "key_usage"
+"""Stream topic; values are encoded KeyUses."""
+MAX_KEYS = 100_000
+TOLD_FOR_S = 60.0
+
+
+class KeyUses(msgspec.Struct, frozen=True):
+    """Last uses within about a minute: key id → unix seconds."""
+
+    at: dict[str, float]
+
+
+class KeyUsage:
+    """Tells each key's last use until it is a minute old, so that a lost message loses no use.
+
+    Mutable state: one dict, of the loop's thread; keys come from the snapshot, which bounds them.
+    """
+
+    def __init__(self, bus: Bus, interval_s: float, clock: Callable[[], float] = time.time) -> None:
+        self._bus = bus
+        self._interval_s = interval_s
+        self._clock = clock
+        self._at: dict[str, float] = {}
+
+    def note(self, key_id: str, unix_now: float) -> None:
+        """Remember a use."""
+        self._at[key_id] = unix_now
+
+    async def run(self) -> None:
+        """Tell every interval, until cancelled, and then once more."""
+        try:
+            while True:
+                await asyncio.sleep(self._interval_s)
+                self.tell()
+        finally:
+            self.tell()
+
+    def tell(self) -> None:
+        """Send the uses of the last minute; where there are none, nothing is sent."""
+        earliest = self._clock() - TOLD_FOR_S
+        self._at = {key_id: at for key_id, at in self._at.items() if at > earliest}
+        if self._at:
+            self._bus.append(TOPIC, _uses.encode(KeyUses(self._at)))
+
+
+def decode_uses(data: bytes) -> KeyUses:
+    """Read a message; raises UnreadableMessageError on anything else and on more keys than MAX_KEYS."""
+    uses = _uses.decode(data)
+    if len(uses.at) > MAX_KEYS:
+        raise UnreadableMessageError(f"{count(len(uses.at), 'key is', 'keys are')} more than {MAX_KEYS}")
+    return uses
+
+
+_uses = WireForm(KeyUses, "a list of key uses", limit=32 * MIB)

@@ -1,0 +1,1 @@
+"""One request from arrival to its end: prompt keys, objectives, lifecycle."""

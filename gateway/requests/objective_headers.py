@@ -1,0 +1,48 @@
+"""Objectives that a request carries in its headers, under our names and those of the ecosystem."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gateway.http.json_body import BadBodyError
+
+TTFT_HEADERS = (b"x-switchyard-ttft-slo-ms", b"x-llm-d-slo-ttft-ms", b"x-sgl-ttft-slo-ms")
+TBT_HEADERS = (b"x-switchyard-tbt-slo-ms", b"x-llm-d-slo-tpot-ms")
+CLASS_HEADER = b"x-switchyard-slo-class"
+_LONGEST_TTFT_MS = 3_600_000
+_LONGEST_TBT_MS = 60_000
+_CLASS = re.compile(rb"[a-z0-9][a-z0-9_.-]{0,31}").fullmatch
+
+
+def ttft_slo_s(headers: Mapping[bytes, bytes]) -> float | None:
+    """Return the TTFT objective in seconds, None where no header names one; raises BadBodyError."""
+    return _seconds(headers, TTFT_HEADERS, _LONGEST_TTFT_MS)
+
+
+def tbt_slo_s(headers: Mapping[bytes, bytes]) -> float | None:
+    """Return the objective for the time between tokens, None where no header names one; raises BadBodyError."""
+    return _seconds(headers, TBT_HEADERS, _LONGEST_TBT_MS)
+
+
+def slo_class(headers: Mapping[bytes, bytes]) -> str:
+    """Return the SLO class that is named, empty for none; raises BadBodyError for what can be no class."""
+    value = headers.get(CLASS_HEADER)
+    if value is None:
+        return ""
+    if _CLASS(value) is None:
+        shown = CLASS_HEADER.decode()
+        message = f"Send {shown} as the name of an SLO class: up to 32 of a-z, 0-9, '.', '_' and '-'."
+        raise BadBodyError("bad_header", message, param=shown)
+    return value.decode()
+
+
+def _seconds(headers: Mapping[bytes, bytes], names: tuple[bytes, ...], longest_ms: int) -> float | None:
+    for name in names:
+        value = headers.get(name)
+        if value is not None:
+            if not value.isdigit() or not 1 <= int(value[:12]) <= longest_ms:
+                message = f"Send {name.decode()} as whole milliseconds, 1 to {longest_ms}."
+                raise BadBodyError("bad_header", message, param=name.decode())
+            return int(value) / 1000
+    return None

@@ -1,0 +1,233 @@
+"""Turns a prompt into the block keys of its pool, whatever form it came in. No prompt text is kept.
+
+Exact pools need token ids: given by the caller, or asked from a serving engine's own tokenizer. A
+bounded memory from a keyed digest of the prompt to its keys spares the second question; the digest's
+key is random per process and cannot be turned back into text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.access.isolation_domains import SHARED
+from gateway.base.event_log import log_event
+from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError
+from gateway.http.json_body import BadBodyError
+from gateway.requests.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt
+from kvstore.keys.block_keys import TOKEN_BYTES, byte_block_keys, pack_tokens, rekey_hashes, token_block_keys
+
+if TYPE_CHECKING:
+    from gateway.engines.live_engine import LiveEngine
+    from gateway.pool.live_pool import LivePool
+
+TOKENS = "tokens"
+TOKENIZED = "tokenized"
+REMEMBERED = "remembered"
+BYTES = "bytes"
+HASHES = "hashes"
+NONE = "none"
+
+BYTES_PER_TOKEN = 4
+MAX_TOKENIZERS_ASKED = 2
+TURN_BYTES = 1024 * 1024
+"""Bytes of a text that one turn of the event loop hashes."""
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
+    """The block keys of a prompt, its length in tokens (exact or estimated), and how they were made."""
+
+    keys: tuple[int, ...]
+    prompt_tokens: int
+    source: str
+    """tokens, tokenized, remembered, bytes, hashes, or none: no tokenizer answered, the length is a guess."""
+    salted: bool = False
+    """The engine keeps the prompt's blocks under a cache salt."""
+
+
+class PromptKeys:
+    """Makes keys. Mutable state: the memory (least recently used goes first) and tokenizer calls under way.
+
+    `max_prompts` and `max_keys` bound the memory in entries and in keys over all entries.
+    """
+
+    def __init__(self, *, max_prompts: int = 8192, max_keys: int = 2_000_000) -> None:
+        self._max_prompts = max_prompts
+        self._max_keys = max_keys
+        self._digest_key = os.urandom(32)
+        self._memory: OrderedDict[bytes, tuple[array[int], int]] = OrderedDict()
+        """Keys as 8 bytes each (as numbers of their own they take five times as much), and the prompt's tokens."""
+        self._kept_keys = 0
+        self._under_way: dict[bytes, asyncio.Task[KeyedPrompt | None]] = {}
+        self._turn = 0
+
+    def at_once(self, pool: LivePool, domain: str, prompt: Prompt) -> KeyedPrompt | None:
+        """Return the keys in the caller's isolation domain where no engine has to be asked for them, else None."""
+        keyed = _keyed_here(pool, pool.seed(domain), prompt)
+        return None if keyed is None else _completed(keyed, domain, prompt)
+
+    async def keys(self, pool: LivePool, domain: str, prompt: Prompt) -> KeyedPrompt:
+        """Return the keys, asking an engine's tokenizer where that is needed; never fails for want of one."""
+        return _completed(await self._keys(pool, pool.seed(domain), prompt), domain, prompt)
+
+    async def _keys(self, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt:
+        if isinstance(prompt, TokenPrompt) and len(prompt.token_ids) > TURN_BYTES // 8:
+            return await _token_keys_in_turns(pool, seed, prompt.token_ids)
+        if isinstance(prompt, TokenPrompt | HashedPrompt):
+            made = _keyed_here(pool, seed, prompt)
+            if made is not None:
+                return made
+        data = _text_of(prompt)
+        if len(data) > TURN_BYTES:
+            await asyncio.sleep(0)
+        if pool.entry.key_source == "approximate":
+            return _from_bytes(pool, await _keys_in_turns(seed, data, pool.entry.block_bytes), data)
+        digest = await self._digest(pool.entry.pool_id, seed, prompt, data)
+        remembered = self._memory.get(digest)
+        if remembered is not None:
+            self._memory.move_to_end(digest)
+            return KeyedPrompt(tuple(remembered[0]), remembered[1], REMEMBERED)
+        keyed = await self._tokenized_once(digest, pool, seed, prompt)
+        return keyed or KeyedPrompt((), max(1, len(data) // BYTES_PER_TOKEN), NONE)
+
+    async def _digest(self, pool_id: str, seed: int, prompt: Prompt, data: bytes) -> bytes:
+        kind = b"chat" if isinstance(prompt, ChatPrompt) else b"text"
+        digest = blake2b(digest_size=16, key=self._digest_key, salt=seed.to_bytes(8, "little"), person=kind)
+        digest.update(pool_id.encode() + b"\0")
+        for start in range(0, len(data), TURN_BYTES):
+            digest.update(memoryview(data)[start : start + TURN_BYTES])
+            if start + TURN_BYTES < len(data):
+                await asyncio.sleep(0)
+        return digest.digest()
+
+    async def _tokenized_once(self, digest: bytes, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
+        """Ask once for equal prompts that arrive together; one that gives up does not take it from the others."""
+        task = self._under_way.get(digest)
+        if task is None:
+            task = asyncio.create_task(self._tokenized(pool, seed, prompt))
+            self._under_way[digest] = task
+            task.add_done_callback(lambda done: self._finish(digest, done))
+        return await asyncio.shield(task)
+
+    def _finish(self, digest: bytes, task: asyncio.Task[KeyedPrompt | None]) -> None:
+        self._under_way.pop(digest, None)
+        if task.cancelled() or task.exception() is not None:
+            return
+        keyed = task.result()
+        if keyed is not None:
+            self._remember(digest, keyed)
+
+    async def _tokenized(self, pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
+        for engine in self._tokenizers(pool):
+            try:
+                tokens = await _ask(engine, prompt)
+            except (EngineUnreachableError, EngineAnswerError):
+                log_event("tokenizer_failed", pool_id=pool.entry.pool_id, engine_id=engine.entry.engine_id)
+                continue
+            return KeyedPrompt(token_block_keys(seed, tokens, pool.entry.block_tokens), len(tokens), TOKENIZED)
+        return None
+
+    def _tokenizers(self, pool: LivePool) -> Sequence[LiveEngine]:
+        """Return the engines to ask, a different one first each time."""
+        engines = [engine for engine in pool.engines.values() if engine.breaker.accepts]
+        self._turn += 1
+        start = self._turn % len(engines) if engines else 0
+        return (engines[start:] + engines[:start])[:MAX_TOKENIZERS_ASKED]
+
+    def _remember(self, digest: bytes, keyed: KeyedPrompt) -> None:
+        if digest in self._memory or len(keyed.keys) > self._max_keys:
+            return
+        self._memory[digest] = (array("Q", keyed.keys), keyed.prompt_tokens)
+        self._kept_keys += len(keyed.keys)
+        while len(self._memory) > self._max_prompts or self._kept_keys > self._max_keys:
+            _, (oldest, _) = self._memory.popitem(last=False)
+            self._kept_keys -= len(oldest)
+
+    def check(self) -> None:
+        """Raise AssertionError unless the memory's count is right and within its bounds."""
+        if self._kept_keys != sum(len(keys) for keys, _ in self._memory.values()):
+            raise AssertionError("the count of kept keys is wrong")
+        if len(self._memory) > self._max_prompts or self._kept_keys > self._max_keys:
+            raise AssertionError("the memory is over its bounds")
+
+
+def _completed(keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:
+    """Add what the way to the keys does not know: the salt, and the work of the request's further prompts."""
+    tokens = keyed.prompt_tokens
+    if isinstance(prompt, TokenPrompt):
+        tokens += prompt.further_tokens
+    elif isinstance(prompt, TextPrompt) and prompt.further_bytes:
+        tokens += tokens * prompt.further_bytes // max(1, len(prompt.text.encode()))
+    if domain == SHARED and tokens == keyed.prompt_tokens:
+        return keyed
+    return KeyedPrompt(keyed.keys, tokens, keyed.source, domain != SHARED)
+
+
+def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:
+    entry = pool.entry
+    if isinstance(prompt, HashedPrompt):
+        return _from_hashes(seed, prompt, entry.block_tokens)
+    if isinstance(prompt, TokenPrompt):
+        tokens = prompt.token_ids
+        return KeyedPrompt(token_block_keys(seed, tokens, entry.block_tokens), len(tokens), TOKENS)
+    if entry.key_source == "approximate":
+        data = _text_of(prompt)
+        return _from_bytes(pool, byte_block_keys(seed, data, entry.block_bytes), data)
+    return None
+
+
+def _from_hashes(seed: int, prompt: HashedPrompt, block_tokens: int) -> KeyedPrompt:
+    try:
+        keys = rekey_hashes(seed, prompt.block_hashes)
+    except OverflowError:
+        raise BadBodyError("bad_field", "A block hash must fit in 64 bits.", param="block_hashes") from None
+    tokens = prompt.prompt_tokens
+    return KeyedPrompt(keys, len(keys) * block_tokens if tokens is None else tokens, HASHES)
+
+
+def _from_bytes(pool: LivePool, keys: tuple[int, ...], data: bytes) -> KeyedPrompt:
+    entry = pool.entry
+    return KeyedPrompt(keys, max(1, len(data) * entry.block_tokens // entry.block_bytes), BYTES)
+
+
+async def _token_keys_in_turns(pool: LivePool, seed: int, tokens: Sequence[int]) -> KeyedPrompt:
+    packed = pack_tokens(tokens)
+    await asyncio.sleep(0)
+    keys = await _keys_in_turns(seed, packed, pool.entry.block_tokens * TOKEN_BYTES)
+    return KeyedPrompt(keys, len(tokens), TOKENS)
+
+
+async def _keys_in_turns(seed: int, data: bytes, block_bytes: int) -> tuple[int, ...]:
+    """Return the keys of a long prompt; each turn of the loop goes on where the one before ended."""
+    piece_bytes = max(1, TURN_BYTES // block_bytes) * block_bytes
+    keys: list[int] = []
+    for start in range(0, len(data), piece_bytes):
+        if start:
+            await asyncio.sleep(0)
+        keys.extend(byte_block_keys(keys[-1] if keys else seed, data[start : start + piece_bytes], block_bytes))
+    return tuple(keys)
+
+
+def _text_of(prompt: Prompt) -> bytes:
+    """Return bytes that begin alike where prompts begin alike: the template's inputs first, then the messages."""
+    if isinstance(prompt, TextPrompt):
+        return prompt.text.encode()
+    if isinstance(prompt, ChatPrompt):
+        return _encode([prompt.template, prompt.messages])
+    raise TypeError(f"{type(prompt).__name__} has no text")
+
+
+async def _ask(engine: LiveEngine, prompt: Prompt) -> array[int]:
+    if isinstance(prompt, ChatPrompt):
+        return await engine.adapter.tokenize(prompt.messages, extra=prompt.template)
+    if isinstance(prompt, TextPrompt):
+        return await engine.adapter.tokenize(prompt.text)
+    raise TypeError(f"{type(prompt).__name__} needs no tokenizer")

@@ -1,0 +1,1 @@
+"""The last minutes of one pool's traffic: windows, prefixes, queues."""

@@ -1,0 +1,77 @@
+"""What happened in one pool's queue within the last seconds: grants with their waits, migrations, refusals."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import msgspec
+
+from routing.ledger.router_counts import CountsSeen
+
+MAX_WAITS = 4096
+"""Waits kept between two looks; of more grants the newest count."""
+
+
+class QueueSummary(msgspec.Struct, frozen=True, gc=False):
+    """The window at one moment: events per second, waits in seconds (None: no grant to tell from)."""
+
+    granted_at_once_per_s: float
+    granted_waited_per_s: float
+    migrations_per_s: float
+    overtaken_per_s: float
+    refusals_per_s: dict[str, float]
+    """By code; codes of which there was none are left out."""
+    wait_mean_s: float | None
+    wait_p90_s: float | None
+
+
+class _Look(msgspec.Struct, frozen=True):
+    at_s: float
+    counts: CountsSeen
+    waits: tuple[float, ...]
+    """Of the grants since the look before."""
+
+
+class QueueWindow:
+    """Looks at the counts of a router, `window_s` seconds of them, and the waits of the grants between.
+
+    A wait is the whole time at the gateway; a grant at once waited 0. Mutable state: `_looks` and the waits
+    since the newest one.
+    """
+
+    def __init__(self, window_s: float = 15.0) -> None:
+        self.window_s = window_s
+        self._looks: deque[_Look] = deque()
+        self._waits: deque[float] = deque(maxlen=MAX_WAITS)
+
+    def granted(self, waited_s: float) -> None:
+        """Note a grant."""
+        self._waits.append(waited_s)
+
+    def look(self, counts: CountsSeen, now: float) -> QueueSummary | None:
+        """Take a look at monotonic second `now` and return what happened in the window; None at the first look."""
+        looks = self._looks
+        looks.append(_Look(now, counts, tuple(self._waits)))
+        self._waits.clear()
+        # The oldest look is where counting starts: one at the window's edge or just before it.
+        while len(looks) > 1 and looks[1].at_s <= now - self.window_s:
+            looks.popleft()
+        if len(looks) == 1:
+            return None
+        return _summary(looks[0], looks[-1], sorted(wait for each in list(looks)[1:] for wait in each.waits))
+
+
+def _summary(before: _Look, after: _Look, waits: list[float]) -> QueueSummary:
+    old, new = before.counts, after.counts
+    per_s = 1.0 / max(1.0, after.at_s - before.at_s)
+    refused = {code: count - old.refused.get(code, 0) for code, count in sorted(new.refused.items())}
+    return QueueSummary(
+        (new.granted_at_once - old.granted_at_once) * per_s,
+        (new.granted_after_waiting - old.granted_after_waiting) * per_s,
+        (new.migrated - old.migrated) * per_s,
+        (new.overtaken - old.overtaken) * per_s,
+        {code: count * per_s for code, count in refused.items() if count},
+        sum(waits) / len(waits) if waits else None,
+        waits[math.ceil(0.9 * len(waits)) - 1] if waits else None,
+    )

@@ -1,0 +1,1 @@
+"""KV events as engines publish them, re-keyed to our block keys."""

@@ -1,0 +1,38 @@
+"""Reads from an engine's event under which cache salt it keeps the blocks.
+
+vLLM names the salt in the extra keys of a prompt's first block: ("cache_salt", s), and s alone up to 0.26.
+SGLang has a field for it. Blocks further on inherit it by their parent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvstore.events.kv_events import BlockStored
+
+_TAG = "cache_salt"
+
+
+def domain_of(event: BlockStored) -> str | None:
+    """Return the salt of the event's blocks; empty: they have none, or their parent says it.
+
+    None: more than tokens and a salt names them (an adapter, an image), so that no request of ours can hit them.
+    """
+    if event.lora_name is not None or event.lora_id is not None:
+        return None
+    extra = event.extra_keys or ()
+    if any(extra[1:]):
+        return None
+    first = extra[0] if extra else None
+    if not first:
+        return event.cache_salt or ""
+    return _salt(first) if event.parent_block_hash is None else None
+
+
+def _salt(extra: Any) -> str | None:
+    """Return the salt where it is all that a first block has beside its tokens."""
+    if isinstance(extra, list | tuple):
+        if len(extra) == 2 and extra[0] == _TAG:
+            return _salt(extra[1])
+        return _salt(extra[0]) if len(extra) == 1 else None
+    return extra if isinstance(extra, str) else None

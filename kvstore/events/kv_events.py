@@ -1,0 +1,208 @@
+"""Wire structs of the engines' KV events: what a vLLM or SGLang engine publishes about its cache.
+
+A batch is the msgpack array [ts, [events], data_parallel_rank]; each event is a map with `type`
+(vLLM from 0.24.0 and current SGLang) or an array that begins with it (kvstore.events.kv_event_arrays), also
+side by side in one batch. Unknown keys are ignored and unknown event types skipped, because both
+engines add fields and types between releases.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kvstore.events.kv_event_arrays import ArrayEvent, ClearedArray, RemovedArray
+
+MAX_EVENTS_PER_BATCH = 65_536
+MAX_BLOCKS_PER_EVENT = 65_536
+
+
+class UnreadableEventError(ValueError):
+    """The payload is not a batch of KV events."""
+
+
+class PairedTokensError(UnreadableEventError):
+    """The engine keys its cache by pairs of tokens, from which no block key of ours can be made."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "token ids are pairs, as SGLang with EAGLE speculative decoding sends them; "
+            "give the pool approximate keys, or run the engine without EAGLE"
+        )
+
+
+class BlockStored(msgspec.Struct, frozen=True, tag_field="type", tag="BlockStored", omit_defaults=True):
+    """Blocks now in the engine's cache, chained after `parent_block_hash` (None: they start a prompt)."""
+
+    block_hashes: list[int | bytes]
+    parent_block_hash: int | bytes | None
+    token_ids: list[int]
+    block_size: int
+    medium: str | None = "GPU"
+    lora_name: str | None = None
+    lora_id: int | str | None = None
+    """Older engines name an adapter only so."""
+    cache_salt: str | None = None
+    extra_keys: list[Any] | None = None
+    """Per block what else the engine hashed, the cache salt among it (kvstore.events.event_salt)."""
+
+
+class BlockRemoved(msgspec.Struct, frozen=True, tag_field="type", tag="BlockRemoved", omit_defaults=True):
+    """Blocks no longer in the engine's cache."""
+
+    block_hashes: list[int | bytes]
+    medium: str | None = "GPU"
+
+
+class AllBlocksCleared(msgspec.Struct, frozen=True, tag_field="type", tag="AllBlocksCleared"):
+    """The engine's whole cache is gone."""
+
+
+KvEvent = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+class EventBatch(msgspec.Struct, frozen=True, array_like=True):
+    """One message of an engine: seconds since the epoch, events in order, data-parallel rank."""
+
+    ts: float
+    events: list[KvEvent]
+    data_parallel_rank: int | None = None
+
+
+class _ArrayBatch(msgspec.Struct, frozen=True, array_like=True):
+    ts: float
+    events: list[ArrayEvent]
+    data_parallel_rank: int | None = None
+
+
+class _RawBatch(msgspec.Struct, frozen=True, array_like=True):
+    ts: float
+    events: list[msgspec.Raw]
+    data_parallel_rank: int | None = None
+
+
+_NOTHING = msgspec.Raw(msgspec.msgpack.encode(None))
+
+
+class _AnyMap(msgspec.Struct, frozen=True):
+    type: str
+    token_ids: msgspec.Raw = _NOTHING
+
+
+class _AnyArray(msgspec.Struct, frozen=True, array_like=True):
+    type: str
+    block_hashes: msgspec.Raw = _NOTHING
+    parent_block_hash: msgspec.Raw = _NOTHING
+    token_ids: msgspec.Raw = _NOTHING
+
+
+_KNOWN = {"BlockStored", "BlockRemoved", "AllBlocksCleared"}
+_FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_encoder = msgspec.msgpack.Encoder()
+_batch_decoder = msgspec.msgpack.Decoder(EventBatch)
+_array_batch_decoder = msgspec.msgpack.Decoder(_ArrayBatch)
+_raw_decoder = msgspec.msgpack.Decoder(_RawBatch)
+_map_type_decoder = msgspec.msgpack.Decoder(_AnyMap)
+_array_type_decoder = msgspec.msgpack.Decoder(_AnyArray)
+_event_decoder: msgspec.msgpack.Decoder[KvEvent] = msgspec.msgpack.Decoder(KvEvent)
+_array_decoder: msgspec.msgpack.Decoder[ArrayEvent] = msgspec.msgpack.Decoder(ArrayEvent)
+_pairs_decoder = msgspec.msgpack.Decoder(list[tuple[int, int]])
+
+
+def encode_batch(batch: EventBatch) -> bytes:
+    """Return the batch as a current engine would send it, in map form."""
+    return _encoder.encode(batch)
+
+
+def decode_batch(data: bytes) -> EventBatch:
+    """Read one batch in either form; raises UnreadableEventError on garbage or on more than the limits above."""
+    batch = _decode_whole(data) or _decode_known(data)
+    if len(batch.events) > MAX_EVENTS_PER_BATCH:
+        raise UnreadableEventError(f"{len(batch.events)} events in one batch are over {MAX_EVENTS_PER_BATCH}")
+    for event in batch.events:
+        _check(event)
+    return batch
+
+
+def _decode_whole(data: bytes) -> EventBatch | None:
+    """Decode a batch of known events that all have one form, which is the ordinary case; else None."""
+    try:
+        return _batch_decoder.decode(data)
+    except _FAULTS:
+        pass
+    try:
+        arrays = _array_batch_decoder.decode(data)
+    except _FAULTS:
+        return None
+    return EventBatch(arrays.ts, [_as_map(event) for event in arrays.events], arrays.data_parallel_rank)
+
+
+def _decode_known(data: bytes) -> EventBatch:
+    """Decode event by event, so that forms may be mixed and types this program does not know are skipped."""
+    try:
+        raw = _raw_decoder.decode(data)
+        events = [event for item in raw.events if (event := _decode_event(item)) is not None]
+    except _FAULTS as error:
+        raise UnreadableEventError(f"not a batch of KV events: {error}") from error
+    return EventBatch(raw.ts, events, raw.data_parallel_rank)
+
+
+def _decode_event(item: msgspec.Raw) -> KvEvent | None:
+    is_array = _is_array(item)
+    envelope: _AnyArray | _AnyMap = (_array_type_decoder if is_array else _map_type_decoder).decode(item)
+    if envelope.type not in _KNOWN:
+        return None
+    try:
+        return _as_map(_array_decoder.decode(item)) if is_array else _event_decoder.decode(item)
+    except msgspec.ValidationError:
+        if envelope.type == "BlockStored" and _are_pairs(envelope.token_ids):
+            raise PairedTokensError from None
+        raise
+
+
+def _is_array(item: msgspec.Raw) -> bool:
+    first = memoryview(item)[0]
+    return 0x90 <= first <= 0x9F or first in (0xDC, 0xDD)
+
+
+def _are_pairs(token_ids: msgspec.Raw) -> bool:
+    try:
+        return len(_pairs_decoder.decode(token_ids)) > 0
+    except _FAULTS:
+        return False
+
+
+def _as_map(array: ArrayEvent) -> KvEvent:
+    """Return the event as the map form would have brought it."""
+    if isinstance(array, RemovedArray):
+        return BlockRemoved(array.block_hashes, array.medium)
+    if isinstance(array, ClearedArray):
+        return AllBlocksCleared()
+    more = array.metadata
+    return BlockStored(
+        array.block_hashes,
+        array.parent_block_hash,
+        array.token_ids,
+        array.block_size,
+        medium=array.medium,
+        lora_name=more.lora_name,
+        lora_id=array.lora_id,
+        cache_salt=more.cache_salt,
+        extra_keys=array.extra_keys or more.extra_keys,
+    )
+
+
+def _check(event: KvEvent) -> None:
+    if isinstance(event, AllBlocksCleared):
+        return
+    if len(event.block_hashes) > MAX_BLOCKS_PER_EVENT:
+        raise UnreadableEventError(f"{len(event.block_hashes)} blocks in one event are over {MAX_BLOCKS_PER_EVENT}")
+    if isinstance(event, BlockStored):
+        expected: Any = len(event.block_hashes) * event.block_size
+        if event.block_size < 1 or len(event.token_ids) != expected:
+            raise UnreadableEventError(
+                f"{len(event.token_ids)} token ids do not fill {len(event.block_hashes)} blocks of {event.block_size}"
+            )
+        if event.token_ids and not 0 <= min(event.token_ids) <= max(event.token_ids) < 1 << 32:
+            raise UnreadableEventError("token ids are outside 0 … 2³²−1")

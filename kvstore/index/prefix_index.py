@@ -1,0 +1,121 @@
+"""The prefix index: which targets hold which blocks, answered for all targets in one walk.
+
+One dict from block key to a bitset of targets (a Python int). A match is a walk over the prompt's
+keys with a running AND, so its cost grows with the blocks of the prompt and not with the fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+
+from kvstore.index.prefix_match import LONG, PrefixMatch, search_match, walk_match
+
+ENTRY_BYTES = 150
+"""Bytes one entry costs: dict slot at its usual load, key object, bitset object (measured, 64 targets)."""
+
+_BATCH_SHARE = 128
+"""One part in so many leaves at once when the budget is exceeded."""
+
+_NOTHING: Mapping[int, int] = {}
+
+
+class PrefixIndex:
+    """Block key → bitset of targets, within a byte budget; the longest untouched keys leave first.
+
+    Mutable state: `_targets_of` (in order of last touch) and nothing else.
+    """
+
+    def __init__(self, max_bytes: int = 256 << 20) -> None:
+        if max_bytes < ENTRY_BYTES:
+            raise ValueError(f"an index needs at least {ENTRY_BYTES} bytes, not {max_bytes}")
+        self.max_bytes = max_bytes
+        self.evicted = 0
+        """Keys dropped for the budget since the start."""
+        self._max_keys = max_bytes // ENTRY_BYTES
+        self._targets_of: dict[int, int] = {}
+        self.table: Mapping[int, int] = self._targets_of
+        """Block key → bitset of the targets that hold it; to be read only, and the same object for good."""
+        self.targets_of: Callable[[int, int], int] = self._targets_of.get
+        """Returns the bitset of targets that hold a block, or the given default."""
+
+    def __len__(self) -> int:
+        return len(self._targets_of)
+
+    @property
+    def bytes_used(self) -> int:
+        """Estimated bytes of all entries."""
+        return len(self._targets_of) * ENTRY_BYTES
+
+    def store(self, target: int, keys: Sequence[int]) -> None:
+        """Note that `target` holds `keys` (in prompt order); touches them leaf first, so parents stay younger."""
+        bit = 1 << target
+        table = self._targets_of
+        pop = table.pop
+        before, after = 0, bit
+        for key in reversed(keys):
+            held = pop(key, 0)
+            # Neighbours that had one bitset object share one again: less memory, and a walk knows it at a glance.
+            if held is not before:
+                before, after = held, held | bit
+            table[key] = after
+        self._evict()
+
+    def remove(self, target: int, keys: Iterable[int]) -> None:
+        """Note that `target` no longer holds `keys`; unknown keys are ignored."""
+        keep = ~(1 << target)
+        table = self._targets_of
+        for key in keys:
+            targets = table.get(key)
+            if targets is None:
+                continue
+            left = targets & keep
+            if left:
+                table[key] = left
+            else:
+                del table[key]
+
+    def drop(self, keys: Iterable[int]) -> None:
+        """Forget blocks, whoever holds them; unknown keys are ignored."""
+        for key in keys:
+            self._targets_of.pop(key, None)
+
+    def clear(self, target: int) -> None:
+        """Forget everything about `target`. One sweep over the index."""
+        bit = 1 << target
+        held = [key for key, targets in self._targets_of.items() if targets & bit]
+        self.remove(target, held)
+
+    def touch(self, keys: Sequence[int]) -> None:
+        """Mark known `keys` as just used, leaf first."""
+        table = self._targets_of
+        for key in reversed(keys):
+            targets = table.pop(key, 0)
+            if targets:
+                table[key] = targets
+
+    def match(self, keys: Sequence[int], among: int) -> PrefixMatch:
+        """Return how many leading blocks each target holds, over the targets in the bitset `among`."""
+        if len(keys) >= LONG:
+            lookup = self._targets_of.get
+            return search_match(keys, among, lambda key: lookup(key, 0))
+        return walk_match(keys, among, self._targets_of, _NOTHING)
+
+    def check(self) -> None:
+        """Raise AssertionError unless every entry has a holder and the budget is kept."""
+        for key, targets in self._targets_of.items():
+            if targets <= 0:
+                raise AssertionError(f"key {key:#x} is kept without a holder")
+        if self.bytes_used > self.max_bytes:
+            raise AssertionError(f"{self.bytes_used} bytes are over the budget of {self.max_bytes}")
+
+    def _evict(self) -> None:
+        table = self._targets_of
+        over = len(table) - self._max_keys
+        if over <= 0:
+            return
+        # In batches: finding the oldest entry of a dict walks over all that were deleted before it.
+        oldest = list(islice(table, max(over, self._max_keys // _BATCH_SHARE)))
+        for key in oldest:
+            del table[key]
+        self.evicted += len(oldest)

@@ -1,0 +1,1 @@
+"""Names of prompt prefixes: chained, salted 64-bit block keys."""

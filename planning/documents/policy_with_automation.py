@@ -1,0 +1,33 @@
+"""A whole policy as a document: the settings that route, and beside them `automation`, each of its own schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planning.documents import automation_document
+from routing.policy import policy_document
+
+AUTOMATION = "automation"
+
+
+def routing_half(document: dict[str, Any]) -> dict[str, Any]:
+    """Return what routes."""
+    return {name: document[name] for name in document if name != AUTOMATION}
+
+
+def upgraded(document: Any) -> Any:
+    """Return a whole policy, or its routing half alone, in today's schemas; raises SchemaError.
+
+    What is no object is left for the validation to tell.
+    """
+    if not isinstance(document, dict):
+        return document
+    routing = policy_document.ROUTING_SCHEMA.upgraded(routing_half(document))
+    if AUTOMATION not in document:
+        return routing
+    return {**routing, AUTOMATION: upgraded_automation(document[AUTOMATION])}
+
+
+def upgraded_automation(document: Any) -> Any:
+    """Return an automation document in today's schema; raises SchemaError."""
+    return automation_document.AUTOMATION_SCHEMA.upgraded(document) if isinstance(document, dict) else document

@@ -1,0 +1,1 @@
+"""Which engines are sick, judged by progress."""

@@ -1,0 +1,252 @@
+"""Judges the engines of a pool by the progress that they make, not by what their /health says.
+
+Each engine is healthy, suspect, quarantined or in probation. A fault (see planning.engine_health.health_signs) that has
+lasted quarantines an engine; so does being worse than the rest, but of a tenth of the pool at most
+(one at least), and not while fewer than half are well: then the engines are not the cause. The n-th
+quarantine in a row lasts n terms. Who comes back gets a small share of its load at first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from planning.documents.health_document import HealthDocument
+from planning.engine_health.health_memory import EngineMemory, HealthMemory, first_memory, remembered
+from planning.engine_health.health_signs import FAULT, FLAPPING, OUTLIER, OUTLIER_CODES, STANDING_FAULTS, Sign, signs_of
+from planning.engine_health.health_verdict import (
+    HEALTHY,
+    NEWCOMER,
+    PROBATION,
+    QUARANTINED,
+    SUSPECT,
+    HealthPlan,
+    Verdict,
+)
+from planning.facts.fleet_facts import ACTIVE, EngineFacts, PoolFacts
+from planning.facts.peer_speeds import PeerSpeeds
+from planning.facts.reason import Reason
+
+
+class _Judged(msgspec.Struct, frozen=True):
+    facts: EngineFacts
+    memory: EngineMemory
+    signs: tuple[Sign, ...]
+
+    def lasting(self, grade: str, now_s: float) -> Sign | None:
+        """Return the first sign of this grade that has shown for long enough."""
+        for sign in self.signs:
+            if sign.grade == grade and now_s - self.memory.signs.get(sign.code, now_s) >= sign.hold_s:
+                return sign
+        return None
+
+    @property
+    def out_as_outlier(self) -> bool:
+        """Whether it is quarantined for being worse than the rest."""
+        return self.memory.state == QUARANTINED and self.memory.code in OUTLIER_CODES
+
+
+def plan_health(
+    facts: PoolFacts, memory: HealthMemory, settings: HealthDocument, *, newcomer_ramp_s: float = 0.0
+) -> tuple[HealthPlan, HealthMemory]:
+    """Return a verdict on each engine, and the memory for the next round.
+
+    Engines that are not meant to serve (starting, draining, out) are not judged and begin anew afterwards. Over
+    `newcomer_ramp_s` (ScalingDocument.ramp_s) an engine that has just begun to serve gets a growing share of the load.
+    """
+    now_s = facts.now_s
+    active = [each for each in facts.engines if each.standing == ACTIVE]
+    speeds = PeerSpeeds(active, settings)
+    judged = [_judge(each, speeds, memory, settings, facts.tbt_slo_s, now_s) for each in active]
+    panic = _panics(judged, settings, now_s)
+    room = max(1, int(settings.outlier_share * len(judged))) - sum(each.out_as_outlier for each in judged)
+    moved: dict[str, EngineMemory] = {}
+    held_back: set[str] = set()
+    for each in judged:
+        after = _moved(each, settings, now_s, may_eject=room > 0 and not panic)
+        if after.state == QUARANTINED and after.code in OUTLIER_CODES and not each.out_as_outlier:
+            room -= 1
+        elif after.state != QUARANTINED and each.lasting(OUTLIER, now_s) is not None:
+            held_back.add(each.facts.engine_id)
+        moved[each.facts.engine_id] = after
+    verdicts = tuple(
+        _verdict(each, moved.get(each.engine_id), panic, settings, now_s, newcomer_ramp_s) for each in facts.engines
+    )
+    changed = tuple(
+        each.engine_id
+        for each in verdicts
+        if each.engine_id in moved and _differs(memory.engines.get(each.engine_id), moved[each.engine_id])
+    )
+    reasons = _reasons(verdicts, moved, changed, held_back, panic, settings)
+    plan = HealthPlan(
+        pool_id=facts.pool_id, at_s=now_s, verdicts=verdicts, changed=changed, panic=panic, reasons=reasons
+    )
+    return plan, HealthMemory(moved)
+
+
+def _judge(
+    facts: EngineFacts,
+    speeds: PeerSpeeds,
+    memory: HealthMemory,
+    settings: HealthDocument,
+    tbt_slo_s: float,
+    now_s: float,
+) -> _Judged:
+    before = memory.engines.get(facts.engine_id)
+    now = first_memory(facts, now_s) if before is None else remembered(before, facts, now_s)
+    signs = signs_of(facts, now, speeds.peers_of(facts), settings, tbt_slo_s, now_s)
+    shown = {sign.code: now.signs.get(sign.code, now_s) for sign in signs}
+    return _Judged(facts, msgspec.structs.replace(now, signs=shown), tuple(signs))
+
+
+def _panics(judged: Sequence[_Judged], settings: HealthDocument, now_s: float) -> bool:
+    """Return whether so few engines are well that outliers are the rule."""
+    sick = sum(
+        each.memory.state == QUARANTINED
+        or each.lasting(FAULT, now_s) is not None
+        or each.lasting(OUTLIER, now_s) is not None
+        for each in judged
+    )
+    return bool(judged) and len(judged) - sick < settings.panic_share * len(judged)
+
+
+def _moved(each: _Judged, settings: HealthDocument, now_s: float, *, may_eject: bool) -> EngineMemory:
+    """Return the engine's memory with its next state."""
+    memory = each.memory
+    if memory.state == QUARANTINED:
+        return _quarantined(each, settings, now_s)
+    sick = each.lasting(FAULT, now_s) or (each.lasting(OUTLIER, now_s) if may_eject else None)
+    if sick is not None:
+        return _eject(memory, sick, settings, now_s)
+    if memory.state == PROBATION and now_s - memory.since_s < settings.ramp_s:
+        return memory
+    if each.signs:
+        sign = each.signs[0]
+        since_s = memory.since_s if memory.state == SUSPECT else now_s
+        return msgspec.structs.replace(
+            memory, state=SUSPECT, code=sign.code, text=sign.text, since_s=since_s, until_s=None
+        )
+    since_s = memory.since_s if memory.state == HEALTHY else now_s
+    long_well = memory.state == HEALTHY and now_s - since_s >= settings.ejection_max_s
+    ejections = 0 if long_well else memory.ejections
+    return msgspec.structs.replace(
+        memory, state=HEALTHY, code="", text="", since_s=since_s, until_s=None, ejections=ejections
+    )
+
+
+def _eject(memory: EngineMemory, sign: Sign, settings: HealthDocument, now_s: float) -> EngineMemory:
+    ejections = memory.ejections + 1
+    term_s = min(settings.ejection_s * ejections, settings.ejection_max_s)
+    until_s = None if sign.code in STANDING_FAULTS else now_s + term_s
+    return msgspec.structs.replace(
+        memory,
+        state=QUARANTINED,
+        code=sign.code,
+        text=sign.text,
+        since_s=now_s,
+        until_s=until_s,
+        ejections=ejections,
+        flaps=() if sign.code == FLAPPING else memory.flaps,
+    )
+
+
+def _quarantined(each: _Judged, settings: HealthDocument, now_s: float) -> EngineMemory:
+    """Return the memory of an engine that stays out, or that comes back to prove itself."""
+    memory = each.memory
+    fault = next((sign for sign in each.signs if sign.grade == FAULT), None)
+    if fault is not None:
+        if fault.code == memory.code or memory.code not in STANDING_FAULTS:
+            return memory
+        return msgspec.structs.replace(_eject(memory, fault, settings, now_s), ejections=memory.ejections)
+    if memory.until_s is not None and now_s < memory.until_s:
+        return memory
+    memory = msgspec.structs.replace(memory, since_s=now_s, until_s=None, signs={}, forgiven=each.facts.failures_in_row)
+    if not settings.ramp_s:
+        return msgspec.structs.replace(memory, state=HEALTHY, code="", text="")
+    return msgspec.structs.replace(memory, state=PROBATION, text=f"comes back after: {memory.text}")
+
+
+def _verdict(
+    facts: EngineFacts,
+    memory: EngineMemory | None,
+    panic: bool,
+    settings: HealthDocument,
+    now_s: float,
+    newcomer_ramp_s: float,
+) -> Verdict:
+    if memory is None:
+        text = f"not judged while it is {facts.standing}"
+        since_s = facts.since_s if facts.since_s is not None else now_s
+        return Verdict(
+            engine_id=facts.engine_id, incarnation=facts.incarnation, state=HEALTHY, text=text, since_s=since_s
+        )
+    state, code, text, share = memory.state, memory.code, memory.text, 1.0
+    since_s, ramp_s = memory.since_s, 0.0
+    if state == QUARANTINED:
+        share = 0.0
+        if panic and code in OUTLIER_CODES:
+            state, share, text = SUSPECT, 1.0, f"quarantine suspended, too few engines are well: {text}"
+    elif state == PROBATION:
+        ramp_s = settings.ramp_s
+    elif state == HEALTHY and facts.since_s is not None and now_s - facts.since_s < newcomer_ramp_s:
+        state, code, text = PROBATION, NEWCOMER, "it has just begun to serve"
+        since_s, ramp_s = facts.since_s, newcomer_ramp_s
+    if ramp_s:
+        share = _ramped(since_s, ramp_s, settings, now_s)
+    return Verdict(
+        engine_id=facts.engine_id,
+        incarnation=facts.incarnation,
+        state=state,
+        code=code,
+        text=text,
+        since_s=since_s,
+        until_s=memory.until_s,
+        load_share=share,
+        ramp_s=ramp_s,
+    )
+
+
+def _ramped(from_s: float, ramp_s: float, settings: HealthDocument, now_s: float) -> float:
+    """Return the share of the load that an engine gets which began to come at `from_s`."""
+    done = max((now_s - from_s) / ramp_s, 0.0)
+    return min(1.0, settings.ramp_from + (1.0 - settings.ramp_from) * done)
+
+
+def _differs(before: EngineMemory | None, after: EngineMemory) -> bool:
+    if before is None:
+        return after.state != HEALTHY
+    return (before.state, before.code) != (after.state, after.code)
+
+
+def _reasons(
+    verdicts: Sequence[Verdict],
+    moved: dict[str, EngineMemory],
+    changed: Sequence[str],
+    held_back: set[str],
+    panic: bool,
+    settings: HealthDocument,
+) -> tuple[Reason, ...]:
+    """Return one reason per change and per thing that was not done, or that nothing was to be done."""
+    of = {each.engine_id: each for each in verdicts}
+    reasons = [
+        Reason(
+            of[name].code or "recovered",
+            f"{name} is {of[name].state}" + (f": {of[name].text}" if of[name].text else ""),
+        )
+        for name in changed
+    ]
+    if panic:
+        text = f"fewer than {100 * settings.panic_share:.0f} % of the engines are well: outliers keep their work"
+        reasons.append(Reason("panic", text))
+    elif held_back:
+        text = f"{', '.join(sorted(held_back))} would be quarantined, but no more of the pool may be out as outliers"
+        reasons.append(Reason("outlier_limit", text))
+    if not reasons:
+        counts = Counter(memory.state for memory in moved.values())
+        text = ", ".join(
+            f"{counts[state]} {state}" for state in (HEALTHY, SUSPECT, QUARANTINED, PROBATION) if counts[state]
+        )
+        reasons.append(Reason("no_change", f"nothing changed: {text}" if text else "no engine is meant to serve"))
+    return tuple(reasons)

@@ -1,0 +1,240 @@
+"""The signs that an engine is sick, each read from this round's facts and the memory of the last ones.
+
+Grades: a *fault* means that requests there get nothing, whatever the others do, and always leads to
+quarantine once it has lasted. An *outlier* is worse than the rest; how many of those may be taken out at
+once is bounded. A *doubt* makes a suspect and no more: the engine still serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from planning.documents.health_document import HealthDocument
+from planning.engine_health.health_memory import EngineMemory
+from planning.facts.fleet_facts import EngineFacts, known
+from planning.facts.peer_speeds import Peers
+from routing.values.counted import count
+
+FAULT, OUTLIER, DOUBT = "fault", "outlier", "doubt"
+
+UNREACHABLE = "unreachable"
+PAUSED = "paused"
+NOT_STARTING = "not_starting"
+NO_PROGRESS = "no_progress"
+LYING = "lying"
+FAILURES = "failures"
+CRAWLING = "crawling"
+FLAPPING = "flapping"
+REFUSING = "refusing"
+BOTTLENECK = "decode_bottleneck"
+FROZEN_METRICS = "frozen_metrics"
+GARBAGE_METRICS = "garbage_metrics"
+EVENT_GAPS = "event_gaps"
+
+OUTLIER_CODES = frozenset({FAILURES, CRAWLING, FLAPPING, REFUSING})
+"""What an engine can be quarantined for that is worse than the rest."""
+STANDING_FAULTS = frozenset({UNREACHABLE, PAUSED})
+"""Faults that are over when the engine says so: their quarantine needs no term."""
+
+REFUSES = 0.9
+"""Share of refused requests from which an engine serves nobody: one client's bad requests among others stay below."""
+FULL = 0.85
+"""Share of the KV memory from which a long prompt may not fit."""
+_INSTANT_S = 1e-6
+ANSWERS = 5
+"""So many pieces of answers prove that counters which stand are wrong."""
+FROZEN_S = 3.0
+"""Counters that stand are wrong once a reading is so much younger than the first of those pieces."""
+UNKNOWN_PREFILL = 3.0
+"""So many times the limit an engine may stand of whose work nothing is known: others sent it, or its metrics stand."""
+
+
+class Sign(msgspec.Struct, frozen=True):
+    """One sign that shows in this round."""
+
+    code: str
+    grade: str
+    text: str
+    hold_s: float = 0.0
+    """How long it must show before it is acted on."""
+
+
+def signs_of(
+    facts: EngineFacts, memory: EngineMemory, peers: Peers, settings: HealthDocument, tbt_slo_s: float, now_s: float
+) -> list[Sign]:
+    """Return the signs that show, the gravest first."""
+    found = [
+        *_silence(facts, memory, settings, now_s),
+        *_standstill(facts, memory, settings, now_s),
+        *_failing(facts, memory, settings, now_s),
+        *_refusing(facts, peers, settings),
+        *_crawling(facts, peers, settings, tbt_slo_s),
+        *_doubts(facts, memory, settings, now_s),
+    ]
+    order = {FAULT: 0, OUTLIER: 1, DOUBT: 2}
+    return sorted(found, key=lambda sign: order[sign.grade])
+
+
+def is_fresh(facts: EngineFacts, settings: HealthDocument, now_s: float) -> bool:
+    """Return whether the engine's metrics are new enough to be judged."""
+    return facts.report_s is not None and now_s - facts.report_s <= settings.stale_s
+
+
+def are_frozen(facts: EngineFacts, memory: EngineMemory) -> bool:
+    """Return whether the engine's metrics stand although answers came from it, so that they prove nothing."""
+    counts = any(each is not None for each in memory.counters)
+    if not counts or memory.answered_s is None or facts.report_s is None:
+        return False
+    return memory.served_since_counted >= ANSWERS and facts.report_s - memory.answered_s >= FROZEN_S
+
+
+def _silence(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
+    """Yield what probes say of an engine that takes nothing; the gateway's own sight contradicts them."""
+    if not facts.reachable:
+        since_s = facts.unreachable_since_s if facts.unreachable_since_s is not None else now_s
+        silent_s = max(now_s - since_s, 0.0)
+        served = facts.granted > 0 and since_s < memory.served_s and now_s - memory.served_s < settings.silent_s
+        grade = DOUBT if served else FAULT
+        yield Sign(
+            UNREACHABLE, grade, f"probes have got no answer for {silent_s:.1f} s", _left(settings.silent_s, silent_s)
+        )
+    elif facts.paused:
+        yield Sign(PAUSED, FAULT, f"the engine answers and says that it is {facts.paused}")
+
+
+def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
+    """Yield a sign where requests stand and nothing comes of them."""
+    limit_s = settings.stall_s + 2 * (known(facts.longest_prefill_s) or 0.0)
+    if not facts.granted:
+        limit_s = max(limit_s, UNKNOWN_PREFILL * settings.stall_s)
+    judged = facts.reachable and facts.readable and is_fresh(facts, settings, now_s)
+    frozen = are_frozen(facts, memory)
+    claims = judged and not frozen and any(each is not None for each in memory.counters)
+    counted_for_s = now_s - memory.counted_s
+    served_for_s = now_s - (max(memory.served_s, memory.given_s) if facts.granted else memory.served_s)
+    standing = facts.granted > 0 or (judged and ((facts.running or 0) > 0 or (facts.waiting or 0) > 0))
+    if not standing or served_for_s < limit_s:
+        return
+    if claims and facts.running == 0 and (facts.waiting or 0) > 0 and counted_for_s >= limit_s:
+        yield Sign(
+            NOT_STARTING, FAULT, f"requests wait in it ({facts.waiting}) and none has run for {counted_for_s:.0f} s"
+        )
+    elif claims and counted_for_s >= limit_s:
+        ones = _run(facts.running) if facts.running else f"{_requests(facts.granted)} had no answer"
+        yield Sign(NO_PROGRESS, FAULT, f"{ones} and no token was counted for {counted_for_s:.0f} s")
+    elif facts.streaming > 0:
+        streams = count(facts.streaming, "stream has", "streams have")
+        text = f"{streams} brought nothing for {served_for_s:.0f} s"
+        lies = claims and counted_for_s < limit_s
+        yield (
+            Sign(LYING, FAULT, f"{text}, though its metrics show progress") if lies else Sign(NO_PROGRESS, FAULT, text)
+        )
+    elif frozen and facts.granted > 0 and served_for_s >= UNKNOWN_PREFILL * limit_s:
+        text = f"{_requests(facts.granted)} brought nothing for {served_for_s:.0f} s, and its metrics stand"
+        yield Sign(NO_PROGRESS, FAULT, text)
+
+
+def _failing(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
+    failures = facts.failures_in_row - memory.forgiven
+    if failures >= settings.failures:
+        yield Sign(FAILURES, OUTLIER, f"{count(failures, 'request')} in a row failed")
+    flaps = [moment for moment in memory.flaps if now_s - moment <= settings.flap_window_s]
+    if len(flaps) >= settings.flaps:
+        text = f"it was lost or restarted {count(len(flaps), 'time')} within {settings.flap_window_s:.0f} s"
+        yield Sign(FLAPPING, OUTLIER, text)
+
+
+def _refusing(facts: EngineFacts, peers: Peers, settings: HealthDocument) -> Iterator[Sign]:
+    """Yield a sign where the engine refuses what its peers take; what all refuse is not the engine's fault."""
+    share, elsewhere = known(facts.refused_share), peers.refused_share
+    if share is None or elsewhere is None or facts.refused_samples < settings.failures:
+        return
+    if share >= REFUSES and share >= settings.slow_factor * elsewhere:
+        text = f"it refused {100 * share:.0f} % of its requests (4xx), elsewhere {100 * elsewhere:.0f} %"
+        yield Sign(REFUSING, OUTLIER, text)
+
+
+def _crawling(facts: EngineFacts, peers: Peers, settings: HealthDocument, tbt_slo_s: float) -> Iterator[Sign]:
+    """Yield a sign where the engine is slow for its estimate and beside its peers; alone it is a doubt only.
+
+    Tokens come slowly from a mixed engine that prefills much, so they count against it only where its
+    prefills are slow too.
+    """
+    factor, slowness, tbt_s = settings.slow_factor, known(facts.slowness), known(facts.tbt_s)
+    judged = slowness is not None and facts.slowness_samples >= settings.slow_samples
+    if judged and slowness is not None and slowness >= factor:
+        text = f"prefills take {slowness:.1f} times their estimate"
+        if peers.slowness is None:
+            yield Sign(CRAWLING, DOUBT, text)
+        elif slowness >= factor * peers.slowness:
+            yield Sign(
+                CRAWLING, OUTLIER, f"{text}, elsewhere {peers.slowness:.1f} times", _patience_s(settings, slowness)
+            )
+    elif (
+        tbt_s is not None
+        and peers.tbt_s is not None
+        and facts.tbt_samples >= settings.slow_samples
+        and tbt_s >= max(factor * peers.tbt_s, tbt_slo_s)
+    ):
+        text = f"tokens come {1000 * tbt_s:.0f} ms apart, elsewhere {1000 * peers.tbt_s:.0f} ms"
+        slow_too = facts.role == "decode" or (judged and slowness is not None and slowness >= factor / 2)
+        hold_s = _patience_s(settings, tbt_s / max(peers.tbt_s, _INSTANT_S))
+        yield Sign(CRAWLING, OUTLIER, text, hold_s) if slow_too else Sign(CRAWLING, DOUBT, text)
+
+
+def _patience_s(settings: HealthDocument, times: float) -> float:
+    """Return how long a crawl must show: the slower the engine, the sooner it is sure, within a third of the time."""
+    return max(settings.slow_s / 3, settings.slow_s * settings.slow_factor / max(times, settings.slow_factor))
+
+
+def _doubts(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
+    """Yield what makes an engine's word worth less although it serves."""
+    stands_s = now_s - memory.first_token_s
+    limit_s = settings.bottleneck_s + (known(facts.longest_prefill_s) or 0.0)
+    usage = known(facts.kv_usage)
+    if facts.prefilling > 0 and stands_s >= limit_s and memory.served_s > memory.first_token_s and (usage or 1) >= FULL:
+        prefills = count(facts.prefilling, "prefill has", "prefills have")
+        yield Sign(BOTTLENECK, DOUBT, f"it decodes, but {prefills} stood for {stands_s:.1f} s")
+    if facts.reachable and facts.report_s is not None and not facts.readable:
+        yield Sign(GARBAGE_METRICS, DOUBT, "it answers, but its metrics cannot be read")
+    elif wrong := _impossible(facts, memory, settings, now_s):
+        yield Sign(GARBAGE_METRICS, DOUBT, wrong)
+    elif are_frozen(facts, memory):
+        text = f"its counters have stood for {now_s - memory.counters_moved_s:.0f} s while answers came from it"
+        yield Sign(FROZEN_METRICS, DOUBT, text)
+    if memory.gap_s is not None and now_s - memory.gap_s <= settings.flap_window_s:
+        yield Sign(EVENT_GAPS, DOUBT, "its KV events had a gap; the prefix index of it is not exact")
+
+
+def _impossible(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> str:
+    """Return what no sound engine says, as a sentence; empty where there is nothing."""
+    named = {
+        "running": facts.running,
+        "waiting": facts.waiting,
+        "KV usage": facts.kv_usage,
+        "prompt tokens": facts.prompt_tokens_total,
+        "generated tokens": facts.generated_tokens_total,
+    }
+    for name, value in named.items():
+        if value is not None and known(value) is None:
+            return f"its metrics say {name} = {value}"
+    if (known(facts.kv_usage) or 0.0) > 1.01:
+        return f"its metrics say KV usage = {facts.kv_usage}"
+    if memory.backwards_s is not None and now_s - memory.backwards_s <= settings.flap_window_s:
+        return "its counters ran backwards without a restart"
+    return ""
+
+
+def _requests(number: int) -> str:
+    return count(number, "request has", "requests have")
+
+
+def _run(number: int) -> str:
+    return count(number, "request runs", "requests run")
+
+
+def _left(limit_s: float, elapsed_s: float) -> float:
+    """Return a hold that is over once `elapsed_s` has reached the limit; the sign's own clock began earlier."""
+    return 0.0 if elapsed_s >= limit_s else limit_s

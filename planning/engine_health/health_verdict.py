@@ -1,0 +1,54 @@
+"""What engine health says of each engine, and the plan that says it of a pool."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from planning.facts.reason import Reason
+
+HealthState = Literal["healthy", "suspect", "quarantined", "probation"]
+
+HEALTHY: HealthState = "healthy"
+SUSPECT: HealthState = "suspect"
+QUARANTINED: HealthState = "quarantined"
+PROBATION: HealthState = "probation"
+
+NEWCOMER = "newcomer"
+"""Code of the probation of an engine that has just begun to serve."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """One engine. suspect: it is watched. quarantined: it gets no new work. probation: it comes back slowly."""
+
+    engine_id: str
+    incarnation: int
+    state: HealthState
+    code: str = ""
+    """The sign's code (see planning.engine_health.health_signs); empty when healthy."""
+    text: str = ""
+    """The sign as one sentence; empty when healthy."""
+    since_s: float
+    """When it entered this state."""
+    until_s: float | None = None
+    """When a quarantine may end at the earliest; None: when its sign is gone."""
+    load_share: float = 1.0
+    """Share of its usual load that it should get, 0..1."""
+    ramp_s: float = 0.0
+    """Seconds from `since_s` over which a probation's share grows to the whole."""
+
+
+class HealthPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One round of engine health."""
+
+    pool_id: str
+    at_s: float
+    verdicts: tuple[Verdict, ...]
+    """One per engine, in the order of the facts."""
+    changed: tuple[str, ...]
+    """Ids of the engines whose state or code is not what it was."""
+    panic: bool
+    """Too few engines are well: quarantines for being worse than the rest are suspended."""
+    reasons: tuple[Reason, ...]
+    """Why the plan is so; never empty."""

@@ -1,0 +1,1 @@
+"""What planners are told of one pool, and measures over it."""

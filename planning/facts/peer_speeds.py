@@ -1,0 +1,62 @@
+"""How an engine's peers do: medians over all others, from one sorted list for the whole pool."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import msgspec
+
+from planning.documents.health_document import HealthDocument
+from planning.facts.fleet_facts import EngineFacts, known
+
+LEAST_PEERS = 2
+"""Others that must have been judged before anybody is held to be slower than they."""
+
+
+class Peers(msgspec.Struct, frozen=True):
+    """What is usual among an engine's peers; None where too few can be judged."""
+
+    slowness: float | None
+    tbt_s: float | None
+    refused_share: float | None = None
+
+
+class PeerSpeeds:
+    """The speeds of a pool's engines at one moment."""
+
+    def __init__(self, engines: Sequence[EngineFacts], settings: HealthDocument) -> None:
+        self._least = settings.slow_samples
+        self._refused = sorted(each for each in map(self._refused_of, engines) if each is not None)
+        self._slowness = sorted(each for each in map(self._slowness_of, engines) if each is not None)
+        self._tbts = sorted(each for each in map(self._tbt_of, engines) if each is not None)
+
+    def peers_of(self, facts: EngineFacts) -> Peers:
+        """Return the medians over the engines but this one, which is among them."""
+        return Peers(
+            _median_without(self._slowness, self._slowness_of(facts)),
+            _median_without(self._tbts, self._tbt_of(facts)),
+            _median_without(self._refused, self._refused_of(facts)),
+        )
+
+    def _refused_of(self, facts: EngineFacts) -> float | None:
+        return known(facts.refused_share) if facts.refused_samples >= self._least else None
+
+    def _slowness_of(self, facts: EngineFacts) -> float | None:
+        return known(facts.slowness) if facts.slowness_samples >= self._least else None
+
+    def _tbt_of(self, facts: EngineFacts) -> float | None:
+        return known(facts.tbt_s) if facts.tbt_samples >= self._least else None
+
+
+def _median_without(values: Sequence[float], own: float | None) -> float | None:
+    """Return the median of sorted values without one of them; None of fewer than LEAST_PEERS."""
+    skipped = len(values) if own is None else bisect_left(values, own)
+    count = len(values) - (own is not None)
+    if count < LEAST_PEERS:
+        return None
+
+    def at(position: int) -> float:
+        return values[position + (position >= skipped)]
+
+    return (at((count - 1) // 2) + at(count // 2)) / 2

@@ -1,0 +1,58 @@
+"""What the last windows of a pool say together: attainment, demand, and the queue and how it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from planning.facts.fleet_facts import PoolWindow, known
+
+
+class PoolLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool over its last seconds; None: not known."""
+
+    attainment: float | None
+    requests: int
+    demand: float | None
+    """Engine seconds of work asked for per second."""
+    latest_demand: float | None
+    """The same over the last third of the time: what a load that has just risen has risen to."""
+    queued_s: float
+    """Engine seconds of work that waited at the end."""
+    queue_growth: float
+    """By how many engine seconds it grows per second."""
+
+
+ENOUGH = 0.5
+"""Share of the span that windows must cover for a demand to be known."""
+
+
+def load_of(windows: Sequence[PoolWindow], now_s: float, span_s: float, min_requests: int) -> PoolLoad:
+    """Return the load over the last `span_s` seconds; windows with impossible figures are left out."""
+    recent = [each for each in windows if each.from_s + each.span_s > now_s - span_s and _is_sound(each)]
+    requests = sum(each.requests for each in recent)
+    seconds = sum(each.span_s for each in recent)
+    first = recent[0] if recent else None
+    last = recent[-1] if recent else None
+    growth = 0.0
+    if first is not None and last is not None and last.from_s > first.from_s:
+        growth = (last.queued_s - first.queued_s) / (last.from_s + last.span_s - first.from_s - first.span_s)
+    return PoolLoad(
+        attainment=sum(each.on_time for each in recent) / requests if requests >= min_requests else None,
+        requests=requests,
+        demand=_demand(recent) if seconds >= ENOUGH * span_s else None,
+        latest_demand=_demand([each for each in recent if each.from_s + each.span_s > now_s - span_s / 3]),
+        queued_s=last.queued_s if last is not None else 0.0,
+        queue_growth=growth,
+    )
+
+
+def _demand(windows: Sequence[PoolWindow]) -> float | None:
+    seconds = sum(each.span_s for each in windows)
+    return sum(each.work_s for each in windows) / seconds if seconds else None
+
+
+def _is_sound(window: PoolWindow) -> bool:
+    figures = (window.span_s, window.requests, window.on_time, window.work_s, window.queued_s)
+    return all(known(each) is not None for each in figures) and window.span_s > 0 and window.on_time <= window.requests

@@ -1,0 +1,1 @@
+"""How many engines prefill and how many decode."""

@@ -1,0 +1,46 @@
+"""The plan of one round of the prefill/decode ratio, and what the ratio remembers from round to round."""
+
+from __future__ import annotations
+
+import msgspec
+
+from planning.facts.fleet_facts import Role
+from planning.facts.reason import Reason
+
+
+class RoleFlip(msgspec.Struct, frozen=True):
+    """An engine to drain and restart in another role."""
+
+    engine_id: str
+    before: Role
+    after: Role
+
+
+class RatioPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Which engines change their role; none where the reasons say why not."""
+
+    pool_id: str
+    at_s: float
+    flips: tuple[RoleFlip, ...] = ()
+    imbalance: float | None = None
+    """f_im; above 1: decode is the busier side."""
+    prefill_load: float | None = None
+    decode_load: float | None = None
+    prefill: int = 0
+    """Prefill engines that serve or come up; likewise below."""
+    decode: int = 0
+    target_prefill: int = 0
+    target_decode: int = 0
+    reasons: tuple[Reason, ...] = ()
+
+
+class RatioMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first round begins with an empty one."""
+
+    out_since_s: float | None = None
+    """Since when the factor has been out of its band, on the side of `out_role`."""
+    out_role: str = ""
+    flipped_s: float | None = None
+    flipped_to: str = ""
+    turns: int = 0
+    """How often a flip went against the one before."""

@@ -1,0 +1,1 @@
+"""Which hot prefixes get more engines."""

@@ -1,0 +1,214 @@
+"""Relieves engines that stay hot: more engines for their hot prefixes, and tickets moved away.
+
+Two candidates per prefix bound the load of most traffic, but one prefix with more than its share keeps
+its engines hot however tickets migrate (DualMap §3.3; d > 2 in A.9). Such a prefix gets one more
+candidate at a time, as the ring gives them, and gives them back in calm times. A low coefficient of variation alone
+is no goal: while much is computed again that another engine holds, nothing is spread further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from planning.documents.rebalance_document import RebalanceDocument
+from planning.facts.fleet_facts import ACTIVE, EngineFacts, PoolFacts, PrefixFacts, known
+from planning.facts.reason import Reason
+from planning.rebalance.rebalance_plan import MoveTickets, RebalanceMemory, RebalancePlan, Widened
+from routing.values.counted import count
+
+NEEDED = 0.5
+"""Share of its usual engines' part of the work below which a prefix needs no more of them."""
+
+
+class _Look(msgspec.Struct, frozen=True, kw_only=True):
+    """One round's view of the pool."""
+
+    work_s: dict[str, float]
+    """Engine id → outstanding work of the engines that serve."""
+    mean_s: float
+    cv: float
+    """As the Fleet page and /metrics show it."""
+    hot: tuple[str, ...]
+    """Hot for long enough, the hottest first."""
+    recomputed: float | None
+
+
+def plan_rebalance(
+    facts: PoolFacts,
+    prefixes: Sequence[PrefixFacts],
+    memory: RebalanceMemory,
+    settings: RebalanceDocument,
+    *,
+    usual_d: int = 2,
+) -> tuple[RebalancePlan, RebalanceMemory]:
+    """Return the plan of this round, and the memory for the next one.
+
+    `prefixes` are the most used ones. `usual_d`: candidates that the placement gives every prefix; 0 where
+    it may choose any engine, so that there is nothing to widen.
+    """
+    now_s = facts.now_s
+    serving = [each for each in facts.engines if each.standing == ACTIVE]
+    look, memory = _look(facts, serving, memory, settings)
+    even_since_s = None
+    if look.cv <= settings.cv_low:
+        even_since_s = memory.even_since_s if memory.even_since_s is not None else now_s
+    memory = _needed(prefixes, memory, len(look.work_s), usual_d, now_s)
+    widened, wider, reasons = _widen(look, prefixes, memory, settings, now_s, usual_d)
+    widened, narrower, calm = _narrow(widened, even_since_s, settings, now_s)
+    moves = _moves(look, serving, settings)
+    plan = RebalancePlan(
+        pool_id=facts.pool_id,
+        at_s=now_s,
+        widened={key: each.d for key, each in sorted(widened.items())},
+        wider=tuple(wider),
+        narrower=tuple(narrower),
+        moves=moves,
+        load_cv=look.cv,
+        hot=look.hot,
+        recomputed_share=look.recomputed,
+        reasons=(*reasons, *calm, *_told(look, moves, settings)),
+    )
+    return plan, msgspec.structs.replace(memory, widened=widened, even_since_s=even_since_s)
+
+
+def _look(
+    facts: PoolFacts, serving: Sequence[EngineFacts], memory: RebalanceMemory, settings: RebalanceDocument
+) -> tuple[_Look, RebalanceMemory]:
+    work_s = {each.engine_id: work for each in serving if (work := known(each.outstanding_s)) is not None}
+    count = len(work_s)
+    mean_s = sum(work_s.values()) / count if count else 0.0
+    cv = facts.windows[-1].load_cv if facts.windows else 0.0
+    limit_s = max(settings.hot_factor * mean_s, settings.hot_work_s)
+    since_s = {
+        name: memory.hot_since_s.get(name, facts.now_s)
+        for name, work in work_s.items()
+        if count > 1 and work >= limit_s and work > 0
+    }
+    lasting = [name for name, moment in since_s.items() if facts.now_s - moment >= settings.hold_s]
+    hot = tuple(sorted(lasting, key=lambda name: (-work_s[name], name)))
+    tokens = sum(each.prompt_tokens for each in facts.windows if each.prompt_tokens > 0)
+    recomputed = sum(each.recomputed_tokens for each in facts.windows if each.recomputed_tokens > 0)
+    share = min(recomputed / tokens, 1.0) if tokens else None
+    look = _Look(work_s=work_s, mean_s=mean_s, cv=cv, hot=hot, recomputed=share)
+    return look, msgspec.structs.replace(memory, hot_since_s=since_s)
+
+
+def _widen(
+    look: _Look,
+    prefixes: Sequence[PrefixFacts],
+    memory: RebalanceMemory,
+    settings: RebalanceDocument,
+    now_s: float,
+    usual_d: int,
+) -> tuple[dict[str, Widened], list[str], list[Reason]]:
+    """Give the hottest prefix of each hot engine one more candidate; at most as many as may be widened."""
+    widened = dict(memory.widened)
+    wider: list[str] = []
+    reasons: list[Reason] = []
+    if not usual_d or not look.hot or look.cv < settings.cv_high:
+        return widened, wider, reasons
+    if look.recomputed is not None and look.recomputed > settings.recomputed_share:
+        text = f"{100 * look.recomputed:.0f} % of the prompt tokens are computed again: nothing is spread further"
+        return widened, wider, [Reason("recomputing", text)]
+    for engine_id in look.hot:
+        prefix = _hottest(engine_id, prefixes, settings)
+        if prefix is None:
+            reasons.append(
+                Reason("no_hot_prefix", f"no prefix has {settings.prefix_share:.2f} of the work of {engine_id}")
+            )
+            continue
+        before = widened.get(prefix.key)
+        d = (before.d if before is not None else usual_d) + 1
+        if prefix.key in wider or (before is not None and now_s - before.since_s < settings.hold_s):
+            continue
+        if d > min(settings.d_max, len(look.work_s)):
+            reasons.append(Reason("widest", f"prefix {prefix.key} has {d - 1} candidates, the most it may have"))
+        elif before is None and len(widened) >= settings.max_widened:
+            reasons.append(Reason("full", f"{len(widened)} prefixes are widened, the most there may be"))
+        else:
+            widened[prefix.key] = Widened(d, now_s, now_s)
+            wider.append(prefix.key)
+            share = prefix.work_s_by_engine[engine_id] / _work_of(engine_id, prefixes)
+            text = f"prefix {prefix.key} brings {100 * share:.0f} % of the work of {engine_id}: {d} candidates"
+            reasons.append(Reason("hot_prefix", text))
+    return widened, wider, reasons
+
+
+def _needed(
+    prefixes: Sequence[PrefixFacts], memory: RebalanceMemory, engines: int, usual_d: int, now_s: float
+) -> RebalanceMemory:
+    """Note which widened prefixes still bring more than half of what their usual engines can do."""
+    work_s = {each.key: sum(known(work) or 0.0 for work in each.work_s_by_engine.values()) for each in prefixes}
+    limit_s = NEEDED * usual_d / max(engines, 1) * sum(work_s.values())
+    widened = {
+        key: msgspec.structs.replace(each, needed_s=now_s) if work_s.get(key, 0.0) > limit_s else each
+        for key, each in memory.widened.items()
+    }
+    return msgspec.structs.replace(memory, widened=widened)
+
+
+def _work_of(engine_id: str, prefixes: Sequence[PrefixFacts]) -> float:
+    return sum(known(each.work_s_by_engine.get(engine_id)) or 0.0 for each in prefixes)
+
+
+def _hottest(engine_id: str, prefixes: Sequence[PrefixFacts], settings: RebalanceDocument) -> PrefixFacts | None:
+    """Return the prefix with the most of an engine's work, if that is enough; ties go to the smaller key."""
+    total_s = _work_of(engine_id, prefixes)
+    if total_s <= 0:
+        return None
+    first = min(prefixes, key=lambda each: (-(known(each.work_s_by_engine.get(engine_id)) or 0.0), each.key))
+    return first if (known(first.work_s_by_engine.get(engine_id)) or 0.0) >= settings.prefix_share * total_s else None
+
+
+def _narrow(
+    widened: dict[str, Widened], even_since_s: float | None, settings: RebalanceDocument, now_s: float
+) -> tuple[dict[str, Widened], list[str], list[Reason]]:
+    """Take prefixes back to their usual candidates when they, or the whole load, have been calm for long enough."""
+    even = even_since_s is not None and now_s - even_since_s >= settings.cool_down_s
+    over = sorted(
+        key
+        for key, each in widened.items()
+        if now_s - each.since_s >= settings.cool_down_s and (even or now_s - each.needed_s >= settings.cool_down_s)
+    )
+    kept = {key: each for key, each in widened.items() if key not in over}
+    why = "the load has been even" if even else "they have not been hot"
+    reasons = [Reason("calm", f"{why} for {settings.cool_down_s:.0f} s: {len(over)} prefixes narrowed")] if over else []
+    return kept, over, reasons
+
+
+def _moves(look: _Look, serving: Sequence[EngineFacts], settings: RebalanceDocument) -> tuple[MoveTickets, ...]:
+    """Let tickets leave the hot engines, the hottest first, within the round's bound."""
+    tickets = {each.engine_id: each.tickets for each in serving}
+    left = settings.max_moves
+    moves: list[MoveTickets] = []
+    for engine_id in look.hot:
+        count = min(tickets.get(engine_id, 0), left)
+        if count > 0:
+            moves.append(MoveTickets(engine_id, count))
+            left -= count
+    return tuple(moves)
+
+
+def _told(look: _Look, moves: Sequence[MoveTickets], settings: RebalanceDocument) -> list[Reason]:
+    """Return what the round moves, or why it found nothing to do."""
+    if moves:
+        tickets = count(sum(each.at_most for each in moves), "ticket")
+        return [Reason("hot_engine", f"{', '.join(look.hot)} {_stay(look.hot)} hot: up to {tickets} may move")]
+    if look.hot:
+        return [Reason("no_tickets", f"{', '.join(look.hot)} {_stay(look.hot)} hot, but no ticket waits there")]
+    if len(look.work_s) < 2:
+        return [Reason("no_choice", "there are fewer than two engines to balance")]
+    return [Reason("no_hotspot", _spread(look, settings))]
+
+
+def _spread(look: _Look, settings: RebalanceDocument) -> str:
+    if look.cv < settings.cv_high:
+        return f"even: load CV {look.cv:.2f}, limit {settings.cv_high:.2f}"
+    figures = f"load CV {look.cv:.2f}, limit {settings.cv_high:.2f}"
+    return f"uneven ({figures}), but no engine has been hot for {settings.hold_s:g} s"
+
+
+def _stay(engines: Sequence[str]) -> str:
+    return "stays" if len(engines) == 1 else "stay"

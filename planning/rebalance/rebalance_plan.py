@@ -1,0 +1,55 @@
+"""The plan of one round of rebalancing, and what rebalancing remembers from round to round."""
+
+from __future__ import annotations
+
+import msgspec
+
+from planning.facts.reason import Reason
+
+
+class MoveTickets(msgspec.Struct, frozen=True):
+    """Waiting tickets that may leave an engine, each for another of its own candidates where it gains by that."""
+
+    engine_id: str
+    at_most: int
+
+
+class RebalancePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What changes in this round, and the whole table of widened prefixes that holds from now on."""
+
+    pool_id: str
+    at_s: float
+    widened: dict[str, int] = {}
+    """Affinity key → its number of candidates. The whole table: what is not in it has the usual number."""
+    wider: tuple[str, ...] = ()
+    """Keys that got more candidates in this round."""
+    narrower: tuple[str, ...] = ()
+    """Keys that went back to the usual number."""
+    moves: tuple[MoveTickets, ...] = ()
+    load_cv: float | None = None
+    hot: tuple[str, ...] = ()
+    """Engines that have been hot for long enough."""
+    recomputed_share: float | None = None
+    """Share of the last prompt tokens that were computed although another engine held them."""
+    reasons: tuple[Reason, ...] = ()
+    """Why it does this, or why nothing; never empty."""
+
+
+class Widened(msgspec.Struct, frozen=True):
+    """A prefix with more candidates than usual."""
+
+    d: int
+    since_s: float
+    """When it was last widened."""
+    needed_s: float
+    """When it last brought so much work that its usual engines could not have borne it beside the rest."""
+
+
+class RebalanceMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first round begins with an empty one."""
+
+    hot_since_s: dict[str, float] = {}
+    """Engine id → since when it has been hot."""
+    widened: dict[str, Widened] = {}
+    even_since_s: float | None = None
+    """Since when the load has been even."""

@@ -1,0 +1,1 @@
+"""How many engines a pool should have."""

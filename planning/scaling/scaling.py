@@ -1,0 +1,144 @@
+"""Decides how many engines a pool should have (DualMap §3.4, A.3.3).
+
+It adds several at once where objectives are widely missed, where the queue will be too long by the time
+a new engine is up, or where a forecast says that load is coming; it drains one step at a time, and only
+after a calm in which fewer engines would have been enough with room to spare. Sizes follow from the work that is
+asked for, which an overloaded pool cannot hide: engines = demand / utilisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from planning.documents.scaling_document import ScalingDocument
+from planning.facts.fleet_facts import ACTIVE, DRAINING, STARTING, DemandPoint, EngineFacts, PoolFacts, Role
+from planning.facts.forecast import expected_demand
+from planning.facts.pool_load import load_of
+from planning.facts.reason import Reason
+from planning.prefill_decode.role_changes import role_to_drain, roles_to_add
+from planning.scaling.remap import Remap, remap_of
+from planning.scaling.scaling_bounds import bounded_change
+from planning.scaling.scaling_evaluation import ScalingRound
+from planning.scaling.scaling_need import wanted_engines
+from planning.scaling.scaling_plan import ScalingMemory, ScalingPlan, engine_h_of_day, metered
+from planning.scaling.start_pause import STARTS_FAIL
+
+
+def plan_scaling(
+    facts: PoolFacts,
+    history: Sequence[DemandPoint],
+    memory: ScalingMemory,
+    settings: ScalingDocument,
+    *,
+    override: int | None = None,
+    imbalance: float | None = None,
+    rings: int = 0,
+    virtual_nodes: int = 100,
+) -> tuple[ScalingPlan, ScalingMemory]:
+    """Return the plan of this round, and the memory for the next one.
+
+    `history` is the demand of the past, the last minutes among it. `override`: an operator's number of
+    engines, taken within the pool's bounds. `imbalance`: the factor of planning.prefill_decode.prefill_decode where the pool has
+    roles. `rings`: hash rings of the placement, 0 where it has none.
+    """
+    now_s = facts.now_s
+    engines = sum(each.standing in (ACTIVE, STARTING, DRAINING) for each in facts.engines)
+    memory = metered(memory, engines, now_s)
+    forecast = None
+    if settings.forecast:
+        forecast = expected_demand(
+            history,
+            now_s,
+            ahead_s=settings.warm_up_s + settings.window_s,
+            recent_s=max(4 * settings.window_s, settings.down_cool_down_s),
+            season_s=settings.season_s,
+        )
+    load = load_of(facts.windows, now_s, settings.window_s, settings.min_requests)
+    look = ScalingRound(
+        facts=facts, settings=settings, memory=memory, load=load, forecast=forecast, imbalance=imbalance
+    )
+    wanted, reasons = wanted_engines(look, override)
+    memory = _remembered(look, wanted)
+    count, blocked = bounded_change(msgspec.structs.replace(look, memory=memory), wanted, override is not None)
+    failing = [each for each in blocked if each.code == STARTS_FAIL]
+    held = [each for each in blocked if each.code != STARTS_FAIL]
+    return _plan_and_memory(look, memory, count, (*failing, *reasons, *held), rings, virtual_nodes)
+
+
+def _remembered(look: ScalingRound, wanted: int) -> ScalingMemory:
+    """Return the memory with the calm, and with numbers of engines that were too few."""
+    memory, load = look.memory, look.load
+    missed = load.attainment is not None and load.attainment < look.settings.attainment
+    if missed and wanted > look.engines and len(look.serving) == look.engines:
+        memory = msgspec.structs.replace(
+            memory, too_few=look.engines, too_few_demand=load.demand or 0.0, too_few_s=look.now_s
+        )
+    if wanted >= look.engines:
+        return msgspec.structs.replace(memory, calm_since_s=None)
+    since_s = memory.calm_since_s if memory.calm_since_s is not None else look.now_s
+    return msgspec.structs.replace(memory, calm_since_s=since_s)
+
+
+def _plan_and_memory(
+    look: ScalingRound,
+    memory: ScalingMemory,
+    change: int,
+    reasons: tuple[Reason, ...],
+    rings: int,
+    virtual_nodes: int,
+) -> tuple[ScalingPlan, ScalingMemory]:
+    add: tuple[Role, ...] = roles_to_add(max(change, 0), look.facts.engines, look.imbalance)
+    drain = _to_drain(look, max(-change, 0))
+    if add:
+        memory = msgspec.structs.replace(memory, added_s=look.now_s, calm_since_s=None)
+    elif drain:
+        memory = msgspec.structs.replace(memory, drained_s=look.now_s)
+    plan = ScalingPlan(
+        pool_id=look.facts.pool_id,
+        at_s=look.now_s,
+        action="add" if add else "drain" if drain else "none",
+        engines=look.engines,
+        target=look.engines + len(add) - len(drain),
+        add=add,
+        drain=drain,
+        attainment=look.load.attainment,
+        demand=look.load.demand,
+        forecast=look.forecast,
+        queued_s=look.load.queued_s,
+        remap=_remap(look, len(add), drain, rings, virtual_nodes) if rings and (add or drain) else None,
+        engine_h_today=engine_h_of_day(memory, look.now_s),
+        reasons=reasons,
+    )
+    return plan, memory
+
+
+def _to_drain(look: ScalingRound, count: int) -> tuple[str, ...]:
+    """Return the engines that are missed least: quarantined ones, then those with the least work, then the youngest."""
+    chosen: list[EngineFacts] = []
+    for _ in range(count):
+        left = [each for each in look.serving if each not in chosen]
+        role = role_to_drain(left, look.imbalance)
+        among = [each for each in left if role is None or each.role == role]
+        if not among or len(left) <= 1:
+            break
+        chosen.append(
+            min(
+                among,
+                key=lambda each: (
+                    each.load_share > 0,
+                    round(each.outstanding_s, 1),
+                    -(each.since_s or 0.0),
+                    each.engine_id,
+                ),
+            )
+        )
+    return tuple(each.engine_id for each in chosen)
+
+
+def _remap(look: ScalingRound, add: int, drain: Sequence[str], rings: int, virtual_nodes: int) -> Remap:
+    """Return what the change moves among the engines that serve; new ones get names of their own for the estimate."""
+    before = [each.engine_id for each in look.facts.engines if each.standing in (ACTIVE, STARTING)]
+    after = [each for each in before if each not in drain] + [f"+{number}" for number in range(add)]
+    return remap_of(before, after, rings=rings, virtual_nodes=virtual_nodes)

@@ -1,0 +1,75 @@
+"""What holds a change of the pool's size back: cool-downs, steps, budget, engines that still drain."""
+
+from __future__ import annotations
+
+from planning.facts.fleet_facts import DRAINING
+from planning.facts.reason import Reason
+from planning.scaling.scaling_evaluation import ScalingRound
+from planning.scaling.scaling_plan import engine_h_of_day
+from planning.scaling.start_pause import why_no_start
+from routing.values.counted import count
+
+
+def bounded_change(look: ScalingRound, wanted: int, by_hand: bool) -> tuple[int, list[Reason]]:
+    """Return by how many engines the pool changes now, and what holds it back."""
+    change = wanted - look.engines
+    if change > 0:
+        return _bounded_up(look, change, by_hand)
+    if change < 0:
+        return _bounded_down(look, -change, by_hand)
+    return 0, []
+
+
+def _bounded_up(look: ScalingRound, change: int, by_hand: bool) -> tuple[int, list[Reason]]:
+    settings, memory = look.settings, look.memory
+    if look.facts.failed_starts:
+        failing = why_no_start(look.facts)
+        if failing is not None:
+            return 0, [failing]
+        change = 1
+    pause_s = settings.warm_up_s + settings.up_cool_down_s
+    left_s = pause_s - (look.now_s - memory.added_s) if memory.added_s is not None else 0.0
+    if left_s > 0 and not by_hand and look.engines >= settings.min_engines:
+        return 0, [Reason("cool_down", f"engines were added lately; the next may be in {left_s:.0f} s")]
+    if by_hand:
+        return change, []
+    bounded = min(change, settings.max_up)
+    affordable = _affordable(look)
+    if affordable is not None and affordable < bounded and look.engines + affordable >= settings.min_engines:
+        spent = engine_h_of_day(memory, look.now_s)
+        text = (
+            f"{spent:.1f} engine hours were used within a day: the budget has room for {affordable} of {bounded} more"
+        )
+        return affordable, [Reason("budget", text)]
+    if bounded < change:
+        return bounded, [Reason("step", f"{change} are needed, {bounded} are added at once")]
+    return bounded, []
+
+
+def _affordable(look: ScalingRound) -> int | None:
+    """Return how many engines could run another hour within the budget; None without one."""
+    settings = look.settings
+    limits = [settings.budget_engine_h] if settings.budget_engine_h else []
+    if settings.budget_cost and settings.engine_h_cost:
+        limits.append(settings.budget_cost / settings.engine_h_cost)
+    if not limits:
+        return None
+    left_h = min(limits) - engine_h_of_day(look.memory, look.now_s) - look.engines
+    return max(0, int(left_h))
+
+
+def _bounded_down(look: ScalingRound, change: int, by_hand: bool) -> tuple[int, list[Reason]]:
+    settings, memory = look.settings, look.memory
+    draining = sum(each.standing == DRAINING for each in look.facts.engines)
+    if draining:
+        return 0, [Reason("draining", count(draining, "engine still drains", "engines still drain"))]
+    if by_hand:
+        return -change, []
+    if look.engines > settings.max_engines:
+        return -min(change, settings.max_down), []
+    moments = (memory.added_s, memory.drained_s, memory.calm_since_s)
+    last_s = max((each for each in moments if each is not None), default=look.now_s)
+    left_s = settings.down_cool_down_s - (look.now_s - last_s)
+    if left_s > 0:
+        return 0, [Reason("cool_down", f"the pool has to stay calm for another {left_s:.0f} s")]
+    return -min(change, settings.max_down), []

@@ -1,0 +1,68 @@
+"""What one round of scaling looks at."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import msgspec
+
+from planning.documents.scaling_document import ScalingDocument
+from planning.facts.fleet_facts import ACTIVE, STARTING, EngineFacts, PoolFacts
+from planning.facts.forecast import Forecast
+from planning.facts.pool_load import PoolLoad
+from planning.scaling.scaling_plan import ScalingMemory
+
+
+class ScalingRound(msgspec.Struct, frozen=True, kw_only=True):
+    """What one round looks at."""
+
+    facts: PoolFacts
+    settings: ScalingDocument
+    memory: ScalingMemory
+    load: PoolLoad
+    forecast: Forecast | None
+    imbalance: float | None
+
+    @property
+    def now_s(self) -> float:
+        """Moment of the round."""
+        return self.facts.now_s
+
+    @property
+    def serving(self) -> list[EngineFacts]:
+        """Engines that serve."""
+        return [each for each in self.facts.engines if each.standing == ACTIVE]
+
+    @property
+    def engines(self) -> int:
+        """Engines that serve or are on their way up."""
+        return sum(each.standing in (ACTIVE, STARTING) for each in self.facts.engines)
+
+    @property
+    def lost(self) -> int:
+        """Engines that are meant to serve and get no work: sick ones."""
+        return sum(each.load_share <= 0 for each in self.serving)
+
+    @property
+    def lasting(self) -> float:
+        """The work per second that is expected to last: the forecast, which a short peak moves little."""
+        return self.forecast.ahead if self.forecast is not None else self.load.demand or 0.0
+
+    @property
+    def most(self) -> float:
+        """The work per second above which engines are added."""
+        return (self.engines - self.lost) * self.settings.utilisation * (1 + self.settings.hysteresis)
+
+    @property
+    def least(self) -> float:
+        """The work per second below which one engine fewer is enough."""
+        return max(0, self.engines - self.lost - 1) * self.settings.utilisation * (1 - self.settings.hysteresis)
+
+    @property
+    def expected(self) -> float:
+        """The most work per second that is asked for now or expected before new engines could help."""
+        return max(self.load.demand or 0.0, self.lasting)
+
+    def needed(self, demand: float) -> int:
+        """Engines with which those that get work serve this demand at the utilisation that is aimed at."""
+        return ceil(demand / self.settings.utilisation - 1e-9) + self.lost

@@ -1,0 +1,31 @@
+"""How long no engine is started after starts that failed: each costs money, and the next one would fail likewise."""
+
+from __future__ import annotations
+
+from planning.facts.fleet_facts import STARTING, PoolFacts
+from planning.facts.reason import Reason
+
+STARTS_FAIL = "starts_fail"
+FIRST_PAUSE_S = 60.0
+LONGEST_PAUSE_S = 3600.0
+
+
+def pause_left_s(facts: PoolFacts) -> float:
+    """Return for how long no engine may be started; the pause doubles with each start in a row that failed."""
+    if not facts.failed_starts or facts.start_failed_s is None:
+        return 0.0
+    pause_s = min(FIRST_PAUSE_S * 2.0 ** min(facts.failed_starts - 1, 10), LONGEST_PAUSE_S)
+    return max(0.0, facts.start_failed_s + pause_s - facts.now_s)
+
+
+def why_no_start(facts: PoolFacts) -> Reason | None:
+    """Return why no engine is to be started because starts fail; None: one may be."""
+    if not facts.failed_starts:
+        return None
+    last = f": {facts.start_failure}" if facts.start_failure else ""
+    starts = "the last start" if facts.failed_starts == 1 else f"the last {facts.failed_starts} starts"
+    if left_s := pause_left_s(facts):
+        return Reason(STARTS_FAIL, f"{starts} failed, the next may be in {left_s:.0f} s{last}")
+    if any(each.standing == STARTING for each in facts.engines):
+        return Reason(STARTS_FAIL, f"{starts} failed, so one engine is started at a time{last}")
+    return None

@@ -1,0 +1,1 @@
+"""Whether a candidate is worse than its baseline, and what follows."""

@@ -1,0 +1,201 @@
+"""Compares the observed results of two arms: is one worse than the other by more than it may be?
+
+Both arms share engines and moments, so that what hits one hits the other; the doubt in a difference is therefore
+taken from how it varies from slice to slice of time, and never below what independent requests would give. A look
+comes every other second and the looks are many, so a line counts as crossed only DOUBT standard errors beyond it.
+
+Long prompts take long in either arm. What their lengths explain of the times to first token is taken out before the
+arms are compared (regression adjustment, as CUPED does with what is known before a trial: Deng, Xu, Kohavi and Walker
+2013), so that an arm is not blamed for its prompts, and fewer requests tell a difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from planning.documents.guardrail_document import GuardDocument
+from planning.trials.arm_window import ArmWindow, bucket_end_s, quantile_s, together
+
+DOUBT = 4.0
+"""Standard errors by which a line must be crossed."""
+SUSPICION = 1.0
+"""Standard errors beyond the line from which it is not gone on, although it may still be chance."""
+LEAST_SLICES = 8
+"""Fewer slices say nothing about how a difference varies between them."""
+TAIL_SHARE = 0.1
+FINE, SUSPECT, WORSE, TOO_FEW = "fine", "suspect", "worse", "too_few"
+LATE, FAILED, TTFT, TAIL = "late", "failed", "ttft", "tail"
+
+
+class ArmSlice(msgspec.Struct, frozen=True, gc=False):
+    """Both arms within the same few seconds."""
+
+    base: ArmWindow
+    """The arm that is compared with."""
+    tried: ArmWindow
+
+
+class GuardReading(msgspec.Struct, frozen=True, gc=False):
+    """One guard: both values, what is between them, how far that can be trusted, and the line.
+
+    `late` and `failed` are shares; `ttft` is in seconds and its difference a ratio at equal prompt lengths; `tail` the
+    share of requests slower than the line allows a tenth to be.
+    """
+
+    guard: str
+    base: float | None
+    tried: float | None
+    difference: float | None
+    lower: float | None
+    """The difference is at least this, beyond reasonable doubt."""
+    upper: float | None
+    limit: float
+    verdict: str
+    """fine; suspect: probably beyond the line, but not beyond doubt; worse: beyond both; too_few."""
+
+
+class Comparison(msgspec.Struct, frozen=True, gc=False):
+    """All guards of one stretch of time."""
+
+    readings: tuple[GuardReading, ...]
+    base_requests: int
+    tried_requests: int
+    enough: bool
+
+    @property
+    def worse(self) -> tuple[GuardReading, ...]:
+        """The guards whose lines are crossed beyond doubt."""
+        return tuple(each for each in self.readings if each.verdict == WORSE)
+
+    @property
+    def fine(self) -> bool:
+        """Whether there is enough to judge by and no line looks crossed."""
+        return self.enough and all(each.verdict in (FINE, TOO_FEW) for each in self.readings)
+
+
+def compare(slices: Sequence[ArmSlice], guards: GuardDocument) -> Comparison:
+    """Return how the tried arm did beside the base."""
+    base, tried = together(each.base for each in slices), together(each.tried for each in slices)
+    enough = min(base.judged, tried.judged) >= guards.min_requests
+    readings = (
+        _share(LATE, slices, lambda each: (each.late, each.judged), guards.late_more, enough),
+        _share(FAILED, slices, lambda each: (each.failed, each.ended), guards.failed_more, enough),
+        _ttft(slices, base, tried, guards),
+        _tail(slices, base, tried, guards),
+    )
+    return Comparison(readings, base.judged, tried.judged, enough)
+
+
+def _share(
+    guard: str, slices: Sequence[ArmSlice], count: Callable[[ArmWindow], tuple[int, int]], limit: float, enough: bool
+) -> GuardReading:
+    """Return the difference of two shares."""
+    base = [count(each.base) for each in slices]
+    tried = [count(each.tried) for each in slices]
+    (base_hits, base_of), (tried_hits, tried_of) = _sums(base), _sums(tried)
+    if not base_of or not tried_of or not enough:
+        values = (base_hits / base_of if base_of else None, tried_hits / tried_of if tried_of else None)
+        return GuardReading(guard, *values, None, None, None, limit, TOO_FEW)
+    p, q = base_hits / base_of, tried_hits / tried_of
+    alike = _binomial(base_hits, base_of) + _binomial(tried_hits, tried_of)
+    residuals = [
+        (hits - q * of) / tried_of - (others - p * of_others) / base_of
+        for (hits, of), (others, of_others) in zip(tried, base, strict=True)
+    ]
+    return _reading(guard, p, q, q - p, math.sqrt(max(alike, _clustered(residuals))), limit)
+
+
+def _ttft(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards: GuardDocument) -> GuardReading:
+    """Return the ratio of the geometric means of the times to first token, at equal lengths of the prompts."""
+    n, m = base.answered, tried.answered
+    if min(n, m) < guards.min_requests:
+        values = (math.exp(base.ttft_log_sum / n) if n else None, math.exp(tried.ttft_log_sum / m) if m else None)
+        return GuardReading(TTFT, *values, None, None, None, guards.ttft_ratio, TOO_FEW)
+    slope = _slope(base, tried)
+    mean, other = _log_sum(base, slope) / n, _log_sum(tried, slope) / m
+    alike = _spread(base, slope) / n + _spread(tried, slope) / m
+    residuals = [
+        (_log_sum(each.tried, slope) - other * each.tried.answered) / m
+        - (_log_sum(each.base, slope) - mean * each.base.answered) / n
+        for each in slices
+    ]
+    error = math.sqrt(max(alike, _clustered(residuals)))
+    ratio = other - mean
+    lower, upper = math.exp(ratio - DOUBT * error), math.exp(ratio + DOUBT * error)
+    verdict = _verdict(ratio, error, math.log(guards.ttft_ratio))
+    values = math.exp(base.ttft_log_sum / n), math.exp(tried.ttft_log_sum / m)
+    return GuardReading(TTFT, *values, math.exp(ratio), lower, upper, guards.ttft_ratio, verdict)
+
+
+def _slope(base: ArmWindow, tried: ArmWindow) -> float:
+    """Return by how much the logarithm of the time grows with that of the prompt's length, within the arms.
+
+    0 where all lengths are the same.
+    """
+    both = (base, tried)
+    squares = sum(each.size_log_squares - each.size_log_sum**2 / each.answered for each in both)
+    products = sum(each.size_ttft_logs - each.size_log_sum * each.ttft_log_sum / each.answered for each in both)
+    return products / squares if squares > 1e-9 * base.answered else 0.0
+
+
+def _log_sum(window: ArmWindow, slope: float) -> float:
+    """Return the sum of the logarithms of the times, less what the prompts' lengths explain of them."""
+    return window.ttft_log_sum - slope * window.size_log_sum
+
+
+def _tail(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards: GuardDocument) -> GuardReading:
+    """Return the share of requests that take longer than the line lets a tenth of them."""
+    slow_s = quantile_s(base, 1 - TAIL_SHARE)
+    m = tried.answered
+    if slow_s is None or min(base.answered, m) < guards.min_requests:
+        return GuardReading(TAIL, None, None, None, None, None, TAIL_SHARE, TOO_FEW)
+    line_s = slow_s * guards.tail_ratio
+    over = [_over(each.tried, line_s) for each in slices]
+    share = sum(over) / m
+    residuals = [
+        (count - share * each.tried.answered) / m for count, each in zip(over, slices, strict=True)
+    ]  # fmt: skip
+    error = math.sqrt(max(_binomial(sum(over), m), _clustered(residuals)))
+    return _reading(TAIL, _over(base, line_s) / base.answered, share, share, error, TAIL_SHARE)
+
+
+def _reading(guard: str, base: float, tried: float, difference: float, error: float, limit: float) -> GuardReading:
+    lower, upper = difference - DOUBT * error, difference + DOUBT * error
+    return GuardReading(guard, base, tried, difference, lower, upper, limit, _verdict(difference, error, limit))
+
+
+def _verdict(difference: float, error: float, limit: float) -> str:
+    if difference - DOUBT * error > limit:
+        return WORSE
+    return SUSPECT if difference - SUSPICION * error > limit else FINE
+
+
+def _over(window: ArmWindow, line_s: float) -> int:
+    """Count the times in buckets that lie wholly beyond the line."""
+    return sum(count for bucket, count in window.ttft.items() if bucket > 0 and bucket_end_s(bucket - 1) >= line_s)
+
+
+def _sums(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return sum(hits for hits, _ in counts), sum(of for _, of in counts)
+
+
+def _binomial(hits: int, of: int) -> float:
+    """Return the variance of a share; never 0, for none of a few may well be one of many."""
+    share = (hits + 0.5) / (of + 1)
+    return share * (1 - share) / of
+
+
+def _spread(window: ArmWindow, slope: float) -> float:
+    """Return the variance of what `_log_sum` sums up."""
+    squares = window.ttft_log_squares - 2 * slope * window.size_ttft_logs + slope * slope * window.size_log_squares
+    mean = _log_sum(window, slope) / window.answered
+    return max(0.0, squares / window.answered - mean * mean)
+
+
+def _clustered(residuals: Sequence[float]) -> float:
+    """Return the variance of a difference from how the slices differ from it (Taylor linearisation of a ratio)."""
+    k = len(residuals)
+    return k / (k - 1) * sum(each * each for each in residuals) if k >= LEAST_SLICES else 0.0

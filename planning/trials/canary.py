@@ -1,0 +1,129 @@
+"""What becomes of a canary at one look: it stays, takes the next step, is promoted, or is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from planning.documents.guardrail_document import GuardDocument
+from planning.facts.reason import Reason
+from planning.trials.arm_comparison import FAILED, LATE, TAIL, TTFT, ArmSlice, Comparison, GuardReading, compare
+from routing.values.counted import count
+
+Advance = Literal["by_hand", "steps", "promote"]
+KEEP, STEP, PROMOTE, ABORT = "keep", "step", "promote", "abort"
+TELLING = 0.01
+"""A ratio that differs by so much from that of the two figures beside it is told to be one at equal lengths."""
+
+
+class CanaryFacts(msgspec.Struct, frozen=True):
+    """A running canary and what was observed since its step began, by pool; slices oldest first."""
+
+    steps: tuple[float, ...]
+    step: int
+    """Index of the share in force."""
+    step_for_s: float
+    min_dwell_s: float
+    advance: Advance
+    guards: GuardDocument
+    whole: dict[str, tuple[ArmSlice, ...]]
+    """All of the step."""
+    recent: dict[str, tuple[ArmSlice, ...]]
+    """The last `guards.window_s` of it."""
+    frozen: bool = False
+    """An operator froze a pool: nothing goes on by itself, and giving up still does."""
+
+
+class CanaryPlan(msgspec.Struct, frozen=True):
+    """What is to be done, and why."""
+
+    action: str
+    """keep, step, promote or abort."""
+    reasons: tuple[Reason, ...]
+    comparison: Comparison
+    """Of all pools together, over the whole step."""
+
+
+def plan_canary(facts: CanaryFacts) -> CanaryPlan:
+    """Return what one look at a canary comes to."""
+    together = compare([each for slices in facts.whole.values() for each in slices], facts.guards)
+    reasons = _worse(facts)
+    if reasons:
+        return CanaryPlan(ABORT, tuple(reasons), together)
+    waiting = _waits(facts, together)
+    if waiting is not None:
+        return CanaryPlan(KEEP, (waiting,), together)
+    last = facts.step + 1 >= len(facts.steps)
+    if last and facts.advance == "promote":
+        words = f"{_percent(facts.steps[facts.step])} of the sessions did well for {facts.step_for_s:.0f} s"
+        return CanaryPlan(PROMOTE, (Reason("did_well", words),), together)
+    if last:
+        return CanaryPlan(
+            KEEP, (Reason("last_step", "No guard looks broken at its last step; promote or abort it."),), together
+        )
+    after = _percent(facts.steps[facts.step + 1])
+    words = f"{_percent(facts.steps[facts.step])} of the sessions did well for {facts.step_for_s:.0f} s; {after} next"
+    return CanaryPlan(STEP, (Reason("did_well", words),), together)
+
+
+def _worse(facts: CanaryFacts) -> list[Reason]:
+    """Return the lines that are crossed in any pool, over the whole step or lately."""
+    found: dict[str, Reason] = {}
+    for stretch in (facts.whole, facts.recent):
+        scopes = dict(stretch) if len(stretch) > 1 else {}
+        scopes[""] = tuple(each for slices in stretch.values() for each in slices)
+        for pool in sorted(scopes):
+            for reading in compare(scopes[pool], facts.guards).worse:
+                where = f" in pool {pool}" if pool else ""
+                found.setdefault(reading.guard, Reason(f"worse_{reading.guard}", guard_words(reading) + where))
+    return list(found.values())
+
+
+def _waits(facts: CanaryFacts, together: Comparison) -> Reason | None:
+    """Return why the canary stays where it is although nothing is wrong; None: it need not."""
+    if not together.enough:
+        counts = (
+            f"{count(together.tried_requests, 'request')} of the canary, {together.base_requests} of the live version"
+        )
+        return Reason("too_few", f"Too few to judge by: {counts}; each needs {facts.guards.min_requests}")
+    suspects = [each for each in together.readings if each.verdict == "suspect"]
+    if suspects:
+        return Reason("suspect", f"{guard_words(suspects[0])}, which may still be chance")
+    if facts.step_for_s < facts.min_dwell_s:
+        left_s = facts.min_dwell_s - facts.step_for_s
+        return Reason(
+            "dwell", f"No guard looks broken; stays at {_percent(facts.steps[facts.step])} for {left_s:.0f} s more"
+        )
+    if facts.frozen:
+        return Reason("frozen", "No guard looks broken; goes no further by itself while a pool of it is frozen")
+    if facts.advance == "by_hand":
+        return Reason("by_hand", "No guard looks broken; waits for somebody to take the next step")
+    return None
+
+
+def guard_words(reading: GuardReading, tried: str = "the canary", base: str = "the live version") -> str:
+    """Return a guard as a sentence with its figures."""
+    if reading.base is None or reading.tried is None:
+        return f"{reading.guard} is not known"
+    if reading.guard == TTFT:
+        times = f"{reading.tried:.3g} s in {tried}, {reading.base:.3g} s in {base}"
+        ratio = reading.difference or 0.0
+        alike = " for prompts of equal length" if abs(ratio * reading.base / reading.tried - 1) > TELLING else ""
+        return f"Mean time to first token is {times}: {ratio:.2f} times{alike}, at most {reading.limit:.2f}"
+    if reading.guard == TAIL:
+        over = f"{_percent(reading.tried)} of {tried} is slower than {base}'s 90th percentile allows"
+        return f"{over}: at most {_percent(reading.limit)}"
+    what = {LATE: "late", FAILED: "failed"}[reading.guard]
+    shares = f"{_percent(reading.tried)} of {tried} is {what}, {_percent(reading.base)} of {base}"
+    return f"{shares}: at most {_percent(reading.limit)} more"
+
+
+def recent_of(slices: Sequence[tuple[float, ArmSlice]], since_s: float) -> tuple[ArmSlice, ...]:
+    """Return the slices that began at `since_s` or later, in their order."""
+    return tuple(each for at, each in slices if at >= since_s)
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %"

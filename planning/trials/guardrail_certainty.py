@@ -1,0 +1,55 @@
+"""Tells what is known of each guard: that it holds, that it is broken, or not yet, and when it can be known.
+
+The comparison aborts on what is broken beyond doubt. To go on takes the opposite: that the whole interval lies within
+the threshold. Between them more requests are needed, and their number follows from how the interval narrows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from planning.trials.arm_comparison import TTFT, WORSE, GuardReading
+
+HOLDS, NOT_YET, BROKEN = "holds", "not_yet", "broken"
+
+
+class GuardCertainty(msgspec.Struct, frozen=True, gc=False):
+    """What is known of one guard."""
+
+    guard: str
+    verdict: str
+    """holds: the interval lies within the threshold; broken: it lies beyond; not_yet: it covers the threshold."""
+    wait_s: float | None = None
+    """Of not_yet: about how long until it can hold, at the present rate of requests; None: no estimate."""
+    beyond: bool = False
+    """Of not_yet: the difference itself is beyond the threshold, so that more requests would not show that it holds."""
+
+
+def certainty(reading: GuardReading, *, requests: int, least: int, since_s: float) -> GuardCertainty:
+    """Return what a reading says after `requests` of the arm with fewer came in `since_s` seconds.
+
+    `least` is how many either arm needs before anything is said.
+    """
+    if reading.verdict == WORSE:
+        return GuardCertainty(reading.guard, BROKEN)
+    if reading.difference is None or reading.upper is None:
+        wait_s = since_s * max(0, least - requests) / requests if requests else None
+        return GuardCertainty(reading.guard, NOT_YET, wait_s)
+    if reading.upper <= reading.limit:
+        return GuardCertainty(reading.guard, HOLDS)
+    difference, upper, limit = (
+        _scaled(reading.guard, each) for each in (reading.difference, reading.upper, reading.limit)
+    )
+    if difference >= limit:
+        return GuardCertainty(reading.guard, NOT_YET, beyond=True)
+    narrower = (upper - difference) / (limit - difference)
+    # The interval narrows with the root of the count; around counts of nothing, with the count itself.
+    more = narrower if not reading.base and not reading.tried else narrower**2
+    return GuardCertainty(reading.guard, NOT_YET, since_s * (more - 1))
+
+
+def _scaled(guard: str, value: float) -> float:
+    """Return the value on the scale on which its interval is even: ratios by their logarithms."""
+    return math.log(value) if guard == TTFT else value

@@ -1,0 +1,140 @@
+"""Keeps a policy beside a simple rule: the rule takes over while the policy loses, and gives back by itself.
+
+Flapping is bounded: losing must last, each loss soon after a return doubles the time to the next try, and a try
+gives the policy a small share only.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from planning.documents.holdback_document import SliceDocument
+from planning.facts.reason import Reason
+from planning.trials.arm_comparison import ArmSlice, Comparison, GuardReading, compare
+from planning.trials.canary import guard_words
+
+State = Literal["off", "slice", "fallback", "probing"]
+MAX_DOUBLINGS = 4
+CALM_FACTOR = 4
+"""After so many cool-downs without a loss, the next one is short again."""
+
+
+class SliceMemory(msgspec.Struct, frozen=True):
+    """What one look leaves to the next; moments in unix seconds."""
+
+    state: State = "off"
+    since_s: float = 0.0
+    losing_since_s: float | None = None
+    doublings: int = 0
+    """How often the policy has lost again soon after it was tried."""
+
+
+class SliceFacts(msgspec.Struct, frozen=True):
+    """What was observed since the state began: base is the simple rule, tried the policy."""
+
+    now_s: float
+    whole: tuple[ArmSlice, ...]
+    recent: tuple[ArmSlice, ...]
+    frozen: bool = False
+    """An operator froze the pool: who serves stays as it is."""
+
+
+class SlicePlan(msgspec.Struct, frozen=True):
+    """Who serves from now on."""
+
+    share: float
+    """Of the sessions that the simple rule places, 0..1."""
+    changed: bool
+    reasons: tuple[Reason, ...]
+    comparison: Comparison
+
+
+def plan_slice(facts: SliceFacts, memory: SliceMemory, settings: SliceDocument) -> tuple[SlicePlan, SliceMemory]:
+    """Return who serves, and what to remember."""
+    comparison = compare(facts.whole, settings.guards)
+    worse = {each.guard: each for each in (*comparison.worse, *compare(facts.recent, settings.guards).worse)}
+    after, reason = _next(facts, memory, settings, comparison, tuple(worse.values()))
+    reasons = (reason,) if reason is not None else ()
+    return SlicePlan(share_of(after.state, settings), after.state != memory.state, reasons, comparison), after
+
+
+def share_of(state: State, settings: SliceDocument) -> float:
+    """Return the simple rule's share of the sessions in this state."""
+    shares = {"off": 0.0, "slice": settings.share, "fallback": 1.0, "probing": 1.0 - settings.probe_share}
+    return shares[state]
+
+
+def cool_down_s(memory: SliceMemory, settings: SliceDocument) -> float:
+    """Return how long the simple rule serves before the policy is tried again."""
+    return float(settings.cool_down_s * 2**memory.doublings)
+
+
+def _next(
+    facts: SliceFacts,
+    memory: SliceMemory,
+    settings: SliceDocument,
+    comparison: Comparison,
+    worse: tuple[GuardReading, ...],
+) -> tuple[SliceMemory, Reason | None]:
+    now_s = facts.now_s
+    if not settings.share:
+        return (memory, None) if memory.state == "off" else (SliceMemory("off", now_s), _OFF)
+    if memory.state == "off" or (not settings.fall_back and memory.state != "slice"):
+        return SliceMemory("slice", now_s), Reason("slice", "The policy asks for it")
+    if facts.frozen:
+        return memory, Reason("frozen", "The pool is frozen; who serves stays as it is")
+    if memory.state == "fallback":
+        return _in_fallback(now_s, memory, settings)
+    return _judged(now_s, memory, settings, comparison, worse)
+
+
+def _judged(
+    now_s: float,
+    memory: SliceMemory,
+    settings: SliceDocument,
+    comparison: Comparison,
+    worse: tuple[GuardReading, ...],
+) -> tuple[SliceMemory, Reason | None]:
+    """Judge the policy where both arms have sessions."""
+    losing_since_s = (memory.losing_since_s if memory.losing_since_s is not None else now_s) if worse else None
+    memory = msgspec.structs.replace(memory, losing_since_s=losing_since_s)
+    words = guard_words(worse[0], "the policy", "the simple rule") if worse else ""
+    if losing_since_s is not None and settings.fall_back and now_s - losing_since_s >= settings.hold_s:
+        return _lost(now_s, memory), Reason("policy_loses", words)
+    if worse:
+        return memory, Reason("losing", words)
+    if memory.state == "probing":
+        return _in_probe(now_s, memory, settings, comparison)
+    calm_s = CALM_FACTOR * cool_down_s(memory, settings)
+    if memory.doublings and now_s - memory.since_s >= calm_s:
+        memory = msgspec.structs.replace(memory, doublings=0)
+    return memory, None
+
+
+def _lost(now_s: float, memory: SliceMemory) -> SliceMemory:
+    calm = memory.state == "slice" and memory.doublings == 0
+    doublings = 0 if calm else min(memory.doublings + 1, MAX_DOUBLINGS)
+    return SliceMemory("fallback", now_s, None, doublings)
+
+
+def _in_fallback(now_s: float, memory: SliceMemory, settings: SliceDocument) -> tuple[SliceMemory, Reason]:
+    left_s = memory.since_s + cool_down_s(memory, settings) - now_s
+    if left_s > 0:
+        return memory, Reason("fallback", f"The policy lost; it is tried again in {left_s:.0f} s")
+    tried = msgspec.structs.replace(memory, state="probing", since_s=now_s, losing_since_s=None)
+    return tried, Reason("try_again", f"The policy is tried on {settings.probe_share * 100:.3g} % of the sessions")
+
+
+def _in_probe(
+    now_s: float, memory: SliceMemory, settings: SliceDocument, comparison: Comparison
+) -> tuple[SliceMemory, Reason]:
+    if now_s - memory.since_s < settings.probe_s or not comparison.fine:
+        return memory, Reason("probing", "The policy is tried again on a share of the sessions")
+    # One more than before, so that a loss soon after the return waits longer.
+    back = SliceMemory("slice", now_s, None, min(memory.doublings + 1, MAX_DOUBLINGS))
+    return back, Reason("policy_back", "The policy did well beside the simple rule; it serves again")
+
+
+_OFF = Reason("off", "The policy asks for no control slice")

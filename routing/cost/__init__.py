@@ -1,0 +1,1 @@
+"""How long prefill and decode take: formulas, and how they are fitted."""

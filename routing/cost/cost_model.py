@@ -1,0 +1,69 @@
+"""How long a prefill and a decode step take: the cost formulas that estimates and simulated engines share.
+
+A prefill: seconds = a + b·u + c·u·(L − u/2) + e·hit, with u uncached tokens (at least 1), L prompt tokens
+and hit cached tokens: linear layers, attention over the growing context, and loading cached blocks.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from routing.policy.cost_document import DecodeCostDocument
+from routing.policy.policy_document import PrefillCostDocument
+
+
+class PrefillCost(msgspec.Struct, frozen=True, gc=False):
+    """Coefficients in seconds; see the module's formula."""
+
+    base_s: float = 0.010
+    per_token_s: float = 0.08e-3
+    per_token_squared_s: float = 2e-9
+    per_hit_token_s: float = 2e-6
+
+    @classmethod
+    def of(cls, document: PrefillCostDocument) -> PrefillCost:
+        """Return the model with the policy's coefficients."""
+        return cls(document.base_s, document.per_token_s, document.per_token_squared_s, document.per_hit_token_s)
+
+    def seconds(self, prompt_tokens: int, hit_tokens: float) -> float:
+        """Return the prefill time of a prompt of which `hit_tokens` are cached; the last token never is."""
+        # Floats throughout and no max(): every request has several engines estimated.
+        prompt, hit = prompt_tokens * 1.0, hit_tokens * 1.0
+        left = prompt - hit
+        uncached = left if left > 1.0 else 1.0
+        return (
+            self.base_s
+            + self.per_token_s * uncached
+            + self.per_token_squared_s * uncached * (prompt - uncached / 2.0)
+            + self.per_hit_token_s * hit
+        )
+
+    def tokens_per_s(self, prompt_tokens: int = 8192) -> float:
+        """Return the uncached tokens that one engine prefills per second in prompts of this length."""
+        return prompt_tokens / self.seconds(prompt_tokens, 0)
+
+
+class DecodeCost(msgspec.Struct, frozen=True, gc=False):
+    """Coefficients in seconds of one decode step: base + per sequence + per token that the batch attends to."""
+
+    base_s: float = 0.015
+    per_sequence_s: float = 0.1e-3
+    per_context_token_s: float = 30e-9
+
+    @classmethod
+    def of(cls, document: DecodeCostDocument) -> DecodeCost:
+        """Return the model with the policy's coefficients."""
+        return cls(document.base_s, document.per_sequence_s, document.per_context_token_s)
+
+    def seconds(self, batch: float, context_tokens: float) -> float:
+        """Return the time of a step of `batch` requests that attend to `context_tokens` in all."""
+        return self.base_s + self.per_sequence_s * batch + self.per_context_token_s * context_tokens
+
+    def batch_within(self, seconds: float, context_tokens_each: float) -> float:
+        """Return the largest batch whose step takes at most so long, 0 where not even one fits; inf without limit."""
+        each_s = self.per_sequence_s + self.per_context_token_s * context_tokens_each
+        if each_s <= 0:
+            return math.inf if seconds >= self.base_s else 0.0
+        return max(0.0, (seconds - self.base_s) / each_s)

@@ -1,0 +1,177 @@
+"""Turns what a gateway sees of its requests into samples of prefill and decode times.
+
+The seconds from grant to first token are a prefill's only where the engine had no other prefill of ours
+meanwhile. Decodes beside it are not excluded: under load there always are some, and the time that they
+add is what the next request will meet too.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+from routing.cost.cost_fit import CostFit, FittedCost
+from routing.cost.cost_model import DecodeCost, PrefillCost
+
+TAKEN, SHARED, IMPOSSIBLE = "taken", "shared", "impossible"
+"""What became of a prefill's measurement."""
+
+MAX_OPEN = 20_000
+MAX_KINDS = 64
+_LEAST_DECODE_TOKENS = 16
+"""Shorter answers say little about a step."""
+
+
+class _Open(msgspec.Struct, gc=False):
+    """A granted request. Mutable: `shared`, and what is known once its first token came."""
+
+    engine_id: str
+    granted_s: float
+    prompt_tokens: int
+    hit_tokens: int
+    shared: bool = False
+    handed_over: bool = False
+    """Its prefill is over and learned from; another engine makes its first token."""
+    first_token_s: float | None = None
+    batch: int = 0
+    context_tokens: int = 0
+
+
+class CostObserver:
+    """Follows the requests of one pool and fits a cost for each kind of its engines.
+
+    Mutable state: `_open` (granted requests in order of their grants), `_prefilling` (request ids per
+    engine), `_decoding` (requests and their prompt tokens per engine), `_kinds` with the declared speed of
+    each engine, the fits, and the counts of samples.
+    """
+
+    def __init__(self, prefill: PrefillCost, decode: DecodeCost) -> None:
+        self._prefill, self._decode = prefill, decode
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        self._prefilling: dict[str, set[str]] = {}
+        self._decoding: dict[str, list[int]] = {}
+        self._kinds: dict[str, tuple[str, float]] = {}
+        self._fits: dict[str, CostFit] = {}
+        self.samples = {TAKEN: 0, SHARED: 0, IMPOSSIBLE: 0}
+
+    def set_engines(self, engines: dict[str, tuple[str, float]], known: dict[str, FittedCost]) -> None:
+        """Take the pool's engines (id → kind and declared speed); a new kind's fit begins with what is known of it."""
+        self._kinds = dict(list(engines.items()))
+        kinds = sorted({kind for kind, _ in engines.values()})[:MAX_KINDS]
+        fits = self._fits
+        self._fits = {kind: fits.get(kind) or CostFit(self._prefill, self._decode, known.get(kind)) for kind in kinds}
+        for kind, fit in self._fits.items():
+            fit.keep(frozenset(each for each, (its, _) in engines.items() if its == kind))
+
+    def granted(self, request_id: str, engine_id: str, prompt_tokens: int, hit_tokens: int, now: float) -> None:
+        """Note that a request was sent to an engine; another attempt takes the place of the one before."""
+        opened = self._open
+        if request_id in opened:
+            self.dropped(request_id)
+        if len(opened) >= MAX_OPEN:
+            self.dropped(next(iter(opened)))
+        standing = self._prefilling.get(engine_id)
+        if standing is None:
+            standing = self._prefilling[engine_id] = set()
+        elif len(standing) == 1:
+            # Where two or more stand, all of them are marked already.
+            opened[next(iter(standing))].shared = True
+        opened[request_id] = _Open(engine_id, now, prompt_tokens, hit_tokens, bool(standing))
+        standing.add(request_id)
+
+    def first_token(self, request_id: str, now: float) -> None:
+        """Note a first token; a second one, or one of an unknown request, changes nothing."""
+        entry = self._open.get(request_id)
+        if entry is None or entry.first_token_s is not None:
+            return
+        if not entry.handed_over:
+            self._leave_prefill(request_id, entry)
+        entry.first_token_s = now
+        decoding = self._decoding.setdefault(entry.engine_id, [0, 0])
+        decoding[0] += 1
+        decoding[1] += entry.prompt_tokens
+        entry.batch, entry.context_tokens = decoding
+
+    def handed_over(self, request_id: str, engine_id: str, now: float, cached_tokens: int | None = None) -> None:
+        """Learn from a prefill whose request goes on at `engine_id`; unknown ids, and a second call, are ignored."""
+        entry = self._open.get(request_id)
+        if entry is None or entry.first_token_s is not None or entry.handed_over:
+            return
+        self._leave_prefill(request_id, entry)
+        self._learn_prefill(entry, now, cached_tokens)
+        entry.handed_over, entry.engine_id = True, engine_id
+
+    def completed(
+        self, request_id: str, now: float, *, cached_tokens: int | None = None, output_tokens: int | None = None
+    ) -> None:
+        """Learn from a whole answer; unknown ids are ignored."""
+        entry = self._open.get(request_id)
+        if entry is None:
+            return
+        batch, context_tokens = self._decoding.get(entry.engine_id, (0, 0))
+        self.dropped(request_id)
+        fit = self._fits.get(self._kinds.get(entry.engine_id, ("", 1.0))[0])
+        if fit is None or entry.first_token_s is None:
+            return
+        if not entry.handed_over:
+            self._learn_prefill(entry, entry.first_token_s, cached_tokens)
+        if output_tokens is not None and output_tokens >= _LEAST_DECODE_TOKENS:
+            step_s = (now - entry.first_token_s) / (output_tokens - 1)
+            # The batch of its first and of its last step stand for those between.
+            fit.decoded((entry.batch + batch) / 2, (entry.context_tokens + context_tokens) / 2, step_s)
+
+    def dropped(self, request_id: str) -> None:
+        """Forget a request without learning from it; unknown ids are ignored."""
+        entry = self._open.pop(request_id, None)
+        if entry is None:
+            return
+        if entry.first_token_s is None:
+            if not entry.handed_over:
+                self._leave_prefill(request_id, entry)
+            return
+        decoding = self._decoding[entry.engine_id]
+        decoding[0] -= 1
+        decoding[1] -= entry.prompt_tokens
+        if not decoding[0]:
+            del self._decoding[entry.engine_id]
+
+    def fitted(self) -> dict[str, FittedCost]:
+        """Return what is known of each kind that has samples."""
+        found = {kind: fit.fitted() for kind, fit in sorted(self._fits.items())}
+        return {kind: each for kind, each in found.items() if each.samples}
+
+    def check(self) -> None:
+        """Raise AssertionError unless the tables agree."""
+        prefilling = {name for row in self._prefilling.values() for name in row}
+        if prefilling != {
+            name for name, each in self._open.items() if each.first_token_s is None and not each.handed_over
+        }:
+            raise AssertionError("prefills and open requests differ")
+        sums: dict[str, list[int]] = {}
+        for each in self._open.values():
+            if each.first_token_s is not None:
+                row = sums.setdefault(each.engine_id, [0, 0])
+                row[0] += 1
+                row[1] += each.prompt_tokens
+        if sums != self._decoding or len(self._open) > MAX_OPEN:
+            raise AssertionError("decodes and open requests differ")
+
+    def _learn_prefill(self, entry: _Open, ended_s: float, cached_tokens: int | None) -> None:
+        kind, speed = self._kinds.get(entry.engine_id, ("", 1.0))
+        fit = self._fits.get(kind)
+        if fit is None:
+            return
+        if entry.shared:
+            self.samples[SHARED] += 1
+            return
+        hit = entry.hit_tokens if cached_tokens is None else cached_tokens
+        seconds = ended_s - entry.granted_s
+        taken = fit.prefilled(entry.engine_id, entry.prompt_tokens, hit, seconds, speed=speed)
+        self.samples[TAKEN if taken else IMPOSSIBLE] += 1
+
+    def _leave_prefill(self, request_id: str, entry: _Open) -> None:
+        standing = self._prefilling[entry.engine_id]
+        standing.discard(request_id)
+        if not standing:
+            del self._prefilling[entry.engine_id]

@@ -1,0 +1,1 @@
+"""The stages behind the router: bind, queue, dispatch, migrate."""

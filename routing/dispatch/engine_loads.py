@@ -1,0 +1,54 @@
+"""What stands and waits, as the router's account has it: by engine, and unbound."""
+
+from __future__ import annotations
+
+from routing.dispatch.request_queue import WaitingRoom
+from routing.ledger.fleet_table import FleetTable
+from routing.ledger.fleet_view import EngineLoad, FleetView
+from routing.ledger.reservations import Reservations
+from routing.pd.pair_assignment import EnginePairs
+from routing.queue.dispatch_limit import PushGate
+from routing.values.decision import CENTRAL
+
+
+def engine_loads(
+    fleet: FleetTable,
+    view: FleetView,
+    reservations: Reservations,
+    push_gate: PushGate,
+    pairs: EnginePairs | None,
+    now: float,
+) -> list[EngineLoad]:
+    """Return one load per engine, in the order of their ids; requests promised to decode engines run there."""
+    loads = []
+    for facts in fleet.facts():
+        target = fleet.known_target(facts.engine_id)
+        reservations.refresh_overdue(target, now)
+        legs = pairs.legs.standing(target) if pairs is not None else 0
+        loads.append(
+            EngineLoad(
+                facts.engine_id,
+                view.outstanding_tokens[target],
+                reservations.outstanding_s(target, now),
+                reservations.granted(target) + legs,
+                reservations.waiting(target),
+                push_gate.stepped_down(target, now),
+            )
+        )
+    return loads
+
+
+def oldest_waits(view: FleetView, waiting: WaitingRoom, now: float) -> dict[str, float]:
+    """Return, for each engine with tickets bound to it, the seconds that the oldest has waited."""
+    return {
+        view.engine_ids[target]: now - min(each.request.arrived_s for each in waiting.of(target))
+        for target in waiting.targets()
+        if target != CENTRAL
+    }
+
+
+def unbound_work(waiting: WaitingRoom, now: float) -> tuple[int, int, float]:
+    """Return number, prompt tokens and longest wait in seconds of the tickets bound to no engine."""
+    tickets = waiting.of(CENTRAL)
+    tokens = sum(each.request.prompt_tokens for each in tickets)
+    return len(tickets), tokens, max((now - each.request.arrived_s for each in tickets), default=0.0)

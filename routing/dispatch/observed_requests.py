@@ -1,0 +1,35 @@
+"""Requests that somebody else has sent: the router accounts for them where they are, and chooses nothing."""
+
+from __future__ import annotations
+
+from routing.dispatch.dispatcher import Dispatcher
+from routing.placements.candidate_scores import candidate
+from routing.values import reasons
+from routing.values.decision import Choice, Granted
+from routing.values.inference_request import InferenceRequest
+
+
+class ObservedRequests:
+    """The door for requests of a pool that only observes; their course is told to the router as ever."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def take(self, request: InferenceRequest, engine_id: str, now: float) -> Granted | None:
+        """Bind a request to the engine that serves it; None for an engine that is unknown or out of service.
+
+        Raises ValueError for an id that is already here.
+        """
+        dispatcher = self._dispatcher
+        view, target = dispatcher.view, dispatcher.fleet.target_of(engine_id)
+        if dispatcher.reservations.get(request.request_id) is not None:
+            raise ValueError(f"request {request.request_id} is already here; ids are used once")
+        if target is None or target not in view.accepting:
+            return None
+        sent = candidate(request, view, target, view.match(request).blocks(target), now)
+        choice = Choice(target, reasons.OBSERVED, (sent,))
+        if dispatcher.bystander is not None:
+            dispatcher.bystander.placed(request, choice, view, now)
+        outcome = dispatcher.bind(request, choice, now, hold=False)
+        dispatcher.counts.answered(outcome)
+        return outcome if isinstance(outcome, Granted) else None

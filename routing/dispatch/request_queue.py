@@ -1,0 +1,203 @@
+"""The tickets of one pool: requests that wait at the gateway, bound to a target or to none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+from routing.ledger.fleet_view import FleetView
+from routing.policy.policy_document import RoutingPolicy
+from routing.queue.orders.fifo import Fifo
+from routing.queue.queue_order import Pick, PullingOrder, QueueOrder, Ticket
+from routing.queue.target_queue import NO_RULES, LineRules, WaitingLine
+from routing.values.decision import CENTRAL, Decision
+from routing.values.inference_request import InferenceRequest
+
+
+class WaitingRoom:
+    """Tickets by target, in lines that the order and the rules keep.
+
+    Mutable state: `_lines` (per target that has tickets), `places` (of each ticket), `_by_tenant`, how many tickets
+    each tenant has, and `_arrivals`, a heap of (arrival, request id) of all tickets and possibly of some that are gone.
+    """
+
+    def __init__(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
+        self._order = order
+        self._rules = rules
+        self.pulls = isinstance(order, PullingOrder)
+        """Whether engines pull unbound tickets, instead of the placement binding them."""
+        self._lines: dict[int, WaitingLine] = {}
+        self.places: dict[str, tuple[int, Decision]] = {}
+        """Request id → target and the decision so far; only this class changes it."""
+        self._arrivals: list[tuple[float, str]] = []
+        self._by_tenant: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self.places
+
+    def reorder(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
+        """Keep the tickets, those that wait already too, in another order from now on."""
+        self._order, self._rules = order, rules
+        self.pulls = isinstance(order, PullingOrder)
+        lines, self._lines = self._lines, {}
+        for target in sorted(lines):
+            line = self._lines[target] = self._new_line(target)
+            for ticket in lines[target].tickets:
+                line.add(ticket)
+
+    def add(
+        self,
+        target: int,
+        request: InferenceRequest,
+        compute_s: float,
+        decision: Decision,
+        excluded: frozenset[str] = frozenset(),
+    ) -> None:
+        """Let a request wait for the target; unbound, it goes to `excluded` engines only if no other takes work."""
+        line = self._lines.get(target)
+        if line is None:
+            line = self._lines[target] = self._new_line(target)
+        line.add(Ticket(request, compute_s, excluded))
+        self._by_tenant[request.tenant_id] = self._by_tenant.get(request.tenant_id, 0) + 1
+        self.places[request.request_id] = (target, decision)
+        heappush(self._arrivals, (request.arrived_s, request.request_id))
+
+    def of(self, target: int) -> Sequence[Ticket]:
+        """Return the tickets of a target as they stand now (later changes do not show), in order of their coming."""
+        line = self._lines.get(target)
+        return line.tickets if line is not None else ()
+
+    def first(self, target: int) -> Ticket:
+        """Return the ticket that came first to a target that has some."""
+        return self._lines[target].oldest
+
+    def has(self, target: int) -> bool:
+        """Return whether any ticket waits for the target."""
+        return target in self._lines
+
+    def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
+        """Return the ticket that goes next to a target that has some, if its prefill would start at `at_s`."""
+        return self._lines[target].next(target, view, at_s)
+
+    def pull(self, target: int, view: FleetView, at_s: float) -> Pick | None:
+        """Return the unbound ticket that the target had better have next; None where there is none."""
+        line = self._lines.get(CENTRAL)
+        return line.next(target, view, at_s) if line is not None else None
+
+    def passed_over_s(self, target: int) -> float:
+        """Return the estimated prefill seconds of the target's tickets that a newcomer would not wait for."""
+        line = self._lines.get(target)
+        return line.passed_over_s if line is not None else 0.0
+
+    def given_up(self, target: int) -> list[str]:
+        """Return the ids of the target's tickets that were found hopeless since the last question; some may be gone."""
+        line = self._lines.get(target)
+        return line.given_up() if line is not None else []
+
+    def unbound_s(self) -> float:
+        """Return the estimated prefill seconds, on one engine, of unbound tickets that a newcomer has to wait for."""
+        line = self._lines.get(CENTRAL)
+        return line.ahead_s if line is not None else 0.0
+
+    def targets(self) -> list[int]:
+        """Return the targets that have tickets, in order."""
+        return sorted(self._lines)
+
+    def ticket(self, request_id: str) -> Ticket:
+        """Return the request's ticket; raises KeyError where none waits."""
+        return self._lines[self.places[request_id][0]].ticket(request_id)
+
+    def decision(self, request_id: str) -> Decision:
+        """Return the decision that a ticket waits under; raises KeyError where none waits."""
+        return self.places[request_id][1]
+
+    def remove(self, request_id: str) -> Decision:
+        """Take a ticket out and return the decision it waited under; raises KeyError where none waits."""
+        target, decision = self.places.pop(request_id)
+        line = self._lines[target]
+        ticket = line.ticket(request_id)
+        line.remove(ticket)
+        self._left(target, line, ticket)
+        return decision
+
+    def grant(self, request_id: str, seconds: float, now: float) -> tuple[Decision, int]:
+        """Take out a ticket that is granted so much prefill.
+
+        Returns the decision it waited under and how many tickets of its line came earlier and stay
+        behind; raises KeyError where none waits.
+        """
+        target, decision = self.places.pop(request_id)
+        line = self._lines[target]
+        ticket = line.ticket(request_id)
+        overtook = line.grant(ticket, seconds, now)
+        self._left(target, line, ticket)
+        return decision, overtook
+
+    def older_than(self, arrived_s: float) -> list[Ticket]:
+        """Return the tickets that arrived at or before this moment."""
+        oldest = self.oldest_arrival_s()
+        if oldest is None or oldest > arrived_s:
+            return []
+        return [
+            ticket
+            for target in self.targets()
+            for ticket in self._lines[target].tickets
+            if ticket.request.arrived_s <= arrived_s
+        ]
+
+    def is_full(self, tenant: str, policy: RoutingPolicy, parked: int) -> bool:
+        """Return whether no further ticket of this tenant may wait beside so many parked requests.
+
+        Where grants go round the tenants, one that holds less than its part of the places gets in beyond them.
+        """
+        places, standing = policy.max_tickets, len(self.places) + parked
+        if standing < places:
+            return False
+        held = self._by_tenant.get(tenant, 0)
+        sharing = len(self._by_tenant) + (0 if held else 1)
+        return not policy.fairness.enabled or standing >= 2 * places or held * sharing >= places
+
+    def oldest_arrival_s(self) -> float | None:
+        """Return the arrival of the ticket that waits longest; None while nothing waits."""
+        while self._arrivals and self._arrivals[0][1] not in self.places:
+            heappop(self._arrivals)
+        return self._arrivals[0][0] if self._arrivals else None
+
+    def check(self) -> None:
+        """Raise AssertionError unless tickets, places, lines and arrivals agree."""
+        standing = {ticket.request.request_id: target for target in self._lines for ticket in self.of(target)}
+        if standing != {request_id: target for request_id, (target, _) in self.places.items()}:
+            raise AssertionError("tickets and their places differ")
+        if sum(self._by_tenant.values()) != len(self.places) or 0 in self._by_tenant.values():
+            raise AssertionError("the tenants' tickets do not add up")
+        for line in self._lines.values():
+            line.check()
+            if not len(line):
+                raise AssertionError("a target is listed without tickets")
+        if set(self.places) - {request_id for _, request_id in self._arrivals}:
+            raise AssertionError("a ticket's arrival is not known")
+
+    def _new_line(self, target: int) -> WaitingLine:
+        order = self._order
+        if target != CENTRAL:
+            return WaitingLine(order.queue, self._rules)
+        return WaitingLine(order.pool_queue if isinstance(order, PullingOrder) else Fifo().queue, self._rules)
+
+    def _left(self, target: int, line: WaitingLine, ticket: Ticket) -> None:
+        """Tidy up after a ticket that left."""
+        tenant = ticket.request.tenant_id
+        self._by_tenant[tenant] -= 1
+        if not self._by_tenant[tenant]:
+            del self._by_tenant[tenant]
+        if not len(line):
+            del self._lines[target]
+        if len(self._arrivals) > 2 * len(self.places) + 64:
+            self._arrivals = [
+                (ticket.request.arrived_s, ticket.request.request_id)
+                for each in self._lines.values()
+                for ticket in each.tickets
+            ]
+            heapify(self._arrivals)

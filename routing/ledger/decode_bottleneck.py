@@ -1,0 +1,95 @@
+"""Engines that make no first token because decodes hold their memory (DualMap A.8).
+
+Prefill goes first on a co-located engine until its KV memory is full; then prefills stand until decodes
+end. How long cannot be known, so the time without a first token stands in for it: D = now − the last
+first token, once that is T or more while prefills stand there. D is added to the TTFT estimate of newcomers
+and of the tickets that wait there, which migrate where that makes them late (A.8.3). Beyond the paper, an
+engine that reports free memory is not held up by decodes, however slow it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from routing.ledger.fleet_view import NEVER
+from routing.ledger.reservations import Reservations
+
+_EVERY_S = 0.25
+_FULL = 0.85
+"""Share of the KV memory from which a long prompt may not fit."""
+
+
+class Bottlenecks:
+    """Keeps the delays of the reservations true.
+
+    Mutable: last first tokens, since when tickets alone wait for a target, memory, and when it looked last.
+    """
+
+    def __init__(self, reservations: Reservations) -> None:
+        self._reservations = reservations
+        self._first_token_s: dict[int, float] = {}
+        self._waiting_since_s: dict[int, float] = {}
+        self._usage: dict[int, float] = {}
+        self._delayed: set[int] = set()
+        self.next_look_s = 0.0
+        """Before this moment `look` does nothing."""
+
+    def look_again(self) -> None:
+        """Look at once if looking was given up for good: T may have changed."""
+        if self.next_look_s == NEVER:
+            self.next_look_s = 0.0
+
+    def note_memory(self, target: int, kv_usage: float) -> None:
+        """Note how full an engine's KV memory is, 0..1; other values are ignored."""
+        if 0.0 <= kv_usage <= 1.0:
+            self._usage[target] = kv_usage
+
+    def first_token(self, target: int, now: float) -> None:
+        """Note that the target ended a prefill: it is held up no more."""
+        self._first_token_s[target] = now
+        if target in self._delayed:
+            self._delayed.discard(target)
+            self._reservations.delay(target, 0.0, now)
+
+    def forget(self, target: int) -> None:
+        """Drop what is known of a target that is gone."""
+        self._first_token_s.pop(target, None)
+        self._waiting_since_s.pop(target, None)
+        self._usage.pop(target, None)
+        self._delayed.discard(target)
+
+    def look(self, targets: Iterable[int], after_s: float, now: float) -> Sequence[int]:
+        """Set the delay of each target, at most four times a second, and return those that are held up.
+
+        `after_s` is T, 0 for never.
+        """
+        if now < self.next_look_s:
+            return ()
+        if not (after_s or self._delayed):
+            self.next_look_s = NEVER
+            return ()
+        self.next_look_s = now + _EVERY_S
+        held_up = []
+        for target in targets:
+            standing_s = self._standing_s(target, now)
+            delay_s = standing_s if after_s and standing_s >= after_s else 0.0
+            if delay_s or target in self._delayed:
+                self._reservations.delay(target, delay_s, now)
+                (self._delayed.add if delay_s else self._delayed.discard)(target)
+            if delay_s:
+                held_up.append(target)
+        return held_up
+
+    def _standing_s(self, target: int, now: float) -> float:
+        """Return the seconds for which requests have stood there without a first token; 0 with memory left.
+
+        Tickets that are held back because the engine has no room for them stand there too.
+        """
+        since_s = self._reservations.oldest_prefill_s(target)
+        if since_s is None and self._reservations.waiting(target):
+            since_s = self._waiting_since_s.setdefault(target, now)
+        else:
+            self._waiting_since_s.pop(target, None)
+        if since_s is None or self._usage.get(target, 1.0) < _FULL:
+            return 0.0
+        return now - max(since_s, self._first_token_s.get(target, since_s))

@@ -1,0 +1,116 @@
+"""Which engines the pool has: turns facts from outside into targets of the view and of the index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvstore.index.prefix_index import PrefixIndex
+from kvstore.index.target_table import TargetTable
+from routing.ledger.fleet_view import NEVER, EngineFacts, FleetView
+from routing.ledger.ready_targets import LOOKED_AT, ReadyOrder
+
+
+class FleetTable:
+    """Engine id → target of its present incarnation, mirrored into the view.
+
+    Mutable state: `_facts`, `_targets` and the engine lists of the view.
+    """
+
+    def __init__(self, view: FleetView, index: PrefixIndex) -> None:
+        self._view = view
+        self._index = index
+        self._facts: dict[str, EngineFacts] = {}
+        self._targets = TargetTable()
+        self._target_of: dict[str, int] = {}
+        self.incarnations: list[int] = []
+        """Incarnation of each target's engine."""
+
+    def known_target(self, engine_id: str) -> int:
+        """Return the target of an engine; raises KeyError where there is none."""
+        return self._target_of[engine_id]
+
+    def target_of(self, engine_id: str) -> int | None:
+        """Return the target of the engine's present incarnation; None for an unknown engine."""
+        return self._target_of.get(engine_id)
+
+    def facts(self) -> list[EngineFacts]:
+        """Return the facts of all engines, in the order of their ids."""
+        return [self._facts[engine_id] for engine_id in sorted(self._facts)]
+
+    def incarnation(self, engine_id: str) -> int:
+        """Return the engine's present incarnation."""
+        return self._facts[engine_id].incarnation
+
+    def gone(self, engines: Sequence[EngineFacts]) -> list[int]:
+        """Return the targets that `engines` no longer contains in the same incarnation."""
+        coming = {each.engine_id: each.incarnation for each in engines}
+        return [
+            self._target_of[engine_id]
+            for engine_id, facts in sorted(self._facts.items())
+            if coming.get(engine_id) != facts.incarnation
+        ]
+
+    def replace(self, engines: Sequence[EngineFacts]) -> list[int]:
+        """Take `engines` as the whole pool and return the targets that are new."""
+        for target in self.gone(engines):
+            engine_id = self._view.engine_ids[target]
+            self._targets.release(_name(self._facts[engine_id]))
+            self._index.clear(target)
+            del self._facts[engine_id], self._target_of[engine_id]
+        self._targets.sweep()
+        fresh = []
+        for facts in sorted(engines, key=lambda each: each.engine_id):
+            target = self._targets.assign(_name(facts))
+            if facts.engine_id not in self._facts:
+                fresh.append(target)
+            self._facts[facts.engine_id] = facts
+            self._target_of[facts.engine_id] = target
+            self._write(target, facts, is_new=target in fresh)
+        self._renew_view()
+        return fresh
+
+    def _write(self, target: int, facts: EngineFacts, *, is_new: bool) -> None:
+        view = self._view
+        while len(view.engine_ids) <= target:
+            view.engine_ids.append("")
+            view.ready_at.append(NEVER)
+            view.outstanding_tokens.append(0)
+            view.outstanding_requests.append(0)
+            view.pending_requests.append(0)
+            view.active_blocks.append(0)
+            view.sent_blocks.append(0)
+            view.sending_until.append(0.0)
+            view.costs.append(None)
+            view.decode_costs.append(None)
+            view.speeds.append(1.0)
+            view.trusts.append(1.0)
+            self.incarnations.append(0)
+        self.incarnations[target] = facts.incarnation
+        view.engine_ids[target] = facts.engine_id
+        view.costs[target] = facts.cost
+        view.decode_costs[target] = facts.decode_cost
+        view.speeds[target] = facts.speed
+        view.trusts[target] = facts.trust
+        if is_new:
+            view.outstanding_tokens[target] = 0
+            view.outstanding_requests[target] = 0
+            view.pending_requests[target] = 0
+            view.active_blocks[target] = 0
+            view.sent_blocks[target] = 0
+            view.sending_until[target] = 0.0
+            view.ready_at[target] = NEVER
+
+    def _renew_view(self) -> None:
+        view = self._view
+        accepting = [each for each in self.facts() if each.accepts]
+        view.accepting = tuple(self._target_of[each.engine_id] for each in accepting)
+        view.accepting_mask = sum(1 << target for target in view.accepting)
+        view.uniform = len({(each.speed, each.cost) for each in accepting}) <= 1
+        view.alike = len({(each.speed, each.cost, each.trust) for each in accepting}) <= 1
+        view.ready_order = ReadyOrder(view.ready_at) if len(view.ready_at) > LOOKED_AT else None
+        view.version += 1
+        view.forget_derived()
+
+
+def _name(facts: EngineFacts) -> str:
+    return f"{facts.engine_id}#{facts.incarnation}"

@@ -1,0 +1,209 @@
+"""The fleet as the routing core sees it: facts given from outside, and a view for placements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from kvstore.index.prefix_match import PrefixMatch
+from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.ledger.ready_targets import ReadyOrder
+from routing.values.inference_request import InferenceRequest
+
+Derived = TypeVar("Derived")
+
+Match = Callable[[Sequence[int], int], PrefixMatch]
+"""From a prompt's keys, and the bitset of targets to look at, to the leading blocks per target."""
+
+NEVER = math.inf
+
+
+class EngineFacts(msgspec.Struct, frozen=True):
+    """What the gateway knows of one engine. A new incarnation is a new engine with an empty cache."""
+
+    engine_id: str
+    incarnation: int
+    accepts: bool
+    """False: no new work (draining, lost, maintenance)."""
+    speed: float = 1.0
+    """Prefill speed relative to the pool's cost model."""
+    trust: float = 1.0
+    """How much an index hit counts: 1 exact, 0.5 degraded, 0 blind."""
+    cost: PrefillCost | None = None
+    """What was learned of engines of its kind; None: the policy's cost."""
+    decode_cost: DecodeCost | None = None
+    role: str = "mixed"
+    """mixed, prefill or decode: what it does of each request (routing.values.engine_pair)."""
+
+
+class EngineLoad(msgspec.Struct, frozen=True, gc=False):
+    """Work that the gateway has given to one engine and that is not finished."""
+
+    engine_id: str
+    outstanding_tokens: int
+    """Uncached prompt tokens bound to the engine or in prefill there."""
+    outstanding_s: float
+    """Seconds until the engine would have prefilled them."""
+    running: int
+    """Granted requests that are not complete."""
+    bound: int
+    """Tickets that wait at the gateway for this engine."""
+    stepped_down: bool = False
+    """The policy pushes by the engine's reports and has none that is fresh: its prefill window alone decides."""
+
+
+class FleetView:
+    """Read-only view of one pool's engines for placements; targets are bit numbers of the prefix index.
+
+    The lists are indexed by target and belong to the router, which updates them between decisions;
+    a placement reads them and keeps nothing.
+    """
+
+    __slots__ = (
+        "_derived", "_match", "_prefill_cost", "_resident_match", "accepting", "accepting_mask", "active_blocks",
+        "alike", "costs", "decisions", "decode_costs", "engine_ids", "outstanding_requests", "outstanding_tokens",
+        "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks", "speeds",
+        "transfers_possible", "trusts", "uniform", "version", "widened",
+    )  # fmt: skip
+
+    def __init__(self, match: Match, resident_match: Match, prefill_cost: PrefillCost) -> None:
+        self.version = 0
+        """Grows with each change of the engines."""
+        self.decisions = 0
+        """Decisions made so far."""
+        self.accepting: tuple[int, ...] = ()
+        """Targets that take new work, in the order of their engine ids."""
+        self.accepting_mask = 0
+        self.engine_ids: list[str] = []
+        self.ready_at: list[float] = []
+        """When the target is expected to have prefilled all its work; NEVER where it takes none."""
+        self.ready_order: ReadyOrder | None = None
+        """The targets by `ready_at`; None where there are few."""
+        self.outstanding_tokens: list[int] = []
+        """Uncached prompt tokens of tickets bound to the target and of prefills there."""
+        self.outstanding_requests: list[int] = []
+        """Tickets bound to the target and granted requests that are not complete."""
+        self.pending_requests: list[int] = []
+        """Tickets bound to the target and prefills there: requests that have no token yet."""
+        self.active_blocks: list[int] = []
+        """Prompt blocks of all outstanding requests, cached or not."""
+        self.sent_blocks: list[int] = []
+        """Prompt blocks ever sent to this incarnation that it was not known to hold or to get."""
+        self.sending_until: list[float] = []
+        """When the transfers that other engines were promised from the target are expected to be over."""
+        self.costs: list[PrefillCost | None] = []
+        """Learned costs; None: the policy's."""
+        self.decode_costs: list[DecodeCost | None] = []
+        self.speeds: list[float] = []
+        self.trusts: list[float] = []
+        self.alike = True
+        """All accepting targets have the same cost, the same speed and the same trust."""
+        self.uniform = True
+        """All accepting targets have the same cost and the same speed."""
+        self.transfers_possible = False
+        """Somebody carries out the fetches of decisions; where nobody does, a placement must not count on one."""
+        self.widened: Mapping[int, int] = {}
+        """Affinity key → its number of candidates, of prefixes that rebalancing gave more than the usual ones."""
+        self._match = match
+        self._resident_match = resident_match
+        self._prefill_cost = prefill_cost
+        self._derived: dict[object, object] = {}
+
+    def match(self, request: InferenceRequest) -> PrefixMatch:
+        """Return which targets hold how much of the prompt, counting blocks that are on their way there."""
+        return self._match(request.keys, self.accepting_mask)
+
+    def match_among(self, request: InferenceRequest, among: int) -> PrefixMatch:
+        """Return the same for those targets alone that are in the bitset `among`: faster, the fewer hold it."""
+        return self._match(request.keys, among)
+
+    def resident_match(self, request: InferenceRequest) -> PrefixMatch:
+        """Return which targets hold how much of the prompt by now: what could be transferred from them."""
+        return self._resident_match(request.keys, self.accepting_mask)
+
+    def wait_s(self, target: int, now: float) -> float:
+        """Return the seconds until a request sent there would start its prefill."""
+        wait = self.ready_at[target] - now
+        return wait if wait > 0.0 else 0.0
+
+    def hit_tokens(self, request: InferenceRequest, target: int, blocks: int) -> int:
+        """Return the prompt tokens in `blocks` matched blocks, weighted by the trust in the target's index."""
+        held, prompt_tokens = blocks * request.block_tokens, request.prompt_tokens
+        hit = held if held < prompt_tokens else prompt_tokens
+        trust = self.trusts[target]
+        return hit if trust == 1.0 else int(hit * trust)
+
+    def compute_s(self, request: InferenceRequest, target: int, hit_tokens: int) -> float:
+        """Return the seconds of the request's prefill on the target."""
+        cost = self.costs[target] or self._prefill_cost
+        return cost.seconds(request.prompt_tokens, hit_tokens) / self.speeds[target]
+
+    def unheld_s(self, request: InferenceRequest) -> float:
+        """Return the seconds of the request's prefill on an engine of speed 1 that holds nothing of it."""
+        return self._prefill_cost.seconds(request.prompt_tokens, 0)
+
+    def derived(self, name: object, build: Callable[[FleetView], Derived]) -> Derived:
+        """Return what `build` makes of this version of the engines, made once per version (hash rings)."""
+        value = self._derived.get(name)
+        if value is None:
+            value = self._derived[name] = build(self)
+        return value  # type: ignore[return-value]  # made by `build`; cast() would cost a call
+
+    def forget_derived(self) -> None:
+        """Drop what was derived; the router calls it when the engines change."""
+        self._derived.clear()
+
+    def set_prefill_cost(self, prefill_cost: PrefillCost) -> None:
+        """Estimate by another cost model from now on; the router calls it when the policy changes."""
+        self._prefill_cost = prefill_cost
+
+    def twin(self, prefill_cost: PrefillCost) -> FleetView:
+        """Return a view of the same engines that derives its own and estimates by this cost; `follow` refreshes it."""
+        other = FleetView(self._match, self._resident_match, prefill_cost)
+        other.follow(self)
+        return other
+
+    def follow(self, other: FleetView) -> None:
+        """Take over what `other` shows by now; its lists are borrowed, so they stay as up to date as they are."""
+        if self.version != other.version or self.widened is not other.widened:
+            self.forget_derived()
+        for name in _SHARED:
+            setattr(self, name, getattr(other, name))
+        self.accepting, self.accepting_mask = other.accepting, other.accepting_mask
+
+    def without(self, excluded: frozenset[str]) -> FleetView:
+        """Return a view in which these engines take no work; the same view where that would leave none."""
+        accepting = tuple(target for target in self.accepting if self.engine_ids[target] not in excluded)
+        if not accepting:
+            return self
+        other = FleetView(self._match, self._resident_match, self._prefill_cost)
+        for name in _SHARED:
+            setattr(other, name, getattr(self, name))
+        other.accepting = accepting
+        other.accepting_mask = sum(1 << target for target in accepting)
+        return other
+
+
+_SHARED = (
+    "active_blocks", "alike", "costs", "decisions", "decode_costs", "engine_ids", "outstanding_requests",
+    "outstanding_tokens", "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks",
+    "speeds", "transfers_possible", "trusts", "uniform", "version", "widened",
+)  # fmt: skip
+"""What a narrowed view takes over as it is."""
+
+
+def tie_salt(request: InferenceRequest) -> int:
+    """Return a number that differs from prompt to prompt and never by chance.
+
+    `target ^ salt` orders equally good targets, `targets[salt % n]` picks one: without it an idle
+    fleet would send every new prompt to the engine with the first id and thrash its cache.
+    """
+    return (request.keys[-1] if request.keys else hash_of(request.request_id)) >> 8 & 0xFFFF
+
+
+def hash_of(text: str) -> int:
+    """Return a stable 64-bit hash of a short text (Python's own differs from process to process)."""
+    return int.from_bytes(text.encode()[-8:].rjust(8, b"\0"), "little")

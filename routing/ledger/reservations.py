@@ -1,0 +1,305 @@
+"""Unfinished work promised to engines, counted the moment it is promised.
+
+A router that counts its own dispatches at once tolerates load reports that are seconds old
+(research on scheduling §6). Each reservation has an id, an owner (the target of one incarnation) and
+an expiry; releasing twice is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from kvstore.index.prefix_match import LONG
+from routing.ledger.fleet_view import NEVER, FleetView
+from routing.values.inference_request import InferenceRequest
+
+WAITING, PREFILLING, DECODING = "waiting", "prefilling", "decoding"
+
+_OVERRUN = 0.5
+"""A prefill past its estimate is expected to need this share of the time it has taken already."""
+
+
+class Reservation(msgspec.Struct, gc=False):
+    """One request's claim on one target: bound and waiting, then in prefill, then decoding. Mutable."""
+
+    request: InferenceRequest
+    target: int
+    compute_s: float
+    uncached_tokens: int
+    expires_s: float = NEVER
+    coming: Sequence[int] = ()
+    """Keys of the prompt's blocks that the target gets through this request."""
+    granted_s: float = 0.0
+    phase: str = WAITING
+
+
+class _TargetWork:
+    """Sums over one target's reservations."""
+
+    __slots__ = ("decoding", "delay_s", "free_at", "passed_over_s", "prefilling", "waiting", "waiting_s")
+
+    def __init__(self) -> None:
+        self.free_at = 0.0
+        self.delay_s = 0.0
+        self.waiting_s = 0.0
+        self.passed_over_s = 0.0
+        self.waiting = 0
+        self.decoding = 0
+        self.prefilling: dict[str, Reservation] = {}
+
+
+class Reservations:
+    """All reservations of one pool; keeps the view's load lists true.
+
+    Mutable state: `by_id`, `_work` (per target), and of the view `ready_at`, `outstanding_tokens`,
+    `outstanding_requests`, `pending_requests`, `active_blocks` and `sent_blocks`.
+    """
+
+    def __init__(self, view: FleetView) -> None:
+        self._view = view
+        self.by_id: dict[str, Reservation] = {}
+        """Everything that stands, by request id, in order of its coming; only this class changes it."""
+        self._work: dict[int, _TargetWork] = {}
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def __iter__(self) -> Iterator[Reservation]:
+        return iter(self.by_id.values())
+
+    def get(self, request_id: str) -> Reservation | None:
+        """Return the reservation of a request, None where none stands."""
+        return self.by_id.get(request_id)
+
+    def open_target(self, target: int) -> None:
+        """Start counting for a target."""
+        self._work[target] = _TargetWork()
+
+    def close_target(self, target: int) -> list[Reservation]:
+        """Release everything on a target that is gone and return what stood there, oldest first."""
+        standing = [each for each in self.by_id.values() if each.target == target]
+        for reservation in standing:
+            self.release(reservation.request.request_id, 0.0)
+        self._work.pop(target, None)
+        return standing
+
+    def hold(self, reservation: Reservation, now: float) -> None:
+        """Bind a waiting request to its target."""
+        self.by_id[reservation.request.request_id] = reservation
+        work = self._work[reservation.target]
+        work.waiting += 1
+        work.waiting_s += reservation.compute_s
+        self._count_in(reservation)
+        self._refresh(reservation.target, work, now)
+
+    def begin(self, reservation: Reservation, now: float) -> None:
+        """Count a request that goes into prefill at once; its reservation says so already."""
+        self.by_id[reservation.request.request_id] = reservation
+        self._count_in(reservation)
+        self._prefill(reservation, self._work[reservation.target], now)
+
+    def grant(self, reservation: Reservation, now: float) -> None:
+        """Move a waiting reservation into prefill."""
+        work = self._work[reservation.target]
+        self._leave_waiting(reservation, work)
+        reservation.phase, reservation.granted_s = PREFILLING, now
+        self._prefill(reservation, work, now)
+
+    def reestimate(self, reservation: Reservation, compute_s: float, uncached_tokens: int) -> None:
+        """Correct what a waiting reservation is expected to cost; caches have moved since it was bound."""
+        work = self._work[reservation.target]
+        work.waiting_s += compute_s - reservation.compute_s
+        self._view.outstanding_tokens[reservation.target] += uncached_tokens - reservation.uncached_tokens
+        reservation.compute_s = compute_s
+        reservation.uncached_tokens = uncached_tokens
+
+    def pass_over(self, target: int, seconds: float, now: float) -> None:
+        """Expect a newcomer to be granted before waiting work of so many seconds (hopeless tickets go last)."""
+        work = self._work[target]
+        if seconds != work.passed_over_s:
+            work.passed_over_s = seconds
+            self._refresh(target, work, now)
+
+    def delay(self, target: int, seconds: float, now: float) -> None:
+        """Expect all that comes to the target to take so much longer (its decodes hold its memory)."""
+        work = self._work[target]
+        work.delay_s = seconds
+        self._refresh(target, work, now)
+
+    def oldest_prefill_s(self, target: int) -> float | None:
+        """Return when the oldest prefill that runs on the target was granted; None where none runs."""
+        work = self._work[target]
+        return next(iter(work.prefilling.values())).granted_s if work.prefilling else None
+
+    def first_token(self, request_id: str, now: float) -> Reservation | None:
+        """Note that a prefill is over; None where no prefill of this id stands."""
+        reservation = self.by_id.get(request_id)
+        if reservation is None or reservation.phase is not PREFILLING:
+            return None
+        work = self._work[reservation.target]
+        self._leave_prefill(reservation, work, now)
+        reservation.phase = DECODING
+        work.decoding += 1
+        self._view.pending_requests[reservation.target] -= 1
+        self._refresh(reservation.target, work, now)
+        return reservation
+
+    def release(self, request_id: str, now: float) -> Reservation | None:
+        """End a reservation in whatever phase; None (and no harm) where none stands."""
+        reservation = self.by_id.pop(request_id, None)
+        if reservation is None:
+            return None
+        work = self._work[reservation.target]
+        if reservation.phase is WAITING:
+            self._leave_waiting(reservation, work)
+        elif reservation.phase is PREFILLING:
+            self._leave_prefill(reservation, work, now)
+        else:
+            work.decoding -= 1
+        self._count_out(reservation)
+        self._refresh(reservation.target, work, now)
+        return reservation
+
+    def refresh_overdue(self, target: int, now: float) -> None:
+        """Expect a prefill that has overrun its estimate to go on for a while, so that a stuck queue stands."""
+        work = self._work[target]
+        if not work.prefilling or work.free_at > now:
+            return
+        head = next(iter(work.prefilling.values()))
+        behind_s = sum(each.compute_s for each in work.prefilling.values()) - head.compute_s
+        work.free_at = now + behind_s + _OVERRUN * (now - head.granted_s)
+        self._refresh(target, work, now)
+
+    def may_grant(self, target: int, uncached_tokens: int, grant_tokens: int, until: float) -> bool:
+        """Return whether a prefill may be sent: nothing runs, both fit the token budget, or it is free by `until`."""
+        work = self._work[target]
+        if not work.prefilling or work.free_at <= until:
+            return True
+        running = sum(each.uncached_tokens for each in work.prefilling.values())
+        return running + uncached_tokens <= grant_tokens
+
+    def outstanding_s(self, target: int, now: float) -> float:
+        """Return the seconds until the target would have prefilled all it was given."""
+        work = self._work[target]
+        return max(work.free_at - now, 0.0) + work.waiting_s if work.prefilling or work.waiting else 0.0
+
+    def free_at(self, target: int) -> float:
+        """Return when the target's running prefills are expected to end."""
+        return self._work[target].free_at
+
+    def start_s(self, target: int, now: float) -> float:
+        """Return the seconds until the first ticket's prefill starts: running prefills, and what holds the target up.
+
+        These are T_q of the head of its queue and D of DualMap A.8.3.
+        """
+        work = self._work[target]
+        return max(work.free_at - now, 0.0) + work.delay_s
+
+    def granted(self, target: int) -> int:
+        """Return the granted requests on the target that are not complete."""
+        work = self._work[target]
+        return len(work.prefilling) + work.decoding
+
+    def prefilling(self, target: int) -> int:
+        """Return the granted requests on the target that have no token yet."""
+        return len(self._work[target].prefilling)
+
+    def waiting(self, target: int) -> int:
+        """Return the tickets bound to the target."""
+        return self._work[target].waiting
+
+    def expired(self, now: float) -> list[str]:
+        """Return the ids of granted reservations past their expiry."""
+        return [
+            request_id for request_id, each in self.by_id.items() if each.phase is not WAITING and each.expires_s <= now
+        ]
+
+    def check(self) -> None:
+        """Raise AssertionError unless all sums agree with the reservations themselves."""
+        for target, work in self._work.items():
+            mine = [each for each in self.by_id.values() if each.target == target]
+            prefilling = {each.request.request_id for each in mine if each.phase is PREFILLING}
+            if prefilling != set(work.prefilling):
+                raise AssertionError(f"target {target}: prefilling {prefilling} is not {set(work.prefilling)}")
+            if work.waiting != sum(each.phase is WAITING for each in mine):
+                raise AssertionError(f"target {target}: {work.waiting} waiting is wrong")
+            if work.decoding != sum(each.phase is DECODING for each in mine):
+                raise AssertionError(f"target {target}: {work.decoding} decoding is wrong")
+            if not -1e-6 <= work.passed_over_s <= work.waiting_s + 1e-6:
+                raise AssertionError(f"target {target}: {work.passed_over_s} s passed over is wrong")
+            if abs(work.waiting_s - sum(each.compute_s for each in mine if each.phase is WAITING)) > 1e-6:
+                raise AssertionError(f"target {target}: {work.waiting_s} s of waiting work is wrong")
+            self._check_view(target, mine)
+        if any(each.target not in self._work for each in self.by_id.values()):
+            raise AssertionError("a reservation stands on a closed target")
+
+    def _check_view(self, target: int, mine: Sequence[Reservation]) -> None:
+        view = self._view
+        if view.outstanding_requests[target] != len(mine):
+            raise AssertionError(f"target {target}: {view.outstanding_requests[target]} requests is wrong")
+        if view.pending_requests[target] != sum(each.phase is not DECODING for each in mine):
+            raise AssertionError(f"target {target}: {view.pending_requests[target]} pending is wrong")
+        if view.active_blocks[target] != sum(len(each.request.keys) for each in mine):
+            raise AssertionError(f"target {target}: {view.active_blocks[target]} active blocks is wrong")
+        tokens = sum(each.uncached_tokens for each in mine if each.phase is not DECODING)
+        if view.outstanding_tokens[target] != tokens:
+            raise AssertionError(f"target {target}: {view.outstanding_tokens[target]} tokens is not {tokens}")
+
+    def _count_in(self, reservation: Reservation) -> None:
+        view, target, request = self._view, reservation.target, reservation.request
+        keys = len(request.keys)
+        view.outstanding_tokens[target] += reservation.uncached_tokens
+        view.outstanding_requests[target] += 1
+        view.pending_requests[target] += 1
+        view.active_blocks[target] += keys
+        # Of a long prompt only some of the blocks that come are noted.
+        new = len(reservation.coming) if keys < LONG else reservation.uncached_tokens // request.block_tokens
+        view.sent_blocks[target] += new if new < keys else keys
+
+    def _count_out(self, reservation: Reservation) -> None:
+        view, target = self._view, reservation.target
+        if reservation.phase is WAITING:
+            view.outstanding_tokens[target] -= reservation.uncached_tokens
+        if reservation.phase is not DECODING:
+            view.pending_requests[target] -= 1
+        view.outstanding_requests[target] -= 1
+        view.active_blocks[target] -= len(reservation.request.keys)
+
+    def _prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
+        free_at = work.free_at
+        free_at = work.free_at = (free_at if free_at > now else now) + reservation.compute_s
+        work.prefilling[reservation.request.request_id] = reservation
+        if work.waiting or work.delay_s:
+            self._refresh(reservation.target, work, now)
+        else:
+            self._ready(reservation.target, free_at)
+
+    def _leave_waiting(self, reservation: Reservation, work: _TargetWork) -> None:
+        work.waiting -= 1
+        work.waiting_s = work.waiting_s - reservation.compute_s if work.waiting else 0.0
+
+    def _leave_prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
+        """Correct the expected end by what really happened: the others start over from now."""
+        del work.prefilling[reservation.request.request_id]
+        work.free_at = now + sum(each.compute_s for each in work.prefilling.values())
+        self._view.outstanding_tokens[reservation.target] -= reservation.uncached_tokens
+
+    def _refresh(self, target: int, work: _TargetWork, now: float) -> None:
+        waiting_s = work.waiting_s - work.passed_over_s
+        more_s = waiting_s + work.delay_s
+        self._ready(target, max(work.free_at, now) + more_s if more_s > 0 else work.free_at)
+
+    def _ready(self, target: int, moment: float) -> None:
+        """Expect the target to be ready then, if it takes work at all."""
+        view = self._view
+        if view.ready_at[target] != NEVER:
+            view.ready_at[target] = moment
+            if view.ready_order is not None:
+                view.ready_order.note(target, moment)
+
+    def reopen(self, target: int, now: float) -> None:
+        """Count the target among those that take work again (`ready_at` is true again)."""
+        self._view.ready_at[target] = 0.0
+        self._refresh(target, self._work[target], now)

@@ -1,0 +1,1 @@
+"""Prefill and decode on two engines: the decode engine and its account."""

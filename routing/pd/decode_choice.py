@@ -1,0 +1,78 @@
+"""Chooses the engine that decodes: least expected time between tokens, among those with memory for the request.
+
+Mooncake's Algorithm 1 calls it SelectDecodingInstance (line 17) and leaves the rule open; §4.3 loads decode
+engines by predicted TBT, and a decode engine takes a request once its KV fits (§3.1, step 4). DualMap A.6
+leaves the choice to the framework, after that of the prefill engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from routing.cost.cost_model import DecodeCost
+from routing.values import reasons
+from routing.values.engine_pair import DecodeCandidate
+
+KEPT = 3
+"""Candidates that a pair carries."""
+ASSUMED_OUTPUT_TOKENS = 512
+"""Answer for which memory is kept where the request sets no limit, or a higher one: most answers stop earlier."""
+
+
+class DecodeStanding(msgspec.Struct, frozen=True, gc=False):
+    """What one decode engine has to do before the request comes."""
+
+    target: int
+    engine_id: str
+    batch: float
+    context_tokens: float
+    room_tokens: int | None
+    cost: DecodeCost
+
+
+class DecodeChoice(msgspec.Struct, frozen=True, gc=False):
+    """The chosen target, and the best few, the chosen one first."""
+
+    target: int
+    reason: str
+    candidates: tuple[DecodeCandidate, ...]
+
+
+def need_tokens(prompt_tokens: int, max_output_tokens: int) -> int:
+    """Return the KV memory in tokens that a request is to find on its decode engine."""
+    return prompt_tokens + min(max_output_tokens or ASSUMED_OUTPUT_TOKENS, ASSUMED_OUTPUT_TOKENS)
+
+
+def scored(standing: DecodeStanding, prompt_tokens: int, need: int) -> DecodeCandidate:
+    """Return the standing with the request counted in."""
+    batch, context = standing.batch + 1, standing.context_tokens + prompt_tokens
+    room = standing.room_tokens
+    return DecodeCandidate(
+        standing.engine_id,
+        standing.cost.seconds(batch, context),
+        round(batch),
+        round(context),
+        room,
+        room is None or need <= room,
+    )
+
+
+def choose_decoder(standings: Sequence[DecodeStanding], prompt_tokens: int, need: int, salt: int) -> DecodeChoice:
+    """Return the best of `standings`, which are never empty; where nobody has the memory, who has most of it.
+
+    Such a request waits in the engine until others end. Ties fall by `salt`, which differs by prompt.
+    """
+    ranked = sorted(
+        (
+            (not each.fits, each.tbt_s if each.fits else -float(each.room_tokens or 0), one.target ^ salt, place)
+            for place, (one, each) in enumerate((one, scored(one, prompt_tokens, need)) for one in standings)
+        )
+    )
+    best = [place for *_, place in ranked[:KEPT]]
+    reason = reasons.LEAST_TBT if len(standings) > 1 else reasons.ONLY_DECODER
+    if ranked[0][0]:
+        reason = reasons.MOST_ROOM
+    kept = tuple(scored(standings[place], prompt_tokens, need) for place in best)
+    return DecodeChoice(standings[best[0]].target, reason, kept)

@@ -1,0 +1,249 @@
+"""Gives each request that was granted a prefill engine its decode engine, and keeps the second leg's account.
+
+Only pools with roles have it; the router makes it when the first prefill or decode engine comes. The decode
+engine is chosen at the grant, when the prefill begins, because loads are known best then; admission looks at
+the same figures before (Mooncake Alg. 1, lines 17 to 19).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Sized
+from math import exp
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from routing.cost.cost_model import DecodeCost
+from routing.ledger.decode_ledger import DecodeBook
+from routing.ledger.fleet_table import FleetTable
+from routing.ledger.fleet_view import NEVER, EngineFacts, FleetView, tie_salt
+from routing.ledger.reservations import Reservations
+from routing.pd.decode_choice import DecodeStanding, choose_decoder, need_tokens, scored
+from routing.pd.decode_legs import DecodeLeg, DecodeLegs
+from routing.policy.admission_document import EARLY, PREDICTIVE_SYSTEM
+from routing.policy.policy_document import RoutingPolicy
+from routing.values.decision import Granted, Outcome, Refused
+from routing.values.engine_pair import DECODE, MIXED, PREFILL, EnginePair
+from routing.values.inference_request import InferenceRequest
+
+
+def has_roles(engines: Sequence[EngineFacts]) -> bool:
+    """Return whether any engine does only one of prefill and decode."""
+    return any(each.role != MIXED for each in engines)
+
+
+def placeable(engines: Sequence[EngineFacts]) -> list[EngineFacts]:
+    """Return the engines with `accepts` as placements are to see it.
+
+    Decode engines take no new request, and prefill engines take one only while somebody decodes for them.
+    """
+    decoders = any(each.role == DECODE and each.accepts for each in engines)
+    return [
+        each
+        if each.role == MIXED or not each.accepts or (each.role == PREFILL and decoders)
+        else msgspec.structs.replace(each, accepts=False)
+        for each in engines
+    ]
+
+
+class EnginePairs:
+    """The decode side of one pool; `waiting` are the tables of requests that wait at the gateway.
+
+    Mutable state: the legs, the decode engines that take work, the roles by target, and the decode engines
+    that waiting requests are not to get (they failed there).
+    """
+
+    def __init__(
+        self,
+        view: FleetView,
+        fleet: FleetTable,
+        reservations: Reservations,
+        book: DecodeBook,
+        policy: RoutingPolicy,
+        *waiting: Sized,
+    ) -> None:
+        self.legs = DecodeLegs()
+        self._view, self._fleet, self._reservations, self._book = view, fleet, reservations, book
+        self._waiting = waiting
+        self.adopt(policy)
+        self._decoders: tuple[int, ...] = ()
+        self._prefillers: frozenset[int] = frozenset()
+        self.alone: frozenset[int] = frozenset()
+        """Mixed engines: what they prefill, they decode."""
+        self._engines: tuple[EngineFacts, ...] = ()
+        self._excluded: dict[str, frozenset[str]] = {}
+
+    def adopt(self, policy: RoutingPolicy) -> None:
+        """Expect what this policy expects from now on."""
+        self._admission, self._decode_cost = policy.admission, DecodeCost.of(policy.decode_cost)
+
+    def take_engines(self, engines: Sequence[EngineFacts]) -> list[EngineFacts]:
+        """Take the pool's engines and return them as placements are to see them; `settle_roles` follows.
+
+        What stands on engines that are gone is released.
+        """
+        for target in self._fleet.gone(engines):
+            self.legs.close_target(target)
+        self._engines = tuple(engines)
+        return placeable(engines)
+
+    def settle_roles(self) -> None:
+        """Follow the roles of the engines taken, whose targets the fleet table knows by now."""
+        engines, target_of = self._engines, self._fleet.known_target
+        for each in engines:
+            if each.role == DECODE:
+                self.legs.open_target(target_of(each.engine_id))
+        decoders = sorted(each.engine_id for each in engines if each.role == DECODE and each.accepts)
+        self._decoders = tuple(target_of(engine_id) for engine_id in decoders)
+        self._prefillers = frozenset(target_of(each.engine_id) for each in engines if each.role == PREFILL)
+        self.alone = frozenset(target_of(each.engine_id) for each in engines if each.role == MIXED)
+
+    def answered(self, request: InferenceRequest, excluded: frozenset[str], outcome: Outcome, now: float) -> Outcome:
+        """Return what a new request is answered, with its decode engine if it is granted.
+
+        It does not get the excluded ones unless there are no others, also if it waits first.
+        """
+        if excluded:
+            self._excluded[request.request_id] = excluded
+        return self.settled(outcome, now)
+
+    def settled(self, outcome: Outcome, now: float) -> Outcome:
+        """Return the outcome, with its decode engine if it is a grant; a refused request leaves nothing here."""
+        if isinstance(outcome, Granted):
+            return self.paired(outcome, now)
+        if isinstance(outcome, Refused):
+            self._excluded.pop(outcome.request_id, None)
+        return outcome
+
+    def paired(self, granted: Granted, now: float) -> Granted:
+        """Return the grant with its decode engine, whose leg is counted from here; as it is for a mixed engine."""
+        decision = granted.decision
+        request_id = decision.decision_id
+        excluded = self._excluded.pop(request_id, frozenset())
+        reservation = self._reservations.get(request_id)
+        if reservation is None or reservation.target not in self._prefillers or not self._decoders:
+            return granted
+        request = reservation.request
+        choice = choose_decoder(
+            self._standings(excluded, now, now), request.prompt_tokens, _need(request), tie_salt(request)
+        )
+        best = choice.candidates[0]
+        incarnation = self._fleet.incarnation(best.engine_id)
+        leg = DecodeLeg(choice.target, request.prompt_tokens, _need(request), reservation.expires_s)
+        self.legs.promise(request_id, leg)
+        # No two attempts share an id, and no clock, counter or dice is needed for one.
+        named = (request_id, decision.engine_id, decision.incarnation, best.engine_id, incarnation, now)
+        pair = EnginePair(
+            str(xxh3_64_intdigest(repr(named).encode()) >> 1 or 1),
+            best.engine_id,
+            incarnation,
+            choice.reason,
+            best.tbt_s,
+            leg.need_tokens,
+            choice.candidates,
+        )
+        return Granted(msgspec.structs.replace(decision, pair=pair))
+
+    @property
+    def decoders(self) -> tuple[int, ...]:
+        """Targets of the decode engines that take work."""
+        return self._decoders
+
+    def begin(self, request_id: str, now: float) -> bool:
+        """Note the first token of a request whose decode engine makes it; False: it has none."""
+        leg = self.legs.begin(request_id)
+        if leg is not None:
+            self._book.begin(request_id, leg.target, leg.prompt_tokens, now)
+        return request_id in self.legs
+
+    def end(self, request_id: str) -> None:
+        """Release what a request holds here; unknown ids are ignored."""
+        self._excluded.pop(request_id, None)
+        self.legs.release(request_id)
+
+    def expire(self, now: float) -> float:
+        """Release legs past their expiry and return when the next one expires."""
+        for request_id in self.legs.expired(now):
+            self._book.end(request_id, now, finished=False)
+            self.end(request_id)
+        return min((leg.expires_s for leg in self.legs), default=NEVER)
+
+    def overload_s(self, request: InferenceRequest, now: float, at_s: float, limit_s: float) -> float | None:
+        """Return the seconds after which to ask again, where no decode engine could take the request in time.
+
+        None: one has the memory and stays within `limit_s` per token. `early` admission takes the load as it
+        is; the predictive modes as of `at_s`, when the prefill ends: those in prefill or waiting by now are
+        added, and decodes are taken off once they have run for the policy's t_d (Mooncake §4.3.4). Beyond the
+        paper, where no t_d is given, they end at the rate of late.
+        """
+        settings = self._admission
+        standings = self._standings(frozenset(), now, None if settings.mode == EARLY else max(now, at_s))
+        if not standings:
+            return None
+        candidates = [scored(each, request.prompt_tokens, _need(request)) for each in standings]
+        fitting = [each.tbt_s for each in candidates if each.fits]
+        if settings.mode == PREDICTIVE_SYSTEM:
+            fitting = [sum(each.tbt_s for each in candidates) / len(candidates)] if fitting else []
+        if fitting and min(fitting) <= limit_s:
+            return None
+        mean_s = settings.decode_s or self._book.decode_s
+        # With a batch of n, decodes end every mean/n seconds.
+        return mean_s / max(1.0, min(each.batch for each in standings))
+
+    def check(self) -> None:
+        """Raise AssertionError unless legs and their sums agree, and exclusions are those of waiting requests."""
+        self.legs.check()
+        if len(self._excluded) > self._tickets():
+            raise AssertionError("an exclusion outlived its request")
+
+    def _tickets(self) -> int:
+        """Return the requests that wait at the gateway."""
+        return sum(map(len, self._waiting))
+
+    def _standings(self, excluded: frozenset[str], now: float, at_s: float | None) -> list[DecodeStanding]:
+        """Return the decode engines that take work as of `at_s`; None counts only what decodes by now."""
+        names = self._view.engine_ids
+        targets = [each for each in self._decoders if names[each] not in excluded] or self._decoders
+        return [self._standing(target, now, at_s, len(targets)) for target in targets]
+
+    def _standing(self, target: int, now: float, at_s: float | None, decoders: int) -> DecodeStanding:
+        legs = self.legs
+        batch: float = legs.decoding(target) + (legs.promised(target) if at_s is not None else 0)
+        context: float = legs.context_tokens(target) * (batch / (legs.standing(target) or 1))
+        if at_s is not None and at_s > now:
+            own, coming = self._expected(target, now, at_s, decoders)
+            context = context * own / (batch or 1) + coming * self._book.context_tokens
+            batch = own + coming
+        cost = self._view.decode_costs[target] or self._decode_cost
+        return DecodeStanding(target, self._view.engine_ids[target], batch, context, legs.room_tokens(target), cost)
+
+    def _expected(self, target: int, now: float, at_s: float, decoders: int) -> tuple[float, float]:
+        """Return how many of a target's legs, and of the waiting requests, will decode there at a later moment."""
+        legs, ahead_s, uniform_s = self.legs, at_s - now, self._admission.decode_s
+        waiting = self._tickets() / decoders
+        if uniform_s:
+            share = self._still_decoding(now, ahead_s, uniform_s)
+            staying = self._book.decoding_after(target, at_s - uniform_s)
+            return staying + share * legs.promised(target), share * waiting
+        kept = exp(-ahead_s / max(self._book.decode_s, 1e-3))
+        return legs.decoding(target) * kept + legs.promised(target), waiting
+
+    def _still_decoding(self, now: float, ahead_s: float, uniform_s: float) -> float:
+        """Return which share of the prefills to come ends within the time ahead, and not so early that its decode does.
+
+        Each prefill engine's end evenly until it is ready.
+        """
+        pending, counted, over_s = 0, 0.0, max(0.0, ahead_s - uniform_s)
+        for target in sorted(self._prefillers):
+            ready_s = self._view.ready_at[target] - now
+            if ready_s == NEVER:
+                continue
+            here = self._view.pending_requests[target]
+            late_s = min(ready_s, ahead_s) - over_s
+            counted += here * (max(0.0, late_s) / ready_s if ready_s > 0 else float(over_s == 0.0))
+            pending += here
+        return counted / pending if pending else float(over_s == 0.0)
+
+
+def _need(request: InferenceRequest) -> int:
+    return need_tokens(request.prompt_tokens, request.max_output_tokens)

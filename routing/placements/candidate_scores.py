@@ -1,0 +1,65 @@
+"""Scores of engines for one request, as every placement reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvstore.index.prefix_match import PrefixMatch
+from routing.ledger.fleet_view import FleetView, tie_salt
+from routing.values.decision import Candidate, Choice
+from routing.values.inference_request import InferenceRequest
+
+KEPT = 3
+"""Candidates that a choice carries."""
+
+
+def candidate(
+    request: InferenceRequest, view: FleetView, target: int, blocks: int, now: float, cost: float | None = None
+) -> Candidate:
+    """Return the target's scores with `blocks` matched; cost defaults to the estimated TTFT in seconds."""
+    hit_tokens = view.hit_tokens(request, target, blocks)
+    wait_s = view.wait_s(target, now)
+    compute_s = view.compute_s(request, target, hit_tokens)
+    return Candidate(
+        view.engine_ids[target], hit_tokens, wait_s, compute_s, wait_s + compute_s if cost is None else cost, blocks
+    )
+
+
+def blocks_held(view: FleetView, match: PrefixMatch) -> list[int]:
+    """Return the matched blocks of every target, 0 where a target holds none."""
+    held = [0] * len(view.engine_ids)
+    for blocks, mask in match.groups:
+        left = mask
+        while left:
+            low = left & -left
+            left ^= low
+            held[low.bit_length() - 1] = blocks
+    return held
+
+
+def least(
+    request: InferenceRequest, view: FleetView, now: float, held: list[int], costs: Mapping[int, float], reason: str
+) -> Choice:
+    """Return the target of least cost, ties by the prompt's salt, with the next best as candidates.
+
+    `costs` is never empty; `held` is indexed by target.
+    """
+    salt = tie_salt(request)
+    ranked = sorted([(cost, target ^ salt, target) for target, cost in costs.items()])[:KEPT]
+    scored = tuple([candidate(request, view, target, held[target], now, cost) for cost, _, target in ranked])
+    return Choice(ranked[0][2], reason, scored)
+
+
+def least_ttft(request: InferenceRequest, view: FleetView, now: float, match: PrefixMatch, reason: str) -> Choice:
+    """Return the target of least wait + compute, ties (idle engines that hold nothing) by the prompt's salt."""
+    held = blocks_held(view, match)
+    computes: dict[int, float] = {}
+    costs: dict[int, float] = {}
+    for target in view.accepting:
+        blocks = held[target]
+        compute_s = computes.get(blocks) if view.alike else None
+        if compute_s is None:
+            compute_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
+            computes[blocks] = compute_s
+        costs[target] = view.wait_s(target, now) + compute_s
+    return least(request, view, now, held, costs, reason)

@@ -1,0 +1,39 @@
+"""The first of the two protocols: choosing an engine for one request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol, runtime_checkable
+
+from routing.ledger.fleet_view import FleetView
+from routing.values.decision import Choice
+from routing.values.feedback_events import Lesson
+from routing.values.inference_request import InferenceRequest
+
+
+class Placement(Protocol):
+    """Chooses a target among `view.accepting`, which is never empty; keeps no copy of the fleet."""
+
+    def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
+        """Return the target for the request, with a reason and the best few candidates.
+
+        The target is CENTRAL where the request had better wait unbound; the first candidate is then
+        where it goes if it cannot wait. Only looks: what was chosen comes back as a lesson.
+        """
+        ...
+
+
+@runtime_checkable
+class LearningPlacement(Placement, Protocol):
+    """A placement that learns from what became of its choices."""
+
+    def learn(self, lesson: Lesson) -> None:
+        """Take note of one lesson."""
+        ...
+
+
+def learning_method(placement: Placement) -> Callable[[Lesson], None] | None:
+    """Return how to teach the placement, None where it does not learn, or says by `learns` that it need not."""
+    wants = getattr(placement, "learns", True)
+    return placement.learn if wants and isinstance(placement, LearningPlacement) else None

@@ -1,0 +1,247 @@
+"""The routing half of a policy: which stages of the pipeline are on, and with which settings.
+
+Every field carries a title, its range and a sentence; x-unit is its unit, x-usual the range that
+most pools stay in and x-group the part of the form it stands in. The same types are the schema of the
+console's form, of the API, of the simulator and of the gateway.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from routing.policy.admission_document import MAX_CLASSES, AdmissionDocument, ClassName, SloClass
+from routing.policy.cost_document import DecodeCostDocument
+from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.fairness_document import FairnessDocument
+from routing.policy.schema_versions import SchemaLine
+
+SCHEMA_VERSION = 1
+ROUTING_SCHEMA = SchemaLine("routing policies", SCHEMA_VERSION)
+
+Parameter = bool | int | float | str
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One placement or queue order by its registered name, with its own parameters."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, title="Rule", description="A name of the registry.")]
+    params: Annotated[
+        dict[str, Parameter], Meta(title="Parameters", description="What the rule of this name can be told.")
+    ] = {}
+
+
+class PrefillCostDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """seconds = base + per_token·u + per_token_squared·u·(L − u/2) + per_hit_token·hit (u uncached, L prompt)."""
+
+    base_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=10,
+            title="Base time",
+            description="Fixed time of one prefill.",
+            extra_json_schema={"x-unit": "s", "x-usual": [0.005, 0.05]},
+        ),
+    ] = 0.010
+    per_token_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1,
+            title="Per token",
+            description="Time per prompt token that no cache holds.",
+            extra_json_schema={"x-unit": "s per tok", "x-usual": [1e-5, 5e-4]},
+        ),
+    ] = 0.08e-3
+    per_token_squared_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1e-3,
+            title="Per token pair",
+            description="Time per pair of an uncached token and one it attends to.",
+            extra_json_schema={"x-unit": "s per tok²", "x-usual": [0, 1e-7]},
+        ),
+    ] = 2e-9
+    per_hit_token_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1e-2,
+            title="Per cached token",
+            description="Time per prompt token that a cache holds.",
+            extra_json_schema={"x-unit": "s per tok", "x-usual": [0, 5e-5]},
+        ),
+    ] = 2e-6
+
+
+class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one pool routes."""
+
+    schema_version: Annotated[
+        int, Meta(ge=1, le=SCHEMA_VERSION, title="Schema", description="Which form of this document it follows.")
+    ] = SCHEMA_VERSION
+    placement: Annotated[Stage, Meta(title="Placement", description="Chooses the engine of each request.")] = (
+        msgspec.field(default_factory=lambda: Stage(name="least_cost"))
+    )
+    order: Annotated[Stage, Meta(title="Queue order", description="Chooses which waiting ticket is granted next.")] = (
+        msgspec.field(default_factory=lambda: Stage(name="shed", params={"forget_blocks": True}))
+    )
+    ttft_slo_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            title="TTFT objective",
+            description="Time to first token that a request should meet; later ones count as late.",
+            extra_json_schema={"x-unit": "s", "x-usual": [0.5, 30], "x-group": "Service level"},
+        ),
+    ] = 5.0
+    tbt_slo_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=60,
+            title="TBT objective",
+            description="Mean time between tokens that a request should meet; admission judges decode load by it.",
+            extra_json_schema={"x-unit": "s", "x-usual": [0.02, 0.5], "x-group": "Service level"},
+        ),
+    ] = 0.1
+    slo_classes: Annotated[
+        dict[ClassName, SloClass],
+        Meta(
+            max_length=MAX_CLASSES,
+            title="SLO classes",
+            description="Objectives of their own for requests or API keys that name the class.",
+        ),
+    ] = {}
+    admission: Annotated[
+        AdmissionDocument,
+        Meta(title="Admission", description="Refuses at once what the fleet cannot serve within its objectives."),
+    ] = AdmissionDocument()
+    prefill_cost: Annotated[
+        PrefillCostDocument,
+        Meta(title="Prefill cost", description="Estimates the time that a prompt takes to prefill on an engine."),
+    ] = msgspec.field(default_factory=PrefillCostDocument)
+    decode_cost: Annotated[
+        DecodeCostDocument,
+        Meta(title="Decode cost", description="Estimates the time of one decode step of an engine."),
+    ] = DecodeCostDocument()
+    cost: Annotated[
+        Literal["fixed", "fitted"],
+        Meta(
+            title="Estimates",
+            description="fixed: by the costs written here. fitted: by costs learned from what requests took, where "
+            "those have been more exact.",
+            extra_json_schema={"x-group": "Cost"},
+        ),
+    ] = "fixed"
+    bottleneck_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=600,
+            title="Decode bottleneck after",
+            description="An engine with full KV memory that has made no first token for this long, though prefills "
+            "stand there, is expected to be held up as long again; 0: never.",
+            extra_json_schema={"x-unit": "s", "x-usual": [2, 10], "x-group": "Cost"},
+        ),
+    ] = 0.0
+    retry_share: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            title="Retry budget",
+            description="Share of the requests under way that may be on another attempt, after an engine failed them.",
+            extra_json_schema={"x-unit": "share", "x-usual": [0.1, 0.3], "x-group": "Limits"},
+        ),
+    ] = 0.2
+    retry_least: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000,
+            title="Retries at any load",
+            description="So many requests may always be on another attempt.",
+            extra_json_schema={"x-unit": "requests", "x-usual": [1, 10], "x-group": "Limits"},
+        ),
+    ] = 3
+    push: Annotated[
+        PushDocument,
+        Meta(title="Pushing", description="Holds tickets at the gateway until their engine can start them."),
+    ] = PushDocument()
+    fairness: Annotated[
+        FairnessDocument,
+        Meta(title="Fairness", description="Shares the engines between the tenants that wait."),
+    ] = FairnessDocument()
+    max_passed_over_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=3600,
+            title="Longest passing over",
+            description="A ticket that later ones have been granted before for this long goes next, even if it is late "
+            "anyway; 0: no bound.",
+            extra_json_schema={"x-unit": "s", "x-usual": [10, 60], "x-group": "Grants"},
+        ),
+    ] = 0.0
+    grant_tokens: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            title="Prefill window",
+            description="Uncached tokens that may be prefilling on one engine at once.",
+            extra_json_schema={"x-unit": "tok", "x-usual": [1024, 16_384], "x-group": "Grants"},
+        ),
+    ] = 2048
+    grant_lookahead_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=5,
+            title="Look-ahead",
+            description="A ticket is granted this long before its engine is expected to be free.",
+            extra_json_schema={"x-unit": "s", "x-usual": [0, 0.5], "x-group": "Grants"},
+        ),
+    ] = 0.05
+    max_tickets: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            title="Waiting tickets",
+            description="Tickets that may wait in the pool before new requests get 429.",
+            extra_json_schema={"x-unit": "tickets", "x-usual": [100, 20_000], "x-group": "Limits"},
+        ),
+    ] = 2000
+    max_wait_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            title="Longest wait",
+            description="A ticket that waited this long is refused with 429.",
+            extra_json_schema={"x-unit": "s", "x-usual": [5, 300], "x-group": "Limits"},
+        ),
+    ] = 60.0
+    reservation_ttl_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            title="Reservation lifetime",
+            description="A reservation that nobody completes is released after this time.",
+            extra_json_schema={"x-unit": "s", "x-usual": [60, 3600], "x-group": "Limits"},
+        ),
+    ] = 600.0
+
+    def fair_to_tenants(self) -> RoutingPolicy:
+        """Return the policy with grants that go round the tenants that wait."""
+        if self.fairness.enabled:
+            return self
+        return msgspec.structs.replace(self, fairness=msgspec.structs.replace(self.fairness, enabled=True))

@@ -1,0 +1,203 @@
+"""Refuses a request at once where the fleet cannot serve it within its objectives (Mooncake §4.3).
+
+The load of a stage is an expected time over its objective: that of prefill the expected TTFT on the
+chosen engine over the TTFT objective, that of decode the time of a decode step over the TBT objective.
+A request is refused where either passes the policy's threshold, before its prefill costs anything.
+
+`early` (§4.3.2) takes the decode load as it is; it lags behind what prefill has under way, so that the
+two swing against each other (§4.3.3). `predictive_system` (§4.3.4) takes it as of the moment t at which
+the request's own decode begins: prefills that end until t are added, decodes that have then run for
+the uniform time t_d are taken off, and the mean over the pool counts. `predictive_instance` does the same
+for the chosen engine alone. Beyond the paper, where t_d is not given, decodes are taken off at the rate at
+which they have ended of late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import exp
+from typing import TYPE_CHECKING
+
+from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.ledger.decode_ledger import DecodeBook
+from routing.ledger.fleet_view import NEVER, FleetView
+from routing.policy.admission_document import EARLY, OFF, PREDICTIVE_INSTANCE, AdmissionDocument
+from routing.policy.policy_document import RoutingPolicy
+from routing.values import reasons
+from routing.values.decision import CENTRAL, Choice, Refused
+from routing.values.inference_request import InferenceRequest
+
+if TYPE_CHECKING:
+    from routing.pd.pair_assignment import EnginePairs
+
+Bound = tuple[int, float]
+"""A ticket's target, and the prefill seconds that were estimated for it there."""
+
+_LEAST_RETRY_S = 1.0
+
+
+class Admission:
+    """Judges choices. Mutable state: the settings of the policy in force, and the book of decodes.
+
+    `free_at` returns when the prefills that run on a target are expected to end, tickets not counted;
+    `unbound_s` the seconds that a request waits for the unbound tickets before it.
+    """
+
+    def __init__(
+        self,
+        view: FleetView,
+        free_at: Callable[[int], float],
+        unbound_s: Callable[[], float],
+        policy: RoutingPolicy,
+    ) -> None:
+        self._view = view
+        self._free_at = free_at
+        self._unbound_s = unbound_s
+        self.book = DecodeBook()
+        self.pairs: EnginePairs | None = None
+        """The decode side of a pool with roles."""
+        self.adopt(policy)
+
+    def adopt(self, policy: RoutingPolicy) -> None:
+        """Judge by this policy from now on."""
+        self.settings: AdmissionDocument = policy.admission
+        self._tbt_slo_s = policy.tbt_slo_s
+        self._decode_cost = DecodeCost.of(policy.decode_cost)
+        self._token_s = 1.0 / PrefillCost.of(policy.prefill_cost).tokens_per_s()
+        if self.pairs is not None:
+            self.pairs.adopt(policy)
+        self.judges = policy.admission.mode != OFF or policy.admission.refuse_hopeless
+
+    def judge(self, request: InferenceRequest, choice: Choice, now: float) -> Refused | None:
+        """Return the refusal of a request for which this engine was chosen; None: it may go on."""
+        ttft_s = self.expected_ttft_s(request, choice, now)
+        left_s = request.deadline_s - now
+        if self.settings.refuse_hopeless and ttft_s > left_s and self.is_hopeless(request, now):
+            return Refused(request.request_id, reasons.HOPELESS, max(_LEAST_RETRY_S, ttft_s - left_s))
+        if self.settings.mode == OFF:
+            return None
+        spare_s = self.settings.threshold * request.ttft_slo_s - (now - request.arrived_s) - ttft_s
+        if spare_s < 0:
+            return Refused(request.request_id, reasons.PREFILL_OVERLOAD, max(_LEAST_RETRY_S, -spare_s))
+        return self._judge_decode(request, choice, now, now + ttft_s)
+
+    def expected_ttft_s(self, request: InferenceRequest, choice: Choice, now: float) -> float:
+        """Return the seconds from now to the first token: on the chosen engine, or on the best while unbound."""
+        if choice.target != CENTRAL:
+            best = choice.candidates[0]
+            return best.wait_s + best.compute_s
+        return self._unbound_s() + self._least(request, now)[0]
+
+    def is_hopeless(self, request: InferenceRequest, now: float, bound: Bound | None = None) -> bool:
+        """Return whether no engine could serve the request on time even if it went next.
+
+        A prompt whose prefill alone takes longer than its objective is not: refusing it would be for
+        ever, for no wait makes it shorter. `bound` is given for a ticket.
+        """
+        ttft_s, compute_s = self._least(request, now, bound)
+        return now + ttft_s > request.deadline_s and compute_s <= request.ttft_slo_s
+
+    def last_chance_s(self, request: InferenceRequest, now: float, bound: Bound | None) -> float:
+        """Return the latest moment at which a ticket's prefill on the best engine could start and be on time."""
+        compute_s = self._least(request, now, bound)[1]
+        return request.deadline_s - compute_s if compute_s <= request.ttft_slo_s else NEVER
+
+    def decode_load(self, target: int | None, now: float, *, at_s: float | None = None) -> float:
+        """Return a decode step's time over the pool's objective: on a target, or the pool's mean (None).
+
+        As it is, or as it is expected to be at `at_s`.
+        """
+        targets = (target,) if target is not None else self.pairs.decoders if self.pairs else self._view.accepting
+        steps = [self._step_s(each, self._batch(each, now, at_s)) for each in targets]
+        return sum(steps) / (len(steps) * self._tbt_slo_s or 1.0)
+
+    def prefill_load(self, now: float, slo_s: float) -> float:
+        """Return the mean over the accepting engines of their wait over the objective."""
+        accepting = self._view.accepting
+        return sum(self._view.wait_s(target, now) for target in accepting) / (len(accepting) * slo_s or 1.0)
+
+    def tokens_s(self, tokens: int) -> float:
+        """Return the seconds that prefilling so many uncached tokens takes on one engine."""
+        return tokens * self._token_s
+
+    # -- the decode side
+
+    def _judge_decode(self, request: InferenceRequest, choice: Choice, now: float, at_s: float) -> Refused | None:
+        if self.pairs is not None and choice.target not in self.pairs.alone:
+            limit_s = self.settings.threshold * (request.tbt_slo_s or self._tbt_slo_s)
+            wait_s = self.pairs.overload_s(request, now, at_s, limit_s)
+            if wait_s is not None:
+                return Refused(request.request_id, reasons.DECODE_OVERLOAD, max(_LEAST_RETRY_S, wait_s))
+            return None
+        moment = None if self.settings.mode == EARLY else at_s
+        alone = self.settings.mode == PREDICTIVE_INSTANCE and choice.target != CENTRAL
+        targets = (choice.target,) if alone else self._view.accepting
+        batches = [self._batch(target, now, moment) + 1 for target in targets]
+        step_s = sum(map(self._step_s, targets, batches)) / len(targets)
+        limit_s = self.settings.threshold * (request.tbt_slo_s or self._tbt_slo_s)
+        if step_s <= limit_s:
+            return None
+        batch = sum(batches) / len(targets)
+        fitting = self._cost(targets[0]).batch_within(limit_s, self.book.context_tokens)
+        # Decodes end evenly over the time that one takes.
+        retry_s = self.decode_s * min(1.0, max(0.0, batch - fitting) / batch)
+        return Refused(request.request_id, reasons.DECODE_OVERLOAD, max(_LEAST_RETRY_S, retry_s))
+
+    @property
+    def decode_s(self) -> float:
+        """The uniform time of a decode, t_d: the policy's, else the mean of what was observed."""
+        return self.settings.decode_s or self.book.decode_s
+
+    def _cost(self, target: int) -> DecodeCost:
+        return self._view.decode_costs[target] or self._decode_cost
+
+    def _step_s(self, target: int, batch: float) -> float:
+        """Return the seconds of a decode step on the target; the request's own is one of the batch."""
+        return self._cost(target).seconds(batch, batch * self.book.context_tokens)
+
+    def _batch(self, target: int, now: float, at_s: float | None) -> float:
+        """Return how many requests decode on the target, now or as expected at a later moment."""
+        book, view = self.book, self._view
+        if at_s is None or at_s <= now:
+            return book.decoding(target)
+        ahead_s = at_s - now
+        pending, ready_s = view.pending_requests[target], max(view.ready_at[target] - now, 0.0)
+        # Prefills end evenly until the target is ready.
+        until_s = min(ready_s, ahead_s)
+        ending = pending * (until_s / ready_s if ready_s > 0 else 1.0) if ready_s != NEVER else 0.0
+        uniform_s = self.settings.decode_s
+        if uniform_s:
+            late_s = max(0.0, until_s - max(0.0, ahead_s - uniform_s))
+            staying = book.decoding_after(target, at_s - uniform_s)
+            return staying + ending * (late_s / until_s if until_s > 0 else float(ahead_s < uniform_s))
+        # Whoever decodes ends at the rate 1/mean, whatever its age (Little's law for the whole batch): exact in
+        # the mean however decodes differ, where a uniform time takes long ones for over.
+        mean_s = max(book.decode_s, 1e-3)
+        kept = exp(-(ahead_s - until_s) / mean_s)
+        share = mean_s / until_s * (1.0 - exp(-until_s / mean_s)) if until_s > 0 else 1.0
+        return book.decoding(target) * exp(-ahead_s / mean_s) + ending * kept * share
+
+    # -- the prefill side
+
+    def _least(self, request: InferenceRequest, now: float, bound: Bound | None = None) -> tuple[float, float]:
+        """Return the least TTFT and the least prefill seconds over all engines, if the request went next."""
+        view, free_at = self._view, self._free_at
+        others, ttft_s, compute_s = view.accepting_mask, NEVER, NEVER
+        match = view.match(request)
+        if bound is not None:
+            # The ticket's own blocks are on their way to its engine: what others hold is what is resident.
+            match, (own, compute_s) = view.resident_match(request), bound
+            ttft_s = max(free_at(own) - now, 0.0) + compute_s
+        for blocks, mask in (*match.groups, (0, view.accepting_mask)):
+            holders = mask & others
+            others &= ~mask
+            alike: float | None = None
+            while holders:
+                low = holders & -holders
+                holders ^= low
+                target = low.bit_length() - 1
+                if alike is None or not view.alike:
+                    alike = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
+                compute_s = min(compute_s, alike)
+                ttft_s = min(ttft_s, max(free_at(target) - now, 0.0) + alike)
+        return ttft_s, compute_s

@@ -1,0 +1,48 @@
+"""Requests that load has refused for the moment and that are tried again (Mooncake §4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from routing.queue.slo_expiry import LastChances
+from routing.values.inference_request import InferenceRequest
+
+
+class Parked:
+    """Parked requests and when each is tried again. Mutable state: the requests by id, and their moments."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, InferenceRequest] = {}
+        """By id; only this class changes it."""
+        self._moments = LastChances()
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self.requests
+
+    def park(self, request: InferenceRequest, until: float) -> None:
+        """Keep a request until this moment."""
+        self.requests[request.request_id] = request
+        self._moments.set(request.request_id, until)
+
+    def drop(self, request_id: str) -> bool:
+        """Let a request go that is not wanted any more; returns False (no harm) where none of this id is parked."""
+        self._moments.forget(request_id)
+        return self.requests.pop(request_id, None) is not None
+
+    def next_moment(self) -> float:
+        """Return when the next one is due; NEVER while there is none."""
+        return self._moments.next_moment()
+
+    def due(self, now: float) -> Iterator[InferenceRequest]:
+        """Yield the requests to be tried again now, and keep them no more."""
+        for request_id in list(self._moments.due(now)):
+            yield self.requests.pop(request_id)
+
+    def check(self) -> None:
+        """Raise AssertionError unless every parked request will be tried again."""
+        self._moments.check()
+        if len(self._moments) != len(self.requests):
+            raise AssertionError("a parked request is forgotten")

@@ -1,0 +1,123 @@
+"""Selective pushing: whether an engine is to be given another request now (SkyWalker §3.3).
+
+`pending` (SP-P) looks at what the engine reports: a request that it has accepted and not started says
+that its batch is full. Our own requests with a token are none of those, whatever an older report says, and
+free KV memory tells beforehand that a prompt would be pending. A report that is too old says nothing;
+the prefill window alone then decides, so that an engine is never blocked by silence.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing.ledger.fleet_view import NEVER
+from routing.ledger.reservations import Reservations
+from routing.policy.dispatch_limit_document import BLIND, OUTSTANDING, PushDocument
+
+_HELD_S = 0.25
+"""An engine is kept for a prompt that does not fit yet for this long; by then another may have taken it."""
+
+
+class _Report(msgspec.Struct, gc=False):
+    """One engine's last report. Mutable: what was granted since is taken off the room."""
+
+    pending: int
+    room_tokens: float
+    at_s: float
+    held_tokens: int = 0
+    """Prompt tokens of a request that was held back for want of room, and still is at `held_until_s`."""
+    held_until_s: float = 0.0
+    blocks: bool = False
+    """Something was held back because of it."""
+
+
+class PushGate:
+    """Says who may be given work. Mutable state: the settings, and `reports`, the last one of each target."""
+
+    def __init__(self, reservations: Reservations) -> None:
+        self._reservations = reservations
+        self.reports: dict[int, _Report] = {}
+        self.adopt(PushDocument(), 1, 0.0)
+
+    def adopt(self, settings: PushDocument, grant_tokens: int, lookahead_s: float) -> None:
+        """Follow these settings from now on."""
+        self._settings = settings
+        self._grant_tokens = grant_tokens
+        self._lookahead_s = lookahead_s
+        self._blind, self._outstanding = settings.mode == BLIND, settings.mode == OUTSTANDING
+
+    def report(self, target: int, pending: int, room_tokens: int | None, now: float) -> None:
+        """Note that an engine has so many requests that it has not started, and room for so many tokens."""
+        room = float("inf") if room_tokens is None else float(room_tokens)
+        last = self.reports.get(target)
+        if last is None or room >= last.held_tokens:
+            self.reports[target] = _Report(pending, room, now)
+        else:
+            self.reports[target] = _Report(pending, room, now, last.held_tokens, last.held_until_s)
+
+    def granted(self, target: int, prompt_tokens: int) -> None:
+        """Note a grant: its prompt takes room that the last report still counts as free."""
+        report = self.reports.get(target)
+        if report is not None:
+            report.room_tokens -= prompt_tokens
+
+    def started(self, target: int) -> None:
+        """Note a first token: as many fewer are pending as the last report says."""
+        report = self.reports.get(target)
+        if report is not None and report.pending:
+            report.pending -= 1
+
+    def forget(self, target: int) -> None:
+        """Forget the report of a target that is gone."""
+        self.reports.pop(target, None)
+
+    def may_push(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
+        """Return whether the target may be given a prompt of so many tokens."""
+        if self._blind:
+            return True
+        standing = self._reservations
+        if self._outstanding:
+            return standing.granted(target) < self._settings.max_outstanding
+        if not standing.may_grant(target, uncached_tokens, self._grant_tokens, now + self._lookahead_s):
+            return False
+        report = self.reports.get(target)
+        if report is None or now >= report.at_s + self._settings.report_max_age_s:
+            return True
+        pending = report.pending > 0 and standing.prefilling(target) > 0
+        if not pending and (self._has_room(report, prompt_tokens, now) or not standing.granted(target)):
+            return True
+        report.blocks = True
+        return False
+
+    def _has_room(self, report: _Report, prompt_tokens: int, now: float) -> bool:
+        if not self._settings.keep_room:
+            return True
+        if report.held_tokens and now >= report.held_until_s:
+            report.held_tokens = 0
+        if max(prompt_tokens, report.held_tokens) <= report.room_tokens:
+            return True
+        if prompt_tokens > report.held_tokens:
+            report.held_tokens, report.held_until_s = prompt_tokens, now + _HELD_S
+        return False
+
+    def opens_at(self, target: int, now: float) -> float:
+        """Return when time alone may let the target be given work; inf where only news of it can."""
+        if self._blind or self._outstanding:
+            return NEVER
+        report = self.reports.get(target)
+        free_s = self._reservations.free_at(target) - self._lookahead_s
+        # A report that blocks is followed by another, or is ignored once it is too old.
+        old_s = report.at_s + self._settings.report_max_age_s if report is not None and report.blocks else now
+        return old_s if old_s > now else free_s
+
+    def stepped_down(self, target: int, now: float) -> bool:
+        """Return whether reports are wanted and none is fresh: the prefill window alone decides."""
+        if self._blind or self._outstanding:
+            return False
+        report = self.reports.get(target)
+        return report is None or now >= report.at_s + self._settings.report_max_age_s
+
+    def check(self) -> None:
+        """Raise AssertionError if a report is impossible."""
+        if any(each.pending < 0 for each in self.reports.values()):
+            raise AssertionError("a negative number of requests is pending")

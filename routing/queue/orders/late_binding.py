@@ -1,0 +1,271 @@
+"""Late binding: requests wait in one queue for the whole pool, and an engine about to be free pulls (ours).
+
+Research on scheduling §5, `late`: of the pooled feasible set the engine takes the request with the least
+compute there + regret × (compute there − the least compute anywhere). It leaves alone what would make an
+earlier feasible request late, and what a better-cached engine will finish early enough by itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from routing.ledger.fleet_view import FleetView
+from routing.queue.deadline_queue import DeadlineLine, Entry
+from routing.queue.orders.slack import SlackQueue
+from routing.queue.pull_choice import Fit, fit, least_compute_s
+from routing.queue.queue_order import Pick, Ticket
+from routing.queue.ranked_queue import RankedTickets
+from routing.values import reasons
+
+REFRESHED = 16
+"""Tickets whose estimate is worked out anew at each pull, those looked at longest ago first."""
+_DROPS = 24
+"""More late tickets than so many are sorted out in one walk over the line."""
+
+
+class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Lets each engine that is about to be free pull the request it fits best, among those that can be on time."""
+
+    regret: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1000,
+            title="Regret weight",
+            description="How much a second counts that a prefill takes longer here than on the best engine.",
+            extra_json_schema={"x-unit": "s per s", "x-usual": [1, 10]},
+        ),
+    ] = 6.0
+    patience: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            title="Patience",
+            description="Share of its TTFT objective within which an engine that holds more of the prompt must be "
+            "through with a request for others to leave it alone.",
+            extra_json_schema={"x-unit": "share", "x-usual": [0.3, 0.9]},
+        ),
+    ] = 0.7
+    candidates: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            title="Candidates",
+            description="Requests that an engine looks at in one pull, those of the least prefill first.",
+            extra_json_schema={"x-unit": "tickets", "x-usual": [32, 256]},
+        ),
+    ] = 96
+
+    def queue(self) -> SlackQueue:
+        """Return the queue of tickets that an earlier policy has bound to an engine: feasible deadlines first."""
+        return SlackQueue()
+
+    def pool_queue(self) -> LateQueue:
+        """Return an empty queue for the whole pool."""
+        return LateQueue(self)
+
+    def leaves(self, ticket: Ticket, seen: Fit) -> bool:
+        """Return whether an engine that holds more of the ticket will be through with it soon enough."""
+        request = ticket.request
+        return seen.home_end_s <= request.arrived_s + self.patience * request.ttft_slo_s
+
+
+class LateQueue:
+    """The pooled feasible set by deadline and by size; dropped and hopeless tickets apart.
+
+    Mutable state: `_line` (feasible but for tickets added since the last pull), `_by_size` (the same by
+    estimate), `_dropped` (by estimate), `_hopeless` (by coming), `_entries` (request id → entry) and
+    `_refreshing` (ids of the line, longest unrefreshed first).
+    """
+
+    def __init__(self, order: LateBinding) -> None:
+        self._order = order
+        self._line = DeadlineLine()
+        self._by_size: list[tuple[float, int, str]] = []
+        self._dropped = RankedTickets()
+        self._hopeless = RankedTickets()
+        self._entries: dict[str, Entry] = {}
+        self._refreshing: OrderedDict[str, None] = OrderedDict()
+        self._coming = 0
+        self._refreshed_s = float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def given_up(self) -> list[str]:
+        """Tell nobody: unbound tickets bring no blocks."""
+        return []
+
+    @property
+    def passed_over_s(self) -> float:
+        """Estimated prefill seconds of the hopeless tickets, and of the dropped ones while they are."""
+        return self._hopeless.compute_s + self._dropped.compute_s
+
+    def add(self, ticket: Ticket) -> None:
+        """Take the ticket into the feasible set; the next pull finds out whether it can stay."""
+        self._coming += 1
+        entry = (ticket.request.deadline_s, self._coming, ticket.compute_s, ticket)
+        self._entries[ticket.request.request_id] = entry
+        self._enter(entry)
+        # A newcomer is estimated by its placement; what another holds of it by now is looked at first.
+        self._refreshing.move_to_end(ticket.request.request_id, last=False)
+
+    def remove(self, ticket: Ticket) -> None:
+        """Let the ticket go; raises KeyError where it is not."""
+        entry = self._entries.pop(ticket.request.request_id)
+        if ticket in self._dropped:
+            self._dropped.remove(ticket)
+        elif ticket in self._hopeless:
+            self._hopeless.remove(ticket)
+        else:
+            self._leave(entry)
+
+    def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
+        """Return the ticket that `target` had better have next; None: leave all to others."""
+        waits = [max(view.ready_at[each] - at_s, 0.0) for each in view.accepting]
+        start_s = at_s + sum(waits) / len(waits)
+        self._line.set_rate(len(waits))
+        if at_s != self._refreshed_s:
+            self._refreshed_s = at_s
+            self._refresh(view)
+        self._sort_out(start_s, at_s)
+        self._readmit(start_s, at_s)
+        return self._best(target, view, at_s, start_s) or self._leftover(target, view)
+
+    def check(self) -> None:
+        """Raise AssertionError unless each ticket stands in exactly one part and the parts are in order."""
+        self._line.check()
+        self._dropped.check()
+        self._hopeless.check()
+        line = {entry[3].request.request_id: entry for entry in self._line}
+        if self._by_size != sorted((entry[2], entry[1], name) for name, entry in line.items()):
+            raise AssertionError("the feasible set by size is not the one by deadline")
+        if any(self._entries[name] != entry for name, entry in line.items()) or set(self._refreshing) != set(line):
+            raise AssertionError("a feasible ticket is not known, or never refreshed")
+        if len(self._line) + len(self._dropped) + len(self._hopeless) != len(self._entries):
+            raise AssertionError("the parts do not add up to the tickets")
+
+    # -- the feasible set
+
+    def _enter(self, entry: Entry) -> None:
+        name = entry[3].request.request_id
+        self._line.add(entry)
+        insort(self._by_size, (entry[2], entry[1], name))
+        self._refreshing[name] = None
+
+    def _leave(self, entry: Entry) -> None:
+        name = entry[3].request.request_id
+        self._line.remove(entry)
+        self._unlist(entry, name)
+
+    def _unlist(self, entry: Entry, name: str) -> None:
+        del self._by_size[bisect_left(self._by_size, (entry[2], entry[1], name))]
+        del self._refreshing[name]
+
+    def _refresh(self, view: FleetView) -> None:
+        """Estimate some tickets anew: caches have moved since."""
+        refreshing = self._refreshing
+        for _ in range(min(REFRESHED, len(refreshing))):
+            name = next(iter(refreshing))
+            entry = self._entries[name]
+            best_s = least_compute_s(entry[3], view)
+            if best_s == entry[2]:
+                refreshing.move_to_end(name)
+                continue
+            self._leave(entry)
+            entry = self._entries[name] = (entry[0], entry[1], best_s, entry[3])
+            self._enter(entry)
+
+    def _sort_out(self, start_s: float, at_s: float) -> None:
+        """Take the largest tickets out until none that stays is late (Moore–Hodgson on the pooled engines)."""
+        line = self._line
+        for _ in range(_DROPS):
+            late = line.first_late(start_s)
+            if late is None:
+                return
+            entry = line.take_largest(late)
+            self._unlist(entry, entry[3].request.request_id)
+            self._set_apart(entry, at_s)
+        self._sort_out_all(start_s, at_s)
+
+    def _sort_out_all(self, start_s: float, at_s: float) -> None:
+        """Do the same in one walk, for a line in which very many are late."""
+        kept, dropped = self._line.feasible_part(start_s)
+        self._line = DeadlineLine(self._line.rate)
+        self._by_size = []
+        order = list(self._refreshing)
+        self._refreshing = OrderedDict()
+        for entry in kept:
+            self._enter(entry)
+        for entry in dropped:
+            self._set_apart(entry, at_s)
+        self._refreshing = OrderedDict((name, None) for name in order if name in self._refreshing)
+
+    def _set_apart(self, entry: Entry, at_s: float) -> None:
+        deadline_s, number, best_s, ticket = entry
+        if at_s + best_s > deadline_s:
+            self._hopeless.add(ticket, (number, 0))
+        else:
+            self._dropped.add(ticket, (best_s, 0))
+
+    def _readmit(self, start_s: float, at_s: float) -> None:
+        """Take back the cheapest dropped tickets, one after another, while they make nothing late."""
+        dropped = self._dropped
+        while len(dropped):
+            ticket = dropped.first()
+            entry = self._entries[ticket.request.request_id]
+            dropped.remove(ticket)
+            if at_s + entry[2] > entry[0]:
+                self._hopeless.add(ticket, (entry[1], 0))
+                continue
+            self._enter(entry)
+            if self._line.first_late(start_s) is not None:
+                self._leave(entry)
+                dropped.add(ticket, (entry[2], 0))
+                return
+
+    # -- the choice
+
+    def _best(self, target: int, view: FleetView, at_s: float, start_s: float) -> Pick | None:
+        """Return the feasible ticket of the least cost on the target, of those that it may take."""
+        order, chosen, least = self._order, None, float("inf")
+        for best_s, _, name in self._by_size[: order.candidates]:
+            if best_s >= least:
+                break
+            entry = self._entries[name]
+            if not _is_for(entry[3], target, view):
+                continue
+            seen = fit(entry[3], target, view, at_s)
+            cost = seen.compute_s + order.regret * (seen.compute_s - seen.best_s)
+            if cost < least and self._may_take(entry, seen, at_s, start_s):
+                chosen, least = entry[3], cost
+        if chosen is None:
+            return None
+        return Pick(chosen, reasons.PULLED_BEST_FIT if len(self._line) > 1 else reasons.ONLY_FEASIBLE)
+
+    def _may_take(self, entry: Entry, seen: Fit, at_s: float, start_s: float) -> bool:
+        if at_s + seen.compute_s > entry[0] or self._order.leaves(entry[3], seen):
+            return False
+        return seen.compute_s / self._line.rate <= self._line.spare_before(entry, start_s)
+
+    def _leftover(self, target: int, view: FleetView) -> Pick | None:
+        """Return the oldest hopeless ticket where nothing feasible waits."""
+        if len(self._line) or not len(self._hopeless):
+            return None
+        ticket = self._hopeless.first()
+        return Pick(ticket, reasons.HOPELESS_LAST) if _is_for(ticket, target, view) else None
+
+
+def _is_for(ticket: Ticket, target: int, view: FleetView) -> bool:
+    """Return whether the target may have the ticket: it is not excluded, or no engine is left that is not."""
+    excluded = ticket.excluded
+    if not excluded or view.engine_ids[target] not in excluded:
+        return True
+    return all(view.engine_ids[each] in excluded for each in view.accepting)

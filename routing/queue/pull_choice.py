@@ -1,0 +1,79 @@
+"""What a waiting request would cost on the engine that asks for work, and what on the best engine there is."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from routing.ledger.fleet_view import FleetView
+from routing.queue.queue_order import Ticket
+
+
+class Fit(NamedTuple):
+    """One ticket seen from one engine; seconds of prefill."""
+
+    compute_s: float
+    """On the engine that asks."""
+    best_s: float
+    """On the engine where it is least, whether that one is free or not."""
+    home_end_s: float
+    """When the first of the engines where it is less than here would be through with it; inf where there is none."""
+
+
+def fit(ticket: Ticket, target: int, view: FleetView, now: float) -> Fit:
+    """Return what the ticket's prefill takes on the target and elsewhere, counting blocks on their way."""
+    request, excluded = ticket.request, ticket.excluded
+    groups = view.match(request).groups
+    if not view.alike or excluded:
+        return _fit_each(ticket, target, view, now)
+    compute_s = best_s = view.compute_s(request, target, 0)
+    home_end_s = float("inf")
+    bit = 1 << target
+    for depth, (blocks, mask) in enumerate(groups):
+        here_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
+        if not depth:
+            best_s = min(here_s, compute_s)
+        if mask & bit:
+            compute_s = here_s
+            break
+        home_end_s = min(home_end_s, _first_free(mask, view, now) + here_s)
+    return Fit(compute_s, best_s, home_end_s)
+
+
+def least_compute_s(ticket: Ticket, view: FleetView) -> float:
+    """Return the least prefill seconds over all accepting engines, of which there is one at least."""
+    request = ticket.request
+    groups = view.match(request).groups
+    if view.alike:
+        target = view.accepting[0]
+        blocks = groups[0][0] if groups else 0
+        return view.compute_s(request, target, view.hit_tokens(request, target, blocks))
+    held = {target: blocks for blocks, mask in groups for target in view.accepting if mask >> target & 1}
+    return min(
+        view.compute_s(request, target, view.hit_tokens(request, target, held.get(target, 0)))
+        for target in view.accepting
+    )
+
+
+def _fit_each(ticket: Ticket, target: int, view: FleetView, now: float) -> Fit:
+    """Look at every engine by itself: they differ in speed or trust, or some are not for this ticket."""
+    request = ticket.request
+    held = {each: blocks for blocks, mask in view.match(request).groups for each in view.accepting if mask >> each & 1}
+    seconds = {
+        each: view.compute_s(request, each, view.hit_tokens(request, each, held.get(each, 0)))
+        for each in view.accepting
+        if each == target or view.engine_ids[each] not in ticket.excluded
+    }
+    here_s = seconds[target]
+    ends = (max(view.ready_at[each], now) + cost_s for each, cost_s in seconds.items() if cost_s < here_s)
+    return Fit(here_s, min(seconds.values()), min(ends, default=float("inf")))
+
+
+def _first_free(mask: int, view: FleetView, now: float) -> float:
+    """Return when the first of these targets is free."""
+    first = float("inf")
+    while mask:
+        low = mask & -mask
+        mask ^= low
+        ready = view.ready_at[low.bit_length() - 1]
+        first = min(first, ready)
+    return max(first, now)

@@ -1,0 +1,63 @@
+"""When each waiting ticket stops making sense, so that it is refused then and not when its turn comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+
+from routing.ledger.fleet_view import NEVER
+
+_SWEEP_ABOVE = 64
+
+
+class LastChances:
+    """Request id → the moment to look at it again.
+
+    Mutable state: `_due` (request id → moment) and a heap of (moment, request id), entries of requests
+    that are gone or were moved included.
+    """
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def set(self, request_id: str, moment: float) -> None:
+        """Look at the request at this moment, and at no other; NEVER: not at all."""
+        if moment == NEVER:
+            self._due.pop(request_id, None)
+            return
+        self._due[request_id] = moment
+        heappush(self._heap, (moment, request_id))
+        if len(self._heap) > 2 * len(self._due) + _SWEEP_ABOVE:
+            self._heap = [(due, name) for name, due in self._due.items()]
+            heapify(self._heap)
+
+    def forget(self, request_id: str) -> None:
+        """Look at the request no more; unknown ids are ignored."""
+        self._due.pop(request_id, None)
+
+    def next_moment(self) -> float:
+        """Return when the next request is to be looked at; NEVER while there is none."""
+        heap = self._heap
+        while heap and self._due.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        return heap[0][0] if heap else NEVER
+
+    def due(self, now: float) -> Iterator[str]:
+        """Yield the requests whose moment has come, earliest first, and forget them."""
+        while self.next_moment() <= now:
+            request_id = heappop(self._heap)[1]
+            del self._due[request_id]
+            yield request_id
+
+    def check(self) -> None:
+        """Raise AssertionError unless every request will be looked at."""
+        listed = set(self._heap)
+        for request_id, moment in self._due.items():
+            if (moment, request_id) not in listed:
+                raise AssertionError(f"{request_id} is never looked at")
+        if len(self._heap) > 2 * len(self._due) + _SWEEP_ABOVE + 1:
+            raise AssertionError("entries of requests that are gone pile up")

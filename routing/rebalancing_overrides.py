@@ -1,0 +1,60 @@
+"""What a rebalancing plan changes in one pool's router; all of it bounded, and undone by an empty table.
+
+It stands beside the router, not in it: routing works without anybody who rebalances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+from routing.router import Router
+from routing.values.decision import Outcome
+from routing.values.inference_request import InferenceRequest
+
+MAX_WIDENED = 1000
+MAX_CANDIDATES = 8
+
+
+@runtime_checkable
+class KeepsPrefixes(Protocol):
+    """A placement that keeps each prefix to `d` engines, which can be widened."""
+
+    d: int
+
+    def prefix_of(self, request: InferenceRequest) -> int:
+        """Return the key that gives a request its candidates by now."""
+        ...
+
+
+class TooManyWidenedError(ValueError):
+    """A table of widened prefixes is over its limits; the message says which."""
+
+
+def widen(router: Router, candidates: Mapping[int, int]) -> None:
+    """Give these affinity keys so many candidates from now on: the whole table, other keys have the usual number.
+
+    Only placements that keep a prefix to a few engines look at it. Raises TooManyWidenedError.
+    """
+    if len(candidates) > MAX_WIDENED:
+        raise TooManyWidenedError(f"{len(candidates)} prefixes are more than {MAX_WIDENED} that may be widened")
+    if any(not 1 <= each <= MAX_CANDIDATES for each in candidates.values()):
+        raise TooManyWidenedError(f"a prefix has 1 to {MAX_CANDIDATES} candidates, not {sorted(candidates.values())}")
+    if candidates == router.view.widened:
+        return
+    router.view.widened = dict(candidates)
+    router.view.forget_derived()
+
+
+def keeper_of(router: Router) -> KeepsPrefixes | None:
+    """Return the pool's placement where it keeps prefixes to a few engines; None where it may choose any."""
+    placement = router.migration.placement
+    return placement if isinstance(placement, KeepsPrefixes) else None
+
+
+def relieve(router: Router, engine_id: str, at_most: int, now: float) -> list[Outcome]:
+    """Move tickets off an engine, each to another of its candidates where it gains; return the grants that follow.
+
+    Unknown engines are ignored.
+    """
+    return router.migration.relieve_engine(engine_id, at_most, now)

@@ -1,0 +1,17 @@
+"""The key that stands for the start of a prompt, where a rule sends equal starts to equal engines."""
+
+from __future__ import annotations
+
+from routing.ledger.fleet_view import hash_of
+from routing.values.inference_request import InferenceRequest
+
+
+def affinity_key(request: InferenceRequest, blocks: int) -> int:
+    """Return the key of the prompt's first `blocks` blocks, of all where it has fewer, of its id where it has none.
+
+    A block's key stands for the whole prefix that ends with it.
+    """
+    keys = request.head or request.keys
+    if blocks < len(keys):
+        return keys[blocks - 1]
+    return keys[-1] if keys else hash_of(request.request_id)

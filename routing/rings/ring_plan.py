@@ -1,0 +1,55 @@
+"""How a placement's hash rings are made, for whoever shows them or asks what a change would move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from routing.rings.hash_ring import CandidateRings, HashRing
+
+
+class RingPlan(msgspec.Struct, frozen=True):
+    """All that a ring depends on beside the engine ids."""
+
+    rings: int
+    """Rings, and so candidates of each key."""
+    virtual_nodes: int
+    """Points per engine on each ring."""
+    independent: bool
+    """Rings of CandidateRings, each with a seed of its own; False: the one plain ring."""
+    key_blocks: int = 1
+    """Leading blocks of a prompt that make its key, at least."""
+    adaptive: bool = False
+    """Keys of much used prefixes are longer."""
+
+    def over(self, engine_ids: Sequence[str]) -> tuple[HashRing, ...]:
+        """Return the rings over these engines, in this order; fewer where there are fewer engines than rings."""
+        if not self.independent:
+            return (HashRing(engine_ids, virtual_nodes=self.virtual_nodes),)
+        return CandidateRings(engine_ids, rings=self.rings, virtual_nodes=self.virtual_nodes).rings
+
+
+@runtime_checkable
+class OnRings(Protocol):
+    """A placement that finds a prompt's engines on hash rings, by a key of its first blocks."""
+
+    def ring_plan(self) -> RingPlan:
+        """Return how its rings are made."""
+        ...
+
+    def key_length(self, keys: Sequence[int]) -> int:
+        """Return how many blocks of a prompt make its key by now; only looks."""
+        ...
+
+
+def candidates_on(rings: Sequence[HashRing], key: int) -> list[int]:
+    """Return the positions of the key's candidates on these rings, by CandidateRings' rule (DualMap eq. 5)."""
+    found: list[int] = []
+    for ring in rings:
+        owner = ring.owner(key)
+        while owner in found:
+            owner = (owner + 1) % ring.size
+        found.append(owner)
+    return found

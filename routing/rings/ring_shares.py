@@ -1,0 +1,138 @@
+"""Which share of all keys each engine of a pool's hash rings is a candidate of, and what would move if one left.
+
+Each key has one place per ring, and each place has an engine. Shares are of places, so that they sum to 1 and the
+ideal is 1/n. They are exact: arcs are integers. With two rings the rule that gives a key whose rings agree the next
+engine as its second candidate (DualMap eq. 5) is counted in full: the rings are independent, so the second place is
+
+    P(second = e) = r2(e) · (1 − r1(e)) + r2(e−1) · r1(e−1)        r: an engine's share of a ring
+
+With more rings it is left out, and a place's share is its ring's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from routing.rings.hash_ring import RING, HashRing
+from routing.rings.ring_plan import RingPlan, candidates_on
+
+
+class EngineShare(msgspec.Struct, frozen=True):
+    """One engine's part in a pool's rings. Shares 0..1."""
+
+    engine_id: str
+    by_ring: tuple[float, ...]
+    """Of each ring."""
+    share: float
+    """Of all places of keys."""
+    traffic: float | None
+    """Of the places of the requests that were seen; None: none was."""
+    gain: float | None = None
+    """What its share would grow by if the other engine left; None: nobody is asked about."""
+    traffic_gain: float | None = None
+
+
+class RingShares(msgspec.Struct, frozen=True):
+    """A pool's rings in numbers. Shares 0..1."""
+
+    rings: int
+    virtual_nodes: int
+    ideal: float
+    """An engine's share if all had the same."""
+    engines: tuple[EngineShare, ...]
+    """In the order of the engine ids."""
+    requests: int
+    """That stand behind `traffic`."""
+    without: str = ""
+    """The engine that is taken out; empty: none."""
+    moved: float | None = None
+    """Share of places that would get another engine."""
+    keys_changed: float | None = None
+    """Share of keys that would have another set of candidates."""
+    traffic_moved: float | None = None
+    """Share of the places of requests that would get another engine."""
+
+
+class UnknownEngineError(ValueError):
+    """The engine is not on the rings."""
+
+
+def ring_shares(
+    plan: RingPlan, engine_ids: Sequence[str], traffic: Iterable[tuple[int, int]] = (), without: str = ""
+) -> RingShares:
+    """Return each engine's share, and with `without` what its leaving would move.
+
+    `traffic` are keys with the requests that they stood for. Raises UnknownEngineError.
+    """
+    if without and without not in engine_ids:
+        raise UnknownEngineError(f"{without} is not on the rings; it takes no work, or it belongs to another pool")
+    seen = list(traffic)
+    requests = sum(count for _, count in seen)
+    rings = plan.over(engine_ids)
+    places = place_shares(rings)
+    loads = _traffic(rings, seen)
+    on_rings = [ring.shares() for ring in rings]
+    gains: list[float | None] = [None] * len(engine_ids)
+    traffic_gains: list[float | None] = [None] * len(engine_ids)
+    moved = keys_changed = traffic_moved = None
+    if without and len(engine_ids) > 1:
+        at = engine_ids.index(without)
+        left = [each for each in engine_ids if each != without]
+        rings_after = plan.over(left)
+        after, loads_after = place_shares(rings_after), _traffic(rings_after, seen)
+        for position in range(len(engine_ids)):
+            if position != at:
+                gains[position] = after[position - (position > at)] - places[position]
+                if requests:
+                    traffic_gains[position] = loads_after[position - (position > at)] - loads[position]
+        moved = places[at]
+        keys_changed = min(1.0, places[at] * len(rings))
+        traffic_moved = loads[at] if requests else None
+    return RingShares(
+        rings=len(rings),
+        virtual_nodes=plan.virtual_nodes,
+        ideal=1 / len(engine_ids) if engine_ids else 0.0,
+        engines=tuple(
+            EngineShare(
+                engine_id,
+                tuple(shares[position] for shares in on_rings),
+                places[position],
+                loads[position] if requests else None,
+                gains[position],
+                traffic_gains[position],
+            )
+            for position, engine_id in enumerate(engine_ids)
+        ),
+        requests=requests,
+        without=without,
+        moved=moved,
+        keys_changed=keys_changed,
+        traffic_moved=traffic_moved,
+    )
+
+
+def place_shares(rings: Sequence[HashRing]) -> list[float]:
+    """Return each engine's share of all places of keys, 0..1."""
+    lengths = [ring.lengths() for ring in rings]
+    size = rings[0].size if rings else 0
+    if len(rings) == 2 and size > 1:
+        first, second = lengths
+        weights = [
+            first[at] * RING + second[at] * (RING - first[at]) + second[at - 1] * first[at - 1] for at in range(size)
+        ]
+        return [weight / (2 * RING * RING) for weight in weights]
+    return [sum(each[at] for each in lengths) / (len(rings) * RING) for at in range(size)]
+
+
+def _traffic(rings: Sequence[HashRing], seen: Sequence[tuple[int, int]]) -> list[float]:
+    """Return each engine's share of the places of these requests; all 0 where there is none."""
+    size = rings[0].size if rings else 0
+    counts = [0] * size
+    if size:
+        for key, count in seen:
+            for at in candidates_on(rings, key):
+                counts[at] += count
+    total = sum(counts)
+    return [count / total if total else 0.0 for count in counts]

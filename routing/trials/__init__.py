@@ -1,0 +1,1 @@
+"""Other policies beside the live one: arms of a canary, shadows."""

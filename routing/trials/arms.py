@@ -1,0 +1,186 @@
+"""Other placements that choose for a share of the sessions, beside the live one: the arms of a comparison.
+
+All arms of a pool see one fleet, one index, one ledger and one queue, so that they are compared under the same
+load. What belongs to the queue (its order, when it pushes, whom it admits) belongs to the live policy alone: an
+arm chooses engines. While nothing is tried, a decision looks at one None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from routing.placements.placement import Placement, learning_method
+from routing.policy.policy_document import Stage
+from routing.registry import PLACEMENTS, PolicyStageError, Table, build_placement, pair_problem
+from routing.values.decision import Decision
+from routing.values.feedback_events import Lesson
+from routing.values.inference_request import InferenceRequest
+
+LIVE = "live"
+CANARY = "canary"
+CONTROL = "control"
+ARMS = (LIVE, CANARY, CONTROL)
+"""What decisions say of their arm while anything is tried."""
+MAX_ARMS = 4
+_ALL = 1 << 64
+
+
+class ArmEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm as a snapshot names it."""
+
+    arm: str
+    """canary or control."""
+    trial_id: str
+    """Salt of the assignment: another trial gets other sessions."""
+    share: float
+    """Of the sessions, 0..1; a growing share keeps the sessions that it has."""
+    policy_version: int = 0
+    placement: Stage
+
+
+class Arm:
+    """One arm at work."""
+
+    __slots__ = ("_below", "_salt", "entry", "learn", "placement", "rebalances")
+
+    def __init__(self, entry: ArmEntry, placement: Placement) -> None:
+        self.entry = entry
+        self.placement = placement
+        self.learn = learning_method(placement)
+        self.rebalances: bool = getattr(placement, "rebalance", False)
+        self._below = round(entry.share * _ALL)
+        self._salt = f"{entry.trial_id}\0"
+
+    def takes(self, request: InferenceRequest) -> bool:
+        """Return whether the request's session is one of this arm's; a request without a session stands alone."""
+        if self._below >= _ALL:
+            return True
+        session = request.session_id
+        unit = f"{request.tenant_id}\0{session}" if session else request.request_id
+        return xxh3_64_intdigest((self._salt + unit).encode("utf-8", "surrogatepass")) < self._below
+
+
+class Arms:
+    """The live placement and those that are tried beside it. Mutable: all of it, through its verbs."""
+
+    __slots__ = ("_listener", "_placements", "learn", "live", "live_rebalances", "tried")
+
+    def __init__(self, live: Placement, placements: Table = PLACEMENTS) -> None:
+        self._placements = placements
+        self._listener: Callable[[Lesson], None] | None = None
+        self.tried: tuple[Arm, ...] | None = None
+        """In the order in which they are asked; None: nothing is tried."""
+        self.follow(live)
+
+    def follow(self, live: Placement) -> None:
+        """Let this placement choose for all requests that no arm takes."""
+        self.live = live
+        self.live_rebalances: bool = getattr(live, "rebalance", False)
+        self._teach_all()
+
+    def built(self, entries: Sequence[ArmEntry], order: str) -> tuple[Arm, ...] | None:
+        """Return these arms for a queue of this order, without using them; raises PolicyStageError.
+
+        An arm whose placement is at work for the same trial goes on with what it has learned.
+        """
+        if len(entries) > MAX_ARMS:
+            raise PolicyStageError(f"arms: {len(entries)} are more than {MAX_ARMS}")
+        if len({entry.arm for entry in entries}) < len(entries):
+            raise PolicyStageError("arms.arm: two arms have one name")
+        arms = []
+        for entry in entries:
+            if not 0 <= entry.share <= 1:
+                raise PolicyStageError(f"arms.share: {entry.share} is no share between 0 and 1")
+            if problem := pair_problem(entry.placement.name, order, self._placements):
+                raise PolicyStageError(problem)
+            arms.append(Arm(entry, self._known(entry) or build_placement(entry.placement, self._placements)))
+        return tuple(arms) or None
+
+    def attempt(self, arms: tuple[Arm, ...] | None) -> None:
+        """Use these arms from now on (None: none)."""
+        self.tried = arms
+        self._teach_all()
+
+    def listen(self, listener: Callable[[Lesson], None] | None) -> None:
+        """Let one more hear every lesson (None: nobody), who places nothing."""
+        self._listener = listener
+        self._teach_all()
+
+    def of(self, request: InferenceRequest) -> Arm | None:
+        """Return the arm that the request belongs to; None: the live policy."""
+        for arm in self.tried or ():
+            if arm.takes(request):
+                return arm
+        return None
+
+    def name_of(self, request: InferenceRequest) -> str:
+        """Return the name of the request's arm; empty while nothing is tried."""
+        if self.tried is None:
+            return ""
+        arm = self.of(request)
+        return LIVE if arm is None else arm.entry.arm
+
+    def placement_of(self, request: InferenceRequest) -> Placement:
+        """Return who chooses for the request."""
+        arm = self.of(request)
+        return self.live if arm is None else arm.placement
+
+    def signed(self, decision: Decision, request: InferenceRequest) -> Decision:
+        """Return the decision with the arm, placement and policy version that made it."""
+        arm = self.of(request)
+        if arm is None:
+            return msgspec.structs.replace(decision, arm=LIVE)
+        entry = arm.entry
+        return msgspec.structs.replace(
+            decision, arm=entry.arm, placement=entry.placement.name, policy_version=entry.policy_version
+        )
+
+    @property
+    def rebalances(self) -> bool:
+        """Whether any placement at work moves waiting tickets."""
+        return self.live_rebalances or any(arm.rebalances for arm in self.tried or ())
+
+    def moves(self, decision: Decision) -> bool:
+        """Return whether the placement that made the decision may have its ticket moved."""
+        for arm in self.tried or ():
+            if arm.entry.arm == decision.arm:
+                return arm.rebalances
+        return self.live_rebalances
+
+    def check(self) -> None:
+        """Raise AssertionError unless arms have names of their own and every placement that learns is taught."""
+        arms = self.tried or ()
+        if self.tried is not None and not arms:
+            raise AssertionError("no arm is tried, and yet decisions look for one")
+        if len({arm.entry.arm for arm in arms} | {LIVE}) < len(arms) + 1:
+            raise AssertionError("two arms have one name")
+        learning = any(learning_method(each) is not None for each in (self.live, *(arm.placement for arm in arms)))
+        if (learning or self._listener is not None) != (self.learn is not None):
+            raise AssertionError("a placement that learns is not taught, or there is none to teach")
+
+    def _known(self, entry: ArmEntry) -> Placement | None:
+        for arm in self.tried or ():
+            if arm.entry.trial_id == entry.trial_id and arm.entry.placement == entry.placement:
+                return arm.placement
+        return None
+
+    def _teach_all(self) -> None:
+        """Every arm hears what became of every request: they share the engines, so they share the lessons."""
+        methods = [learning_method(self.live), *(arm.learn for arm in self.tried or ()), self._listener]
+        wanting = [each for each in methods if each is not None]
+        self.learn: Callable[[Lesson], None] | None = None
+        if len(wanting) == 1:
+            self.learn = wanting[0]
+        elif wanting:
+            self.learn = _each(tuple(wanting))
+
+
+def _each(methods: tuple[Callable[[Lesson], None], ...]) -> Callable[[Lesson], None]:
+    def learn(lesson: Lesson) -> None:
+        for method in methods:
+            method(lesson)
+
+    return learn

@@ -1,0 +1,129 @@
+"""What another policy would choose for a request, on the same view at the same moment, without carrying it out.
+
+Each comparison stands alone: engines, loads and caches are those that the live policy's choices made. What
+a policy makes of a fleet that follows it is asked of a what-if, not of a shadow.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from routing.cost.cost_model import PrefillCost
+from routing.ledger.fleet_view import FleetView
+from routing.placements.candidate_scores import candidate
+from routing.placements.placement import learning_method
+from routing.policy.policy_document import RoutingPolicy
+from routing.registry import CENTRAL_PLACEMENT, build_placement
+from routing.values.decision import CENTRAL, Candidate, Choice
+from routing.values.feedback_events import Lesson
+from routing.values.inference_request import InferenceRequest
+
+_COMPARED = frozenset({"schema_version", "placement", "prefill_cost"})
+"""Parts of a policy that a single choice shows in full."""
+
+
+class Comparison(msgspec.Struct, frozen=True, gc=False):
+    """Two choices for one request, both scored by the live cost model: a candidate's cost is its TTFT in seconds."""
+
+    request_id: str
+    prompt_tokens: int
+    live: Candidate
+    live_reason: str
+    shadow: Candidate
+    shadow_reason: str
+
+    @property
+    def agreed(self) -> bool:
+        """Whether both chose the same engine."""
+        return self.live.engine_id == self.shadow.engine_id
+
+    @property
+    def gain_s(self) -> float:
+        """Seconds by which the shadow's choice is expected to answer sooner; negative: later."""
+        return self.live.cost - self.shadow.cost
+
+    @property
+    def gain_hit_tokens(self) -> int:
+        """Prompt tokens that the shadow's choice is expected to find cached beyond those of the live one."""
+        return self.shadow.hit_tokens - self.live.hit_tokens
+
+
+class ShadowPolicy:
+    """A policy's placement beside a live router.
+
+    Mutable state: what the placement learns, its generator, and its own view, which borrows the live view's
+    facts for one choice at a time. Raises PolicyStageError for a policy that cannot run.
+    """
+
+    def __init__(self, policy: RoutingPolicy, view: FleetView, *, seed: int = 0) -> None:
+        self._placement = build_placement(policy.placement)
+        self._learn = learning_method(self._placement)
+        self._rng = Random(seed)
+        self._view = view.twin(PrefillCost.of(policy.prefill_cost))
+        self._by_written_costs = policy.cost == "fixed"
+
+    def compare(self, request: InferenceRequest, live: Choice, view: FleetView, now: float) -> Comparison | None:
+        """Return both choices; None where one of them binds the request to no engine.
+
+        `view` is the one on which `live` was chosen, nothing having happened since.
+        """
+        if live.target == CENTRAL:
+            return None
+        own = self._view
+        own.follow(view)
+        if self._by_written_costs and any(view.costs):
+            own.costs = [None] * len(view.costs)
+        choice = self._placement.choose(request, own, now, self._rng)
+        if choice.target == CENTRAL:
+            return None
+        return Comparison(
+            request.request_id,
+            request.prompt_tokens,
+            judged(request, live, view, now),
+            live.reason,
+            judged(request, choice, view, now),
+            choice.reason,
+        )
+
+    def learn(self, lesson: Lesson) -> None:
+        """Teach a learning placement what really happened: its own choices were not carried out."""
+        if self._learn is not None:
+            self._learn(lesson)
+
+
+def judged(request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> Candidate:
+    """Return the chosen engine scored by the view's own costs, a planned fetch counted as the choice has it."""
+    if choice.fetch is None:
+        return candidate(request, view, choice.target, view.match(request).blocks(choice.target), now)
+    scored = candidate(request, view, choice.target, choice.fetch.blocks, now)
+    compute_s = scored.compute_s + choice.fetch.seconds
+    return msgspec.structs.replace(scored, compute_s=compute_s, cost=scored.wait_s + compute_s)
+
+
+def uncompared_parts(live: RoutingPolicy, other: RoutingPolicy) -> tuple[str, ...]:
+    """Return the fields of the policy in which the two differ and about which single choices say nothing."""
+    different = (name for name in live.__struct_fields__ if getattr(live, name) != getattr(other, name))
+    # Written costs can stand in for learned ones, but nothing can for those that the live policy does not use.
+    shown = _COMPARED | {"cost"} if other.cost == "fixed" else _COMPARED
+    return tuple(name for name in different if name not in shown)
+
+
+def shadow_problem(live: RoutingPolicy | None, other: RoutingPolicy) -> str:
+    """Return why the two cannot be compared choice by choice, in one sentence; "" where they can.
+
+    `live` is None where others choose, and the comparison is with what they did.
+    """
+    for name, policy in (("live policy", live), ("draft", other)):
+        if policy is not None and policy.placement.name == CENTRAL_PLACEMENT:
+            return f"The {name} lets engines pull requests instead of choosing one for each; ask a what-if."
+    if live is None:
+        return ""
+    if live.placement == other.placement and live.prefill_cost == other.prefill_cost:
+        different = ", ".join(uncompared_parts(live, other)) or "nothing"
+        return (
+            f"Both place requests by the same rule and costs (different: {different}), so they would always "
+            "agree; ask a what-if."
+        )
+    return ""

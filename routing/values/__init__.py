@@ -1,0 +1,1 @@
+"""Frozen values that cross the routing core: requests, decisions, observations, reasons."""

@@ -1,0 +1,179 @@
+"""What the routing core says about one request: where it goes, why, and what else could have been."""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing.policy.policy_document import RoutingPolicy
+from routing.values.engine_pair import EnginePair
+from routing.values.inference_request import InferenceRequest
+
+CENTRAL = -1
+"""Target of a Choice that leaves the request unbound in the pool's queue."""
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """One scored engine. Hits in prompt tokens, times in seconds, cost in the placement's own unit."""
+
+    engine_id: str
+    hit_tokens: int
+    wait_s: float
+    compute_s: float
+    cost: float
+    blocks: int = 0
+    """Leading blocks of the prompt that the engine holds or is about to hold, whatever the trust in that."""
+
+
+class Fetch(msgspec.Struct, frozen=True, gc=False):
+    """Blocks to be copied from another engine's cache before the prefill starts (Mooncake Alg. 1, line 21).
+
+    Made only where the view says that transfers are possible. Only what the source really holds when the prefill
+    starts can be copied.
+    """
+
+    source_engine_id: str
+    blocks: int
+    """Leading blocks of the prompt to take from the source; those that the chosen engine holds do not travel."""
+    seconds: float
+    """Estimated time of the transfer; part of the decision's compute_s."""
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    """A placement's answer: an index into `view.targets` (or CENTRAL), with the scores that led there."""
+
+    target: int
+    reason: str
+    """A code of routing.values.reasons; rendered to words only when somebody reads it."""
+    candidates: tuple[Candidate, ...] = ()
+    """The best few, the chosen one first."""
+    fetch: Fetch | None = None
+    """What the chosen engine gets from another one first."""
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """Where one request goes and why. Dashboard, logs, records and tests read this same object."""
+
+    decision_id: str
+    """The request's id."""
+    pool_id: str
+    engine_id: str
+    """Empty while the request is unbound."""
+    incarnation: int
+    placement: str
+    order: str
+    policy_version: int
+    reason: str
+    prompt_tokens: int
+    hit_tokens: int
+    """Predicted cached prompt tokens on the chosen engine."""
+    wait_s: float
+    compute_s: float
+    decided_s: float
+    """Monotonic seconds of the deciding process."""
+    queued_s: float = 0.0
+    """Seconds the ticket waited before its grant (0 until granted)."""
+    candidates: tuple[Candidate, ...] = ()
+    fetch: Fetch | None = None
+    queue_reason: str = ""
+    """Why it was granted before the tickets beside it, a code of routing.values.reasons; empty: it did not wait."""
+    overtook: int = 0
+    """Tickets that had waited longer for the same engine, or unbound as this one, and stayed behind."""
+    pair: EnginePair | None = None
+    """Who decodes, where `engine_id` only prefills; known from the grant on."""
+    migrated_s: float = 0.0
+    """When the waiting ticket was moved to this engine, as `decided_s`; 0: it was not."""
+    arm: str = ""
+    """live, canary or control: who chose, while policies are compared; empty: nothing is tried."""
+
+    @classmethod
+    def of(
+        cls,
+        request: InferenceRequest,
+        choice: Choice,
+        now: float,
+        pool_id: str,
+        incarnation: int,
+        policy: RoutingPolicy,
+        policy_version: int,
+    ) -> Decision:
+        """Return the decision that a choice makes; unbound where the choice names no candidate or is CENTRAL."""
+        engine_id, hit_tokens, wait_s, compute_s = "", 0, 0.0, 0.0
+        if choice.target != CENTRAL:
+            best = choice.candidates[0]
+            engine_id, hit_tokens, wait_s, compute_s = best.engine_id, best.hit_tokens, best.wait_s, best.compute_s
+        # By position, in the order of the fields: names cost a quarter of the call here.
+        return cls(
+            request.request_id,
+            pool_id,
+            engine_id,
+            incarnation,
+            policy.placement.name,
+            policy.order.name,
+            policy_version,
+            choice.reason,
+            request.prompt_tokens,
+            hit_tokens,
+            wait_s,
+            compute_s,
+            now,
+            0.0,
+            choice.candidates,
+            choice.fetch,
+        )
+
+    def fetch_at_grant(self, held: int, at_source: int) -> Fetch | None:
+        """Return what the planned fetch still brings, None where it brings nothing.
+
+        `held` leading blocks are on the chosen engine when the prefill starts, `at_source` on the source.
+        """
+        planned = self.fetch
+        if planned is None or at_source <= held:
+            return None
+        block_s = planned.seconds / (planned.blocks - self.candidates[0].blocks)
+        return Fetch(planned.source_engine_id, at_source, block_s * (at_source - held))
+
+    def granted(
+        self,
+        queued_s: float,
+        hit_tokens: int,
+        compute_s: float,
+        fetch: Fetch | None,
+        queue_reason: str = "",
+        overtook: int = 0,
+    ) -> Granted:
+        """Return the grant of this decision after its wait, with fresh estimates."""
+        fresh = msgspec.structs.replace(
+            self,
+            hit_tokens=hit_tokens,
+            compute_s=compute_s,
+            queued_s=queued_s,
+            fetch=fetch,
+            queue_reason=queue_reason,
+            overtook=overtook,
+        )
+        return Granted(fresh)
+
+
+class Granted(msgspec.Struct, frozen=True, gc=False):
+    """Send the request to `decision.engine_id` at once; a reservation stands there."""
+
+    decision: Decision
+
+
+class Queued(msgspec.Struct, frozen=True, gc=False):
+    """The request waits at the gateway as a ticket; its Granted or Refused comes from a later call."""
+
+    decision: Decision
+
+
+class Refused(msgspec.Struct, frozen=True, gc=False):
+    """The request gets no engine: `code` is one of routing.values.reasons.REFUSALS."""
+
+    request_id: str
+    code: str
+    retry_after_s: float
+    candidates: tuple[Candidate, ...] = ()
+    """The engines that were looked at, where it was refused for their load."""
+
+
+Outcome = Granted | Queued | Refused

@@ -1,0 +1,40 @@
+"""What a learning placement is told about its own choices, in the order in which it happens."""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing.values.inference_request import InferenceRequest
+
+
+class Bound(msgspec.Struct, frozen=True, gc=False):
+    """A request was bound to an engine (for the first time, or anew after its engine went)."""
+
+    request: InferenceRequest
+    engine_id: str
+    hit_tokens: int
+    """Prompt tokens that the engine was expected to have cached."""
+    at_s: float
+
+
+class Answered(msgspec.Struct, frozen=True, gc=False):
+    """The first token of a bound request came."""
+
+    request: InferenceRequest
+    engine_id: str
+    at_s: float
+
+
+class Released(msgspec.Struct, frozen=True, gc=False):
+    """A bound request is over or its binding is: complete, failed, expired, or about to be bound anew.
+
+    Comes once for every Bound; `finished` tells whether the request was answered to its end.
+    """
+
+    request: InferenceRequest
+    engine_id: str
+    at_s: float
+    finished: bool
+
+
+Lesson = Bound | Answered | Released

@@ -1,0 +1,41 @@
+"""What a user sends to an LLM, reduced to the facts that routing needs (never the prompt itself)."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+
+class InferenceRequest(msgspec.Struct, frozen=True, gc=False):
+    """One request for a completion, seen by the routing core.
+
+    `keys` are the chained block keys of the prompt in order (kvstore.keys.block_keys), each standing for
+    `block_tokens` prompt tokens. Times are seconds of the caller's monotonic clock.
+    """
+
+    request_id: str
+    """UUIDv7; also the id of the decision and of the reservation."""
+    keys: tuple[int, ...]
+    prompt_tokens: int
+    block_tokens: int
+    arrived_s: float
+    ttft_slo_s: float
+    max_output_tokens: int = 0
+    tenant_id: str = ""
+    session_id: str = ""
+    priority: int = 0
+    """Lower goes first, as in vLLM."""
+    tbt_slo_s: float = 0.0
+    """Mean time between tokens that meets the SLO; 0: the policy's."""
+    give_up_s: float = math.inf
+    """Moment after which waiting any longer is of no use to the caller."""
+    slo_class: str = ""
+    head: tuple[int, ...] = ()
+    """Keys of the first blocks where those that prefixes are told apart by are finer than `keys`: a recording of a
+    pool with small blocks, replayed in a trace's larger ones. Empty: `keys` are."""
+
+    @property
+    def deadline_s(self) -> float:
+        """Latest moment of the first token that still meets the SLO."""
+        return self.arrived_s + self.ttft_slo_s

@@ -1,0 +1,171 @@
+"""Lets the planners steer a simulated pool in virtual time: observe, plan, apply, once per tick.
+
+What jobs and actuators do live is done here at once: engines come up after their warm-up with an empty
+cache, drained ones stop when nothing stands there, and a quarantine takes back what has no first token.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+import msgspec
+
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.automation_mode import ACT, OFF
+from planning.engine_health.engine_health import plan_health
+from planning.engine_health.health_memory import HealthMemory
+from planning.engine_health.health_verdict import QUARANTINED, HealthPlan
+from planning.facts.fleet_facts import PoolFacts, Role, RoleLoad
+from planning.prefill_decode.prefill_decode import plan_ratio
+from planning.prefill_decode.ratio_plan import RatioMemory, RatioPlan
+from planning.scaling.scaling import plan_scaling
+from planning.scaling.scaling_plan import ScalingMemory, ScalingPlan
+from simulator.automation.engine_change import EngineChange
+from simulator.automation.pool_observer import PoolWatch
+from simulator.automation.rebalancing import RebalanceDrive
+from simulator.automation.role_loads import role_loads
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.fleet.fleet_changes import EngineDies, EngineDrains, EngineJoins, EngineWeighs
+from simulator.fleet.fleet_simulation import FleetSimulation
+
+TICK_S = 1.0
+
+
+class FleetAutomation:
+    """One pool's automations. Mutable: what was planned, the planners' memories, and engines on their way up.
+
+    `rings`: hash rings of the placement, 0 where it has none. `restart_s`: from the end of a role to the next.
+    """
+
+    def __init__(
+        self,
+        policy: AutomationPolicy,
+        profile: EngineProfile,
+        *,
+        rings: int = 0,
+        restart_s: float = 20.0,
+    ) -> None:
+        self.watch = PoolWatch(profile)
+        self.scaling: list[ScalingPlan] = []
+        """Plans that did something."""
+        self.health: list[HealthPlan] = []
+        """Plans in which some verdict changed."""
+        self.ratio: list[RatioPlan] = []
+        """All plans of the ratio."""
+        self.changes: list[EngineChange] = []
+        """What was done to the fleet, and when it was done."""
+        self.sizes: list[tuple[float, int]] = []
+        """(moment, engines that take work), one per tick."""
+        self._policy = policy
+        self._rings = rings
+        self._scaling_memory = ScalingMemory()
+        self._health_memory = HealthMemory()
+        self.rebalance = RebalanceDrive(policy.rebalance, profile)
+        self._ratio_memory = RatioMemory()
+        self._role_loads: list[RoleLoad] = []
+        self._restart_s = restart_s
+        self._flipping: dict[str, Role] = {}
+        self._starting: dict[str, float] = {}
+        self._names = count(1)
+
+    def attach(self, simulation: FleetSimulation) -> None:
+        """Steer this simulation from now on, one tick after another."""
+        simulation.call_at(simulation.now + TICK_S, self._tick)
+
+    def _tick(self, simulation: FleetSimulation) -> None:
+        now = simulation.now
+        self._stop_drained(simulation)
+        facts = self.watch.look(simulation, self._starting, now)
+        self.sizes.append((now, len(simulation.router.view.accepting)))
+        if self._policy.health.mode != OFF:
+            self._steer_health(simulation, facts)
+        if self._policy.rebalance.mode != OFF:
+            self.rebalance.steer(simulation, facts)
+        if self._policy.scaling.mode != OFF:
+            self._steer_scaling(simulation, facts)
+        if self._policy.ratio.mode != OFF:
+            self._steer_ratio(simulation, facts)
+        simulation.call_at(now + TICK_S, self._tick)
+
+    def _stop_drained(self, simulation: FleetSimulation) -> None:
+        for station in simulation.stations:
+            if not station.accepts and not station.live:
+                simulation.change(EngineDies(simulation.now, station.engine_id))
+                role = self._flipping.pop(station.engine_id, None)
+                if role is None:
+                    self.changes.append(EngineChange(simulation.now, station.engine_id, "removed", station.role))
+                else:
+                    self._order(simulation, station.engine_id, self._restart_s, role, turned=True)
+
+    def _steer_health(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
+        plan, self._health_memory = plan_health(
+            facts, self._health_memory, self._policy.health, newcomer_ramp_s=self._policy.scaling.ramp_s
+        )
+        if plan.changed:
+            self.health.append(plan)
+        if self._policy.health.mode != ACT:
+            return
+        changed = set(plan.changed)
+        for verdict in plan.verdicts:
+            name = verdict.engine_id
+            station = simulation.stations.get(name)
+            if station is None or station.load_share == verdict.load_share:
+                continue
+            sick = verdict.state == QUARANTINED and name in changed
+            simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=sick))
+
+    def _steer_scaling(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
+        settings = self._policy.scaling
+        plan, self._scaling_memory = plan_scaling(
+            facts, self.watch.windows.demand, self._scaling_memory, settings, rings=self._rings
+        )
+        if plan.action == "none":
+            return
+        self.scaling.append(plan)
+        if settings.mode != ACT:
+            return
+        for engine_id in plan.drain:
+            simulation.change(EngineDrains(simulation.now, engine_id))
+        for role in plan.add:
+            self._order(simulation, f"a-{next(self._names):03}", settings.warm_up_s, role)
+
+    def _steer_ratio(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
+        settings = self._policy.ratio
+        self._role_loads = [each for each in self._role_loads if each.at_s > facts.now_s - settings.window_s]
+        self._role_loads += role_loads(simulation, facts)
+        plan, self._ratio_memory = plan_ratio(facts, self._role_loads, self._ratio_memory, settings)
+        self.ratio.append(plan)
+        if settings.mode != ACT:
+            return
+        for flip in plan.flips:
+            self._flipping[flip.engine_id] = flip.after
+            simulation.change(EngineDrains(simulation.now, flip.engine_id))
+
+    def _order(
+        self, simulation: FleetSimulation, name: str, warm_up_s: float, role: Role, *, turned: bool = False
+    ) -> None:
+        """Let an engine come up after its warm-up."""
+        self._starting[name] = simulation.now
+
+        def comes_up(running: FleetSimulation) -> None:
+            del self._starting[name]
+            running.change(EngineJoins(running.now, name, role=role))
+            self.changes.append(EngineChange(running.now, name, "turned" if turned else "added", role))
+
+        simulation.call_at(simulation.now + warm_up_s, comes_up)
+
+
+def scaling_timeline(automation: FleetAutomation) -> list[dict[str, object]]:
+    """Return the plans that did something, as rows for a report."""
+    return [
+        {
+            "at_s": plan.at_s,
+            "action": plan.action,
+            "engines": plan.engines,
+            "target": plan.target,
+            "reasons": [each.code for each in plan.reasons],
+            "why": "; ".join(each.text for each in plan.reasons),
+            "remap": None if plan.remap is None else msgspec.structs.asdict(plan.remap),
+        }
+        for plan in automation.scaling
+    ]

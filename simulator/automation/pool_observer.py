@@ -1,0 +1,88 @@
+"""Observes a simulated pool as gateway and prober would, and tells the planners what they may know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from planning.facts.fleet_facts import ACTIVE, DRAINING, STARTING, EngineFacts, PoolFacts, Standing
+from routing.ledger.fleet_view import EngineLoad
+from simulator.automation.engine_speeds import SpeedWatch
+from simulator.automation.pool_windows import WindowWatch
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.faulty_engine import FaultyEngine
+from simulator.fleet.engine_slots import Station
+from simulator.fleet.fleet_simulation import FleetSimulation
+
+
+class PoolWatch:
+    """Takes one look per tick. Mutable: the windows, the speeds, and since when engines are there or silent."""
+
+    def __init__(self, profile: EngineProfile) -> None:
+        self.windows = WindowWatch(profile)
+        self._speeds = SpeedWatch()
+        self._profile = profile
+        self._since: dict[tuple[str, int], float] = {}
+        self._silent_since: dict[str, float] = {}
+
+    def look(self, simulation: FleetSimulation, starting: Mapping[str, float], now: float) -> PoolFacts:
+        """Return the facts of this moment; `starting`: id of each engine on its way up → when it was ordered."""
+        loads = {each.engine_id: each for each in simulation.router.loads(now)}
+        self.windows.look(simulation, list(loads.values()), now)
+        self._speeds.look(simulation, now)
+        engines = [self._engine(station, loads[station.engine_id], now) for station in simulation.stations]
+        engines += [EngineFacts(engine_id=name, standing=STARTING, since_s=at_s) for name, at_s in starting.items()]
+        policy = simulation.router.policy
+        return PoolFacts(
+            pool_id=simulation.router.pool_id,
+            now_s=now,
+            ttft_slo_s=policy.ttft_slo_s,
+            tbt_slo_s=policy.tbt_slo_s,
+            engines=tuple(sorted(engines, key=lambda each: each.engine_id)),
+            windows=tuple(self.windows.windows),
+        )
+
+    def _engine(self, station: Station, load: EngineLoad, now: float) -> EngineFacts:
+        standing: Standing = ACTIVE if station.accepts else DRAINING
+        prefilling = [each.request.prompt_tokens for each in station.live.values() if each.first_token_s is None]
+        slowness, slow_samples = self._speeds.slowness(station, now)
+        tbt_s, tbt_samples = self._speeds.tbt(station, now)
+        facts = EngineFacts(
+            engine_id=station.engine_id,
+            incarnation=station.incarnation,
+            role=station.role,
+            standing=standing,
+            since_s=self._since.setdefault((station.engine_id, station.incarnation), now),
+            load_share=station.load_share,
+            report_s=now,
+            running=station.engine.running,
+            waiting=station.engine.waiting,
+            kv_usage=station.engine.kv_usage,
+            granted=len(station.live),
+            prefilling=len(prefilling),
+            streaming=len(station.live) if isinstance(station.engine, FaultyEngine) else 0,
+            longest_prefill_s=self._profile.prefill_s(max(prefilling), 0) if prefilling else 0.0,
+            slowness=slowness,
+            slowness_samples=slow_samples,
+            tbt_s=tbt_s,
+            tbt_samples=tbt_samples,
+            outstanding_s=load.outstanding_s,
+            tickets=load.bound,
+        )
+        return self._probed(facts, station.engine, now) if isinstance(station.engine, FaultyEngine) else facts
+
+    def _probed(self, facts: EngineFacts, engine: FaultyEngine, now: float) -> EngineFacts:
+        """Return the facts with what the engine says of itself in place of what it is, and its counters."""
+        metrics = engine.metrics(now)
+        if metrics.reachable:
+            self._silent_since.pop(facts.engine_id, None)
+        else:
+            self._silent_since.setdefault(facts.engine_id, now)
+        return msgspec.structs.replace(
+            facts,
+            **msgspec.structs.asdict(metrics),
+            unreachable_since_s=self._silent_since.get(facts.engine_id),
+            first_tokens_total=engine.first_tokens_total,
+            chunks_total=engine.pieces_total,
+        )

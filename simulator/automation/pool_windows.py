@@ -1,0 +1,94 @@
+"""Rolls up what happens in a simulated pool into the windows that scaling and rebalancing judge."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from planning.facts.fleet_facts import DemandPoint, PoolWindow
+from routing.ledger.fleet_view import EngineLoad
+from routing.values.load_cv import LoadSmoother, load_cv
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.fleet.request_record import FINISHED, UNFINISHED, RequestRecord
+
+KEPT_S = 900.0
+"""How long windows are kept."""
+_HIT_STEP = 0.2
+"""Weight of a new window in the running share of prompt tokens that caches hold."""
+
+
+class WindowWatch:
+    """Mutable: the windows, the demand of the whole past, and the requests that have no outcome yet.
+
+    A request counts when its first token comes or its deadline passes, whichever is first: a queue that
+    grows shows in attainment before anybody in it is served.
+    """
+
+    def __init__(self, profile: EngineProfile) -> None:
+        self.windows: deque[PoolWindow] = deque()
+        self.demand: list[DemandPoint] = []
+        self._profile = profile
+        self._smoother = LoadSmoother()
+        self._open: list[RequestRecord] = []
+        self._seen = 0
+        self._from_s = 0.0
+        self._hit_share = 0.0
+
+    def look(self, simulation: FleetSimulation, loads: Sequence[EngineLoad], now: float) -> None:
+        """Close the window that ends now; nothing happens where no time has passed."""
+        span_s = now - self._from_s
+        if span_s <= 0:
+            return
+        arrived = simulation.history[self._seen :]
+        self._seen = len(simulation.history)
+        self._open += arrived
+        counted, on_time, refused = self._outcomes(now)
+        work_s = sum(self._work_s(each.request.prompt_tokens) for each in arrived)
+        unbound, unbound_tokens, _ = simulation.router.unbound(now)
+        unbound_s = unbound * self._work_s(unbound_tokens // unbound) if unbound else 0.0
+        outstanding_s = [each.outstanding_s for each in loads]
+        pending = {each.engine_id: float(each.outstanding_tokens) for each in loads}
+        self.windows.append(
+            PoolWindow(
+                from_s=self._from_s,
+                span_s=span_s,
+                requests=counted,
+                on_time=on_time,
+                refused=refused,
+                work_s=work_s,
+                queued=unbound + sum(each.bound for each in loads),
+                queued_s=unbound_s + sum(outstanding_s),
+                prompt_tokens=sum(each.request.prompt_tokens for each in arrived),
+                load_cv=load_cv(self._smoother.update(pending, now)),
+                engines=len(simulation.router.view.accepting),
+            )
+        )
+        self.demand.append(DemandPoint(now, work_s / span_s))
+        self._from_s = now
+        while self.windows[0].from_s < now - KEPT_S:
+            self.windows.popleft()
+
+    def _outcomes(self, now: float) -> tuple[int, int, int]:
+        """Return how many requests have got an outcome since the last look, were on time, and were refused."""
+        left: list[RequestRecord] = []
+        counted = on_time = refused = hits = tokens = 0
+        for record in self._open:
+            if record.first_token_s is not None:
+                on_time += record.first_token_s <= record.request.deadline_s
+                hits += record.hit_tokens or 0
+                tokens += record.request.prompt_tokens
+            elif record.status not in (FINISHED, UNFINISHED):
+                refused += 1
+            elif record.request.deadline_s > now:
+                left.append(record)
+                continue
+            counted += 1
+        self._open = left
+        if tokens:
+            self._hit_share += _HIT_STEP * (hits / tokens - self._hit_share)
+        return counted, on_time, refused
+
+    def _work_s(self, prompt_tokens: int) -> float:
+        """Return the seconds that a prompt takes an engine, as much of it cached as lately."""
+        return self._profile.prefill_s(prompt_tokens, int(self._hit_share * prompt_tokens))

@@ -1,0 +1,37 @@
+"""How loaded the prefill and decode engines of a simulated fleet are, in parts of what their objectives allow."""
+
+from __future__ import annotations
+
+from planning.facts.fleet_facts import ACTIVE, PoolFacts, RoleLoad
+from planning.prefill_decode.role_changes import DECODE, PREFILL
+from simulator.engine_models.pd import DecodeRole
+from simulator.fleet.engine_slots import Station
+from simulator.fleet.fleet_simulation import FleetSimulation
+
+
+def role_loads(simulation: FleetSimulation, facts: PoolFacts) -> list[RoleLoad]:
+    """Return one sample per engine that serves: how busy it is, and Mooncake §4.3's predicted times over their SLOs.
+
+    The wait for a first token alone is no load to steer by: it is next to nothing until an engine is nearly
+    always busy, and then grows without bound.
+    """
+    loads: list[RoleLoad] = []
+    for each in facts.engines:
+        station = simulation.stations.get(each.engine_id)
+        if station is None or each.standing != ACTIVE:
+            continue
+        if each.role == PREFILL:
+            busy = 1.0 if station.engine.running else 0.0
+            loads.append(RoleLoad(facts.now_s, PREFILL, busy + each.outstanding_s / facts.ttft_slo_s))
+        elif each.role == DECODE and isinstance(station.engine, DecodeRole):
+            loads.append(RoleLoad(facts.now_s, DECODE, _decode_load(station, station.engine, facts.tbt_slo_s)))
+    return loads
+
+
+def _decode_load(station: Station, engine: DecodeRole, tbt_slo_s: float) -> float:
+    """Return the time of a step over its objective or what stands there over its memory, whichever is more."""
+    records = list(station.live.values())
+    context = sum(each.request.prompt_tokens + each.output_tokens // 2 for each in records)
+    memory = sum(each.request.prompt_tokens + each.output_tokens for each in records)
+    step_s = engine.profile.step_s(min(len(records), engine.profile.max_running), context) if records else 0.0
+    return max(step_s / tbt_slo_s, memory / engine.profile.device_tokens)

@@ -1,0 +1,103 @@
+"""The options of `simulate` that let another policy's placement choose for a share of the sessions."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from routing.policy.policy_document import RoutingPolicy, Stage
+from routing.registry import stage_problems
+from routing.trials.arms import CANARY, ArmEntry
+from simulator.baselines.registry import PLACEMENTS
+from simulator.command.option_values import OptionValues
+from simulator.runs.policy_file import PolicyDocuments, UnreadablePolicyError, read_policy
+
+DEFAULT_SHARE = 0.1
+CANARY_VERSION = 2
+"""Policy version that its decisions carry; the live one is the router's first."""
+
+
+class CanaryTrial(msgspec.Struct, frozen=True, kw_only=True):
+    """What is tried beside the policy that is run."""
+
+    placement: Stage
+    share: float
+    notes: tuple[str, ...] = ()
+    """What was made of the file, and what of it is not tried, as sentences."""
+
+    def arms(self, seed: int) -> tuple[ArmEntry, ...]:
+        """Return the arms beside the live one; another seed assigns other sessions."""
+        entry = ArmEntry(
+            arm=CANARY,
+            trial_id=f"simulated canary {seed}",
+            share=self.share,
+            policy_version=CANARY_VERSION,
+            placement=self.placement,
+        )
+        return (entry,)
+
+
+def add_canary_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options; values are checked by `canary_of`."""
+    parser.add_argument(
+        "--canary",
+        type=Path,
+        metavar="FILE",
+        help="policy document, JSON: its placement chooses for a share of the sessions, on the same fleet and queue, "
+        "and both arms are compared as a canary's are",
+    )
+    parser.add_argument(
+        "--share", help=f"the canary's share of the sessions, above 0 and below 1 (default: {DEFAULT_SHARE})"
+    )
+
+
+def canary_of(
+    arguments: argparse.Namespace,
+    values: OptionValues,
+    policies: Sequence[RoutingPolicy],
+    file_policy: RoutingPolicy | None,
+) -> CanaryTrial | None:
+    """Return what is to be tried beside the policy (None: nothing); notes what cannot be."""
+    share = values.above_zero("share")
+    if arguments.canary is None:
+        if arguments.share is not None:
+            values.problem("--share: there is no --canary that would have it")
+        return None
+    if share is not None and share >= 1:
+        values.problem(f"--share: {share:g} leaves the policy no session to be compared with; give less than 1")
+    for name in ("all", "goodput"):
+        if getattr(arguments, name):
+            values.problem(f"--canary: does not go with --{name}; it compares with one policy at one rate")
+    try:
+        draft = read_policy(arguments.canary)
+    except UnreadablePolicyError as error:
+        values.problem(f"--canary: {error}")
+        return None
+    placement = draft.routing.placement
+    for policy in policies:
+        for wrong in _unfit(placement, policy):
+            values.problem(f"--canary: {wrong}")
+    notes = [*draft.notes, *_untried(arguments.canary, draft, file_policy)]
+    return CanaryTrial(placement=placement, share=share or DEFAULT_SHARE, notes=tuple(notes))
+
+
+def _unfit(placement: Stage, policy: RoutingPolicy) -> Iterator[str]:
+    """Yield why the placement cannot be tried beside the policy."""
+    if placement == policy.placement:
+        yield f"its placement is {placement.name} with the same parameters, so nothing would tell the arms apart"
+    known = stage_problems(policy, PLACEMENTS)
+    tried = msgspec.structs.replace(policy, placement=placement)
+    yield from (each for each in stage_problems(tried, PLACEMENTS) if each not in known)
+
+
+def _untried(path: Path, draft: PolicyDocuments, live: RoutingPolicy | None) -> Iterator[str]:
+    """Say which other settings of the file differ from the policy file's: the queue is that one's alone."""
+    if live is None:
+        return
+    names = [name for name in RoutingPolicy.__struct_fields__ if name not in ("placement", "schema_version")]
+    differing = [name for name in names if getattr(draft.routing, name) != getattr(live, name)]
+    if differing:
+        yield f"{path}: only its placement is tried; it differs in {', '.join(differing)} too"

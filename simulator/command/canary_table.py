@@ -1,0 +1,60 @@
+"""Shows both arms of a run as a table for people, and what their guards say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from planning.trials.arm_comparison import FINE, SUSPECT, TOO_FEW, WORSE, GuardReading
+from planning.trials.canary import guard_words
+
+_COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("requests", "requests", lambda value: f"{value:.0f}"),
+    ("on time", "slo_share", lambda value: f"{value:.1%}"),
+    ("TTFT mean", "ttft_mean_s", lambda value: f"{value:.2f} s"),
+    ("p90", "ttft_p90_s", lambda value: f"{value:.2f} s"),
+    ("hits", "token_hit_rate", lambda value: f"{value:.1%}"),
+)
+_VERDICTS = {
+    FINE: "fine",
+    SUSPECT: "may be worse, or chance",
+    WORSE: "worse; a live canary would be given up",
+    TOO_FEW: "too few requests to say",
+}
+
+
+def render_canaries(reports: Sequence[dict[str, Any]]) -> str:
+    """Return both arms of each run that had a canary, with what its guards say; empty where none had."""
+    lines: list[str] = []
+    for report in reports:
+        for run in report.get("seeds", [report]):
+            detail = run.get("detail", {})
+            if detail.get("canary"):
+                seed = f", seed {detail['seed']}" if "seeds" in report else ""
+                lines += ["", *_canary(detail["canary"], seed)]
+    return "\n".join(lines)
+
+
+def _canary(canary: dict[str, Any], seed: str) -> list[str]:
+    rows = [["arm", *(title for title, _, _ in _COLUMNS)]]
+    for arm in canary["arms"]:
+        cells = [f"{arm['arm']}, {arm['placement']}"]
+        for _, key, words in _COLUMNS:
+            cells.append("–" if arm[key] is None else words(arm[key]))
+        rows.append(cells)
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    table = [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+    readings = msgspec.convert(canary["comparison"]["readings"], tuple[GuardReading, ...])
+    return [
+        f"Canary with {canary['share'] * 100:.3g} % of the sessions{seed}",
+        *table,
+        "What its guards say (their mean is the geometric one):",
+        *(f"  {guard_words(each)}: {_VERDICTS[each.verdict]}" for each in readings),
+    ]

@@ -1,0 +1,281 @@
+"""The options of `simulate`, the same for `manage.py simulate` and `python -m simulator`.
+
+Every fault is found before anything runs, and all are told at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import msgspec
+
+from planning.documents.automation_document import AutomationPolicy
+from routing.policy.policy_document import Parameter, RoutingPolicy, Stage
+from routing.registry import QUEUE_ORDERS, pair_problem, stage_problems
+from simulator.baselines.registry import PLACEMENTS
+from simulator.command.canary_options import add_canary_arguments, canary_of
+from simulator.command.option_values import OptionValues
+from simulator.command.simulate_requests import add_request_arguments, pattern_of, settings_of
+from simulator.engine_cache.evictions import EVICTIONS
+from simulator.engine_models.engine_profile import EngineProfile, UnreadableProfileError, profile_named, read_profile
+from simulator.engine_models.registry import ENGINE_MODELS
+from simulator.runs.policy_file import UnreadablePolicyError, read_automation, read_policy
+from simulator.runs.run_task import RunTask
+from simulator.runs.simulation_run import RunSpec, evaluation_policy
+from simulator.runs.stage_parameters import set_parameters
+from simulator.workloads.registry import WORKLOADS
+
+MOST_ENGINES = 10_000
+
+
+class SimulateOptionsError(ValueError):
+    """The options cannot be run; `problems` has one sentence for each fault."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class SimulatePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run: one task per placement, order and seed."""
+
+    tasks: list[RunTask]
+    as_list: bool
+    """Whether a list of reports was asked for (--all)."""
+    seeds: int
+    jobs: int
+    json: Path | None
+    notes: list[str]
+    """What was made of the files in reading them, as sentences."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options to `parser` (an argparse or a Django command's parser); values are checked by `plan_from`."""
+    add = parser.add_argument
+    add(
+        "trace",
+        type=Path,
+        metavar="TRACE",
+        help=f"Mooncake JSONL trace, .gz too, or a generated workload: {', '.join(sorted(WORKLOADS))}",
+    )
+    add_request_arguments(parser)
+    add("--placement", help=f"one of {', '.join(PLACEMENTS)} (default: the policy file's, else least_cost)")
+    add("--order", help=f"one of {', '.join(QUEUE_ORDERS)} (default: the policy file's, else fifo)")
+    add("--engines", help="engines in the fleet (default: 8, or the sum of --prefill and --decode)")
+    add(
+        "--prefill",
+        metavar="N",
+        help="so many engines prefill, --decode or the rest decode (default: all do both)",
+    )
+    add("--decode", metavar="N", help="so many engines decode")
+    add("--qps", help="mean arrivals per second, by scaling all timestamps (default: as recorded)")
+    add("--requests", help="first rows only")
+    add("--warmup", default="0", help="first rows that no metric counts")
+    add("--max-input", help="cut prompts to this many tokens")
+    add("--engine-model", default="reference", help=f"one of {', '.join(ENGINE_MODELS)}")
+    add("--profile", help="engine figures: a name in simulator/profiles/ or a JSON file (default: the reference)")
+    add(
+        "--eviction",
+        help=f"which cached block goes: {', '.join(EVICTIONS)} (default: the profile's, else lru)",
+    )
+    add("--slo-ttft", help="time to first token that is on time, seconds (default: the policy file's, else 5)")
+    add("--slo-tbt", help="mean time between tokens that is on time, seconds (default: any)")
+    add("--param", action="append", default=[], metavar="KEY=VALUE", help="setting of the placement, order or policy")
+    add(
+        "--policy-file",
+        type=Path,
+        help="policy document, JSON, as the API gives it out; its automations, if it has any, steer the fleet; without "
+        "a file no limits and exact estimates",
+    )
+    add(
+        "--automation",
+        type=Path,
+        metavar="FILE",
+        help="automation document, JSON, in place of the policy file's: planners steer the fleet, and the report tells "
+        "their plans and what they changed",
+    )
+    add_canary_arguments(parser)
+    add("--goodput", action="store_true", help="search the largest rate with 90 %% on time")
+    add("--all", action="store_true", help="every placement with every order (or those named)")
+    add("--seed", default="0", help="salts the block keys, and so breaks ties differently; of generated requests too")
+    add("--seeds", default="1", help="so many seeds from --seed on, in parallel; figures are their means")
+    add("--jobs", help="processes at once (default: one per core)")
+    add(
+        "--transfers",
+        action="store_true",
+        help="let engines fetch KV blocks from each other where the placement asks (mooncake); no live pool does",
+    )
+    add("--series", action="store_true", help="add each engine's outstanding tokens over time to the report")
+    add("--json", type=Path, metavar="OUT", help="write the report here")
+
+
+def plan_from(arguments: argparse.Namespace) -> SimulatePlan:
+    """Return what the parsed arguments ask for; raises SimulateOptionsError with every fault."""
+    values = OptionValues(arguments)
+    settings, pattern = settings_of(arguments, values), pattern_of(arguments, values)
+    profile = _profile(arguments, values)
+    requests, warmup = values.whole("requests", 1), values.whole("warmup", 0) or 0
+    if requests is not None and warmup >= requests:
+        values.problem(f"--warmup: {warmup} leaves nothing of --requests {requests}")
+    model = arguments.engine_model
+    file_policy, automation, notes = _documents(arguments, values)
+    policies = _policies(arguments, values, profile, file_policy)
+    canary = canary_of(arguments, values, policies, file_policy)
+    if canary is not None:
+        notes += canary.notes
+    if not arguments.transfers and any(each.placement.name == "mooncake" for each in policies):
+        notes.append("mooncake chooses as min_ttft: engines transfer nothing, as in a live pool; see --transfers")
+    seed, seeds = values.whole("seed", 0) or 0, values.whole("seeds", 1) or 1
+    spec_fields = {
+        **_fleet(arguments, values),
+        "qps": values.above_zero("qps"),
+        "slo_tbt_s": values.above_zero("slo_tbt"),
+    }
+    jobs = values.whole("jobs", 1) or os.cpu_count() or 1
+    max_input = values.whole("max_input", 1)
+    if values.problems:
+        raise SimulateOptionsError(values.problems)
+    tasks = [
+        RunTask(
+            trace=str(arguments.trace),
+            settings=settings,
+            requests=requests,
+            max_input=max_input,
+            goodput=arguments.goodput,
+            automation=automation,
+            spec=RunSpec(
+                policy=policy,
+                arrivals=pattern,
+                warmup=warmup,
+                engine_model=model,
+                profile=profile,
+                seed=seed + number,
+                transfers=arguments.transfers,
+                keep_series=arguments.series,
+                arms=canary.arms(seed + number) if canary is not None else (),
+                **spec_fields,  # type: ignore[arg-type]  # one dict of differently typed fields
+            ),
+        )
+        for policy in policies
+        for number in range(seeds)
+    ]
+    return SimulatePlan(tasks=tasks, as_list=arguments.all, seeds=seeds, jobs=jobs, json=arguments.json, notes=notes)
+
+
+def _documents(
+    arguments: argparse.Namespace, values: OptionValues
+) -> tuple[RoutingPolicy | None, AutomationPolicy | None, list[str]]:
+    """Return the policy of the file and the automations (None: nothing is said of them), and notes on the reading."""
+    policy, automation = None, None
+    notes: list[str] = []
+    try:
+        if arguments.policy_file is not None:
+            found = read_policy(arguments.policy_file)
+            policy, automation = found.routing, found.automation
+            notes += found.notes
+    except UnreadablePolicyError as error:
+        values.problem(f"--policy-file: {error}")
+    try:
+        if arguments.automation is not None:
+            automation, said = read_automation(arguments.automation)
+            notes += said
+    except UnreadablePolicyError as error:
+        values.problem(f"--automation: {error}")
+    return policy, automation, notes
+
+
+def _fleet(arguments: argparse.Namespace, values: OptionValues) -> dict[str, int]:
+    """Return the numbers of engines, and of those that prefill; notes what does not go together."""
+    engines, prefill = values.whole("engines", 1, MOST_ENGINES), values.whole("prefill", 1, MOST_ENGINES)
+    decode, model = values.whole("decode", 1, MOST_ENGINES), arguments.engine_model
+    if model not in ENGINE_MODELS:
+        values.problem(f"--engine-model: {model!r} is unknown; known are {', '.join(ENGINE_MODELS)}")
+    if arguments.prefill is None and arguments.decode is None:
+        return {"engines": engines or 8}
+    if model not in ("reference", "pd"):
+        values.problem(f"--engine-model: engines of one role have a model of their own; leave out {model}")
+    if engines is not None and prefill is None and decode is not None:
+        prefill = engines - decode
+    elif engines is not None and decode is None and prefill is not None:
+        decode = engines - prefill
+    if prefill is None or decode is None:
+        values.problem("--prefill, --decode: a fleet with roles needs both, or one of them and --engines")
+        return {}
+    if prefill < 1 or decode < 1 or engines not in (None, prefill + decode):
+        values.problem(f"--engines: {engines} are not {prefill} that prefill and {decode} that decode, each 1 or more")
+    return {"engines": prefill + decode, "prefill": prefill}
+
+
+def _profile(arguments: argparse.Namespace, values: OptionValues) -> EngineProfile:
+    name, eviction = arguments.profile, arguments.eviction
+    profile = EngineProfile()
+    try:
+        if name is not None:
+            profile = read_profile(Path(name)) if name.endswith(".json") else profile_named(name)
+    except UnreadableProfileError as error:
+        values.problem(f"--profile: {error}")
+    if eviction is None:
+        return profile
+    if eviction not in EVICTIONS:
+        values.problem(f"--eviction: {eviction!r} is unknown; known are {', '.join(EVICTIONS)}")
+    return msgspec.structs.replace(profile, eviction=eviction)
+
+
+def _policies(
+    arguments: argparse.Namespace, values: OptionValues, profile: EngineProfile, file_policy: RoutingPolicy | None
+) -> list[RoutingPolicy]:
+    """Return the policies to run, one per placement and order."""
+    slo_s = values.above_zero("slo_ttft")
+    policies = []
+    for placement, order in _stages(arguments, file_policy):
+        if file_policy is None:
+            policy = evaluation_policy(placement, order, ttft_slo_s=slo_s or 5.0, profile=profile)
+        else:
+            policy = msgspec.structs.replace(
+                file_policy, placement=placement, order=order, ttft_slo_s=slo_s or file_policy.ttft_slo_s
+            )
+        policy, problems = set_parameters(policy, _parameters(arguments.param, values), lenient=arguments.all)
+        for problem in [*problems, *stage_problems(policy, PLACEMENTS)]:
+            values.problem(problem)
+        policies.append(policy)
+    return policies
+
+
+def _stages(arguments: argparse.Namespace, base: RoutingPolicy | None) -> list[tuple[Stage, Stage]]:
+    """Return the (placement, order) pairs that were asked for; a stage of the file keeps its parameters."""
+    placement = base.placement if base is not None else Stage(name="least_cost")
+    order = base.order if base is not None else Stage(name="fifo")
+    placements = [_named(arguments.placement, placement)]
+    orders = [_named(arguments.order, order)]
+    if arguments.all and arguments.placement is None:
+        placements = [_named(name, placement) for name in PLACEMENTS]
+    if arguments.all and arguments.order is None:
+        orders = [_named(name, order) for name in QUEUE_ORDERS]
+    pairs = [(one, other) for one in placements for other in orders]
+    # What was named must go together; of all pairs only those that do are run.
+    fit = [pair for pair in pairs if not pair_problem(pair[0].name, pair[1].name, PLACEMENTS)]
+    return fit if arguments.all and fit else pairs
+
+
+def _named(name: str | None, base: Stage) -> Stage:
+    return base if name is None or name == base.name else Stage(name=name)
+
+
+def _parameters(pairs: list[str], values: OptionValues) -> dict[str, Parameter]:
+    parameters: dict[str, Parameter] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not key or not equals:
+            values.problem(f"--param: {pair!r} is not KEY=VALUE")
+            continue
+        try:
+            value = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            value = text
+        if not isinstance(value, bool | int | float | str):
+            values.problem(f"--param: {key} must be a number, a word, true or false")
+            continue
+        parameters[key] = value
+    return parameters

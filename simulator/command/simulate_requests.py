@@ -1,0 +1,82 @@
+"""The options of `simulate` that say where requests come from and when they arrive."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, get_args
+
+import msgspec
+
+from simulator.command.option_values import OptionValues
+from simulator.workloads.arrival_pattern import ArrivalPattern, Kind
+from simulator.workloads.registry import WORKLOADS, WrongWorkloadError, shape_of
+
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+_MOST_CLIENTS = 100_000
+
+
+def add_request_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options; values are checked by `settings_of` and `pattern_of`."""
+    add = parser.add_argument
+    add(
+        "--workload-param",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="setting of the generated workload named as TRACE; lists in JSON",
+    )
+    add(
+        "--arrivals",
+        default="trace",
+        help="trace: its own times, scaled to --qps; poisson: independent gaps at --qps; closed: --clients that each "
+        "send their next request when the last one has ended (default: trace)",
+    )
+    add("--clients", help="clients of a closed loop")
+    add("--think", help="mean seconds between an answer and a client's next request, exponential (default: 0)")
+
+
+def settings_of(arguments: argparse.Namespace, values: OptionValues) -> dict[str, Any] | None:
+    """Return the settings of the workload that TRACE names, None where TRACE is a file; notes what is neither."""
+    name = str(arguments.trace)
+    if arguments.trace.is_file():
+        if arguments.workload_param:
+            values.problem(f"--workload-param: {name} is a file, no generated workload")
+        return None
+    if name not in WORKLOADS:
+        values.problem(f"TRACE: {name}: no such file, and no workload; workloads are {', '.join(sorted(WORKLOADS))}")
+        return None
+    settings: dict[str, Any] = {}
+    for pair in arguments.workload_param:
+        key, equals, text = pair.partition("=")
+        if not key or not equals:
+            values.problem(f"--workload-param: {pair!r} is not KEY=VALUE")
+            continue
+        try:
+            settings[key] = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            settings[key] = text
+    try:
+        shape_of(name, settings)
+    except WrongWorkloadError as error:
+        values.problem(f"--workload-param: {error}")
+    return settings
+
+
+def pattern_of(arguments: argparse.Namespace, values: OptionValues) -> ArrivalPattern:
+    """Return how requests arrive; notes options that do not go together."""
+    kind = next((each for each in _KINDS if each == arguments.arrivals), None)
+    clients, think_s = values.whole("clients", 1, _MOST_CLIENTS), values.from_zero("think")
+    if kind is None:
+        values.problem(f"--arrivals: {arguments.arrivals!r} is unknown; known are {', '.join(_KINDS)}")
+        return ArrivalPattern()
+    if kind != "closed":
+        if arguments.clients is not None or arguments.think is not None:
+            values.problem("--clients, --think: only a closed loop has clients; add --arrivals closed")
+        if kind == "poisson" and arguments.qps is None:
+            values.problem("--arrivals poisson: needs the rate, --qps")
+        return ArrivalPattern(kind=kind)
+    if arguments.clients is None:
+        values.problem("--arrivals closed: needs the number of clients, --clients")
+    if arguments.qps is not None or arguments.goodput:
+        values.problem("--arrivals closed: its rate follows from the answers, so --qps and --goodput say nothing")
+    return ArrivalPattern(kind=kind, clients=clients or 1, think_s=think_s or 0.0)

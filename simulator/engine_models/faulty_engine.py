@@ -1,0 +1,183 @@
+"""An engine that can hang, crawl, lie, stop, pause, or serve wrong metrics, around a simulated engine that is well.
+
+A fault changes how fast the engine's own time goes (not at all, or slowly), or what its metrics say. The
+counters on either side are kept here: what it says itself, and what really came from it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from simulator.engine_models.engine_events import EngineEvent, Finished, FirstToken, Token
+from simulator.engine_models.fifo_engine import EngineModel, PromptSequence
+
+FaultKind = Literal["none", "hang", "crawl", "lie", "stop", "pause", "never_starts", "garbage", "frozen", "frozen_hang"]
+"""frozen: it serves, and its metrics say what they said when it began; frozen_hang: it hangs besides."""
+
+CRAWL_FACTOR = 6.0
+"""So many times as long takes everything on an engine that crawls."""
+_LIED_TOKENS_PER_S = 400.0
+
+
+class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """What a probe of the engine finds."""
+
+    reachable: bool = True
+    readable: bool = True
+    paused: str = ""
+    running: int = 0
+    waiting: int = 0
+    kv_usage: float = 0.0
+    prompt_tokens_total: float = 0.0
+    generated_tokens_total: float = 0.0
+
+
+class FaultyEngine:
+    """Mutable: the fault and since when, the engine's own time, counters, and what a paused engine keeps waiting.
+
+    `first_tokens_total` and `pieces_total` count what came out of it: first tokens, and later tokens and ends.
+    """
+
+    def __init__(self, engine: EngineModel) -> None:
+        self.profile = engine.profile
+        self.first_tokens_total = 0
+        self.pieces_total = 0
+        self._engine = engine
+        self._fault: FaultKind = "none"
+        self._rate = 1.0
+        self._since_s = 0.0
+        self._own_s = 0.0
+        self._last_s = 0.0
+        self._prompt_tokens = 0
+        self._lengths: dict[str, int] = {}
+        self._held: list[PromptSequence] = []
+        self._frozen: EngineMetrics | None = None
+
+    def set_fault(self, fault: FaultKind, now: float) -> None:
+        """Let the engine have this fault from now on; "none" heals it."""
+        self._own_s, self._since_s = self._own(now), now
+        # An engine whose metrics stand already goes on saying the same.
+        self._frozen = (self._frozen or self._metrics(now)) if fault in ("frozen", "frozen_hang") else None
+        self._fault = fault
+        self._rate = {"hang": 0.0, "lie": 0.0, "stop": 0.0, "frozen_hang": 0.0, "crawl": 1.0 / CRAWL_FACTOR}.get(
+            fault, 1.0
+        )
+        if not self._holds_back:
+            held, self._held = self._held, []
+            for sequence in held:
+                self._engine.submit(sequence, self._own(now))
+
+    def metrics(self, now: float) -> EngineMetrics:
+        """Return what a probe finds at this moment."""
+        return self._frozen or self._metrics(now)
+
+    def _metrics(self, now: float) -> EngineMetrics:
+        if self._fault == "stop":
+            return EngineMetrics(reachable=False)
+        if self._fault == "garbage":
+            return EngineMetrics(running=-1, kv_usage=float("nan"), prompt_tokens_total=float("inf"))
+        lied = _LIED_TOKENS_PER_S * (now - self._since_s) if self._fault == "lie" else 0.0
+        return EngineMetrics(
+            paused="paused" if self._fault == "pause" else "",
+            running=self._engine.running,
+            waiting=self._engine.waiting + len(self._held),
+            kv_usage=self._engine.kv_usage,
+            prompt_tokens_total=self._prompt_tokens + lied,
+            generated_tokens_total=self.first_tokens_total + self.pieces_total + lied,
+        )
+
+    @property
+    def running(self) -> int:
+        """Sequences that prefill or decode."""
+        return self._engine.running
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have not started."""
+        return self._engine.waiting + len(self._held)
+
+    @property
+    def cached_blocks(self) -> int:
+        """Blocks in the cache, in use or not."""
+        return self._engine.cached_blocks
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the memory that running sequences hold, 0..1."""
+        return self._engine.kv_usage
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens of running sequences that fit into the memory."""
+        return self._engine.kv_tokens
+
+    def submit(self, sequence: PromptSequence, now: float) -> None:
+        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run."""
+        self._lengths[sequence.request_id] = sequence.prompt_tokens
+        if self._holds_back:
+            self._held.append(sequence)
+        else:
+            self._engine.submit(sequence, self._own(now))
+
+    def next_event_time(self) -> float | None:
+        """Return when `advance` has something to do; None while nothing will happen by itself."""
+        due = self._engine.next_event_time()
+        if due is None or self._rate == 0.0:
+            return None
+        return max(self._outer(due), self._since_s)
+
+    def advance(self, now: float) -> list[EngineEvent]:
+        """Let time pass until `now` and return what happened, in order, but for single later tokens."""
+        own = self._own(now)
+        due = self._engine.next_event_time()
+        if due is not None and self._rate and self._outer(due) <= now:
+            own = self._last_s = max(own, due)  # rounding must not let a moment that is due pass by
+        events: list[EngineEvent] = []
+        for event in self._engine.advance(own):
+            if isinstance(event, Token):
+                self.pieces_total += 1
+                continue
+            if isinstance(event, FirstToken):
+                self.first_tokens_total += 1
+                self._prompt_tokens += self._lengths[event.request_id]
+            elif isinstance(event, Finished):
+                self.pieces_total += 1
+                self._lengths.pop(event.request_id, None)
+            if isinstance(event, FirstToken | Finished) and self._shifted:
+                event = msgspec.structs.replace(event, at_s=min(self._outer(event.at_s), now))  # noqa: PLW2901
+            events.append(event)
+        return events
+
+    def abort(self, request_id: str, now: float) -> bool:
+        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        self._lengths.pop(request_id, None)
+        kept = [each for each in self._held if each.request_id != request_id]
+        found = len(kept) < len(self._held)
+        self._held = kept
+        return found or self._engine.abort(request_id, self._own(now))
+
+    def check(self) -> None:
+        """Raise AssertionError unless the engine is in order and knows the length of all that stands there."""
+        self._engine.check()
+        if self._engine.running + self.waiting > len(self._lengths):
+            raise AssertionError("a request stands here that nobody counted")
+
+    @property
+    def _holds_back(self) -> bool:
+        return self._fault in ("pause", "never_starts")
+
+    @property
+    def _shifted(self) -> bool:
+        return self._rate != 1.0 or self._own_s != self._since_s
+
+    def _own(self, now: float) -> float:
+        """Return the engine's own time at a moment; rounding never turns it back."""
+        own = self._own_s + (now - self._since_s) * self._rate if self._shifted else now
+        self._last_s = max(self._last_s, own)
+        return self._last_s
+
+    def _outer(self, own: float) -> float:
+        """Return the moment of the engine's own time; only while that goes on."""
+        return self._since_s + (own - self._own_s) / self._rate if self._shifted else own

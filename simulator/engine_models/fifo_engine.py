@@ -1,0 +1,355 @@
+"""One simulated engine as a pure, clock-free state machine: FIFO prefill, batched decode, prefix cache.
+
+The same model runs under a virtual clock and inside the real-time engine server. The caller owns
+time: it tells the model what arrives (`submit`), asks when something will happen next
+(`next_event_time`) and lets time pass (`advance`), which returns what happened with exact times,
+however late the call comes.
+
+Rules (the scheduling study's §1): one prefill at a time, by priority and then arrival; hits are
+looked up when a prefill starts and blocks are inserted when it ends; prefill goes first, else all
+running sequences decode one step together. Generated tokens take no blocks. Where the profile says
+how many tokens of running requests fit on the device, a sequence takes prompt and output from its
+prefill's start to its end, and a prefill that does not fit waits (DualMap A.8's bottleneck).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from simulator.engine_cache.prefix_cache import PrefixCache
+from simulator.engine_models.decode_batch import DecodeBatch
+from simulator.engine_models.engine_events import (
+    BlocksRemoved,
+    BlocksStored,
+    EngineEvent,
+    Finished,
+    FirstToken,
+    PrefillStarted,
+    Token,
+)
+from simulator.engine_models.engine_profile import EngineProfile
+
+
+class PromptSequence(msgspec.Struct, frozen=True, gc=False):
+    """One request as the engine sees it: chained keys of its prompt blocks, and lengths in tokens."""
+
+    request_id: str
+    keys: tuple[int, ...]
+    prompt_tokens: int
+    output_tokens: int = 1
+    priority: int = 0
+    """Lower goes first, as in vLLM."""
+
+
+class Admitted:
+    """A sequence that left the queue: its cache hit and the blocks it holds."""
+
+    __slots__ = ("cached_tokens", "pinned", "sequence")
+
+    def __init__(self, sequence: PromptSequence, cached_tokens: int, pinned: int) -> None:
+        self.sequence = sequence
+        self.cached_tokens = cached_tokens
+        self.pinned = pinned
+
+    @property
+    def memory(self) -> int:
+        """Tokens it takes on the device in the end."""
+        return self.sequence.prompt_tokens + self.sequence.output_tokens
+
+
+_Waiting = tuple[int, int, PromptSequence]
+
+
+class EngineModel:
+    """A simulated engine; times are seconds of one clock that never runs backwards.
+
+    Mutable state: `_arrivals` (submitted, not yet seen by the scheduler), `_waiting` (heap of
+    priority, order, sequence), `_prefilling`, `_running` (decoding) with their `_batch`, `_busy_until`
+    (end of the operation in progress, None: idle), `_free_at` (end of the last one), the cache,
+    `_memory` (device tokens taken) and `_live` (ids in the engine).
+
+    With `emit_tokens` off there are no Token events, and all decode steps until something happens are
+    one operation; its times then differ from the single steps' by rounding only.
+    """
+
+    def __init__(self, profile: EngineProfile, *, emit_tokens: bool = True) -> None:
+        self.profile = profile
+        self._emit_tokens = emit_tokens
+        self._cache = PrefixCache(profile.num_blocks, profile.eviction_rule)
+        self._arrivals: deque[tuple[float, _Waiting]] = deque()
+        self._waiting: list[_Waiting] = []
+        self._prefilling: Admitted | None = None
+        self._running: dict[str, Admitted] = {}
+        self._batch = DecodeBatch(profile)
+        self._live: set[str] = set()
+        self._order = 0
+        self._memory = 0
+        self._busy_until: float | None = None
+        self._free_at = 0.0
+        self._now = 0.0
+
+    @property
+    def running(self) -> int:
+        """Sequences that prefill or decode."""
+        return len(self._running) + (self._prefilling is not None)
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have not started."""
+        return len(self._waiting) + len(self._arrivals)
+
+    @property
+    def cached_blocks(self) -> int:
+        """Blocks in the cache, in use or not."""
+        return len(self._cache)
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the memory that running sequences hold, 0..1; a warm but idle cache counts 0, as in vLLM."""
+        held = self._cache.pinned_blocks / self.profile.num_blocks
+        device = self.profile.device_tokens
+        return max(held, self._memory / device) if device else held
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens of running sequences that fit into the memory."""
+        return self.profile.device_tokens or self.profile.num_blocks * self.profile.block_tokens
+
+    def submit(self, sequence: PromptSequence, now: float) -> None:
+        """Queue a sequence that arrives at `now`; raises ValueError on one that can never run."""
+        self._forward(now)
+        if sequence.request_id in self._live:
+            raise ValueError(f"request {sequence.request_id} is in the engine already")
+        if sequence.prompt_tokens < 1 or sequence.output_tokens < 1:
+            raise ValueError("a sequence needs at least one prompt token and one output token")
+        if len(sequence.keys) > self.profile.num_blocks:
+            raise ValueError(f"{len(sequence.keys)} blocks can never fit into {self.profile.num_blocks}")
+        memory = sequence.prompt_tokens + sequence.output_tokens
+        if self.profile.device_tokens and memory > self.profile.device_tokens:
+            raise ValueError(f"{memory} tokens can never fit into {self.profile.device_tokens}")
+        self._order += 1
+        self._live.add(sequence.request_id)
+        self._arrivals.append((now, (sequence.priority, self._order, sequence)))
+        if self._prefilling is None and self._busy_until is not None:
+            self._busy_until = self._batch.cut_run(now, self._busy_until)
+
+    def next_event_time(self) -> float | None:
+        """Return when `advance` has something to do; None while the engine is empty."""
+        if self._busy_until is not None:
+            return self._busy_until
+        return self._next_start()
+
+    def advance(self, now: float) -> list[EngineEvent]:
+        """Let time pass until `now` and return what happened, in order."""
+        self._forward(now)
+        events: list[EngineEvent] = []
+        while True:
+            if self._busy_until is None:
+                start = self._next_start()
+                if start is None or start > now:
+                    return events
+                self._start_operation(start, events)
+            elif self._busy_until > now:
+                return events
+            else:
+                self._finish_operation(self._busy_until, events)
+
+    def abort(self, request_id: str, now: float) -> bool:
+        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        self._forward(now)
+        if request_id not in self._live:
+            return False
+        self._live.discard(request_id)
+        running = self._running.pop(request_id, None)
+        if running is not None:
+            if self._prefilling is None and self._busy_until is not None:
+                self._busy_until = self._batch.settle_run(now, self._busy_until)
+            self._batch.leave(request_id)
+            self._release(running)
+            if not self._running and self._prefilling is None:
+                self._stop_operation(now)
+        elif self._prefilling is not None and self._prefilling.sequence.request_id == request_id:
+            self._release(self._prefilling)
+            self._prefilling = None
+            self._stop_operation(now)
+        else:
+            self._unqueue(request_id)
+        return True
+
+    def holds(self, request_id: str) -> bool:
+        """Return whether a request is in the engine, waiting or running."""
+        return request_id in self._live
+
+    def held_blocks(self, keys: Sequence[int]) -> int:
+        """Return how many leading blocks of `keys` the cache holds."""
+        return self._cache.match(keys)
+
+    def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
+        """Put leading blocks that came from another engine into the cache; return what was stored and evicted."""
+        held = self._cache.match(keys)
+        removed = self._cache.insert(keys)
+        stored = tuple(keys[held : self._cache.match(keys)])
+        events: list[EngineEvent] = [BlocksRemoved(now, tuple(removed))] if removed else []
+        if stored:
+            events.append(BlocksStored("", now, held, stored, keys[held - 1] if held else None))
+        return events
+
+    def reset_cache(self) -> bool:
+        """Drop all cached blocks; returns False, and keeps them, while sequences run."""
+        if self.running:
+            return False
+        self._cache.clear()
+        return True
+
+    def pinned_keys(self) -> set[int]:
+        """Return the blocks that running sequences keep."""
+        admitted = [*self._running.values(), *([self._prefilling] if self._prefilling is not None else [])]
+        return {key for item in admitted for key in item.sequence.keys[: item.pinned]}
+
+    def check(self) -> None:
+        """Raise AssertionError unless queue, running set, pins and sums agree."""
+        self._cache.check()
+        queued = [entry[2].request_id for entry in self._waiting]
+        queued += [entry[1][2].request_id for entry in self._arrivals]
+        admitted = list(self._running.values())
+        if self._prefilling is not None:
+            admitted.append(self._prefilling)
+        ids = queued + [item.sequence.request_id for item in admitted]
+        if len(ids) != len(self._live) or set(ids) != self._live:
+            raise AssertionError("a request is lost or counted twice")
+        if self.running > self.profile.max_running:
+            raise AssertionError(f"{self.running} running sequences are over {self.profile.max_running}")
+        held = self.pinned_keys()
+        if len(held) != self._cache.pinned_blocks or not all(key in self._cache for key in held):
+            raise AssertionError("the blocks of running sequences are not the pinned ones")
+        self._batch.check()
+        if self._batch.names() != list(self._running):
+            raise AssertionError("the batch does not hold the running sequences")
+        if any(self._batch.made(name) + 1 >= item.sequence.output_tokens for name, item in self._running.items()):
+            raise AssertionError("a sequence should have finished")
+        if self._memory != sum(item.memory for item in admitted):
+            raise AssertionError("the device memory is counted wrongly")
+        if self.profile.device_tokens and self._memory > self.profile.device_tokens:
+            raise AssertionError(f"{self._memory} tokens are on a device of {self.profile.device_tokens}")
+        if (self._busy_until is not None) and not admitted:
+            raise AssertionError("the engine works on nothing")
+
+    def _forward(self, now: float) -> None:
+        if now < self._now:
+            raise ValueError(f"time runs backwards: {now} s after {self._now} s")
+        self._now = now
+
+    def _next_start(self) -> float | None:
+        if self._running or self._waiting:
+            return self._free_at
+        if self._arrivals:
+            return max(self._free_at, self._arrivals[0][0])
+        return None
+
+    def _start_operation(self, at_s: float, events: list[EngineEvent]) -> None:
+        while self._arrivals and self._arrivals[0][0] <= at_s:
+            heappush(self._waiting, self._arrivals.popleft()[1])
+        if self._waiting and len(self._running) < self.profile.max_running and self._admit_head():
+            self._start_prefill(at_s, events)
+        else:
+            self._busy_until = self._start_decode(at_s)
+
+    def _start_decode(self, at_s: float) -> float:
+        batch = self._batch
+        if self._emit_tokens:
+            batch.start_step()
+            return at_s + batch.seconds(1)
+        return batch.start_run(at_s, self._arrivals[0][0] if self._arrivals else None)
+
+    def _admit_head(self) -> bool:
+        """Pin what the cache holds of the first prompt; False where the rest does not fit beside running ones."""
+        sequence = self._waiting[0][2]
+        cache = self._cache
+        device = self.profile.device_tokens
+        if device and self._memory + sequence.prompt_tokens + sequence.output_tokens > device:
+            return False
+        if cache.pinned_blocks + len(sequence.keys) > cache.capacity_blocks:
+            held = cache.pin(sequence.keys)
+            if cache.pinned_blocks + len(sequence.keys) - held > cache.capacity_blocks:
+                cache.unpin(sequence.keys[:held])
+                return False
+        else:
+            held = cache.pin(sequence.keys)
+        heappop(self._waiting)
+        hit = self.profile.hit_tokens(sequence.prompt_tokens, held)
+        self._prefilling = Admitted(sequence, hit, held)
+        self._memory += self._prefilling.memory
+        return True
+
+    def _start_prefill(self, at_s: float, events: list[EngineEvent]) -> None:
+        admitted = self._prefilling
+        if admitted is None:
+            raise AssertionError("no prefill was admitted")
+        sequence = admitted.sequence
+        events.append(PrefillStarted(sequence.request_id, at_s, admitted.cached_tokens))
+        self._busy_until = at_s + self._prefill_s(admitted)
+
+    def _prefill_s(self, admitted: Admitted) -> float:
+        return self.profile.prefill_s(admitted.sequence.prompt_tokens, admitted.cached_tokens)
+
+    def _finish_operation(self, at_s: float, events: list[EngineEvent]) -> None:
+        self._busy_until = None
+        self._free_at = at_s
+        if self._prefilling is not None:
+            self._finish_prefill(self._prefilling, at_s, events)
+        else:
+            self._finish_step(at_s, events)
+
+    def _finish_prefill(self, admitted: Admitted, at_s: float, events: list[EngineEvent]) -> None:
+        self._prefilling = None
+        sequence = admitted.sequence
+        self._store(admitted, at_s, events)
+        events.append(FirstToken(sequence.request_id, at_s, admitted.cached_tokens))
+        if sequence.output_tokens == 1:
+            self._finish(admitted, at_s, events)
+        else:
+            self._running[sequence.request_id] = admitted
+            self._batch.join(sequence.request_id, sequence.prompt_tokens + 1, sequence.output_tokens - 1)
+
+    def _store(self, admitted: Admitted, at_s: float, events: list[EngineEvent]) -> None:
+        sequence = admitted.sequence
+        keys = sequence.keys
+        held = admitted.pinned
+        removed = self._cache.insert(keys)
+        admitted.pinned = self._cache.pin(keys)
+        self._cache.unpin(keys[:held])
+        if removed:
+            events.append(BlocksRemoved(at_s, tuple(removed)))
+        if admitted.pinned > held:
+            parent = keys[held - 1] if held else None
+            events.append(BlocksStored(sequence.request_id, at_s, held, keys[held : admitted.pinned], parent))
+
+    def _finish_step(self, at_s: float, events: list[EngineEvent]) -> None:
+        due = self._batch.finish_run()
+        if self._emit_tokens:
+            events.extend(Token(name, at_s, self._batch.made(name)) for name in self._running)
+        for name in due:
+            self._batch.leave(name)
+            self._finish(self._running.pop(name), at_s, events)
+
+    def _finish(self, item: Admitted, at_s: float, events: list[EngineEvent]) -> None:
+        self._live.discard(item.sequence.request_id)
+        self._release(item)
+        events.append(Finished(item.sequence.request_id, at_s, item.sequence.output_tokens))
+
+    def _release(self, item: Admitted) -> None:
+        self._memory -= item.memory
+        self._cache.unpin(item.sequence.keys[: item.pinned])
+
+    def _stop_operation(self, now: float) -> None:
+        self._busy_until = None
+        self._free_at = max(self._free_at, now)
+
+    def _unqueue(self, request_id: str) -> None:
+        self._waiting = [entry for entry in self._waiting if entry[2].request_id != request_id]
+        heapify(self._waiting)
+        self._arrivals = deque(entry for entry in self._arrivals if entry[1][2].request_id != request_id)

@@ -1,0 +1,76 @@
+"""What every engine model offers to those who drive it, under a virtual clock or in real time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from simulator.engine_models.engine_events import EngineEvent
+from simulator.engine_models.fifo_engine import PromptSequence
+
+
+class SimulatedEngine(Protocol):
+    """A clock-free engine: it is told what arrives, says when it is due, and tells what happened since."""
+
+    def submit(self, sequence: PromptSequence, now: float) -> None:
+        """Queue a sequence that arrives at `now` (seconds); raises ValueError on one that can never run."""
+        ...
+
+    def next_event_time(self) -> float | None:
+        """Return when `advance` has something to do; None while the engine is empty."""
+        ...
+
+    def advance(self, now: float) -> list[EngineEvent]:
+        """Let time pass until `now` and return what happened, in order, with exact times."""
+        ...
+
+    def abort(self, request_id: str, now: float) -> bool:
+        """Take a request out at once, wherever it is; returns False where it is not (harmless)."""
+        ...
+
+    @property
+    def running(self) -> int:
+        """Sequences that prefill or decode."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have not started."""
+        ...
+
+    @property
+    def cached_blocks(self) -> int:
+        """Blocks in the cache, in use or not."""
+        ...
+
+    @property
+    def kv_usage(self) -> float:
+        """Share of the blocks that running sequences hold, 0..1."""
+        ...
+
+    def check(self) -> None:
+        """Raise AssertionError unless all parts agree with each other."""
+        ...
+
+
+@runtime_checkable
+class SizedEngine(SimulatedEngine, Protocol):
+    """An engine whose running requests share one memory."""
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens that fit into the memory."""
+        ...
+
+
+@runtime_checkable
+class TransferringEngine(Protocol):
+    """An engine that can also send its blocks to another and take blocks in (Mooncake §5)."""
+
+    def held_blocks(self, keys: Sequence[int]) -> int:
+        """Return how many leading blocks of `keys` the cache really holds at this moment."""
+        ...
+
+    def receive_blocks(self, keys: Sequence[int], now: float) -> list[EngineEvent]:
+        """Put leading blocks that came from another engine into the cache; return what was stored and evicted."""
+        ...

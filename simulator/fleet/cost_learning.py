@@ -1,0 +1,88 @@
+"""What a gateway learns about the costs of its engines, inside a simulation whose policy has `cost: fitted`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from routing.cost.cost_fit import FittedCost
+from routing.cost.cost_model import DecodeCost, PrefillCost
+from routing.cost.cost_observer import CostObserver
+from routing.ledger.fleet_view import EngineFacts
+from routing.policy.policy_document import RoutingPolicy
+from routing.values.decision import Decision
+
+PUBLISH_INTERVAL_S = 15.0
+"""What is learned reaches the router this often, as a gateway reports it to the control plane."""
+_KIND = "simulated"
+
+
+class CostLearning:
+    """The gateway's own observer, beside one router; idle, because dear, while the policy goes by written costs.
+
+    Mutable: the observer (None while idle), the written costs it began with, and when it is published next.
+    """
+
+    def __init__(self, policy: RoutingPolicy) -> None:
+        self._next_s = PUBLISH_INTERVAL_S
+        self._observer: CostObserver | None = None
+        self._written = _written(policy)
+        self.adopt(policy)
+
+    def adopt(self, policy: RoutingPolicy) -> None:
+        """Follow this policy; other written costs begin the learning anew, as in the gateway."""
+        written = _written(policy)
+        if policy.cost != "fitted":
+            self._observer = None
+        elif self._observer is None or written != self._written:
+            self._observer = CostObserver(*written)
+        self._written = written
+
+    def granted(self, decision: Decision, now: float) -> None:
+        """Note that a request was sent to its engine."""
+        if self._observer is not None:
+            self._observer.granted(
+                decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, now
+            )
+
+    def first_token(self, request_id: str, now: float) -> None:
+        """Note a first token."""
+        if self._observer is not None:
+            self._observer.first_token(request_id, now)
+
+    def completed(self, request_id: str, now: float, cached_tokens: int | None, output_tokens: int) -> None:
+        """Learn from a whole answer."""
+        if self._observer is not None:
+            self._observer.completed(request_id, now, cached_tokens=cached_tokens, output_tokens=output_tokens)
+
+    def dropped(self, request_id: str) -> None:
+        """Learn nothing from a request that failed or was refused."""
+        if self._observer is not None:
+            self._observer.dropped(request_id)
+
+    def facts(self, engines: Sequence[EngineFacts]) -> list[EngineFacts]:
+        """Return the facts of the engines with what was learned of them, where that is better than what is written."""
+        if self._observer is None:
+            return list(engines)
+        self._observer.set_engines({each.engine_id: (_KIND, each.speed) for each in engines}, {})
+        fitted = self._observer.fitted().get(_KIND)
+        if fitted is None or not fitted.better:
+            return list(engines)
+        return [_with(each, fitted) for each in engines]
+
+    def due(self, now: float) -> bool:
+        """Return whether it is time to publish, and count on from here if it is."""
+        if self._observer is None or now < self._next_s:
+            return False
+        self._next_s = now + PUBLISH_INTERVAL_S
+        return True
+
+
+def _with(engine: EngineFacts, fitted: FittedCost) -> EngineFacts:
+    speed = engine.speed * fitted.speeds.get(engine.engine_id, 1.0)
+    return replace(engine, speed=speed, cost=fitted.prefill, decode_cost=fitted.decode)
+
+
+def _written(policy: RoutingPolicy) -> tuple[PrefillCost, DecodeCost]:
+    return PrefillCost.of(policy.prefill_cost), DecodeCost.of(policy.decode_cost)

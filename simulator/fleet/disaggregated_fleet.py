@@ -1,0 +1,125 @@
+"""A simulated fleet whose engines prefill or decode: the router's pairs, and KV on its way between the two.
+
+A request is granted a prefill engine and, with it, its decode engine (Mooncake Alg. 1); when the prefill
+has ended it is the decode engine's, which starts on it once the KV has come over the link and fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from typing_extensions import override
+
+from planning.facts.fleet_facts import Role
+from routing.router import Router
+from routing.values.decision import Decision
+from simulator.engine_models.engine_events import EngineEvent
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.pd import DecodeRole, Handover, PrefillRole
+from simulator.engine_models.simulated_engine import SimulatedEngine
+from simulator.fleet.block_transfer import BlockTransfers
+from simulator.fleet.engine_slots import Station
+from simulator.fleet.event_log import EventLog
+from simulator.fleet.fleet_changes import EngineJoins, FleetChange
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.fleet.load_samples import LoadSamples
+from simulator.fleet.request_record import RequestRecord
+from simulator.workloads.arrivals import ArrivalSource
+
+
+def role_builder(profile: EngineProfile) -> Callable[[Role], SimulatedEngine]:
+    """Return what makes an engine of a role with this profile."""
+
+    def build(role: Role) -> SimulatedEngine:
+        return PrefillRole(profile) if role == "prefill" else DecodeRole(profile)
+
+    return build
+
+
+class DisaggregatedFleet(FleetSimulation):
+    """Mutable beside the fleet's own: which decode engine each request that prefills was paired with."""
+
+    def __init__(
+        self,
+        router: Router,
+        source: ArrivalSource,
+        profile: EngineProfile,
+        roles: Mapping[str, Role],
+        *,
+        changes: Iterable[FleetChange] = (),
+        transfers: BlockTransfers | None = None,
+        samples: LoadSamples | None = None,
+        uncounted: int = 0,
+        report_age_s: float = 0.0,
+        log: EventLog | None = None,
+    ) -> None:
+        build = role_builder(profile)
+        super().__init__(
+            router,
+            source,
+            lambda: build("prefill"),
+            (),
+            changes=changes,
+            transfers=transfers,
+            samples=samples,
+            uncounted=uncounted,
+            report_age_s=report_age_s,
+            log=log,
+        )
+        self._pairs: dict[str, str] = {}
+        self.stations.build_role = build
+        for engine_id, role in roles.items():
+            self.change(EngineJoins(0.0, engine_id, role=role))
+
+    @override
+    def check(self) -> None:
+        """Raise AssertionError unless router, engines, records and pairs agree."""
+        super().check()
+        if any(name not in self.records or self.records[name].finished_s is not None for name in self._pairs):
+            raise AssertionError("a pair outlived its request")
+
+    @override
+    def _grant(self, record: RequestRecord, decision: Decision) -> None:
+        if decision.pair is not None and record.output_tokens > 1:
+            self._pairs[record.request.request_id] = decision.pair.engine_id
+        super()._grant(record, decision)
+
+    @override
+    def _take_in(self, station: Station, events: list[EngineEvent]) -> None:
+        super()._take_in(station, events)
+        if isinstance(station.engine, PrefillRole):
+            self._hand_over(station, station.engine.take_handovers())
+
+    def _hand_over(self, station: Station, handovers: Sequence[Handover]) -> None:
+        """Give computed prompts to their decode engines, which have them once they have come."""
+        for handover in handovers:
+            request_id = handover.sequence.request_id
+            record = station.live.pop(request_id, None)
+            decoder = self.stations.get(self._pairs.pop(request_id, ""))
+            if record is None:
+                continue
+            if decoder is None or not isinstance(decoder.engine, DecodeRole):
+                self._fail(record)
+                continue
+            decoder.live[request_id] = record
+            self.call_at(handover.ready_s, _arrival(decoder, handover))
+
+    def start_decode(self, decoder: Station, handover: Handover) -> None:
+        """Let a decode engine take a prompt that has come; both may be gone meanwhile, and one too long fails."""
+        request_id = handover.sequence.request_id
+        if not decoder.alive or request_id not in decoder.live:
+            return
+        try:
+            decoder.engine.submit(handover.sequence, self.now)
+        except ValueError:
+            self._fail(decoder.live.pop(request_id))
+        else:
+            self._schedule(decoder)
+
+
+def _arrival(decoder: Station, handover: Handover) -> Callable[[FleetSimulation], None]:
+    def arrives(running: FleetSimulation) -> None:
+        if isinstance(running, DisaggregatedFleet):
+            running.start_decode(decoder, handover)
+
+    return arrives

@@ -1,0 +1,25 @@
+"""Lets engines of a simulated fleet fall ill, and get well again, at moments of virtual time."""
+
+from __future__ import annotations
+
+from simulator.engine_models.faulty_engine import FaultKind, FaultyEngine
+from simulator.fleet.fleet_changes import EngineJoins
+from simulator.fleet.fleet_simulation import FleetSimulation
+
+
+def fault_at(simulation: FleetSimulation, at_s: float, engine_id: str, fault: FaultKind) -> None:
+    """Give an engine a fault from `at_s` on, "none" heals it; it must be a FaultyEngine by then."""
+
+    def happens(running: FleetSimulation) -> None:
+        engine = running.stations.of(engine_id).engine
+        if not isinstance(engine, FaultyEngine):
+            raise TypeError(f"{engine_id} cannot have faults: it is a {type(engine).__name__}")
+        engine.set_fault(fault, running.now)
+        running.stir(engine_id)
+
+    simulation.call_at(at_s, happens)
+
+
+def restart_at(simulation: FleetSimulation, at_s: float, engine_id: str) -> None:
+    """Restart an engine: its cache and what stood there are gone; what had no first token is placed anew."""
+    simulation.call_at(at_s, lambda running: running.change(EngineJoins(running.now, engine_id)))

@@ -1,0 +1,130 @@
+"""The engines of a simulated fleet, each with what stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from planning.facts.fleet_facts import Role
+from routing.ledger.fleet_view import EngineFacts
+from simulator.engine_models.simulated_engine import SimulatedEngine, SizedEngine
+from simulator.fleet.request_record import RequestRecord
+
+
+class LoadReport(NamedTuple):
+    """What an engine says of its load when it is probed."""
+
+    waiting: int
+    """Requests it has not started."""
+    room_tokens: int | None
+    """Tokens for which it has memory left, as its usage and size tell; None where it has no one memory."""
+    kv_usage: float
+
+
+class Station:
+    """One incarnation of one engine. Mutable: `due_s`, `live` (granted, not done), `accepts`, `load_share`, `alive`."""
+
+    __slots__ = (
+        "_sized", "accepts", "alive", "due_s", "engine", "engine_id", "incarnation", "live", "load_share", "role",
+        "speed",
+    )  # fmt: skip
+
+    def __init__(
+        self, engine_id: str, incarnation: int, engine: SimulatedEngine, speed: float, role: Role = "mixed"
+    ) -> None:
+        self.engine_id = engine_id
+        self.role = role
+        self.incarnation = incarnation
+        self.engine = engine
+        self.speed = speed
+        self.due_s: float | None = None
+        """The moment for which the engine stands in the agenda."""
+        self.live: dict[str, RequestRecord] = {}
+        self.accepts = True
+        self.load_share = 1.0
+        """Share of its usual load that it is to get; 0: none."""
+        self.alive = True
+        self._sized = engine if isinstance(engine, SizedEngine) else None
+
+    @property
+    def load(self) -> LoadReport:
+        """What the engine would say now."""
+        room = None if self._sized is None else int((1.0 - self._sized.kv_usage) * self._sized.kv_tokens)
+        return LoadReport(self.engine.waiting, room, self.engine.kv_usage)
+
+
+class UnknownEngineError(ValueError):
+    """A change of the fleet names an engine that is not there."""
+
+
+class Stations:
+    """Engine id → the station of its present incarnation. Mutable state: `_stations` and `_incarnations`."""
+
+    def __init__(self, build_engine: Callable[[], SimulatedEngine]) -> None:
+        self._build_engine = build_engine
+        self.build_role: Callable[[Role], SimulatedEngine] | None = None
+        """Makes the engines of a role; a fleet without roles needs none."""
+        self._stations: dict[str, Station] = {}
+        self._incarnations: dict[str, int] = {}
+
+    def of(self, engine_id: str) -> Station:
+        """Return the engine's station; raises UnknownEngineError."""
+        station = self._stations.get(engine_id)
+        if station is None:
+            raise UnknownEngineError(f"engine {engine_id!r} is not in the fleet; there are {sorted(self._stations)}")
+        return station
+
+    def get(self, engine_id: str) -> Station | None:
+        """Return the engine's station, None where there is none."""
+        return self._stations.get(engine_id)
+
+    def __iter__(self) -> Iterator[Station]:
+        return iter(list(self._stations.values()))
+
+    def facts(self) -> list[EngineFacts]:
+        """Return what the router is to know of all engines."""
+        return [
+            EngineFacts(
+                each.engine_id,
+                each.incarnation,
+                each.accepts and each.load_share > 0,
+                each.speed * (each.load_share or 1.0),
+                role=each.role,
+            )
+            for each in self._stations.values()
+        ]
+
+    def join(self, engine_id: str, speed: float, role: Role = "mixed") -> list[RequestRecord]:
+        """Add a new engine with an empty cache; where the id was taken, that engine dies (see `die`)."""
+        if role == "mixed":
+            engine = self._build_engine()
+        elif self.build_role is not None:
+            engine = self.build_role(role)
+        else:
+            raise UnknownEngineError(f"engine {engine_id!r} is to be a {role} engine, but the fleet has no roles")
+        orphans = self.die(engine_id) if engine_id in self._stations else []
+        incarnation = self._incarnations[engine_id] = self._incarnations.get(engine_id, 0) + 1
+        self._stations[engine_id] = Station(engine_id, incarnation, engine, speed, role)
+        return orphans
+
+    def drain(self, engine_id: str) -> None:
+        """Let the engine take no new work."""
+        self.of(engine_id).accepts = False
+
+    def weigh(self, engine_id: str, load_share: float) -> None:
+        """Let the engine get a share of its usual load: it is taken to be as much slower than it is."""
+        self.of(engine_id).load_share = load_share
+
+    def die(self, engine_id: str) -> list[RequestRecord]:
+        """Remove the engine and return the requests that stood there, in the order they were granted."""
+        station = self.of(engine_id)
+        station.alive = False
+        del self._stations[engine_id]
+        return list(station.live.values())
+
+    def check(self) -> None:
+        """Raise AssertionError unless every engine is in order and holds no more than it was given."""
+        for station in self._stations.values():
+            station.engine.check()
+            if station.engine.running + station.engine.waiting > len(station.live):
+                raise AssertionError(f"{station.engine_id} works on more than it was given")

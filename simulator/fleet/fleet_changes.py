@@ -1,0 +1,55 @@
+"""What can happen to the fleet in the middle of a simulation, as values with their moment in seconds."""
+
+from __future__ import annotations
+
+import msgspec
+
+from planning.facts.fleet_facts import Role
+from routing.policy.policy_document import RoutingPolicy
+
+
+class EngineJoins(msgspec.Struct, frozen=True, tag=True):
+    """A new engine with an empty cache takes work from this moment; an id that was here before is a new incarnation."""
+
+    at_s: float
+    engine_id: str
+    speed: float = 1.0
+    """Prefill speed relative to the profile, as far as the router knows; the engine's own is the profile's."""
+    role: Role = "mixed"
+
+
+class EngineDrains(msgspec.Struct, frozen=True, tag=True):
+    """The engine takes no new work and finishes what it has."""
+
+    at_s: float
+    engine_id: str
+
+
+class EngineDies(msgspec.Struct, frozen=True, tag=True):
+    """The engine and its cache are gone; requests without a first token are placed anew, the others fail."""
+
+    at_s: float
+    engine_id: str
+
+
+class EngineWeighs(msgspec.Struct, frozen=True, tag=True):
+    """The engine gets this share of its usual load, as engine health has it; 0: no new work.
+
+    With `rescue`, requests that stand there without a first token are placed anew, as a gateway does with
+    what it sent to a sick engine.
+    """
+
+    at_s: float
+    engine_id: str
+    load_share: float
+    rescue: bool = False
+
+
+class PolicyChanges(msgspec.Struct, frozen=True, tag=True):
+    """The router follows another policy from this moment."""
+
+    at_s: float
+    policy: RoutingPolicy
+
+
+FleetChange = EngineJoins | EngineDrains | EngineDies | EngineWeighs | PolicyChanges

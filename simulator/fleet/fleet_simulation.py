@@ -1,0 +1,412 @@
+"""A whole fleet under a virtual clock: the production router, simulated engines, and requests that arrive.
+
+The simulation calls the router exactly as the gateway does: it submits requests, sends granted ones
+to their engine, observes first tokens and completions, passes on which blocks were stored and
+removed, and wakes it when time is due. At one moment engines come first, then landing transfers and
+changes of the fleet, then arrivals in their order, then the wake; so a run is a function of its input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+
+from routing.ledger.fleet_view import EngineFacts
+from routing.router import Router
+from routing.values.decision import Decision, Granted, Outcome, Queued, Refused
+from routing.values.observation import Completed, Failed
+from routing.values.observation import FirstToken as FirstTokenSeen
+from simulator.engine_models.engine_events import (
+    BlocksRemoved,
+    BlocksStored,
+    EngineEvent,
+    Finished,
+    FirstToken,
+    PrefillStarted,
+)
+from simulator.engine_models.fifo_engine import PromptSequence
+from simulator.engine_models.simulated_engine import SimulatedEngine
+from simulator.fleet.block_transfer import BlockTransfers, land
+from simulator.fleet.cost_learning import CostLearning
+from simulator.fleet.engine_slots import LoadReport, Station, Stations
+from simulator.fleet.event_log import EventLog
+from simulator.fleet.fleet_changes import (
+    EngineDies,
+    EngineDrains,
+    EngineJoins,
+    EngineWeighs,
+    FleetChange,
+    PolicyChanges,
+)
+from simulator.fleet.load_samples import LoadSamples
+from simulator.fleet.request_record import FAILED, FINISHED, REFUSED, RequestRecord
+from simulator.workloads.arrivals import ArrivalSource
+
+_WAKES_PER_S = 1000
+"""The gateway's timer is no finer than a millisecond either."""
+
+PROBE_INTERVAL_S = 0.1
+"""Engines are reported on so often at least, and whenever something happens there."""
+
+_ENGINE, _LANDING, _CHANGE = 0, 1, 2
+
+DecodeGate = Callable[[Router, str], bool]
+"""Says whether a request whose prefill an engine (by id) has just ended may decode there."""
+
+Watch = Callable[["FleetSimulation"], bool]
+"""Looks at a run once per sample; True ends it."""
+
+Happening = Callable[["FleetSimulation"], None]
+"""Something to do at a moment of virtual time."""
+
+
+class FleetSimulation:
+    """One run. Mutable: the router, the stations, the agenda of what is due, and the records.
+
+    `records` holds what became of each request by its id, `history` the same in order of arrival.
+    Without `transfers` engines send each other nothing, and the router knows it, as in every live pool.
+    `samples` are taken once more than `uncounted` requests have come, while others are still to come.
+    What engines say of their load reaches the router `report_age_s` late; reports that are too old for the policy
+    say nothing there.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        source: ArrivalSource,
+        build_engine: Callable[[], SimulatedEngine],
+        engine_ids: Sequence[str],
+        *,
+        changes: Iterable[FleetChange] = (),
+        transfers: BlockTransfers | None = None,
+        samples: LoadSamples | None = None,
+        uncounted: int = 0,
+        report_age_s: float = 0.0,
+        log: EventLog | None = None,
+    ) -> None:
+        self.router = router
+        self.records: dict[str, RequestRecord] = {}
+        self.history: list[RequestRecord] = []
+        self.now = 0.0
+        self.unfinished = 0
+        self.decode_gate: DecodeGate | None = None
+        """Where set, it turns requests away after their prefill: what early rejection avoids (Mooncake §4.3.2)."""
+        self.samples = samples if samples is not None else LoadSamples()
+        self._source = source
+        self._stations = Stations(build_engine)
+        self._transfers = transfers
+        router.view.transfers_possible = transfers is not None
+        self._learning = CostLearning(router.policy)
+        self._report_age_s = report_age_s
+        self._uncounted = uncounted
+        self._next_sample_s = 0.0
+        self._log = log
+        self._agenda: list[
+            tuple[float, int, int, Station | FleetChange | Happening | tuple[Station, RequestRecord, int]]
+        ] = []
+        self._serial = 0
+        self._wake_s: float | None = None
+        self._next_probe_s = 0.0
+        for engine_id in engine_ids:
+            self._stations.join(engine_id, 1.0)
+        self._deliver(router.set_engines(self._facts(), 0.0))
+        for change in sorted(changes, key=lambda each: each.at_s):
+            self._put(change.at_s, _CHANGE, change)
+
+    def run(self, watch: Watch | None = None) -> None:
+        """Run until no request is left or to come, or until `watch` says that it is enough."""
+        source, agenda = self._source, self._agenda
+        while True:
+            arrival = source.next_time()
+            if arrival is None and not self.unfinished:
+                return
+            arrival_s = math.inf if arrival is None else arrival
+            due_s = agenda[0][0] if agenda else math.inf
+            if self._wake_s is None:
+                self._wake_s = self._next_wake_s()
+            wake_s = self._wake_s
+            now = min(arrival_s, due_s, wake_s)
+            if now == math.inf:
+                raise AssertionError(f"{self.unfinished} requests stand and nothing will ever happen")
+            while self._next_sample_s <= now:
+                self._sample()
+                if watch is not None and watch(self):
+                    return
+            self.now = now
+            if due_s <= now:
+                self._do(heappop(agenda))
+                continue
+            if self._next_probe_s <= now:
+                self._probe()
+            if arrival_s <= now:
+                self._arrive()
+            else:
+                self._deliver(self.router.tick(now))
+
+    @property
+    def stations(self) -> Stations:
+        """The engines and what stands there; for reading."""
+        return self._stations
+
+    def call_at(self, at_s: float, happening: Happening) -> None:
+        """Do something at a moment to come, with the changes of the fleet; it does not keep the run going."""
+        self._put(max(at_s, self.now), _CHANGE, happening)
+
+    def stir(self, engine_id: str) -> None:
+        """Look again at when an engine is due: it was changed from outside."""
+        self._schedule(self._stations.of(engine_id))
+
+    def deliver(self, outcomes: list[Outcome]) -> None:
+        """Do what the router answered to somebody who asked it something outside."""
+        self._deliver(outcomes)
+
+    def change(self, change: FleetChange) -> None:
+        """Let something happen to the fleet now, whatever moment it names."""
+        self._change(change)
+
+    def check(self) -> None:
+        """Raise AssertionError unless router, engines and records agree."""
+        self.router.check()
+        self._stations.check()
+        standing = sum(record.finished_s is None and record.status == "unfinished" for record in self.records.values())
+        if standing != self.unfinished or len(self.history) != len(self.records):
+            raise AssertionError(f"{self.unfinished} unfinished requests are counted, {standing} stand")
+
+    # -- time
+
+    def _next_wake_s(self) -> float:
+        wake = self.router.next_wake(self.now) if self.router.waiting or self.router.parked else None
+        if wake is None:
+            return math.inf
+        return max(math.ceil(wake * _WAKES_PER_S), math.floor(self.now * _WAKES_PER_S) + 1) / _WAKES_PER_S
+
+    def _sample(self) -> None:
+        if not self._source.over and (len(self.history) > self._uncounted or not self._uncounted):
+            self.samples.take(self.router.view, self._next_sample_s)
+        self._next_sample_s += self.samples.every_s
+
+    def _probe(self) -> None:
+        """Report on all engines, as a prober does that the router has heard from in time."""
+        self._next_probe_s = self.now + PROBE_INTERVAL_S
+        if self._learning.due(self.now):
+            self._deliver(self.router.set_engines(self._facts(), self.now))
+        for station in self._stations:
+            self._report(station, probed=True)
+
+    def _report(self, station: Station, *, probed: bool = False) -> None:
+        """Tell the router of an engine's load; reports that come late come by probes alone."""
+        if not self._report_age_s:
+            self.take_load(station.engine_id, station.load)
+        elif probed:
+            engine_id, load = station.engine_id, station.load
+            self.call_at(self.now + self._report_age_s, lambda simulation: simulation.take_load(engine_id, load))
+
+    def take_load(self, engine_id: str, load: LoadReport) -> None:
+        """Let the router hear what an engine said of its load."""
+        self.router.note_memory(engine_id, load.kv_usage)
+        if self._report_age_s > self.router.policy.push.report_max_age_s:
+            return
+        self._deliver(self.router.report(engine_id, load.waiting, self.now, load.room_tokens))
+
+    def _facts(self) -> list[EngineFacts]:
+        return self._learning.facts(self._stations.facts())
+
+    def _put(
+        self, at_s: float, rank: int, what: Station | FleetChange | Happening | tuple[Station, RequestRecord, int]
+    ) -> None:
+        self._serial += 1
+        heappush(self._agenda, (at_s, rank, self._serial, what))
+
+    def _do(
+        self, entry: tuple[float, int, int, Station | FleetChange | Happening | tuple[Station, RequestRecord, int]]
+    ) -> None:
+        what = entry[3]
+        if isinstance(what, Station):
+            if what.alive and what.due_s == entry[0]:
+                what.due_s = None
+                self._take_in(what, what.engine.advance(self.now))
+                self._schedule(what)
+        elif isinstance(what, tuple):
+            self._land(*what)
+        elif callable(what):
+            what(self)
+        else:
+            self._change(what)
+
+    def _schedule(self, station: Station) -> None:
+        due = station.engine.next_event_time()
+        if due is not None and due != station.due_s and station.alive:
+            station.due_s = due
+            self._put(due, _ENGINE, station)
+
+    # -- requests
+
+    def _arrive(self) -> None:
+        arrival = self._source.take()
+        request = arrival.request
+        record = self.records[request.request_id] = RequestRecord(request, arrival.output_tokens)
+        self.history.append(record)
+        self.unfinished += 1
+        self._note("arrives", request.request_id, "")
+        self._take_outcome(self.router.submit(request, self.now), record)
+
+    def _deliver(self, outcomes: list[Outcome]) -> None:
+        self._wake_s = None
+        for outcome in outcomes:
+            request_id = outcome.request_id if isinstance(outcome, Refused) else outcome.decision.decision_id
+            self._take_outcome(outcome, self.records[request_id])
+
+    def _take_outcome(self, outcome: Outcome, record: RequestRecord) -> None:
+        """Do what the router answered; whatever it did, it may want to be woken at another time."""
+        self._wake_s = None
+        if isinstance(outcome, Granted):
+            self._grant(record, outcome.decision)
+        elif isinstance(outcome, Queued):
+            record.engine_id = outcome.decision.engine_id
+            self._note("waits", record.request.request_id, record.engine_id)
+        else:
+            self._note(f"refused:{outcome.code}", outcome.request_id, "")
+            self._end(record, REFUSED)
+
+    def _grant(self, record: RequestRecord, decision: Decision) -> None:
+        engine_id = decision.engine_id
+        if record.engine_id not in ("", engine_id):
+            record.migrations += 1
+        record.engine_id = engine_id
+        record.granted_s, record.compute_s = self.now, decision.compute_s
+        self._learning.granted(decision, self.now)
+        self._note("granted", record.request.request_id, engine_id)
+        station = self._stations.of(engine_id)
+        station.live[record.request.request_id] = record
+        if decision.fetch is not None and self._transfers is not None:
+            sender = self._stations.get(decision.fetch.source_engine_id)
+            transfer = self._transfers.start(decision.fetch, record.request, sender, station, self.now)
+            if transfer is not None:
+                self._put(transfer.lands_s, _LANDING, (station, record, transfer.blocks))
+                return
+        self._send(station, record)
+
+    def _land(self, station: Station, record: RequestRecord, blocks: int) -> None:
+        """Let blocks arrive, then start the request they came for; both may be gone meanwhile."""
+        request = record.request
+        if not station.alive or station.live.get(request.request_id) is not record:
+            return
+        record.transferred_tokens += land(station, request, blocks, self.now, self._take_in)
+        self._note("landed", request.request_id, station.engine_id)
+        self._send(station, record)
+
+    def _send(self, station: Station, record: RequestRecord) -> None:
+        """Give a granted request to its engine; one that can never run there fails, as a live engine answers 400."""
+        request = record.request
+        sequence = PromptSequence(
+            request.request_id, request.keys, request.prompt_tokens, record.output_tokens, request.priority
+        )
+        try:
+            station.engine.submit(sequence, self.now)
+        except ValueError:
+            del station.live[request.request_id]
+            self._fail(record)
+        else:
+            self._schedule(station)
+
+    def _fail(self, record: RequestRecord) -> None:
+        self._note("failed", record.request.request_id, record.engine_id)
+        self._end(record, FAILED)
+        self._deliver(self.router.observe(Failed(record.request.request_id), self.now))
+
+    def _take_in(self, station: Station, events: list[EngineEvent]) -> None:
+        """Note what an engine did, and tell the router what the gateway would learn of it."""
+        router, records, now, learning = self.router, self.records, self.now, self._learning
+        self._report(station)
+        for event in events:
+            if isinstance(event, BlocksStored):
+                router.blocks_stored(station.engine_id, event.keys)
+            elif isinstance(event, BlocksRemoved):
+                router.blocks_removed(station.engine_id, event.keys)
+            elif isinstance(event, PrefillStarted):
+                record = records[event.request_id]
+                if record.hit_tokens is None:
+                    record.hit_tokens = event.cached_tokens
+                self._note("prefills", event.request_id, station.engine_id)
+            elif isinstance(event, FirstToken):
+                record = records[event.request_id]
+                if record.first_token_s is None:
+                    record.first_token_s = event.at_s
+                    self._note("first_token", event.request_id, station.engine_id)
+                    learning.first_token(event.request_id, event.at_s)
+                    self._deliver(router.observe(FirstTokenSeen(event.request_id), now))
+                    if self.decode_gate is not None and record.output_tokens > 1:
+                        self._turn_away_unless(self.decode_gate(router, station.engine_id), station, record)
+            elif isinstance(event, Finished):
+                record = records[event.request_id]
+                record.finished_s = event.at_s
+                del station.live[event.request_id]
+                self._end(record, FINISHED)
+                self._note("finished", event.request_id, station.engine_id)
+                learning.completed(event.request_id, now, record.hit_tokens, record.output_tokens)
+                self._deliver(router.observe(Completed(event.request_id, record.hit_tokens), now))
+
+    def _turn_away_unless(self, admitted: bool, station: Station, record: RequestRecord) -> None:
+        """Refuse a request after its prefill, which is wasted."""
+        if admitted:
+            return
+        request_id = record.request.request_id
+        station.engine.abort(request_id, self.now)
+        del station.live[request_id]
+        self._note("refused:after_prefill", request_id, station.engine_id)
+        self._end(record, REFUSED)
+        self._deliver(self.router.observe(Failed(request_id), self.now))
+
+    def _end(self, record: RequestRecord, status: str) -> None:
+        record.status = status
+        self.unfinished -= 1
+        if status != FINISHED:
+            self._learning.dropped(record.request.request_id)
+        self._source.ended(record.request.request_id, self.now)
+
+    def _note(self, kind: str, request_id: str, engine_id: str) -> None:
+        if self._log is not None:
+            self._log.note(self.now, kind, request_id, engine_id)
+
+    # -- the fleet
+
+    def _change(self, change: FleetChange) -> None:
+        if isinstance(change, PolicyChanges):
+            self._note("policy", "", "")
+            self._learning.adopt(change.policy)
+            self._deliver(self.router.set_policy(change.policy, self.router.policy_version + 1, self.now))
+            return
+        orphans: list[RequestRecord] = []
+        if isinstance(change, EngineJoins):
+            orphans = self._stations.join(change.engine_id, change.speed, change.role)
+        elif isinstance(change, EngineDrains):
+            self._stations.drain(change.engine_id)
+        elif isinstance(change, EngineDies):
+            orphans = self._stations.die(change.engine_id)
+        elif isinstance(change, EngineWeighs):
+            self._stations.weigh(change.engine_id, change.load_share)
+            orphans = self._withdrawn(change.engine_id) if change.rescue else []
+        self._note(type(change).__name__, "", change.engine_id)
+        self._deliver(self.router.set_engines(self._facts(), self.now))
+        for record in orphans:
+            self._orphan(record)
+
+    def _withdrawn(self, engine_id: str) -> list[RequestRecord]:
+        """Take back from an engine the requests that have no first token yet, and return them."""
+        station = self._stations.of(engine_id)
+        records = [each for each in station.live.values() if each.first_token_s is None]
+        for record in records:
+            station.engine.abort(record.request.request_id, self.now)
+            del station.live[record.request.request_id]
+        self._schedule(station)
+        return records
+
+    def _orphan(self, record: RequestRecord) -> None:
+        """Place a request anew whose engine died before its first token; otherwise its client got half an answer."""
+        if record.first_token_s is not None:
+            self._fail(record)
+            return
+        self._deliver(self.router.observe(Failed(record.request.request_id), self.now))
+        record.engine_id, record.hit_tokens = "", None
+        self._take_outcome(self.router.submit(record.request, self.now), record)

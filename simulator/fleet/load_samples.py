@@ -1,0 +1,37 @@
+"""How the outstanding work is spread over the engines, looked at in equal steps of virtual time."""
+
+from __future__ import annotations
+
+from routing.ledger.fleet_view import FleetView
+from routing.values.load_cv import LoadSmoother, load_cv
+
+
+class LoadSamples:
+    """Samples of the pending tokens (prefill bound to an engine or running there) of each accepting engine.
+
+    Their coefficient of variation is that of the live gateway: routing.values.load_cv. Mutable.
+    """
+
+    def __init__(self, every_s: float = 1.0, *, keep: bool = False) -> None:
+        if every_s <= 0:
+            raise ValueError(f"samples need a step above 0 s, not {every_s}")
+        self.every_s = every_s
+        self.series: list[tuple[float, list[int]]] = []
+        """(moment, outstanding tokens of each accepting engine), where `keep` asks for it."""
+        self._keep = keep
+        self._smoother = LoadSmoother()
+        self._sum = 0.0
+        self._count = 0
+
+    @property
+    def mean_cv(self) -> float:
+        """Mean over the samples of the coefficient of variation; 0 without any."""
+        return self._sum / self._count if self._count else 0.0
+
+    def take(self, view: FleetView, now: float) -> None:
+        """Look at the fleet as it is."""
+        pending = {view.engine_ids[target]: float(view.outstanding_tokens[target]) for target in view.accepting}
+        self._count += 1
+        self._sum += load_cv(self._smoother.update(pending, now))
+        if self._keep:
+            self.series.append((now, [view.outstanding_tokens[target] for target in view.accepting]))

@@ -1,0 +1,51 @@
+"""What became of each simulated request."""
+
+from __future__ import annotations
+
+from routing.values.inference_request import InferenceRequest
+
+UNFINISHED, FINISHED, REFUSED, FAILED = "unfinished", "finished", "refused", "failed"
+
+
+class RequestRecord:
+    """One request's story; times in virtual seconds, None where that never happened. Mutable."""
+
+    __slots__ = (
+        "compute_s", "engine_id", "finished_s", "first_bound", "first_token_s", "granted_s", "hit_tokens", "migrations",
+        "output_tokens", "request", "status", "transferred_tokens",
+    )  # fmt: skip
+
+    def __init__(self, request: InferenceRequest, output_tokens: int) -> None:
+        self.request = request
+        self.output_tokens = output_tokens
+        self.status = UNFINISHED
+        self.engine_id = ""
+        """The engine it is bound or granted to."""
+        self.granted_s: float | None = None
+        self.compute_s = 0.0
+        """Seconds that its prefill was estimated to take when it was granted."""
+        self.first_token_s: float | None = None
+        self.finished_s: float | None = None
+        self.hit_tokens: int | None = None
+        """Prompt tokens found in the engine's cache when the prefill started."""
+        self.transferred_tokens = 0
+        """Prompt tokens that came from another engine's cache."""
+        self.migrations = 0
+        """Times it changed engines while it waited."""
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds from arrival to first token."""
+        return None if self.first_token_s is None else self.first_token_s - self.request.arrived_s
+
+    @property
+    def tbt_s(self) -> float | None:
+        """Mean seconds between its tokens; None for answers of one token."""
+        if self.finished_s is None or self.first_token_s is None or self.output_tokens < 2:
+            return None
+        return (self.finished_s - self.first_token_s) / (self.output_tokens - 1)
+
+    @property
+    def e2e_s(self) -> float | None:
+        """Seconds from arrival to last token."""
+        return None if self.finished_s is None else self.finished_s - self.request.arrived_s

@@ -1,0 +1,210 @@
+"""`python -m simulator.replay`: replays a trace against a real OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from simulator.parent_death import die_with_parent
+from simulator.replay.replay_options import GENERATED, ReplayOptions, add_arguments, options_from, row_limit
+from simulator.replay.replay_progress import Progress, Silent, progress_for
+from simulator.replay.replay_request import request_body, send_row
+from simulator.replay.replay_summary import Outcome, ReplaySummary, SummaryCounter, render_summary
+from simulator.workloads.conversation_like import generate
+from simulator.workloads.trace import TraceError, TraceRow, read_trace
+
+__all__ = ["ReplayOptions", "ReplaySummary", "add_arguments", "main", "replay", "run"]
+
+_POLL_S = 0.5
+
+
+class TargetUnreachableError(RuntimeError):
+    """The target did not come up in time."""
+
+
+async def replay(
+    rows: Sequence[TraceRow],
+    options: ReplayOptions,
+    *,
+    progress: Progress | None = None,
+    stop: asyncio.Event | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> ReplaySummary:
+    """Send every row when it is due and return what came back; raises TargetUnreachableError.
+
+    Rows must be ordered by timestamp. `stop` ends the replay early: what is under way is cut off and
+    not counted. `say` gets a line while the target is not up yet.
+    """
+    counter = SummaryCounter()
+    connector = aiohttp.TCPConnector(limit=options.max_in_flight)
+    timeout = aiohttp.ClientTimeout(total=options.timeout_s)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, headers=_headers(options)) as session:
+        await _wait_for_target(session, options, say)
+        started = time.monotonic()
+        run = _Run(session, options, counter, progress or Silent())
+        sending = asyncio.ensure_future(run.send_all(rows))
+        stopping = asyncio.ensure_future((stop or asyncio.Event()).wait())
+        try:
+            await asyncio.wait((sending, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                await sending
+        finally:
+            await _cancel(sending, stopping, *run.tasks)
+    return counter.summary(time.monotonic() - started)
+
+
+class _Run:
+    """One replay under way. Mutable state: `tasks` (requests in flight) and the counter."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, options: ReplayOptions, counter: SummaryCounter, progress: Progress
+    ) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._session = session
+        self._options = options
+        self._counter = counter
+        self._progress = progress
+        self._slots = asyncio.Semaphore(options.max_in_flight)
+
+    async def send_all(self, rows: Sequence[TraceRow]) -> None:
+        """Send the rows, pass by pass where the replay loops, and wait for the last answer."""
+        passes = itertools.count() if self._options.loop else range(1)
+        for number in passes:
+            await self._send_pass(rows, f"{number}." if number else "")
+        if self.tasks:
+            await asyncio.wait(self.tasks)
+
+    async def _send_pass(self, rows: Sequence[TraceRow], edition: str) -> None:
+        started = time.monotonic()
+        for number, (due_s, row) in enumerate(_schedule(rows, self._options)):
+            wait = started + due_s - time.monotonic()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            await self._slots.acquire()
+            lag = time.monotonic() - started - due_s
+            self._counter.latest_send_s = max(self._counter.latest_send_s, lag)
+            task = asyncio.create_task(self._send(row, number, edition))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+
+    async def _send(self, row: TraceRow, number: int, edition: str) -> None:
+        try:
+            outcome: Outcome = await send_row(
+                self._session, request_body(row, number, self._options, edition), self._options
+            )
+        finally:
+            self._slots.release()
+        self._counter.add(outcome)
+        self._progress.update(self._counter)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse `argv`, replay, print the summary; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m simulator.replay", description="Replay a request trace against an OpenAI-compatible server."
+    )
+    add_arguments(parser)
+    return run(parser.parse_args(argv))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay as parsed arguments (add_arguments) say and print the summary; 1 if nothing succeeded."""
+    if arguments.parent_pid is not None:
+        die_with_parent(arguments.parent_pid)
+    try:
+        rows = _rows(arguments)
+        summary = asyncio.run(_run_until_signal(rows, options_from(arguments)))
+    except (TraceError, TargetUnreachableError) as error:
+        sys.stderr.write(f"replay: {error}\n")
+        return 1
+    sys.stdout.write(render_summary(summary) + "\n")
+    if arguments.json is not None:
+        arguments.json.write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")
+    return 0 if summary.ok else 1
+
+
+def _rows(arguments: argparse.Namespace) -> list[TraceRow]:
+    limit = row_limit(arguments)
+    if arguments.trace == GENERATED:
+        return generate(limit or 1, arguments.seed)
+    return read_trace(Path(arguments.trace), limit)
+
+
+async def _run_until_signal(rows: Sequence[TraceRow], options: ReplayOptions) -> ReplaySummary:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    progress = progress_for(None if options.loop else len(rows))
+    try:
+        return await replay(rows, options, progress=progress, stop=stop, say=_say)
+    finally:
+        progress.close()
+
+
+def _schedule(rows: Sequence[TraceRow], options: ReplayOptions) -> Iterator[tuple[float, TraceRow]]:
+    """Yield (seconds after the start of the pass, row)."""
+    if not rows:
+        return
+    first = rows[0].timestamp
+    span_s = (rows[-1].timestamp - first) / 1000
+    scale = 1.0
+    if options.qps is not None and span_s > 0:
+        scale = len(rows) / options.qps / span_s
+    for row in rows:
+        yield (row.timestamp - first) / 1000 * scale / options.speed, row
+
+
+def _headers(options: ReplayOptions) -> dict[str, str]:
+    headers = {"Content-Type": "application/json"}
+    if options.api_key:
+        headers["Authorization"] = f"Bearer {options.api_key}"
+    return headers
+
+
+async def _wait_for_target(session: aiohttp.ClientSession, options: ReplayOptions, say: Callable[[str], None]) -> None:
+    """Return once /v1/models answers without a server error."""
+    deadline = time.monotonic() + options.wait_s
+    said = False
+    while (state := await _probe(session, options.target)) != "up":
+        if time.monotonic() >= deadline:
+            raise TargetUnreachableError(
+                f"{options.target} is not up after {options.wait_s:g} s ({state}); start it first or raise --wait"
+            )
+        if not said:
+            say(f"waiting up to {options.wait_s:g} s for {options.target} ({state})")
+            said = True
+        await asyncio.sleep(_POLL_S)
+
+
+async def _probe(session: aiohttp.ClientSession, target: str) -> str:
+    try:
+        async with session.get(f"{target}/v1/models", timeout=aiohttp.ClientTimeout(total=5)) as response:
+            return "up" if response.status < 500 else f"HTTP {response.status}"
+    except (aiohttp.ClientError, TimeoutError):
+        return "no connection"
+
+
+async def _cancel(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"replay: {line}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

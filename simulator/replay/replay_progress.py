@@ -1,0 +1,80 @@
+"""Shows how a replay goes: a bar on a terminal, a line every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Protocol, TextIO
+
+from tqdm import tqdm  # type: ignore[import-untyped]  # tqdm carries no types
+
+from simulator.replay.replay_summary import SummaryCounter
+
+_LINE_EVERY_S = 10.0
+
+
+class Progress(Protocol):
+    """Told after each request that ended; `close` when no more will."""
+
+    def update(self, counter: SummaryCounter) -> None:
+        """One more request ended."""
+
+    def close(self) -> None:
+        """The replay is over."""
+
+
+class Silent:
+    """Shows nothing, for callers that use the replay as a library."""
+
+    def update(self, counter: SummaryCounter) -> None:
+        """Ignore it."""
+
+    def close(self) -> None:
+        """Ignore it."""
+
+
+class Bar:
+    """A tqdm bar; `total` None where the replay loops."""
+
+    def __init__(self, total: int | None, stream: TextIO) -> None:
+        self._bar = tqdm(total=total, unit="req", file=stream, dynamic_ncols=True)
+
+    def update(self, counter: SummaryCounter) -> None:
+        """Move the bar and show the counts."""
+        self._bar.set_postfix_str(_counts(counter), refresh=False)
+        self._bar.update()
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        self._bar.close()
+
+
+class Lines:
+    """Plain lines, for logs."""
+
+    def __init__(self, total: int | None, stream: TextIO) -> None:
+        self._total = "∞" if total is None else str(total)
+        self._stream = stream
+        self._next_s = time.monotonic() + _LINE_EVERY_S
+
+    def update(self, counter: SummaryCounter) -> None:
+        """Write a line if the last one is old."""
+        now = time.monotonic()
+        if now >= self._next_s:
+            self._next_s = now + _LINE_EVERY_S
+            self._stream.write(f"replay: {counter.done}/{self._total} requests, {_counts(counter)}\n")
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+def progress_for(total: int | None, stream: TextIO | None = None) -> Progress:
+    """Return a bar where `stream` (stderr by default) is a terminal, lines elsewhere."""
+    stream = sys.stderr if stream is None else stream
+    return Bar(total, stream) if stream.isatty() else Lines(total, stream)
+
+
+def _counts(counter: SummaryCounter) -> str:
+    counts = counter.counts
+    return f"ok {counts['ok']}, refused {counts['refused']}, failed {counts['failed']}"

@@ -1,0 +1,156 @@
+"""Sends one replayed request and reads its streamed answer as cheaply as bytes allow."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from simulator.replay.replay_options import ReplayOptions
+from simulator.replay.replay_summary import Outcome
+from simulator.workloads.prompt_text import prompt_text
+from simulator.workloads.trace import TraceRow
+
+_FIRST_TEXT = re.compile(rb'"(?:content|text)":\s?"(?!")')
+_TAIL_BYTES = 8192
+"""The end of a stream that is read for usage, errors and [DONE]."""
+_REFUSALS = (429, 503)
+_MAX_RETRY_AFTER_S = 30.0
+
+
+class _PromptDetails(msgspec.Struct, frozen=True):
+    cached_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _PromptDetails | None = None
+
+
+class _Chunk(msgspec.Struct, frozen=True):
+    usage: _Usage | None = None
+    error: Any = None
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    """The server said 429 or 503; it may be asked again after so many seconds."""
+
+    after_s: float
+    outcome: Outcome
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+async def send_row(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> Outcome:
+    """Send a request_body, again after refusals as often as options.retry says, and return how it ended."""
+    for _ in range(options.retry):
+        result = await _send_once(session, body, options)
+        if isinstance(result, Outcome):
+            return result
+        await asyncio.sleep(result.after_s)
+    result = await _send_once(session, body, options)
+    return result if isinstance(result, Outcome) else result.outcome
+
+
+def request_body(row: TraceRow, number: int, options: ReplayOptions, edition: str) -> bytes:
+    """Return the JSON body of row `number`: streamed, exactly output_length tokens, usage at the end."""
+    text = prompt_text(row, number, max_tokens=options.max_input, edition=edition)
+    body: dict[str, object] = {
+        "model": options.model,
+        "max_tokens": max(1, row.output_length),
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if row.priority:
+        body["priority"] = row.priority
+    if row.session_id is not None:
+        body["session_id"] = str(row.session_id)
+    if options.chat:
+        body["messages"] = [{"role": "user", "content": text}]
+    else:
+        body["prompt"] = text
+    return msgspec.json.encode(body)
+
+
+async def _send_once(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> Outcome | _Refused:
+    path = "/v1/chat/completions" if options.chat else "/v1/completions"
+    started = time.perf_counter()
+    try:
+        async with session.post(options.target + path, data=body) as response:
+            if response.status in _REFUSALS:
+                await response.read()
+                refused = Outcome(status="refused", error=f"HTTP {response.status}")
+                return _Refused(_retry_after(response.headers), refused)
+            if response.status != 200:
+                return Outcome(status="failed", error=f"HTTP {response.status}: {_reason(await response.read())}")
+            return await _read_stream(response, started)
+    except TimeoutError:
+        return Outcome(status="failed", error=f"no answer within {options.timeout_s:g} s")
+    except aiohttp.ClientError as error:
+        return Outcome(status="failed", error=_describe(error))
+
+
+async def _read_stream(response: aiohttp.ClientResponse, started: float) -> Outcome:
+    ttft: float | None = None
+    tail = b""
+    async for piece in response.content.iter_any():
+        tail = (tail + piece)[-_TAIL_BYTES:]
+        if ttft is None and _FIRST_TEXT.search(tail):
+            ttft = time.perf_counter() - started
+    return _outcome(tail, ttft)
+
+
+def _outcome(tail: bytes, ttft: float | None) -> Outcome:
+    usage = _Usage()
+    for line in tail.split(b"\n"):
+        if line.startswith(b"data: {") and (b'"usage"' in line or b'"error"' in line):
+            chunk = _decode(line[6:])
+            if chunk.error is not None:
+                return Outcome(status="failed", ttft_s=ttft, error=f"error in the stream: {_reason(line[6:])}")
+            usage = chunk.usage or usage
+    if b"data: [DONE]" not in tail:
+        return Outcome(status="failed", ttft_s=ttft, error="the stream ended before [DONE]")
+    details = usage.prompt_tokens_details
+    return Outcome(
+        status="ok",
+        ttft_s=ttft,
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=None if details is None else details.cached_tokens,
+        output_tokens=usage.completion_tokens,
+    )
+
+
+def _decode(line: bytes) -> _Chunk:
+    try:
+        return _decode_chunk(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Chunk()
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    try:
+        return min(_MAX_RETRY_AFTER_S, max(0.0, float(headers.get("Retry-After", "1"))))
+    except ValueError:
+        return 1.0
+
+
+def _reason(body: bytes) -> str:
+    """Return the message of an error body, short enough to count by."""
+    match = re.search(rb'"message":\s?"([^"]{1,120})', body)
+    return (match.group(1) if match else body[:120]).decode(errors="replace")
+
+
+def _describe(error: aiohttp.ClientError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return "cannot connect"
+    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError):
+        return "the connection broke"
+    return type(error).__name__

@@ -1,0 +1,1 @@
+"""One run of a policy over a workload, its report, goodput search and what-if."""

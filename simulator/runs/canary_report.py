@@ -1,0 +1,101 @@
+"""What the requests of both arms came to in one run, and whether the canary did worse, judged as a live one is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from planning.documents.guardrail_document import GuardDocument
+from planning.trials.arm_comparison import ArmSlice, Comparison, compare
+from planning.trials.arm_window import ArmTally
+from routing.trials.arms import CANARY, LIVE, Arms
+from simulator.fleet.request_record import FAILED, FINISHED, REFUSED, UNFINISHED, RequestRecord
+from simulator.replay.replay_summary import percentile
+
+SLICE_S = 2.0
+"""Both arms within the same seconds, as the control plane lays them side by side."""
+
+
+class ArmFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm. Shares are 0..1 of its requests, or their prompt tokens; None: nobody was served."""
+
+    arm: str
+    """live or canary."""
+    placement: str
+    requests: int
+    slo_share: float | None
+    ttft_mean_s: float | None
+    ttft_p90_s: float | None
+    token_hit_rate: float | None
+    rejected: int
+    failed: int
+
+
+class CanaryReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Both arms after the warm-up, and the guards of a canary with their usual lines."""
+
+    share: float
+    """Of the sessions, as asked for."""
+    arms: tuple[ArmFigures, ...]
+    """The live one first."""
+    comparison: Comparison
+
+
+def canary_report(arms: Arms, live: str, records: Sequence[RequestRecord], good: Sequence[bool]) -> CanaryReport | None:
+    """Return the comparison, None where nothing was tried; `live` is the live placement, `good` who was on time."""
+    entry = next((arm.entry for arm in arms.tried or () if arm.entry.arm == CANARY), None)
+    if entry is None:
+        return None
+    names = [arms.name_of(each.request) for each in records]
+    return CanaryReport(
+        share=entry.share,
+        arms=tuple(
+            _figures(arm, placement, [each for each in zip(records, good, names, strict=True) if each[2] == arm])
+            for arm, placement in ((LIVE, live), (CANARY, entry.placement.name))
+        ),
+        comparison=compare(_slices(records, good, names), GuardDocument()),
+    )
+
+
+def _figures(arm: str, placement: str, judged: Sequence[tuple[RequestRecord, bool, str]]) -> ArmFigures:
+    records = [record for record, _, _ in judged]
+    ttfts = sorted(each.ttft_s for each in records if each.ttft_s is not None)
+    served = [(each.hit_tokens, each.request.prompt_tokens) for each in records if each.hit_tokens is not None]
+    prompt_tokens = sum(tokens for _, tokens in served)
+    return ArmFigures(
+        arm=arm,
+        placement=placement,
+        requests=len(records),
+        slo_share=sum(met for _, met, _ in judged) / len(records) if records else None,
+        ttft_mean_s=sum(ttfts) / len(ttfts) if ttfts else None,
+        ttft_p90_s=percentile(ttfts, 90),
+        token_hit_rate=sum(hits for hits, _ in served) / prompt_tokens if prompt_tokens else None,
+        rejected=sum(each.status == REFUSED for each in records),
+        failed=sum(each.status == FAILED for each in records),
+    )
+
+
+def _slices(records: Sequence[RequestRecord], good: Sequence[bool], names: Sequence[str]) -> list[ArmSlice]:
+    """Return both arms side by side, by when a request's first token came, or by its arrival where none did."""
+    tallies: dict[int, tuple[ArmTally, ArmTally]] = {}
+    for record, met, name in zip(records, good, names, strict=True):
+        at_s = record.request.arrived_s if record.first_token_s is None else record.first_token_s
+        live, tried = tallies.setdefault(int(at_s // SLICE_S), (ArmTally(), ArmTally()))
+        _count(tried if name == CANARY else live, record, met)
+    return [ArmSlice(live.window(), tried.window()) for _, (live, tried) in sorted(tallies.items())]
+
+
+def _count(tally: ArmTally, record: RequestRecord, met: bool) -> None:
+    tally.count("judged")
+    tally.count("on_time", int(met))
+    if record.ttft_s is not None:
+        tally.answered(record.ttft_s, record.request.prompt_tokens)
+    if record.status == UNFINISHED:
+        return
+    tally.count("ended")
+    if record.status in (FAILED, REFUSED):
+        tally.count(record.status)
+    elif record.status == FINISHED and record.hit_tokens is not None:
+        tally.count("prompt_tokens", record.request.prompt_tokens)
+        tally.count("cached_tokens", record.hit_tokens)

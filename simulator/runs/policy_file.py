@@ -1,0 +1,119 @@
+"""The policy documents that `simulate` reads from files: a routing policy, alone or with its automations, as published.
+
+What a file says that nobody knows is an error, with the names that are known there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+import msgspec
+
+from planning.documents import policy_with_automation as whole_policy
+from planning.documents.automation_document import AutomationPolicy, contradictions
+from planning.documents.policy_with_automation import AUTOMATION
+from routing.policy.policy_document import RoutingPolicy
+from routing.policy.schema_versions import FIELD, SchemaError
+
+MAX_DOCUMENT_BYTES = 1 << 20
+Document = TypeVar("Document", bound=msgspec.Struct)
+_UNKNOWN = re.compile(r"unknown field `[^`]*`(?: - at `\$([^`]*)`)?")
+
+
+class UnreadablePolicyError(ValueError):
+    """The file holds no such document; the message says what is wrong and where."""
+
+
+class PolicyFile(RoutingPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole policy version, as API and console give it out, or its routing half."""
+
+    automation: AutomationPolicy | None = None
+    """None: the file says nothing of automations, so none steers."""
+
+
+class PolicyDocuments(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy file says of routing and of automations; automations None: it says nothing of them."""
+
+    routing: RoutingPolicy
+    automation: AutomationPolicy | None = None
+    notes: tuple[str, ...] = ()
+    """What was made of the file in reading it, as sentences."""
+
+
+def read_policy(path: Path) -> PolicyDocuments:
+    """Read a JSON policy, of the schema before too, as the control plane does; raises UnreadablePolicyError."""
+    written = _decoded(path, "policy")
+    current = _current(path, written, whole_policy.upgraded)
+    found = _converted(path, current, PolicyFile, "policy")
+    if found.automation is not None and (wrong := contradictions(found.automation)):
+        raise UnreadablePolicyError(f"{path}: automation: {'; '.join(wrong)}")
+    routing = {name: getattr(found, name) for name in RoutingPolicy.__struct_fields__}
+    notes = list(_notes(f"{path}", written, current))
+    if found.automation is not None:
+        notes += _notes(f"{path}: {AUTOMATION}", written[AUTOMATION], current[AUTOMATION])
+    return PolicyDocuments(routing=RoutingPolicy(**routing), automation=found.automation, notes=tuple(notes))
+
+
+def read_automation(path: Path) -> tuple[AutomationPolicy, tuple[str, ...]]:
+    """Read a JSON automation document likewise and return it with what was made of it in reading."""
+    written = _decoded(path, "automation document")
+    current = _current(path, written, whole_policy.upgraded_automation)
+    policy = _converted(path, current, AutomationPolicy, "automation document")
+    if wrong := contradictions(policy):
+        raise UnreadablePolicyError(f"{path}: {'; '.join(wrong)}")
+    return policy, tuple(_notes(f"{path}", written, current))
+
+
+def _decoded(path: Path, noun: str) -> Any:
+    try:
+        content = path.read_bytes()
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise UnreadablePolicyError(f"{path} is over {MAX_DOCUMENT_BYTES} bytes")
+        return msgspec.json.decode(content)
+    except OSError as error:
+        raise UnreadablePolicyError(f"{path} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UnreadablePolicyError(f"{path} is no {noun}: {error}") from error
+
+
+def _current(path: Path, document: Any, upgraded: Callable[[Any], Any]) -> Any:
+    try:
+        return upgraded(document)
+    except SchemaError as error:
+        raise UnreadablePolicyError(f"{path}: {FIELD} {error}") from error
+
+
+def _converted(path: Path, document: Any, form: type[Document], noun: str) -> Document:
+    try:
+        return msgspec.convert(document, form)
+    except msgspec.ValidationError as error:
+        raise UnreadablePolicyError(f"{path} is no {noun}: {error}{_known(form, str(error))}") from error
+
+
+def _notes(where: str, written: dict[str, Any], current: dict[str, Any]) -> Iterator[str]:
+    """Say so where a document is of an earlier schema."""
+    before, now = written.get(FIELD), current.get(FIELD)
+    if before is not None and before != now:
+        yield f"{where} is of schema {before}; it was read as schema {now}, and the file left as it is"
+
+
+def _known(form: Any, message: str) -> str:
+    """Return the names that are known where the message complains of an unknown one, as an end of its sentence."""
+    complaint = _UNKNOWN.search(message)
+    if complaint is None:
+        return ""
+    for name in filter(None, (complaint[1] or "").split(".")):
+        form = next((each.type for each in _fields(form) if each.encode_name == name), None)
+    names = [each.encode_name for each in _fields(form)]
+    return f"; known there are {', '.join(names)}" if names else ""
+
+
+def _fields(form: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
+    for each in (form, *get_args(form)):
+        kind = get_args(each)[0] if get_origin(each) is Annotated else each
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            return msgspec.structs.fields(kind)
+    return ()

@@ -1,0 +1,182 @@
+"""The figures of one run, under the keys of the `simulate` contract, and more detail beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from simulator.automation.engine_change import EngineChange
+from simulator.automation.plan_row import PlanRow
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.fleet.request_record import FINISHED, REFUSED, RequestRecord
+from simulator.replay.replay_summary import percentile
+from simulator.runs.canary_report import CanaryReport, canary_report
+from simulator.runs.simulation_run import RunSpec
+from simulator.workloads.prepared_workload import Workload
+
+
+class LengthBand(msgspec.Struct, frozen=True):
+    """Requests of one range of prompt lengths, and the share of them that was on time."""
+
+    from_tokens: int
+    to_tokens: int
+    requests: int
+    slo_share: float
+
+
+class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """What the contract does not name."""
+
+    counted: int
+    """Requests after the warm-up; all shares are of these."""
+    engine_model: str
+    seed: int
+    unfinished: int
+    failed: int
+    bands: list[LengthBand]
+    """By prompt length: four quarters and the longest tenth."""
+    finished_per_s: float = 0.0
+    """Finished requests per second, from the first arrival to the last end; what a closed loop's rate came to."""
+    series: list[tuple[float, list[int]]] = []
+    """(seconds, outstanding tokens of each engine), where asked for."""
+    ttft_quantiles_s: list[float] = []
+    """Percentiles 0 to 100 of the times to first token of answered requests, where asked for."""
+    plans: list[PlanRow] = []
+    """What automations planned, where there were any."""
+    prefill: int = 0
+    """Engines of the prefill role at the beginning; 0: every engine did both."""
+    engine_changes: list[EngineChange] = []
+    """Engines that automations added, removed or turned to the other role, in order of time."""
+    canary: CanaryReport | None = None
+    """Both arms beside each other; None: nothing was tried."""
+
+
+class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One run. Shares are 0..1 of the requests, or prompt tokens, after the warm-up; None: nobody was served.
+
+    On time means a first token within the SLO (and a mean time between tokens within its own, where one
+    is set); refused and unfinished requests are late. Times between tokens are 0 where no answer has
+    a second token.
+    """
+
+    placement: str
+    order: str
+    engines: int
+    qps: float | None
+    requests: int
+    slo_share: float
+    slo_token_share: float
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    ttft_p99_s: float | None
+    ttft_mean_s: float | None
+    tbt_p90_s: float
+    e2e_p50_s: float | None
+    e2e_p90_s: float | None
+    token_hit_rate: float
+    hit_rate_infinite: float
+    mean_cv: float
+    rejected: int
+    migrations: int
+    transferred_tokens: int
+    wall_s: float
+    goodput_qps: float | msgspec.UnsetType = msgspec.UNSET
+    goodput_both_qps: float | msgspec.UnsetType = msgspec.UNSET
+    detail: RunDetail | msgspec.UnsetType = msgspec.UNSET
+
+
+def on_time(record: RequestRecord, slo_tbt_s: float | None, ttft_slo_s: float | None = None) -> bool:
+    """Return whether the request met its SLOs; without `ttft_slo_s` its own deadline counts."""
+    request = record.request
+    deadline_s = request.deadline_s if ttft_slo_s is None else request.arrived_s + ttft_slo_s
+    if record.first_token_s is None or record.first_token_s > deadline_s or record.status != FINISHED:
+        return False
+    tbt = record.tbt_s
+    return slo_tbt_s is None or tbt is None or tbt <= slo_tbt_s
+
+
+def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wall_s: float) -> RunReport:
+    """Return the figures of a run that is over."""
+    records = simulation.history[spec.warmup :]
+    good = [on_time(each, spec.slo_tbt_s, spec.counted_slo_s) for each in records]
+    tokens = [each.request.prompt_tokens for each in records]
+    ttfts = sorted(each.ttft_s for each in records if each.ttft_s is not None)
+    e2es = sorted(each.e2e_s for each in records if each.e2e_s is not None)
+    tbts = sorted(each.tbt_s for each in records if each.tbt_s is not None)
+    served = [each for each in records if each.hit_tokens is not None]
+    return RunReport(
+        placement=spec.policy.placement.name,
+        order=spec.policy.order.name,
+        engines=spec.engines,
+        qps=spec.qps,
+        requests=len(workload),
+        slo_share=_share(sum(good), len(good)),
+        slo_token_share=_share(sum(each for each, met in zip(tokens, good, strict=True) if met), sum(tokens)),
+        ttft_p50_s=percentile(ttfts, 50),
+        ttft_p90_s=percentile(ttfts, 90),
+        ttft_p99_s=percentile(ttfts, 99),
+        ttft_mean_s=sum(ttfts) / len(ttfts) if ttfts else None,
+        tbt_p90_s=percentile(tbts, 90) or 0.0,
+        e2e_p50_s=percentile(e2es, 50),
+        e2e_p90_s=percentile(e2es, 90),
+        token_hit_rate=_share(
+            sum(each.hit_tokens or 0 for each in served), sum(each.request.prompt_tokens for each in served)
+        ),
+        hit_rate_infinite=workload.infinite_hit_rate(spec.warmup),
+        mean_cv=simulation.samples.mean_cv,
+        rejected=sum(each.status == REFUSED for each in records),
+        migrations=sum(each.migrations for each in records),
+        transferred_tokens=sum(each.transferred_tokens for each in records),
+        wall_s=round(wall_s, 3),
+        detail=_detail(spec, simulation, records, good, quantiles(ttfts) if spec.keep_quantiles else []),
+    )
+
+
+def _detail(
+    spec: RunSpec,
+    simulation: FleetSimulation,
+    records: Sequence[RequestRecord],
+    good: Sequence[bool],
+    ttft_quantiles_s: list[float],
+) -> RunDetail:
+    return RunDetail(
+        counted=len(records),
+        engine_model="pd" if spec.prefill else spec.engine_model,
+        prefill=spec.prefill,
+        seed=spec.seed,
+        unfinished=sum(each.status == "unfinished" for each in records),
+        failed=sum(each.status == "failed" for each in records),
+        bands=length_bands([(each.request.prompt_tokens, met) for each, met in zip(records, good, strict=True)]),
+        finished_per_s=_finished_per_s(records),
+        series=simulation.samples.series,
+        ttft_quantiles_s=ttft_quantiles_s,
+        canary=canary_report(simulation.router.arms, spec.policy.placement.name, records, good),
+    )
+
+
+def _finished_per_s(records: Sequence[RequestRecord]) -> float:
+    ends = [each.finished_s for each in records if each.finished_s is not None]
+    return _share(len(ends), max(ends) - records[0].request.arrived_s) if ends else 0.0
+
+
+def quantiles(ordered: Sequence[float]) -> list[float]:
+    """Return the percentiles 0, 1, … 100 of ascending values; nothing of none."""
+    return [percentile(ordered, percent) or 0.0 for percent in range(101)] if ordered else []
+
+
+def length_bands(requests: Sequence[tuple[int, bool]]) -> list[LengthBand]:
+    """Return the shares on time of (prompt tokens, on time) by prompt length: four quarters and the longest tenth."""
+    # By length alone: of equally long prompts, and many are cut to one length, the late ones must not come first.
+    ordered = sorted(requests, key=lambda pair: pair[0])
+    count = len(ordered)
+    bands = []
+    for first, last in ((0, 25), (25, 50), (50, 75), (75, 100), (90, 100)):
+        part = ordered[count * first // 100 : count * last // 100]
+        if part:
+            bands.append(LengthBand(part[0][0], part[-1][0], len(part), _share(sum(met for _, met in part), len(part))))
+    return bands
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,96 @@
+"""One task of `simulate`: a run over a trace, perhaps with its goodput; fit to be sent to a child process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from planning.documents.automation_document import AutomationPolicy
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.runs.automated_run import plan_rows, run_automated
+from simulator.runs.goodput import find_goodput
+from simulator.runs.run_report import RunReport, report_of
+from simulator.runs.simulation_run import RunSpec, run
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.registry import generate_workload
+
+
+class RunTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A run and where its requests come from: a file, or a generated workload's name with its settings."""
+
+    trace: str
+    settings: dict[str, Any] | None = None
+    """Of a generated workload; None: `trace` is a file."""
+    requests: int | None
+    max_input: int | None
+    goodput: bool
+    automation: AutomationPolicy | None = None
+    """Steers the pool during the run, not in a search for goodput."""
+    spec: RunSpec
+
+
+class NothingCountedError(ValueError):
+    """The warm-up is as long as the trace."""
+
+
+def do_task(task: RunTask, on_step: Callable[[int, str], None] | None = None) -> RunReport:
+    """Run the task; `on_step` hears how many more requests came and, in a goodput search, which rate was tried.
+
+    Raises TraceError on a bad trace, WrongWorkloadError on wrong settings of a generated one, and
+    NothingCountedError where the warm-up leaves nothing.
+    """
+    workload = workload_of(task)
+    if task.spec.warmup >= len(workload):
+        raise NothingCountedError(f"--warmup: {task.spec.warmup} leaves nothing of the trace's {len(workload)} rows")
+    seen = 0
+
+    def watch(simulation: FleetSimulation) -> bool:
+        nonlocal seen
+        if on_step is not None:
+            on_step(len(simulation.history) - seen, "")
+            seen = len(simulation.history)
+        return False
+
+    started = time.perf_counter()
+    if task.automation is None:
+        simulation, automation = run(task.spec, workload, watch), None
+    else:
+        simulation, automation = run_automated(task.spec, workload, task.automation, watch)
+    watch(simulation)
+    report = report_of(task.spec, workload, simulation, time.perf_counter() - started)
+    if automation is not None and report.detail is not msgspec.UNSET:
+        plans = plan_rows(automation)
+        detail = msgspec.structs.replace(report.detail, plans=plans, engine_changes=automation.changes)
+        report = msgspec.structs.replace(report, detail=detail)
+    if not task.goodput:
+        return report
+    found = find_goodput(
+        task.spec,
+        workload,
+        None if on_step is None else lambda qps, passed: on_step(0, f"{qps:.1f} QPS {'holds' if passed else 'fails'}"),
+    )
+    return msgspec.structs.replace(report, goodput_qps=found.by_requests, goodput_both_qps=found.by_both)
+
+
+def do_encoded(task: bytes) -> bytes:
+    """Run a task given as JSON and return its report as JSON; the entry of child processes."""
+    return msgspec.json.encode(do_task(msgspec.json.decode(task, type=RunTask)))
+
+
+def workload_of(task: RunTask) -> Workload:
+    """Return the task's requests, made once however often they are asked for; raises TraceError, WrongWorkloadError."""
+    settings = None if task.settings is None else msgspec.json.encode(task.settings)
+    return _workload(task.trace, settings, task.requests, task.max_input, task.spec.seed)
+
+
+@lru_cache(maxsize=2)
+def _workload(trace: str, settings: bytes | None, requests: int | None, max_input: int | None, seed: int) -> Workload:
+    if settings is None:
+        return Workload.read(Path(trace), requests=requests, max_input=max_input, seed=seed)
+    rows = generate_workload(trace, seed=seed, rows=requests, settings=msgspec.json.decode(settings))
+    return Workload(rows, max_input=max_input, seed=seed)

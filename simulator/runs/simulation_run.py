@@ -1,0 +1,159 @@
+"""One run of one policy over one workload: what is asked for, and what came out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from planning.facts.fleet_facts import Role
+from routing.policy.dispatch_limit_document import PushDocument
+from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
+from routing.registry import Table
+from routing.router import Router
+from routing.trials.arms import ArmEntry
+from simulator.baselines.registry import PLACEMENTS
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.registry import build_engine
+from simulator.fleet.block_transfer import BlockTransfers
+from simulator.fleet.disaggregated_fleet import DisaggregatedFleet
+from simulator.fleet.event_log import EventLog
+from simulator.fleet.fleet_changes import FleetChange
+from simulator.fleet.fleet_simulation import FleetSimulation, Watch
+from simulator.fleet.load_samples import LoadSamples
+from simulator.workloads.arrival_pattern import ArrivalPattern
+from simulator.workloads.arrivals import ArrivalSource
+from simulator.workloads.prepared_workload import Workload
+
+
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run is told, beside its workload."""
+
+    policy: RoutingPolicy
+    engines: int = 8
+    prefill: int = 0
+    """Engines of the prefill role; the others then decode. 0: every engine does both."""
+    qps: float | None = None
+    """Mean arrivals per second; None: as recorded, or as a closed loop's clients make them."""
+    arrivals: ArrivalPattern = ArrivalPattern()
+    warmup: int = 0
+    """First requests that no metric counts."""
+    engine_model: str = "reference"
+    profile: EngineProfile = msgspec.field(default_factory=EngineProfile)
+    slo_tbt_s: float | None = None
+    """Mean time between a request's tokens that still counts as on time."""
+    counted_slo_s: float | None = None
+    """Time to first token by which requests count as on time; None: the policy's objective."""
+    seed: int = 0
+    report_age_s: float = 0.0
+    """How late the router hears what engines say of their load; its own dispatches it counts at once."""
+    sample_every_s: float = 1.0
+    transfers: bool = False
+    """Engines fetch KV blocks from each other where a placement asks for it; no live pool does."""
+    keep_series: bool = False
+    """Keep the outstanding tokens of every sample."""
+    keep_quantiles: bool = False
+    """Report the whole distribution of times to first token."""
+    changes: tuple[FleetChange, ...] = ()
+    arms: tuple[ArmEntry, ...] = ()
+    """Placements that choose for a share of the sessions, beside the policy's."""
+
+
+def evaluation_policy(
+    placement: Stage, order: Stage, *, ttft_slo_s: float = 5.0, profile: EngineProfile | None = None
+) -> RoutingPolicy:
+    """Return a policy as the scheduling study runs it (§1): one prefill at a time, no limits, exact estimates."""
+    return RoutingPolicy(
+        placement=placement,
+        order=order,
+        ttft_slo_s=ttft_slo_s,
+        prefill_cost=cost_of(profile if profile is not None else EngineProfile()),
+        grant_tokens=1,
+        grant_lookahead_s=0.0,
+        max_tickets=1_000_000,
+        max_wait_s=3600.0,
+        reservation_ttl_s=86_400.0,
+        # Reports are fresh here; their age only sets when an engine that one holds back is looked at once more.
+        push=PushDocument(report_max_age_s=1.0),
+    )
+
+
+def cost_of(profile: EngineProfile) -> PrefillCostDocument:
+    """Return the estimate that is exact for engines of this profile."""
+    return PrefillCostDocument(
+        base_s=profile.prefill_base_s,
+        per_token_s=profile.prefill_per_token_s,
+        per_token_squared_s=profile.prefill_per_token_squared_s,
+        per_hit_token_s=profile.prefill_per_hit_token_s,
+    )
+
+
+def engine_names(count: int) -> list[str]:
+    """Return the engines' ids in order."""
+    return [f"e-{number:03}" for number in range(1, count + 1)]
+
+
+def roles_of(spec: RunSpec) -> dict[str, Role]:
+    """Return the role of each engine of a fleet with roles, by its id."""
+    return {
+        name: "prefill" if number < spec.prefill else "decode" for number, name in enumerate(engine_names(spec.engines))
+    }
+
+
+def engine_profiles(profile: EngineProfile, seed: int) -> Iterator[EngineProfile]:
+    """Yield one profile per engine without end; they differ in what their caches leave to chance, if anything."""
+    rng = random.Random(f"{seed}:{profile.eviction_seed}:eviction")
+    while True:
+        yield profile if profile.eviction == "lru" else replace(profile, eviction_seed=rng.getrandbits(63))
+
+
+def simulation_of(
+    spec: RunSpec,
+    workload: Workload,
+    *,
+    source: ArrivalSource | None = None,
+    log: EventLog | None = None,
+    placements: Table = PLACEMENTS,
+) -> FleetSimulation:
+    """Return the run, ready to go; raises PolicyStageError or UnknownEngineModelError where it cannot run."""
+    arrivals = workload.arrivals(spec.qps, spec.policy.ttft_slo_s)
+    profile = spec.profile
+    profiles = engine_profiles(profile, spec.seed)
+    transfers = BlockTransfers(profile.kv_bytes_per_token, profile.link_bytes_per_s) if spec.transfers else None
+    router = Router("simulation", spec.policy, 1, seed=spec.seed, placements=placements)
+    router.arms.attempt(router.arms.built(spec.arms, spec.policy.order.name))
+    incoming = source if source is not None else spec.arrivals.source(arrivals, spec.qps, spec.seed)
+    if spec.prefill:
+        return DisaggregatedFleet(
+            router,
+            incoming,
+            profile,
+            roles_of(spec),
+            changes=spec.changes,
+            transfers=transfers,
+            samples=LoadSamples(spec.sample_every_s, keep=spec.keep_series),
+            uncounted=spec.warmup,
+            report_age_s=spec.report_age_s,
+            log=log,
+        )
+    return FleetSimulation(
+        router,
+        incoming,
+        lambda: build_engine(spec.engine_model, next(profiles)),
+        engine_names(spec.engines),
+        changes=spec.changes,
+        transfers=transfers,
+        samples=LoadSamples(spec.sample_every_s, keep=spec.keep_series),
+        uncounted=spec.warmup,
+        report_age_s=spec.report_age_s,
+        log=log,
+    )
+
+
+def run(spec: RunSpec, workload: Workload, watch: Watch | None = None) -> FleetSimulation:
+    """Run to the end, or until `watch` says so, and return the simulation with its records."""
+    simulation = simulation_of(spec, workload)
+    simulation.run(watch)
+    return simulation

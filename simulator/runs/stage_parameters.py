@@ -1,0 +1,91 @@
+"""Sets single parameters of a policy by their names: of its placement, its order, or the policy itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from routing.policy.policy_document import Parameter, RoutingPolicy, Stage
+from simulator.baselines.registry import STAGES
+
+_OWN = (
+    "grant_tokens",
+    "grant_lookahead_s",
+    "max_tickets",
+    "max_wait_s",
+    "reservation_ttl_s",
+    "tbt_slo_s",
+    "bottleneck_s",
+    "max_passed_over_s",
+)
+_OBJECTS = ("admission", "decode_cost", "push", "fairness")
+"""Objects of the policy whose members are set by `object.member`."""
+
+
+def set_parameters(
+    policy: RoutingPolicy, parameters: Mapping[str, Parameter], *, lenient: bool = False
+) -> tuple[RoutingPolicy, list[str]]:
+    """Return the policy with the parameters set, and what is wrong with them.
+
+    `beta`, `placement.beta` and `order.…` name a stage's parameter, `grant_tokens` and its like a field
+    of the policy, `admission.mode` and its like a member of one of its objects. With `lenient` a
+    parameter that the stage of this policy does not know is left out, if some other stage of the
+    registry knows it.
+    """
+    problems: list[str] = []
+    for key, value in parameters.items():
+        stage_name, _, name = key.rpartition(".")
+        homes = [stage for stage in STAGES if _knows(getattr(policy, stage), stage, name)]
+        if stage_name:
+            homes = [stage for stage in homes if stage == stage_name]
+        if not stage_name and name in _OWN:
+            policy, problem = _set_own(policy, name, value)
+            problems += problem
+        elif stage_name in _OBJECTS and name in getattr(policy, stage_name).__struct_fields__:
+            members = msgspec.to_builtins(getattr(policy, stage_name))
+            policy, problem = _set_own(policy, stage_name, {**members, name: value})
+            problems += problem
+        elif homes:
+            for stage in homes:
+                policy = _set(policy, stage, name, value)
+        elif not (lenient and _known_somewhere(name)):
+            problems.append(f"--param: {key} is no parameter here; there are {', '.join(_known(policy))}")
+    return policy, problems
+
+
+def _set(policy: RoutingPolicy, stage: str, name: str, value: Parameter) -> RoutingPolicy:
+    old: Stage = getattr(policy, stage)
+    return msgspec.structs.replace(policy, **{stage: Stage(name=old.name, params={**old.params, name: value})})
+
+
+def _set_own(
+    policy: RoutingPolicy, name: str, value: Parameter | dict[str, Parameter]
+) -> tuple[RoutingPolicy, list[str]]:
+    document = msgspec.to_builtins(policy)
+    try:
+        return msgspec.convert({**document, name: value}, RoutingPolicy), []
+    except msgspec.ValidationError as error:
+        return policy, [f"--param: {error}"]
+
+
+def _fields(stage: str, name: str) -> tuple[str, ...]:
+    kind = STAGES[stage].get(name)
+    return () if kind is None else tuple(field.name for field in msgspec.structs.fields(kind))
+
+
+def _knows(stage: Stage, path: str, name: str) -> bool:
+    return name in _fields(path, stage.name)
+
+
+def _known_somewhere(name: str) -> bool:
+    return any(name in _fields(stage, kind) for stage, table in STAGES.items() for kind in table)
+
+
+def _known(policy: RoutingPolicy) -> list[str]:
+    return [
+        *(f"placement.{name}" for name in _fields("placement", policy.placement.name)),
+        *(f"order.{name}" for name in _fields("order", policy.order.name)),
+        *_OWN,
+        *(f"{name}.{field}" for name in _OBJECTS for field in getattr(policy, name).__struct_fields__),
+    ]

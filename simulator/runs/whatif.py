@@ -1,0 +1,157 @@
+"""What-if: what a policy would have done with recorded requests, simulated in a child process.
+
+The child keeps the caller's process free: a simulation is pure CPU work of seconds. Caller and child
+speak JSON lines; nothing else crosses.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from routing.policy.policy_document import RoutingPolicy
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.runs.run_report import RunReport
+from simulator.runs.run_task import RunTask
+from simulator.runs.simulation_run import RunSpec
+from simulator.runs.whatif_messages import Done, Failure, Message, Progress
+
+_LOOK_EVERY_S = 0.1
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class WhatIfError(RuntimeError):
+    """The what-if could not be run to its end; the message says why."""
+
+
+class WhatIfCancelledError(WhatIfError):
+    """The caller asked for it to end."""
+
+
+def whatif(
+    recording: Path,
+    policy_document: RoutingPolicy,
+    engines: int,
+    profile: EngineProfile,
+    *,
+    engine_model: str = "reference",
+    qps: float | None = None,
+    requests: int | None = None,
+    warmup: int = 0,
+    max_input: int | None = None,
+    slo_tbt_s: float | None = None,
+    seed: int = 0,
+    max_s: float = 900.0,
+    on_progress: Callable[[float], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> RunReport:
+    """Return what the policy, as it stands, would have made of the recorded requests (a trace's rows).
+
+    `on_progress` hears the share of the requests that have arrived, 0..1; `cancelled` is asked ten times a
+    second. Raises WhatIfCancelledError, or WhatIfError on a bad recording or policy, on a child that died
+    and after `max_s` seconds.
+    """
+    task = RunTask(
+        trace=str(recording.resolve()),
+        requests=requests,
+        max_input=max_input,
+        goodput=False,
+        spec=RunSpec(
+            policy=policy_document,
+            engines=engines,
+            qps=qps,
+            warmup=warmup,
+            engine_model=engine_model,
+            profile=profile,
+            slo_tbt_s=slo_tbt_s,
+            seed=seed,
+        ),
+    )
+    return run_in_child(task, max_s=max_s, on_progress=on_progress, cancelled=cancelled)
+
+
+def run_in_child(
+    task: RunTask,
+    *,
+    max_s: float = 900.0,
+    on_progress: Callable[[float], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> RunReport:
+    """Carry the task out in a child process and return its report; callbacks and errors as `whatif`'s.
+
+    The child dies with the calling thread, which waits for it here.
+    """
+    command = [sys.executable, "-m", "simulator.runs.whatif_child", "--parent-pid", str(os.getpid())]
+    child = subprocess.Popen(  # noqa: S603  # our own interpreter and module
+        command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        return _Conversation(child, on_progress, cancelled, time.monotonic() + max_s).run(msgspec.json.encode(task))
+    finally:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class _Conversation:
+    """Gives the child its task and listens until its report. Mutable state: `_buffer`, an unfinished line."""
+
+    def __init__(
+        self,
+        child: subprocess.Popen[bytes],
+        on_progress: Callable[[float], None] | None,
+        cancelled: Callable[[], bool] | None,
+        until: float,
+    ) -> None:
+        self._child = child
+        self._on_progress = on_progress
+        self._cancelled = cancelled
+        self._until = until
+        self._buffer = b""
+        self._decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Progress | Failure | Done)
+
+    def run(self, task: bytes) -> RunReport:
+        """Return the child's report."""
+        stdin, stdout = self._child.stdin, self._child.stdout
+        if stdin is None or stdout is None:
+            raise WhatIfError("the child has no pipes")
+        try:
+            stdin.write(task)
+            stdin.close()
+        except BrokenPipeError as error:
+            raise WhatIfError("the child process ended before it took its task") from error
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            while True:
+                if self._cancelled is not None and self._cancelled():
+                    raise WhatIfCancelledError("the what-if was cancelled")
+                if time.monotonic() > self._until:
+                    raise WhatIfError("the what-if took too long and was ended; take fewer requests")
+                if selector.select(_LOOK_EVERY_S):
+                    report = self._read(os.read(stdout.fileno(), 65_536))
+                    if report is not None:
+                        return report
+
+    def _read(self, data: bytes) -> RunReport | None:
+        if not data:
+            raise WhatIfError(f"the child process ended with status {self._child.wait()} and no report")
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            message = self._decoder.decode(line)
+            if isinstance(message, Failure):
+                raise WhatIfError(message.reason)
+            if isinstance(message, Progress):
+                if self._on_progress is not None:
+                    self._on_progress(message.share)
+            else:
+                return message.report
+        return None

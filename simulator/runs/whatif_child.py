@@ -1,0 +1,62 @@
+"""The child process of a what-if: takes one task on stdin, tells progress and the report on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+import msgspec
+
+from routing.registry import PolicyStageError
+from simulator.engine_models.registry import UnknownEngineModelError
+from simulator.parent_death import die_with_parent
+from simulator.runs.run_task import NothingCountedError, RunTask, do_task, workload_of
+from simulator.runs.whatif_messages import Done, Failure, Message, Progress
+from simulator.workloads.trace import TraceError
+
+_STEPS = 100
+NICE = 10
+"""A what-if gives way to the live wing on the same machine."""
+
+
+def main(argv: list[str]) -> int:
+    """Do the task on stdin and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parent-pid", type=int, default=None, help="end when this process ends")
+    parent_pid = parser.parse_args(argv).parent_pid
+    if parent_pid is not None:
+        die_with_parent(parent_pid)
+        os.nice(NICE)
+    try:
+        task = msgspec.json.decode(sys.stdin.buffer.read(), type=RunTask)
+        _do(task)
+    except (TraceError, NothingCountedError, PolicyStageError, UnknownEngineModelError, msgspec.DecodeError) as error:
+        _tell(Failure(str(error)))
+    except Exception as error:  # noqa: BLE001  # the edge of this process: the caller must hear of it
+        _tell(Failure(f"{type(error).__name__}: {error}"))
+        return 1
+    return 0
+
+
+def _do(task: RunTask) -> None:
+    total = len(workload_of(task))
+    arrived = told = 0
+
+    def step(requests: int, note: str) -> None:
+        nonlocal arrived, told
+        arrived += requests
+        if arrived * _STEPS // total > told:
+            told = arrived * _STEPS // total
+            _tell(Progress(arrived / total))
+
+    _tell(Done(do_task(task, step)))
+
+
+def _tell(message: Message) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(message) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

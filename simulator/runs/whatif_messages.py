@@ -1,0 +1,28 @@
+"""What a what-if's child process tells, one JSON object per line."""
+
+from __future__ import annotations
+
+import msgspec
+
+from simulator.runs.run_report import RunReport
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress"):
+    """The share of the requests that have arrived, 0..1."""
+
+    share: float
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure"):
+    """The task cannot be run, and why."""
+
+    reason: str
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """The run is over."""
+
+    report: RunReport
+
+
+Message = Progress | Failure | Done

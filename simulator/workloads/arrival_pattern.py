@@ -1,0 +1,39 @@
+"""When a simulation's requests arrive: as their trace has it, in a Poisson process, or as clients get answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from simulator.workloads.arrivals import Arrival, ArrivalSource, FixedArrivals
+from simulator.workloads.closed_loop import ClosedLoop
+from simulator.workloads.jittered_arrivals import jittered_arrivals
+from simulator.workloads.poisson_arrivals import poisson_arrivals
+
+Kind = Literal["trace", "poisson", "closed"]
+
+
+class ArrivalPattern(msgspec.Struct, frozen=True, kw_only=True):
+    """How requests follow one another; `clients` and `think_s` (mean seconds between two) are a closed loop's."""
+
+    kind: Kind = "trace"
+    clients: Annotated[int, Meta(ge=1)] = 8
+    think_s: Annotated[float, Meta(ge=0)] = 0.0
+    jitter_s: Annotated[float, Meta(ge=0)] = 0.0
+    """A trace's requests come up to so much earlier or later, by the seed."""
+
+    def source(self, arrivals: Sequence[Arrival], qps: float | None, seed: int) -> ArrivalSource:
+        """Return the requests in this pattern; `arrivals` have their trace's times already.
+
+        Raises ValueError on Poisson arrivals without a rate.
+        """
+        if self.kind == "closed":
+            return ClosedLoop(arrivals, clients=self.clients, think_s=self.think_s, seed=seed)
+        if self.kind == "trace":
+            return FixedArrivals(jittered_arrivals(arrivals, self.jitter_s, seed) if self.jitter_s else arrivals)
+        if qps is None:
+            raise ValueError("Poisson arrivals need a rate: set qps")
+        return FixedArrivals(poisson_arrivals(arrivals, qps, seed))

@@ -1,0 +1,56 @@
+"""API keys: known by hash, refused with what to do, expired in time."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import pytest
+
+from gateway.access.authentication import UnauthenticatedError, authenticate
+from gateway.contracts.snapshot import ApiKeyEntry
+
+KEY = b"sy_0123456789"
+
+
+class Directory:
+    """One key."""
+
+    def __init__(self, expires_at: float | None = None) -> None:
+        self.entry = ApiKeyEntry(key_id="k", sha256=sha256(KEY).hexdigest(), tenant_id="tenant", expires_at=expires_at)
+
+    def api_key(self, sha256: str) -> ApiKeyEntry | None:
+        """Return the key if this is its hash."""
+        return self.entry if sha256 == self.entry.sha256 else None
+
+
+@pytest.mark.parametrize("header", [b"Bearer " + KEY, b"bearer " + KEY, b"Bearer  " + KEY + b" "])
+def test_a_known_key_names_its_tenant(header: bytes) -> None:
+    assert authenticate(header, Directory(), 0.0).tenant_id == "tenant"
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        (None, "missing_api_key"),
+        (b"", "invalid_authorization"),
+        (b"Basic abc", "invalid_authorization"),
+        (b"Bearer " + KEY + b"x", "invalid_api_key"),
+        (b"Bearer sk-other", "invalid_api_key"),
+        (b"Bearer sy_" + b"x" * 10_000, "invalid_api_key"),
+        (b"Bearer \xff\xfe", "invalid_api_key"),
+    ],
+)
+def test_anything_else_is_refused_with_a_code_and_without_the_key(header: bytes | None, code: str) -> None:
+    with pytest.raises(UnauthenticatedError) as caught:
+        authenticate(header, Directory(), 0.0)
+    assert caught.value.code == code
+    assert caught.value.status == 401
+    assert KEY.decode() not in caught.value.message
+
+
+def test_a_key_ends_at_its_expiry() -> None:
+    directory = Directory(expires_at=100.0)
+    assert authenticate(b"Bearer " + KEY, directory, 99.9).key_id == "k"
+    with pytest.raises(UnauthenticatedError) as caught:
+        authenticate(b"Bearer " + KEY, directory, 100.0)
+    assert caught.value.code == "expired_api_key"

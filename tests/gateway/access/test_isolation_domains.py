@@ -1,0 +1,115 @@
+"""Isolation domains: who shares cached prefixes with whom, and how engines' events say whose blocks they tell of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import zmq.asyncio
+
+from gateway.access.isolation_domains import SHARED, IsolationDomains, cache_salt
+from gateway.events.event_salts import ENOUGH
+from kvstore.keys.block_keys import token_block_keys
+from routing.values.observation import Completed, FirstToken
+from tests.gateway.fake_engine import FakePublisher, fake_engine, until
+from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, pool_entry, request, snapshot
+from tests.gateway.pool.test_live_pool import held_blocks, stored
+
+
+def domains(**pool: Any) -> IsolationDomains:
+    return IsolationDomains(b"secret", pool_entry(**pool))
+
+
+def test_a_salt_is_the_tenants_and_the_secrets_alone() -> None:
+    salt = cache_salt(b"secret", "tenant")
+    assert salt == cache_salt(b"secret", "tenant")
+    assert len({salt, cache_salt(b"secret", "tenant2"), cache_salt(b"other", "tenant")}) == 3
+    assert len(salt) == 32
+
+
+def test_tenants_share_a_domain_only_where_the_pool_does_not_isolate() -> None:
+    shared, apart = domains(), domains(isolated=True)
+    assert shared.of("a") == shared.of("b") == SHARED
+    assert len({apart.of("a"), apart.of("b"), SHARED}) == 3
+    assert shared.seed(shared.of("a")) != apart.seed(apart.of("a"))
+
+
+def test_the_unsalted_tenant_keeps_the_domain_that_it_had_before() -> None:
+    before, after = domains(), domains(isolated=True, unsalted_tenant="a")
+    assert after.of("a") == before.of("a") == SHARED
+    assert after.of("b") != SHARED
+
+
+def test_a_callers_own_salt_counts_inside_its_tenant_and_is_never_the_engines() -> None:
+    for each in (domains(), domains(isolated=True, unsalted_tenant="a")):
+        found = {each.of("a"), each.of("a", "mine"), each.of("a", "other"), each.of("b", "mine")}
+        assert len(found) == 4
+        assert "mine" not in found
+        assert each.of("a", "") == each.of("a", None)
+
+
+def test_many_domains_are_forgotten_at_a_limit() -> None:
+    each = domains(isolated=True)
+    first = each.seed(each.of("t0"))
+    assert len({each.seed(each.of(f"t{number}")) for number in range(5000)}) == 5000
+    assert each.seed(each.of("t0")) == first
+    assert max(len(each._salts), len(each._seeds)) <= 4096
+
+
+async def _answered(live: LiveGateway, name: str, tokens: list[int]) -> None:
+    """Let tenant b's prompt be computed by the only engine."""
+    keys = token_block_keys(live.pool.seed(live.pool.domains.of("b")), tokens, 2)
+    await live.pool.place(request(name, keys), hold=False, salted=True)
+    live.pool.observe(FirstToken(name))
+    live.pool.observe(Completed(name, 0))
+
+
+async def test_an_isolating_pool_learns_from_events_what_each_tenant_has(tmp_path: Path) -> None:
+    context = zmq.asyncio.Context()
+    publisher = FakePublisher(context)
+    try:
+        async with fake_engine() as one:
+            entry = engine_entry(
+                "a", one.url, kv_events_endpoint=publisher.endpoint, kv_replay_endpoint=publisher.replay_endpoint
+            )
+            async with live_gateway(tmp_path, snapshot([entry], isolated=True, unsalted_tenant="a")) as live:
+                pool, tokens = live.pool, [1, 2, 3, 4]
+                mine, theirs = (token_block_keys(pool.seed(pool.domains.of(who)), tokens, 2) for who in ("b", "a"))
+                await publisher.publish(stored(tokens, extra=[[["cache_salt", pool.domains.of("b")]], None]))
+                await until(lambda: held_blocks(live, "a", mine) == 2)
+                assert held_blocks(live, "a", theirs) == 0
+                for number in range(2 * ENOUGH):
+                    await _answered(live, f"r{number}", [9, number])
+                await until(lambda: live.shown("a").index_trust == "exact")
+    finally:
+        await publisher.close()
+        context.destroy(linger=0)
+
+
+async def test_an_engine_whose_events_name_no_salts_is_fed_by_dispatches_until_they_do(tmp_path: Path) -> None:
+    context = zmq.asyncio.Context()
+    publisher = FakePublisher(context)
+    try:
+        async with fake_engine() as one:
+            entry = engine_entry(
+                "a", one.url, kv_events_endpoint=publisher.endpoint, kv_replay_endpoint=publisher.replay_endpoint
+            )
+            async with live_gateway(tmp_path, snapshot([entry], isolated=True, unsalted_tenant="a")) as live:
+                pool = live.pool
+                await publisher.publish(stored([1, 2]))
+                await until(lambda: live.shown("a").index_trust == "exact")
+                for number in range(ENOUGH):
+                    await _answered(live, f"r{number}", [9, number])
+                await until(lambda: live.shown("a").index_trust == "degraded")
+                assert "salt" in live.shown("a").index_trust_reason
+                salted = token_block_keys(pool.seed(pool.domains.of("b")), [9, ENOUGH - 1], 2)
+                assert held_blocks(live, "a", salted) == 1
+                await publisher.publish(stored([7, 7], extra=[[pool.domains.of("b")]]))
+                await until(lambda: live.engine("a").intake.ledger.counts["salted"] == 1)  # type: ignore[union-attr]
+                assert held_blocks(live, "a", token_block_keys(pool.seed(""), [1, 2], 2)) == 0
+                await _answered(live, "last", [9, 99])
+                await until(lambda: live.shown("a").index_trust == "exact")
+                await until(lambda: held_blocks(live, "a", token_block_keys(pool.seed(""), [1, 2], 2)) == 1)
+    finally:
+        await publisher.close()
+        context.destroy(linger=0)

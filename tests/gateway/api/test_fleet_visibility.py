@@ -1,0 +1,120 @@
+"""What one tenant is told says nothing of what another has sent: by figures, by sizes, by the time of an answer."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.http.sync_fast_path import Admission
+from routing.values.observation import Completed, FirstToken
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, OTHER_KEY, ServedGateway, served
+
+ROUTE = "/api/v1/route"
+FIGURES = {"reason", "predicted_hit_tokens", "compute_s", "candidates"}
+PROBES = 2000
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
+
+
+def told_apart(hits: Sequence[float], misses: Sequence[float]) -> float:
+    """Return the chance (AUC) that a figure tells a hit from a miss, whichever way round it is read."""
+    ranks: dict[float, list[int]] = {}
+    for values, kind in ((hits, 1), (misses, 0)):
+        for value in values:
+            ranks.setdefault(value, [0, 0])[kind] += 1
+    below = wins = 0.0
+    for value in sorted(ranks):
+        of_misses, of_hits = ranks[value]
+        wins += of_hits * (below + of_misses / 2)
+        below += of_misses
+    area = wins / (len(hits) * len(misses))
+    return max(area, 1 - area)
+
+
+def _ask(gateway: ServedGateway, key: str, prompt: int) -> dict[str, float]:
+    """Ask where a prompt should go, have it computed there, and return all that can be measured of the answer."""
+    caller = gateway.gateway.api_key(sha256(key.encode()).hexdigest())
+    assert caller is not None
+    hashes = [prompt * 100 + block for block in range(8)]
+    body = json.dumps({"model": MODEL, "block_hashes": hashes, "wait": False}).encode()
+    began = time.thread_time()
+    lane = gateway.app.answer_at_once(Admission(caller, gateway.gateway.snapshot), body)
+    took = time.thread_time() - began
+    assert lane is not None
+    answer = json.loads(lane.body)
+    gateway.pool.observe(FirstToken(answer["decision_id"]))
+    gateway.pool.observe(Completed(answer["decision_id"], None))
+    figures = {name: float(answer.get(name, 0)) for name in ("predicted_hit_tokens", "compute_s", "wait_s")}
+    return {**figures, "bytes": len(lane.body), "held_s": round(answer["expires_at"] - time.time(), 1), "cpu_s": took}
+
+
+def _worst(gateway: ServedGateway, key: str) -> float:
+    """Return how well the figure that tells most tells tenant a's prompts from others, asked for with this key."""
+    numbers = list(range(1, PROBES + 1))
+    random.Random(7).shuffle(numbers)
+    known = set(numbers[: PROBES // 2])
+    for key_id in ("ka", "kb"):
+        gateway.app._route_api._reporting.told(key_id, time.monotonic())
+    for number in known:
+        _ask(gateway, KEY, number)
+    probed = [(number in known, _ask(gateway, key, number)) for number in sorted(numbers)]
+    found = {
+        name: told_apart([each[name] for hit, each in probed if hit], [each[name] for hit, each in probed if not hit])
+        for name in probed[0][1]
+    }
+    return max(found.values())
+
+
+async def test_kept_apart_a_tenant_cannot_tell_anothers_prompts_from_any(tmp_path: Path) -> None:
+    pool: dict[str, Any] = {"key_source": "approximate", "unsalted_tenant": "tenant-a"}
+    async with ScriptedEngine() as engine:
+        async with served([engine.url], tmp_path / "apart", isolated=True, **pool) as gateway:
+            assert _worst(gateway, OTHER_KEY) <= 0.55
+        async with served([engine.url], tmp_path / "shared", **pool) as gateway:
+            assert _worst(gateway, KEY) == 1.0
+
+
+@pytest.mark.parametrize("wait", [True, False])
+async def test_where_tenants_share_caches_hit_figures_are_for_operators_keys(tmp_path: Path, wait: bool) -> None:
+    question = {"model": MODEL, "block_hashes": [1, 2], "wait": wait}
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+        _, mine, _ = await gateway.post(ROUTE, question, key=OTHER_KEY)
+        _, operators, _ = await gateway.post(ROUTE, question)
+        _, batch, _ = await gateway.post(ROUTE + "/batch", [question], key=OTHER_KEY)
+        apart = (await gateway.post(ROUTE, {**question, "cache_salt": "mine"}, key=OTHER_KEY))[1]
+        status, refused = await gateway.get(f"/api/v1/explain/{mine['decision_id']}", key=OTHER_KEY)
+        assert (await gateway.get(f"/api/v1/explain/{operators['decision_id']}"))[0] == 200
+    assert not FIGURES & set(mine) and not FIGURES & set(batch["decisions"][0])
+    assert set(operators) == set(apart) == set(mine) | FIGURES
+    assert (status, refused["error"]["code"]) == (403, "shared_caches")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_where_tenants_share_caches_usage_names_no_cached_tokens(tmp_path: Path, streamed: bool) -> None:
+    body = {**CHAT, "stream": streamed, **({"stream_options": {"include_usage": True}} if streamed else {})}
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+        told = [await _text(gateway, body, key) for key in (OTHER_KEY, KEY)]
+        seen = {record.cached_tokens for record in gateway.app.recent._records.values()}
+    assert ["cached_tokens" in each for each in told] == [False, True]
+    assert all("completion_tokens" in each for each in told)
+    assert seen == {engine.cached_tokens}
+
+
+async def _text(gateway: ServedGateway, body: dict[str, Any], key: str) -> str:
+    headers = {"authorization": f"Bearer {key}"}
+    async with gateway.client.post(gateway.url + "/v1/chat/completions", json=body, headers=headers) as response:
+        return await response.text()
+
+
+async def test_a_prompt_that_no_tokenizer_reads_is_kept_apart_all_the_same(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, isolated=True) as gateway:
+        engine.tokenizer_status = 500
+        _, answer, _ = await gateway.post(ROUTE, {**CHAT, "wait": False})
+    assert (answer["key_source"], set(answer["body"])) == ("none", {"cache_salt"})

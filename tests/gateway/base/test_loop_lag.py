@@ -1,0 +1,104 @@
+"""The loop's lag under an injected clock: what was lost, what may be concluded, when requests are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.base.loop_lag import LAPSE_S, MAX_LAPSES, STANDING_LAG_S, STANDING_S, TICK_S, WINDOW_S, LoopLag
+
+
+def punctual(lag: LoopLag, since_s: float, until_s: float) -> float:
+    """Tick on time; returns the moment of the last tick."""
+    now = since_s
+    while now <= until_s:
+        lag.tick(now)
+        now += TICK_S
+    return now - TICK_S
+
+
+def lagging(lag: LoopLag, since_s: float, until_s: float, lag_s: float) -> float:
+    """Tick so much too late each time; returns the moment of the last tick."""
+    now = since_s
+    while now <= until_s:
+        now += TICK_S + lag_s
+        lag.tick(now)
+    return now
+
+
+def test_a_punctual_loop_vouches_and_is_never_late() -> None:
+    lag = LoopLag()
+    now = punctual(lag, 0.0, 20.0)
+    assert lag.vouches(now - 1.0, now)
+    assert not lag.late
+    assert lag.retry_after_s(now) is None
+
+
+def test_a_loop_that_was_away_does_not_vouch_for_what_it_could_not_hear() -> None:
+    lag = LoopLag()
+    now = punctual(lag, 0.0, 1.0)
+    lag.tick(now + 1.6)
+    assert lag.lost_s(now + 0.6, now + 1.6) == pytest.approx(1.0)
+    assert not lag.vouches(now, now + 1.6)
+    until_s = punctual(lag, now + 1.6 + TICK_S, now + 2.6)
+    assert lag.vouches(now + 1.6, until_s)
+
+
+def test_the_lapse_under_way_counts_before_the_ticker_has_its_turn() -> None:
+    lag = LoopLag()
+    now = punctual(lag, 0.0, 1.0)
+    assert not lag.vouches(now, now + 1.0)
+    assert lag.vouches(now, now + TICK_S + 0.9 * LAPSE_S)
+
+
+def test_a_short_lapse_in_a_long_wait_proves_as_much_as_none() -> None:
+    lag = LoopLag()
+    now = punctual(lag, 0.0, 8.0)
+    lag.tick(now + TICK_S + 0.9)
+    now = punctual(lag, now + TICK_S + 1.0, 10.0)
+    assert lag.vouches(0.0, now)
+
+
+def test_it_is_late_from_the_first_lapse_until_it_has_lost_nothing_for_a_while() -> None:
+    lag = LoopLag()
+    now = punctual(lag, 0.0, 10.0)
+    for _ in range(2):
+        now += TICK_S + 0.6
+        lag.tick(now)
+    assert lag.late
+    assert (lag.since_s, lag.lapses, lag.away_s) == pytest.approx((10.1, 2, 1.2))
+    now = punctual(lag, now + TICK_S, now + WINDOW_S - 2 * TICK_S)
+    assert lag.late
+    punctual(lag, now + TICK_S, now + 5 * TICK_S)
+    assert not lag.late
+
+
+def test_one_pause_however_long_refuses_nobody() -> None:
+    lag = LoopLag()
+    now = punctual(lag, 0.0, 1.0) + 16.0
+    lag.tick(now)
+    assert lag.late
+    assert lag.retry_after_s(now) is None
+    assert lag.retry_after_s(punctual(lag, now + TICK_S, now + 1.0)) is None
+
+
+def test_a_standing_lag_refuses_until_one_tick_is_on_time() -> None:
+    lag = LoopLag()
+    now = lagging(lag, punctual(lag, 0.0, 1.0), 1.0 + 3 * STANDING_S, STANDING_LAG_S + 0.1)
+    assert lag.retry_after_s(now) == 1.0
+    lag.tick(now + TICK_S)
+    assert lag.retry_after_s(now + TICK_S) is None
+
+
+def test_retry_after_grows_with_the_lag_and_has_an_end() -> None:
+    for lag_s, expected_s in ((2.0, 4.0), (100.0, 30.0)):
+        lag = LoopLag()
+        now = lagging(lag, punctual(lag, 0.0, 1.0), 3 * lag_s, lag_s)
+        assert lag.retry_after_s(now) == pytest.approx(expected_s)
+
+
+def test_each_tick_is_told_and_lapses_are_bounded() -> None:
+    told: list[float] = []
+    lag = LoopLag(told.append)
+    lagging(lag, punctual(lag, 0.0, 0.0), 2 * MAX_LAPSES * (TICK_S + 2 * LAPSE_S), 2 * LAPSE_S)
+    assert len(told) > MAX_LAPSES
+    assert len(lag._lapses) == MAX_LAPSES

@@ -1,0 +1,139 @@
+"""What every bus promises: topics, prefixes, last values, isolation of subscribers, threads."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from gateway.bus.bus import Bus, BusAwayError, InProcessBus
+from gateway.bus.redis_bus import RedisBus
+from tests.private_redis import private_redis
+
+
+@pytest.fixture(scope="module")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with private_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server.url
+
+
+@pytest.fixture(params=["in process", "over Redis", "over a Redis that is away"])
+def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
+    if request.param == "in process":
+        yield InProcessBus()
+        return
+    url = request.getfixturevalue("redis_url") if request.param == "over Redis" else "redis://127.0.0.1:1/0"
+    bus = RedisBus(url, f"test:{request.node.name}".encode())
+    yield bus
+    bus.close()
+
+
+def test_it_keeps_the_last_value_of_a_topic(bus: Bus) -> None:
+    assert bus.latest("snapshot") is None
+    bus.publish("snapshot", b"1")
+    bus.publish("snapshot", b"2")
+    assert bus.latest("snapshot") == b"2"
+
+
+def test_it_delivers_the_last_value_on_subscribing(bus: Bus) -> None:
+    bus.publish("load/a", b"1")
+    bus.publish("load/b", b"2")
+    bus.publish("loads", b"3")
+    heard: list[tuple[str, bytes]] = []
+    bus.subscribe("load/", lambda topic, value: heard.append((topic, value)))
+    assert sorted(heard) == [("load/a", b"1"), ("load/b", b"2")]
+
+
+def test_a_prefix_hears_topics_below_it_and_no_others(bus: Bus) -> None:
+    heard: list[str] = []
+    bus.subscribe("load/", lambda topic, _: heard.append(topic))
+    for topic in ("load/a", "load/a/b", "loads", "snapshot", "load/"):
+        bus.publish(topic, b"")
+    assert heard == ["load/a", "load/a/b", "load/"]
+
+
+def test_a_stream_topic_keeps_no_value(bus: Bus) -> None:
+    heard: list[bytes] = []
+    bus.subscribe("records", lambda _, value: heard.append(value))
+    bus.append("records", b"1")
+    assert heard == [b"1"]
+    assert bus.latest("records") is None
+
+
+def test_a_subscriber_that_raises_does_not_disturb_the_others(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[bytes] = []
+
+    def broken(_topic: str, _value: bytes) -> None:
+        raise RuntimeError("boom")
+
+    bus.subscribe("fleet", broken)
+    bus.subscribe("fleet", lambda _, value: heard.append(value))
+    with caplog.at_level(logging.ERROR):
+        bus.publish("fleet", b"1")
+    assert heard == [b"1"]
+    assert "a subscriber of fleet failed" in caplog.text
+
+
+def test_unsubscribing_ends_delivery_and_may_be_repeated(bus: Bus) -> None:
+    heard: list[bytes] = []
+    unsubscribe = bus.subscribe("fleet", lambda _, value: heard.append(value))
+    unsubscribe()
+    unsubscribe()
+    bus.publish("fleet", b"1")
+    assert heard == []
+
+
+def test_a_callback_may_publish_and_subscribe(bus: Bus) -> None:
+    heard: list[bytes] = []
+
+    def relay(_topic: str, value: bytes) -> None:
+        bus.subscribe("second", lambda _, late: heard.append(late))
+        bus.publish("second", value)
+
+    bus.subscribe("first", relay)
+    bus.publish("first", b"1")
+    assert heard == [b"1"]
+
+
+def test_many_threads_lose_nothing(bus: Bus) -> None:
+    heard: list[bytes] = []
+    bus.subscribe("t/", lambda _, value: heard.append(value))
+
+    def publish(number: int) -> None:
+        for count in range(200):
+            bus.publish(f"t/{number}", f"{number}:{count}".encode())
+
+    threads = [threading.Thread(target=publish, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(heard) == len(set(heard)) == 8 * 200
+    assert all(bus.latest(f"t/{number}") == f"{number}:199".encode() for number in range(8))
+
+
+def test_what_is_told_reaches_who_listens_now_and_says_how_many_do(bus: Bus, request: pytest.FixtureRequest) -> None:
+    heard: list[bytes] = []
+    assert bus.latest("told") is None, "connected, or known to be away"
+    bus.subscribe("told", lambda _, value: heard.append(value))
+    told = bus.tell("told", b"1")
+    assert heard == [b"1"]
+    assert bus.latest("told") is None
+    if "away" in request.node.name:
+        assert isinstance(told.exception(), BusAwayError)
+        assert isinstance(bus.claim("name", "a").exception(), BusAwayError)
+        return
+    assert told.result(5) == 1
+    assert bus.tell("nobody listens", b"2").result(5) == 0
+
+
+def test_the_first_to_claim_a_name_holds_it_until_it_is_replaced(bus: Bus, request: pytest.FixtureRequest) -> None:
+    assert bus.latest("told") is None, "connected, or known to be away"
+    if "away" in request.node.name:
+        return
+    assert [bus.claim("name", holder).result(5) for holder in ("a", "b", "a")] == ["a", "a", "a"]
+    assert bus.claim("name", "c", instead_of="b").result(5) == "a"
+    assert bus.claim("name", "b", instead_of="a").result(5) == "b"
+    assert bus.claim("other", "c").result(5) == "c"

@@ -1,0 +1,355 @@
+"""The bus between processes: what others hear, and what a lost server costs (R5, R6)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from gateway.bus.bus_frame import Frame, FrameSeal
+from gateway.bus.redis_bus import RedisBus, RedisBusSettings
+from gateway.bus.redis_link import LinkSettings
+from gateway.bus.redis_scripts import BusNames, installation_prefix
+from tests.private_redis import PrivateRedis, private_redis
+
+SECRET = b"of these tests: "
+QUICK = RedisBusSettings(link=LinkSettings(compare_s=0.3, answer_s=0.5))
+Made = Callable[..., RedisBus]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
+    with private_redis(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture
+def made(server: PrivateRedis, request: pytest.FixtureRequest) -> Iterator[Made]:
+    """Return what makes one more process's end of the same bus."""
+    buses: list[RedisBus] = []
+    secret = secret_of(request.node.name)
+
+    def make(settings: RedisBusSettings = QUICK, **more: Any) -> RedisBus:
+        buses.append(RedisBus(server.url, more.pop("secret", secret), settings, **more))
+        return buses[-1]
+
+    yield make
+    for bus in buses:
+        bus.close()
+
+
+def secret_of(test: str) -> bytes:
+    """Return the fleet secret of one test's installation."""
+    return SECRET + test.encode()
+
+
+def names_of(test: str) -> BusNames:
+    return BusNames(installation_prefix(secret_of(test)))
+
+
+def until(holds: Callable[[], bool], limit_s: float = 10.0) -> None:
+    """Return as soon as `holds`; fails at the limit."""
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.005)
+
+
+def heard_by(bus: RedisBus, topic: str) -> list[tuple[str, bytes]]:
+    heard: list[tuple[str, bytes]] = []
+    bus.subscribe(topic, lambda name, value: heard.append((name, value)))
+    return heard
+
+
+def test_another_process_hears_values_and_entries(made: Made) -> None:
+    one, two = made(), made()
+    heard = heard_by(two, "load/")
+    one.publish("load/a", b"1")
+    one.append("load/stream", b"entry")
+    until(lambda: len(heard) == 2)
+    assert sorted(heard) == [("load/a", b"1"), ("load/stream", b"entry")]
+    assert two.latest("load/stream") is None
+
+
+def test_who_comes_late_gets_the_last_value_before_subscribe_returns(made: Made) -> None:
+    one = made()
+    for number in range(50):
+        one.publish("snapshot", b"%d" % number)
+    until(lambda: made().latest("snapshot") == b"49")
+    assert heard_by(made(), "snapshot") == [("snapshot", b"49")]
+
+
+def test_nobody_hears_an_older_value_after_a_newer_one(made: Made) -> None:
+    writers = [made() for _ in range(3)]
+    readers = [heard_by(made(), "t"), heard_by(made(), "t")]
+
+    def write(writer: RedisBus, name: bytes) -> None:
+        for number in range(100):
+            writer.publish("t", b"%s%03d" % (name, number))
+
+    threads = [threading.Thread(target=write, args=(bus, b"abc"[n : n + 1])) for n, bus in enumerate(writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    until(lambda: all(readers))
+    until(lambda: len({bus.latest("t") for bus in writers} | {reader[-1][1] for reader in readers}) == 1)
+    for reader in readers:
+        for name in (b"a", b"b", b"c"):
+            of_one = [value for _, value in reader if value.startswith(name)]
+            assert of_one == sorted(of_one)
+
+
+def test_the_later_value_wins_although_its_publisher_has_a_slow_clock(made: Made) -> None:
+    fast, slow = made(clock=lambda: time.time() + 3600), made(clock=lambda: time.time() - 3600)
+    reader = heard_by(made(), "t")
+    fast.publish("t", b"first")
+    until(lambda: reader[-1:] == [("t", b"first")])
+    slow.publish("t", b"second")
+    until(lambda: reader[-1:] == [("t", b"second")])
+    until(lambda: fast.latest("t") == b"second")
+    assert slow.latest("t") == b"second"
+
+
+def test_installations_on_one_server_do_not_hear_each_other(made: Made) -> None:
+    one, other = made(secret=b"one"), made(secret=b"other")
+    heard = heard_by(other, "t")
+    one.publish("t", b"1")
+    until(lambda: one._link.idle)
+    assert made(secret=b"one").latest("t") == b"1"
+    assert other.latest("t") is None
+    assert heard == []
+    assert "one" not in installation_prefix(b"one")
+
+
+def test_special_characters_of_patterns_mean_themselves(made: Made) -> None:
+    one, two = made(), made()
+    heard = heard_by(two, "a[b]*?\\/")
+    one.publish("a[b]*?\\/x", b"1")
+    one.publish("abz/x", b"2")
+    until(lambda: bool(heard))
+    time.sleep(0.05)
+    assert heard == [("a[b]*?\\/x", b"1")]
+
+
+def test_a_callback_may_subscribe_from_the_thread_of_the_bus(made: Made) -> None:
+    one, two = made(), made()
+    one.publish("second", b"2")
+    heard: list[bytes] = []
+
+    def relay(_topic: str, _value: bytes) -> None:
+        two.subscribe("second", lambda _, value: heard.append(value))
+
+    two.subscribe("first", relay)
+    one.publish("first", b"1")
+    until(lambda: heard == [b"2"])
+
+
+def test_a_killed_server_is_found_again_within_two_seconds_and_filled_again(made: Made, server: PrivateRedis) -> None:
+    one, two = made(), made()
+    heard = heard_by(two, "t/")
+    one.publish("t/old", b"1")
+    until(lambda: heard == [("t/old", b"1")])
+    server.kill()
+    until(lambda: not one.state.connected and not two.state.connected)
+    started = time.monotonic()
+    for number in range(300):
+        one.publish("t/new", b"%d" % number)
+        one.append("t/stream", b"%d" % number)
+    assert one.latest("t/new") == b"299"
+    assert two.latest("t/old") == b"1"
+    assert made().latest("t/old") is None
+    assert time.monotonic() - started < 5
+    server.start()
+    back = time.monotonic()
+    until(lambda: one.state.connected and two.state.connected)
+    assert time.monotonic() - back < 2.0
+    until(lambda: [value for name, value in heard if name == "t/stream"] == [b"%d" % n for n in range(300)])
+    until(lambda: two.latest("t/new") == b"299")
+    until(lambda: made().latest("t/old") == b"1")
+    assert one.state.connections == two.state.connections == 2
+
+
+def test_a_flushed_server_is_filled_again_without_a_reconnect(made: Made, server: PrivateRedis) -> None:
+    one = made()
+    one.publish("t", b"1")
+    until(lambda: made().latest("t") == b"1")
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+    until(lambda: made().latest("t") == b"1")
+    one.publish("t", b"2")
+    until(lambda: made().latest("t") == b"2")
+    assert one.state.connections == 1
+
+
+def test_a_value_whose_message_was_lost_arrives_with_the_next_comparison(made: Made, server: PrivateRedis) -> None:
+    one, two = made(), made()
+    heard = heard_by(two, "t")
+    one.publish("t", b"1")
+    until(lambda: heard == [("t", b"1")])
+    with redis.Redis.from_url(server.url) as client:
+        secret = secret_of("test_a_value_whose_message_was_lost_arrives_with_the_next_comparison")
+        names = BusNames(installation_prefix(secret))
+        version = int(client.hget(names.versions, "t") or 0) + 1  # type: ignore[arg-type]
+        tail = FrameSeal(secret).tail("v", "t", Frame(version, "a" * 16, 9, b"2"))
+        client.hset(names.values, "t", b"%d%s" % (version, tail))
+        client.hset(names.versions, "t", version)
+    until(lambda: heard[-1] == ("t", b"2"))
+
+
+def test_a_frozen_server_is_given_up_and_costs_publishers_nothing(made: Made, server: PrivateRedis) -> None:
+    one = made()
+    until(lambda: one.state.connected)
+    server.freeze()
+    try:
+        started = time.monotonic()
+        for number in range(1000):
+            one.publish("t", b"%d" % number)
+        assert time.monotonic() - started < 2.0
+        until(lambda: not one.state.connected)
+    finally:
+        server.thaw()
+    until(lambda: made().latest("t") == b"999")
+
+
+def test_who_was_away_hears_the_entries_that_the_server_kept(made: Made, server: PrivateRedis) -> None:
+    one, two = made(), made()
+    heard = heard_by(two, "s")
+    one.append("s", b"before")
+    until(lambda: len(heard) == 1)
+    with redis.Redis.from_url(server.url) as client:
+        for connection in client.client_list():
+            if connection["sub"] != "0" and connection["id"]:
+                client.client_kill_filter(_id=connection["id"])
+    one.append("s", b"meanwhile")
+    until(lambda: [value for _, value in heard] == [b"before", b"meanwhile"])
+
+
+def test_what_finds_no_place_is_counted(made: Made) -> None:
+    limits = RedisBusSettings(max_topics=2, max_entries=3, max_waiting_bytes=100, wait_s=0.1)
+    away = RedisBus("redis://127.0.0.1:1/0", SECRET, limits)
+    for number in range(5):
+        away.append("s", b"%d" % number)
+    assert away.state.dropped == 2
+    for topic in ("a", "b", "c"):
+        away.publish(topic, b"v")
+    assert away.state.dropped == 3
+    away.publish("a", b"x" * 101)
+    assert away.state.dropped > 3
+    assert away.latest("a") == b"x" * 101
+    away.close()
+
+
+def test_the_server_keeps_no_more_topics_than_allowed(made: Made) -> None:
+    one = made(RedisBusSettings(max_topics=2))
+    for topic in ("a", "b"):
+        one.publish(topic, b"1")
+    until(lambda: one._link.idle)
+    one.publish("c", b"1")
+    until(lambda: one.state.dropped == 1)
+    assert made().latest("c") is None
+
+
+def test_a_stream_keeps_a_bounded_number_of_entries(made: Made, server: PrivateRedis) -> None:
+    one = made(RedisBusSettings(max_entries=100))
+    for number in range(3000):
+        one.append("s", b"%d" % number)
+        if number % 50 == 0:
+            until(lambda: one._link.idle)
+    until(lambda: one._link.idle)
+    names = names_of("test_a_stream_keeps_a_bounded_number_of_entries")
+    with redis.Redis.from_url(server.url) as client:
+        assert 100 <= int(client.xlen(names.stream("s"))) <= 400  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data", [b"", b"1:2", b"x" * 500, b"1:" + b"a" * 16 + b":1", b"-1:" + b"a" * 16 + b":1\nv"])
+def test_a_stranger_on_the_channel_is_counted_and_disturbs_nobody(
+    made: Made, server: PrivateRedis, data: bytes, request: pytest.FixtureRequest
+) -> None:
+    one, two = made(), made()
+    heard = heard_by(one, "t")
+    names = names_of(request.node.name)
+    with redis.Redis.from_url(server.url) as client:
+        client.publish(names.channel("v", "t"), data)
+        client.publish(names.channel("s", "t"), b"1-1\n" + data)
+    two.publish("t", b"1")
+    until(lambda: heard == [("t", b"1")])
+    assert one.state.unreadable == 2
+
+
+def test_closing_sends_what_waits_and_may_be_repeated(made: Made) -> None:
+    one = made()
+    one.publish("t", b"1")
+    one.close()
+    one.close()
+    one.publish("t", b"2")
+    assert made().latest("t") == b"1"
+
+
+@pytest.mark.parametrize("url", ["http://x", "nonsense", "redis://h:x/0"])
+def test_a_url_of_something_else_is_refused_at_once(url: str) -> None:
+    # The thread of an earlier test may still be on its way out.
+    before = set(threading.enumerate())
+    with pytest.raises(ValueError):
+        RedisBus(url, SECRET)
+    assert not [each for each in threading.enumerate() if each.name == "redis bus" and each not in before]
+
+
+def test_the_password_is_in_no_log(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    caplog.set_level("DEBUG")
+    bus = RedisBus("redis://user:hunter2@127.0.0.1:1/0", SECRET, QUICK)
+    until(lambda: "bus_lost" in caplog.text)
+    bus.close()
+    assert "hunter2" not in caplog.text
+
+
+def test_a_value_that_nobody_with_the_secret_published_is_ignored_counted_and_logged_once(
+    made: Made, server: PrivateRedis, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = made(), made()
+    heard = heard_by(one, "snapshot")
+    heard_by(one, "keys")
+    two.publish("snapshot", b"true")
+    until(lambda: heard == [("snapshot", b"true")])
+    names = names_of(request.node.name)
+    with redis.Redis.from_url(server.url) as client:
+        stored: bytes = client.hget(names.values, "snapshot")  # type: ignore[assignment]
+        version, _, tail = stored.partition(b":")
+        newer = b"%d:" % (int(version) + 1)
+        changed = newer + tail.replace(b"true", b"forged")
+        strangers = FrameSeal(b"another secret").tail("v", "snapshot", Frame(0, "b" * 16, 1, b"forged"))
+        client.publish(names.channel("v", "snapshot"), changed)
+        client.publish(names.channel("v", "snapshot"), newer[:-1] + strangers)
+        client.publish(names.channel("v", "keys"), newer + tail)
+        client.publish(names.channel("s", "snapshot"), b"1-1\n" + newer + tail)
+        client.hset(names.values, "snapshot", changed)
+        client.hset(names.versions, "snapshot", int(version) + 1)
+    until(lambda: one.state.unreadable >= 4)
+    assert heard == [("snapshot", b"true")]
+    assert one.latest("keys") is None
+    assert caplog.text.count("bus_message_refused") <= 2, "once by each of the two"
+    until(lambda: made().latest("snapshot") == b"true")
+
+
+def test_an_old_value_is_not_taken_under_a_new_version(
+    made: Made, server: PrivateRedis, request: pytest.FixtureRequest
+) -> None:
+    one, two = made(), made()
+    heard = heard_by(one, "t")
+    two.publish("t", b"key is valid")
+    until(lambda: heard == [("t", b"key is valid")])
+    names = names_of(request.node.name)
+    with redis.Redis.from_url(server.url) as client:
+        old: bytes = client.hget(names.values, "t")  # type: ignore[assignment]
+        two.publish("t", b"key is revoked")
+        until(lambda: one.latest("t") == b"key is revoked")
+        version, _, tail = old.partition(b":")
+        client.publish(names.channel("v", "t"), b"%d:%s" % (int(version) + 10**9, tail))
+        client.publish(names.channel("v", "t"), b"no frame")
+    until(lambda: one.state.unreadable == 1)
+    assert one.latest("t") == b"key is revoked"

@@ -1,0 +1,174 @@
+"""Regret: what the best other candidate would have spared, and why it was not chosen."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.contracts.regret import (
+    ADMISSION,
+    CAUSES,
+    GATEWAY,
+    LOAD,
+    QUEUE_ORDER,
+    SLOW_GATEWAY_S,
+    STALE_VIEW,
+    TRADE,
+    WRONG_INDEX,
+    Course,
+    Option,
+    refusal_regret,
+    regret,
+)
+
+CHOSEN = Option("e-17", 9216, 2.86, 0.30)
+OTHER = Option("e-04", 4608, 0.41, 0.72, 0.11)
+
+seconds = st.floats(0, 1000, allow_nan=False)
+options = st.lists(
+    st.builds(
+        Option,
+        st.sampled_from(["e-1", "e-2", "e-3"]),
+        st.integers(0, 100_000),
+        seconds,
+        seconds,
+        st.floats(-100, 100, allow_nan=False),
+    ),
+    min_size=2,
+    max_size=3,
+)
+
+
+@st.composite
+def courses(draw: st.DrawFn) -> Course:
+    before_s = draw(seconds)
+    queued_s = before_s + draw(seconds)
+    return Course(
+        ttft_s=queued_s + draw(seconds),
+        queued_s=queued_s,
+        compute_s=draw(seconds),
+        hit_tokens=draw(st.integers(0, 100_000)),
+        before_s=before_s,
+        parked=draw(st.booleans()),
+        gateway_s=draw(st.floats(0, before_s)),
+        overtaken_s=draw(seconds),
+        view_age_s=draw(st.none() | seconds),
+    )
+
+
+@given(options, courses())
+def test_parts_are_never_negative_and_sum_to_the_whole(options: list[Option], course: Course) -> None:
+    found = regret(options, course)
+    assert found is not None
+    assert found.seconds >= 0
+    assert found.tokens >= 0
+    assert all(part >= 0 for part in found.parts.values())
+    assert sum(found.parts.values()) == pytest.approx(found.seconds, abs=1e-6)
+
+
+@given(options, courses())
+def test_the_whole_is_what_the_best_other_candidate_would_have_spared(options: list[Option], course: Course) -> None:
+    found = regret(options, course)
+    assert found is not None
+    base_s = found.gateway_s if course.parked else course.before_s
+    least_s = min(max(0.0, each.wait_s + each.compute_s + each.drift_s) for each in options[1:])
+    assert found.best_ttft_s == pytest.approx(base_s + least_s)
+    spared_s = max(0.0, course.ttft_s - found.best_ttft_s)
+    assert found.seconds == pytest.approx(spared_s + found.gateway_s, abs=1e-3)
+
+
+def test_a_request_that_waited_for_cache_is_split_as_its_terms_are() -> None:
+    """The decision that UX.md draws: 2.73 s, of which 2.03 s were a choice."""
+    course = Course(ttft_s=3.97, queued_s=3.36, compute_s=0.61, hit_tokens=6144, view_age_s=4.0)
+    found = regret([CHOSEN, OTHER], course)
+    assert found is not None
+    assert found.seconds == pytest.approx(2.73)
+    assert found.parts == pytest.approx(
+        {TRADE: 2.03, LOAD: 0, STALE_VIEW: 0.39, WRONG_INDEX: 0.31, QUEUE_ORDER: 0, ADMISSION: 0, GATEWAY: 0}
+    )
+    assert (found.best_engine_id, found.tokens, found.cause) == ("e-04", 0, TRADE)
+
+
+def cause_of(course: Course) -> str:
+    found = regret([Option("a", 512, 0.1, 0.2), Option("b", 512, 0.1, 0.2)], course)
+    assert found is not None
+    assert sum(found.parts[cause] > 1e-9 for cause in CAUSES) == 1
+    return found.cause
+
+
+def test_a_wait_that_grew_under_an_old_report_is_a_stale_view() -> None:
+    grown = Course(ttft_s=3.3, queued_s=3.1, compute_s=0.2, hit_tokens=512, view_age_s=5.0)
+    assert cause_of(grown) == STALE_VIEW
+
+
+@pytest.mark.parametrize("age_s", [None, 0.06])
+def test_a_wait_that_grew_under_a_fresh_view_is_load(age_s: float | None) -> None:
+    assert cause_of(Course(ttft_s=3.3, queued_s=3.1, compute_s=0.2, hit_tokens=512, view_age_s=age_s)) == LOAD
+
+
+def test_blocks_that_were_gone_are_a_wrong_index() -> None:
+    assert cause_of(Course(ttft_s=1.3, queued_s=0.1, compute_s=1.2, hit_tokens=0, view_age_s=5.0)) == WRONG_INDEX
+
+
+def test_younger_tickets_that_went_first_are_the_queue_order() -> None:
+    overtaken = Course(ttft_s=3.3, queued_s=3.1, compute_s=0.2, hit_tokens=512, overtaken_s=9.0, view_age_s=5.0)
+    assert cause_of(overtaken) == QUEUE_ORDER
+
+
+def test_time_parked_by_admission_is_admission() -> None:
+    parked = Course(ttft_s=4.3, queued_s=4.1, compute_s=0.2, hit_tokens=512, before_s=4.0, parked=True)
+    assert cause_of(parked) == ADMISSION
+
+
+def test_time_unbound_is_nobody_s_fault_where_admission_kept_nothing_back() -> None:
+    found = regret([CHOSEN, OTHER], Course(6.0 + 3.16, 6.0 + 2.86, 0.30, 9216, before_s=6.0))
+    assert found is not None
+    assert found.seconds == pytest.approx(2.02 - 0.10, abs=0.01)
+    assert found.admission_s == 0
+
+
+def test_a_slow_gateway_is_the_cause_and_no_engine_is_blamed() -> None:
+    prompt = Course(2.65, 0.0, 2.03, 4608)
+    slow = Course(2.5 + 2.65, 0.0, 2.03, 4608, before_s=2.5, gateway_s=2.5)
+    options = [Option("e-03", 4608, 0.0, 2.03), Option("e-04", 0, 0.3, 2.03)]
+    without, found = regret(options, prompt), regret(options, slow)
+    assert without is not None
+    assert found is not None
+    assert (found.cause, found.gateway_s, found.seconds) == (GATEWAY, 2.5, pytest.approx(without.seconds + 2.5))
+    assert found.load_s == pytest.approx(without.load_s)
+    assert found.best_ttft_s == pytest.approx(2.5 + 2.33)
+    alone = regret(options[:1], slow)
+    assert alone is not None
+    assert (alone.cause, alone.seconds) == (GATEWAY, 2.5)
+
+
+def test_the_usual_time_of_a_gateway_is_nothing_to_regret() -> None:
+    usual_s = 0.9 * SLOW_GATEWAY_S
+    found = regret([OTHER, CHOSEN], Course(usual_s + 1.13, 0.41, 0.72, 4608, before_s=usual_s, gateway_s=usual_s))
+    assert found is not None
+    assert (found.seconds, found.cause) == (0, "")
+
+
+def test_the_best_choice_is_nothing_to_regret() -> None:
+    found = regret([OTHER, CHOSEN], Course(1.13, 0.41, 0.72, 4608))
+    assert found is not None
+    assert (found.seconds, found.tokens, found.cause) == (0, 0, "")
+
+
+def test_without_another_candidate_there_is_no_regret() -> None:
+    assert regret([CHOSEN], Course(9.0, 1.0, 1.0, 0)) is None
+
+
+def test_refusing_what_would_have_been_on_time_is_admissions_regret() -> None:
+    found = refusal_regret([CHOSEN, OTHER], slack_s=3.5)
+    assert found is not None
+    assert (found.best_engine_id, found.cause) == ("e-04", ADMISSION)
+    assert found.seconds == found.admission_s == pytest.approx(3.5 - 1.24)
+
+
+def test_refusing_what_would_have_been_late_is_not() -> None:
+    found = refusal_regret([CHOSEN, OTHER], slack_s=1.0)
+    assert found is not None
+    assert (found.seconds, found.cause) == (0, "")
+    assert refusal_regret([], 1.0) is None

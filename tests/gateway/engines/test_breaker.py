@@ -1,0 +1,270 @@
+"""The breaker: what opens it, what brings the engine back, and that it never contradicts itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.base.settings import BreakerSettings
+from gateway.engines.breaker import (
+    BROKEN_STREAM,
+    CLOSED,
+    CONNECT,
+    HALF_OPEN,
+    HTTP_4XX,
+    HTTP_5XX,
+    NO_PROGRESS,
+    OPEN,
+    THROTTLED,
+    TIMEOUT,
+    Breaker,
+)
+
+SETTINGS = BreakerSettings()
+
+
+def closed(settings: BreakerSettings = SETTINGS) -> Breaker:
+    breaker = Breaker(settings, 0.0)
+    breaker.observe_probe(True, "", 0.0)
+    assert breaker.state == CLOSED
+    return breaker
+
+
+def test_it_takes_no_work_before_the_engine_was_heard() -> None:
+    breaker = Breaker(SETTINGS, 0.0)
+    assert not breaker.accepts
+    assert breaker.reason
+    breaker.observe_probe(True, "", 0.1)
+    assert breaker.accepts
+
+
+@pytest.mark.parametrize(("kind", "limit"), [(CONNECT, 3), (TIMEOUT, 3), (HTTP_5XX, 5), (BROKEN_STREAM, 5)])
+def test_failures_in_a_row_open_it_at_the_limit(kind: str, limit: int) -> None:
+    breaker = closed()
+    for count in range(limit - 1):
+        breaker.record_failure(kind, 10.0 + count)
+    assert breaker.accepts
+    breaker.record_failure(kind, 20.0)
+    assert breaker.state == OPEN
+    assert breaker.since == 20.0
+    assert str(limit) in breaker.reason
+
+
+def test_a_success_between_failures_starts_the_count_anew() -> None:
+    breaker = closed()
+    for _ in range(10):
+        breaker.record_failure(CONNECT, 1.0)
+        breaker.record_failure(CONNECT, 1.0)
+        breaker.record_success(1.0)
+    assert breaker.accepts
+
+
+def test_an_unknown_kind_of_failure_is_named() -> None:
+    with pytest.raises(ValueError, match="http_5xx"):
+        closed().record_failure("teapot", 1.0)
+
+
+def test_reports_of_an_unreachable_engine_open_it_only_over_some_time() -> None:
+    breaker = closed()
+    for moment in (5.0, 5.05, 5.1, 5.2):
+        breaker.observe_report(False, "connection refused", moment)
+    assert breaker.accepts
+    breaker.observe_report(False, "connection refused", 5.31)
+    assert breaker.state == OPEN
+    assert breaker.reason == "connection refused"
+    assert breaker.lost
+
+
+def test_a_good_report_ends_the_silence() -> None:
+    breaker = closed()
+    for count in range(50):
+        breaker.observe_report(count % 3 == 2, "timed out", 5.0 + count)
+    assert breaker.accepts
+
+
+def test_own_healthy_probes_outweigh_reports_of_a_prober_that_cannot_reach_the_engine() -> None:
+    breaker = closed()
+    for tenth in range(100):
+        breaker.observe_report(False, "timed out", 5.0 + tenth / 10)
+        if tenth % 5 == 0:
+            breaker.observe_probe(True, "", 5.0 + tenth / 10)
+    assert breaker.accepts
+
+
+def test_a_refused_connection_of_its_own_probe_is_believed_at_once() -> None:
+    breaker = closed()
+    breaker.observe_probe(False, "connection refused", 1.0, refused=True)
+    assert breaker.state == OPEN
+
+
+def test_a_probe_that_times_out_is_believed_the_second_time() -> None:
+    breaker = closed()
+    breaker.observe_probe(False, "timed out", 1.0)
+    assert breaker.accepts
+    breaker.observe_probe(False, "timed out", 2.0)
+    assert breaker.state == OPEN
+
+
+def test_only_a_healthy_probe_brings_it_back_and_a_success_closes_it() -> None:
+    breaker = closed()
+    breaker.observe_probe(False, "connection refused", 1.0, refused=True)
+    breaker.record_success(2.0)
+    breaker.observe_report(True, "", 2.0)
+    assert breaker.state == OPEN
+    breaker.observe_probe(True, "", 3.0)
+    assert breaker.state == HALF_OPEN
+    assert "connection refused" in breaker.reason
+    breaker.record_success(3.1)
+    assert breaker.state == CLOSED
+    assert breaker.reason == ""
+
+
+def test_an_idle_engine_closes_after_a_second_healthy_probe() -> None:
+    breaker = closed()
+    breaker.observe_probe(False, "", 1.0, refused=True)
+    breaker.observe_probe(True, "", 3.0)
+    breaker.observe_probe(True, "", 3.5)
+    assert breaker.state == HALF_OPEN
+    breaker.observe_probe(True, "", 4.1)
+    assert breaker.state == CLOSED
+
+
+def test_one_failure_while_half_open_opens_it_again() -> None:
+    breaker = closed()
+    breaker.observe_probe(False, "", 1.0, refused=True)
+    breaker.observe_probe(True, "", 2.0)
+    breaker.record_failure(HTTP_5XX, 2.1)
+    assert breaker.state == OPEN
+
+
+def test_an_engine_that_answers_errors_while_its_health_is_fine_stays_out_longer_each_time() -> None:
+    breaker = closed()
+    moment = 100.0
+    held: list[float] = []
+    for _ in range(12):
+        for _ in range(5):
+            breaker.record_failure(HTTP_5XX, moment)
+        assert breaker.outlier
+        opened = moment
+        while breaker.state == OPEN:
+            moment += 1.0
+            breaker.observe_probe(True, "", moment)
+        held.append(moment - opened)
+        breaker.record_success(moment)
+    assert held[:3] == [30.0, 60.0, 90.0]
+    assert held[-1] == 300.0
+
+
+def test_an_ejected_engine_that_dies_counts_as_lost_and_returns_without_the_hold() -> None:
+    breaker = closed()
+    for _ in range(5):
+        breaker.record_failure(HTTP_5XX, 1.0)
+    breaker.observe_probe(False, "connection refused", 2.0, refused=True)
+    assert breaker.lost
+    breaker.observe_probe(True, "", 3.0)
+    assert breaker.state == HALF_OPEN
+
+
+def test_it_tells_of_each_change_once() -> None:
+    changes: list[str] = []
+    breaker = Breaker(SETTINGS, 0.0)
+    breaker.on_change = lambda: changes.append(breaker.state)
+    breaker.observe_probe(True, "", 0.0)
+    for _ in range(7):
+        breaker.record_failure(CONNECT, 1.0)
+    breaker.observe_probe(True, "", 2.0)
+    breaker.record_success(2.0)
+    assert changes == [CLOSED, OPEN, HALF_OPEN, CLOSED]
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["connect", "timeout", "http_5xx", "broken_stream", "success", "report", "probe"]),
+        st.booleans(),
+        st.booleans(),
+        st.floats(0, 40),
+    ),
+    max_size=80,
+)
+
+
+@given(steps)
+def test_no_sequence_of_events_breaks_it(rows: list[tuple[str, bool, bool, float]]) -> None:
+    breaker = Breaker(SETTINGS, 0.0)
+    now = 0.0
+    for kind, good, refused, pause_s in rows:
+        now += pause_s
+        before = breaker.state
+        if kind == "success":
+            breaker.record_success(now)
+        elif kind == "report":
+            breaker.observe_report(good, "" if good else "silent", now)
+        elif kind == "probe":
+            breaker.observe_probe(good, "" if good else "silent", now, refused=refused)
+        else:
+            breaker.record_failure(kind, now)
+        breaker.check()
+        if before == OPEN and breaker.state != OPEN:
+            assert kind == "probe"
+            assert good
+        if breaker.state != before:
+            assert breaker.since == now
+    now += SETTINGS.outlier_hold_max_s + 1
+    breaker.observe_probe(True, "", now)
+    breaker.observe_probe(True, "", now + SETTINGS.trial_s)
+    assert breaker.state == CLOSED, "an engine that stays healthy always comes back"
+
+
+def test_an_engine_that_stalls_is_out_but_not_lost_and_longer_each_time() -> None:
+    breaker, now = closed(), 10.0
+    for times in (1, 2, 3):
+        breaker.record_stall("2 streams have brought nothing", now)
+        assert (breaker.state, breaker.cause) == (OPEN, NO_PROGRESS)
+        assert breaker.stalled
+        assert not breaker.lost
+        term_s = times * SETTINGS.stall_hold_s
+        breaker.observe_probe(True, "", now + term_s - 0.1)
+        assert breaker.state == OPEN
+        breaker.observe_probe(True, "", now + term_s)
+        assert breaker.state == HALF_OPEN
+        breaker.check()
+        now += term_s + 1.0
+
+
+def test_refusals_in_a_row_open_it_unless_the_others_refuse_likewise() -> None:
+    alone, like_others = closed(), closed()
+    for moment in (1.0, 2.0, 3.0):
+        assert alone.accepts
+        alone.record_refusal(401, moment, shared=False)
+        like_others.record_refusal(401, moment, shared=True)
+    assert (alone.state, alone.cause) == (OPEN, HTTP_4XX)
+    assert "401" in alone.reason
+    assert alone.outlier
+    assert not alone.lost
+    assert like_others.accepts
+    assert like_others.doubted
+
+
+def test_an_engine_that_asks_for_a_pause_is_out_for_that_long_and_no_longer_the_next_time() -> None:
+    breaker, now = closed(), 100.0
+    for _ in range(3):
+        breaker.record_throttle(7.0, now)
+        breaker.observe_probe(True, "", now + 6.9)
+        assert (breaker.state, breaker.cause) == (OPEN, THROTTLED)
+        breaker.observe_probe(True, "", now + 7.0)
+        assert breaker.state == HALF_OPEN
+        breaker.record_success(now + 7.1)
+        assert breaker.state == CLOSED
+        now += 8.0
+
+
+def test_what_all_engines_refused_is_taken_back() -> None:
+    breaker = closed()
+    for moment in range(20):
+        breaker.record_refusal(404, float(moment), shared=False)
+        breaker.forgive(float(moment))
+    assert breaker.accepts
+    breaker.record_throttle(30.0, 30.0)
+    breaker.forgive(30.0)
+    assert breaker.state == CLOSED

@@ -1,0 +1,112 @@
+"""Reading engines' metrics: what vLLM says, and garbage of all kinds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.engines.engine_metrics import MAX_BYTES, UnreadableMetricsError, parse_engine_metrics, scan_load
+from tests.gateway.fake_engine import METRICS
+
+
+def test_it_reads_what_vllm_exports() -> None:
+    metrics = parse_engine_metrics(METRICS)
+    assert (metrics.running, metrics.waiting, metrics.kv_usage) == (3, 2, 0.25)
+    assert (metrics.prefix_queries_total, metrics.prefix_hits_total) == (1658.0, 768.0)
+    assert (metrics.process_start, metrics.block_size) == (1000.5, 32)
+
+
+def test_the_light_scan_agrees_with_the_full_reading() -> None:
+    assert scan_load(METRICS) == (3, 2, 0.25)
+
+
+def test_the_size_of_the_memory_is_blocks_times_their_size() -> None:
+    assert parse_engine_metrics(METRICS).kv_tokens is None
+    sized = METRICS.replace(b'block_size="32"', b'block_size="32",num_gpu_blocks="100"')
+    assert parse_engine_metrics(sized).kv_tokens == 3200
+
+
+def test_ranks_are_summed_and_their_usage_is_averaged() -> None:
+    text = METRICS + METRICS.replace(b"0.25", b"0.75")
+    metrics = parse_engine_metrics(text)
+    assert (metrics.running, metrics.waiting, metrics.kv_usage) == (6, 4, 0.5)
+
+
+def test_old_names_are_understood() -> None:
+    metrics = parse_engine_metrics(METRICS.replace(b"kv_cache_usage", b"gpu_cache_usage"))
+    assert metrics.kv_usage == 0.25
+
+
+def test_timestamps_and_exemplars_are_not_taken_for_values() -> None:
+    text = METRICS.replace(b" 1658.0\n", b' 1658.0 1700000000 # {trace_id="a"} 7.0\n')
+    assert parse_engine_metrics(text).prefix_queries_total == 1658.0
+
+
+def test_series_that_an_engine_lacks_are_unknown() -> None:
+    text = b"vllm:num_requests_running 1\nvllm:num_requests_waiting 0\n"
+    metrics = parse_engine_metrics(text)
+    assert (metrics.kv_usage, metrics.process_start, metrics.block_size) == (None, None, None)
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"+Inf", b"-Inf", b"-1", b"1e308", b"abc", b"", b"0x10", b"1_0e400"])
+def test_impossible_values_make_the_text_unreadable(value: bytes) -> None:
+    with pytest.raises(UnreadableMetricsError, match="num_requests_running"):
+        parse_engine_metrics(METRICS.replace(b"} 3.0", b"} " + value))
+
+
+def test_a_usage_over_one_is_impossible() -> None:
+    with pytest.raises(UnreadableMetricsError, match="kv_cache_usage_perc cannot be 25"):
+        parse_engine_metrics(METRICS.replace(b"0.25", b"25"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"<!DOCTYPE html><html><body>vllm:num_requests_running 3</body></html>",
+        b'{"server_load": 1}',
+        bytes(range(256)) * 16,
+        METRICS.replace(b"vllm:num_requests_waiting{", b"vllm:num_requests_idle{"),
+    ],
+)
+def test_other_documents_are_unreadable(text: bytes) -> None:
+    with pytest.raises(UnreadableMetricsError):
+        parse_engine_metrics(text)
+
+
+def test_ten_megabytes_are_unreadable() -> None:
+    with pytest.raises(UnreadableMetricsError, match=str(MAX_BYTES)):
+        parse_engine_metrics(b"x" * (10 << 20))
+
+
+def test_a_label_bomb_is_unreadable() -> None:
+    bomb = b"".join(b'vllm:num_requests_running{engine="%d"} 1\n' % number for number in range(10_000))
+    with pytest.raises(UnreadableMetricsError, match="samples"):
+        parse_engine_metrics(bomb)
+
+
+@pytest.mark.parametrize("junk", [b"}", b"{", b'"', b"\\", b'="', b'{"'])
+def test_a_long_crooked_line_costs_little(junk: bytes) -> None:
+    crooked = b"vllm:num_requests_running{" + junk * (MAX_BYTES // 2 // len(junk))
+    with pytest.raises(UnreadableMetricsError):
+        parse_engine_metrics(crooked)
+
+
+def test_the_reason_holds_no_control_characters() -> None:
+    with pytest.raises(UnreadableMetricsError) as caught:
+        parse_engine_metrics(METRICS.replace(b"} 3.0", b"} \x1b[31m\r\xe2\x80\xa8"))
+    assert str(caught.value).isascii()
+    assert str(caught.value).isprintable()
+
+
+@given(st.binary(max_size=400), st.integers(0, len(METRICS)), st.integers(0, 40))
+@example(b"\x00", 200, 3)
+def test_any_damage_is_either_read_or_called_unreadable(damage: bytes, at: int, cut: int) -> None:
+    text = METRICS[:at] + damage + METRICS[at + cut :]
+    try:
+        metrics = parse_engine_metrics(text)
+    except UnreadableMetricsError:
+        return
+    assert 0 <= metrics.running <= 1e10
+    assert metrics.kv_usage is None or 0 <= metrics.kv_usage <= 1

@@ -1,0 +1,167 @@
+"""Causes planted into what engines report: the right one is named, and trust follows."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from gateway.contracts.hit_sample import (
+    EVICTION,
+    LATE_EVENT,
+    SALT,
+    TEMPLATE,
+    TOKENIZER,
+    UNKNOWN,
+    HitSample,
+    mismatch_of,
+)
+from gateway.engines.hit_pattern import BLIND, DEGRADED, EXACT, LEAST_SAMPLES, HitVerdict, PoolKeys, hit_verdict
+from gateway.engines.hit_words import verdict_words
+
+BLOCK = 512
+EVENTS = PoolKeys()
+DISPATCHES = PoolKeys(by_dispatches=True)
+ISOLATED = PoolKeys(isolated=True, by_dispatches=True)
+
+
+def requests(count: int = 30, **fields: object) -> list[HitSample]:
+    """Return requests of which 1 to 20 blocks were believed and found, except as `fields` say."""
+    rng = Random(7)
+    made = []
+    for number in range(count):
+        believed = rng.randint(2, 20) * BLOCK
+        values: dict[str, object] = {
+            "at_s": float(number),
+            "prompt_tokens": believed + rng.randint(1, BLOCK),
+            "believed_tokens": believed,
+            "reported_tokens": believed,
+            "block_tokens": BLOCK,
+        }
+        for name, value in fields.items():
+            values[name] = value(values, rng) if callable(value) else value
+        made.append(HitSample(**values))  # type: ignore[arg-type]
+    return made
+
+
+def half(values: dict[str, int], rng: Random) -> int:
+    return values["believed_tokens"] // BLOCK // rng.choice((2, 3, 4)) * BLOCK
+
+
+def test_hits_that_are_found_leave_the_index_exact() -> None:
+    assert hit_verdict(requests(), EVENTS) == HitVerdict(EXACT, 1.0, "", 30, 0)
+
+
+def test_a_recomputed_last_block_is_no_mismatch() -> None:
+    found = requests(reported_tokens=lambda values, _: values["believed_tokens"] - BLOCK)
+    assert hit_verdict(found, EVENTS).cause == ""
+
+
+def test_a_wrong_salt_is_named_where_an_isolated_pool_finds_nothing() -> None:
+    verdict = hit_verdict(requests(reported_tokens=0), ISOLATED)
+    assert (verdict.grade, verdict.cause) == (BLIND, SALT)
+
+
+def test_a_wrong_tokenizer_is_named_by_its_other_counts() -> None:
+    planted = requests(
+        reported_tokens=0, engine_prompt_tokens=lambda values, rng: int(values["prompt_tokens"] * rng.uniform(1.1, 1.3))
+    )
+    verdict = hit_verdict(planted, EVENTS)
+    assert (verdict.grade, verdict.cause) == (BLIND, TOKENIZER)
+
+
+def test_a_wrong_tokenizer_is_named_where_the_index_never_knows_what_the_engine_has() -> None:
+    planted = requests(believed_tokens=0, reported_tokens=lambda _, rng: rng.randint(1, 9) * BLOCK)
+    verdict = hit_verdict(planted, EVENTS)
+    assert (verdict.grade, verdict.cause) == (BLIND, TOKENIZER)
+
+
+def test_blocks_that_never_match_in_an_exact_pool_are_a_tokenizer() -> None:
+    assert hit_verdict(requests(reported_tokens=0), EVENTS).cause == TOKENIZER
+
+
+def test_a_wrong_template_is_named_by_its_constant_length() -> None:
+    planted = requests(reported_tokens=half, engine_prompt_tokens=lambda values, _: values["prompt_tokens"] + 23)
+    assert hit_verdict(planted, EVENTS).cause == TEMPLATE
+
+
+def test_a_wrong_template_is_named_by_the_boundary_up_to_which_all_agree() -> None:
+    planted = requests(reported_tokens=BLOCK, believed_tokens=lambda _, rng: rng.randint(3, 20) * BLOCK)
+    assert hit_verdict(planted, EVENTS).cause == TEMPLATE
+
+
+def test_a_wrong_template_is_named_by_a_tail_that_is_always_missing() -> None:
+    planted = requests(
+        believed_tokens=lambda _, rng: rng.randint(4, 20) * BLOCK,
+        reported_tokens=lambda values, _: values["believed_tokens"] - 3 * BLOCK,
+    )
+    assert hit_verdict(planted, EVENTS).cause == TEMPLATE
+
+
+def test_dropped_events_are_named_by_the_gap_near_the_requests() -> None:
+    verdict = hit_verdict(requests(reported_tokens=half, gap=True), EVENTS)
+    assert (verdict.grade, verdict.cause) == (DEGRADED, LATE_EVENT)
+
+
+def test_removals_while_requests_ran_are_eviction() -> None:
+    assert hit_verdict(requests(reported_tokens=half, removed=True), EVENTS).cause == EVICTION
+
+
+def test_where_nobody_tells_of_removals_a_partial_hit_is_eviction() -> None:
+    assert hit_verdict(requests(reported_tokens=half), DISPATCHES).cause == EVICTION
+
+
+def test_a_difference_without_a_sign_is_unknown() -> None:
+    assert hit_verdict(requests(reported_tokens=half), EVENTS).cause == UNKNOWN
+
+
+def test_few_requests_say_nothing() -> None:
+    verdict = hit_verdict(requests(LEAST_SAMPLES - 1, reported_tokens=0), EVENTS)
+    assert (verdict.grade, verdict.share, verdict.cause) == (EXACT, None, "")
+
+
+def test_lost_trust_comes_back_only_well_above_where_it_was_lost() -> None:
+    wavering = requests(reported_tokens=lambda values, _: int(values["believed_tokens"] * 0.65))
+    assert hit_verdict(wavering, EVENTS).grade == EXACT
+    assert hit_verdict(wavering, EVENTS, before=DEGRADED).grade == DEGRADED
+    assert hit_verdict(requests(), EVENTS, before=BLIND).grade == EXACT
+
+
+@pytest.mark.parametrize(
+    ("fields", "pattern", "cause"),
+    [
+        ({}, "", ""),
+        ({"reported_tokens": 0, "gap": True}, "", LATE_EVENT),
+        ({"reported_tokens": 0, "removed": True}, "", EVICTION),
+        ({"reported_tokens": 0}, "", UNKNOWN),
+        ({"reported_tokens": 0, "gap": True}, SALT, SALT),
+        ({"believed_tokens": 0, "removed": True}, "", UNKNOWN),
+    ],
+)
+def test_one_request_tells_what_it_can(fields: dict[str, object], pattern: str, cause: str) -> None:
+    values: dict[str, object] = {"believed_tokens": 2048, "reported_tokens": 2048, **fields}
+    sample = HitSample(at_s=0.0, prompt_tokens=4096, block_tokens=BLOCK, **values)  # type: ignore[arg-type]
+    assert mismatch_of(sample, pattern) == cause
+
+
+def test_the_verdict_says_how_much_was_there_and_what_to_do() -> None:
+    assert verdict_words(HitVerdict(DEGRADED, 0.41, SALT, 30, 20)) == (
+        "it had 41% of the tokens that the index said (30 requests): the engine keeps blocks under another "
+        "cache salt; see that nothing in between changes cache_salt"
+    )
+    assert verdict_words(HitVerdict()) == ""
+
+
+def test_what_one_tenant_reports_alone_costs_an_engine_no_trust() -> None:
+    lies = requests(40, reported_tokens=0, reporter="b")
+    enough, few = (requests(count, reported_tokens=0, reporter="c") for count in (LEAST_SAMPLES, LEAST_SAMPLES - 1))
+    assert hit_verdict(lies, EVENTS).grade == EXACT
+    assert hit_verdict([*lies, *few], EVENTS).grade == EXACT
+    assert hit_verdict([*lies, *enough], EVENTS).grade == BLIND
+
+
+def test_what_the_gateway_saw_outweighs_what_tenants_report() -> None:
+    seen = requests(LEAST_SAMPLES, reported_tokens=0)
+    praise = [each for who in "bcd" for each in requests(20, reporter=who)]
+    assert hit_verdict([*seen, *praise], EVENTS).grade == BLIND
+    assert hit_verdict([*seen[1:], *praise], EVENTS).grade == EXACT

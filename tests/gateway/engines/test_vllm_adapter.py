@@ -1,0 +1,190 @@
+"""The vLLM adapter against an engine that answers well, badly, hugely, slowly or not at all."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import AsyncIterator
+
+import aiohttp
+import msgspec
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from gateway.engines.vllm_adapter import (
+    EngineAnswerError,
+    EngineUnreachableError,
+    KvEventSource,
+    LightLoad,
+    VllmAdapter,
+)
+from tests.gateway.fake_engine import METRICS, FakeEngine, fake_engine, free_port
+
+
+@pytest_asyncio.fixture
+async def engine() -> AsyncIterator[FakeEngine]:
+    async with fake_engine() as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(auto_decompress=False) as made:
+        yield made
+
+
+@pytest.fixture
+def adapter(engine: FakeEngine, session: aiohttp.ClientSession) -> VllmAdapter:
+    return VllmAdapter(session, engine.url + "/", served_model="m", bearer="secret", timeout_s=0.5)
+
+
+async def test_load_comes_from_the_load_path(adapter: VllmAdapter) -> None:
+    assert await adapter.load() == LightLoad(7, None)
+
+
+async def test_load_falls_back_to_metrics_and_remembers_that(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    del engine.answers["/load"]
+    assert await adapter.load() == LightLoad(3, 2, 0.25)
+    assert await adapter.load() == LightLoad(3, 2, 0.25)
+    assert [path for _, path, _, _ in engine.asked] == ["/load", "/metrics", "/metrics"]
+
+
+async def test_a_reading_of_what_waits_is_scanned_from_the_metrics(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    assert await adapter.load(with_waiting=True) == LightLoad(3, 2, 0.25)
+    assert await adapter.load() == LightLoad(7, None)
+    assert [path for _, path, _, _ in engine.asked] == ["/metrics", "/load"]
+
+
+async def test_a_refusal_of_load_is_an_answer_error(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    engine.set("/load", 500, b"")
+    with pytest.raises(EngineAnswerError, match="load answered 500") as caught:
+        await adapter.load()
+    assert caught.value.status == 500
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"server_load":"x"}', b'{"server_load":-1}', b"[" * 60_000, b"\xff"])
+async def test_a_load_that_makes_no_sense_is_an_answer_error(
+    adapter: VllmAdapter, engine: FakeEngine, body: bytes
+) -> None:
+    engine.set("/load", 200, body)
+    with pytest.raises(EngineAnswerError):
+        await adapter.load()
+
+
+async def test_full_metrics_are_read(adapter: VllmAdapter) -> None:
+    metrics = await adapter.full_metrics()
+    assert (metrics.running, metrics.process_start) == (3, 1000.5)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "content_type"),
+    [
+        (200, b"<html></html>", "text/html"),
+        (200, b"{}", "application/json"),
+        (200, METRICS.replace(b"} 3.0", b"} NaN"), "text/plain"),
+        (200, b"vllm:x 1\n" * 1_200_000, "text/plain"),
+        (500, b"", "text/plain"),
+        (404, b"", "text/plain"),
+    ],
+)
+async def test_odd_metrics_are_called_unreadable(
+    adapter: VllmAdapter, engine: FakeEngine, status: int, body: bytes, content_type: str
+) -> None:
+    engine.set("/metrics", status, body, content_type=content_type)
+    with pytest.raises(EngineAnswerError, match=r"^metrics are unreadable: ") as caught:
+        await adapter.full_metrics()
+    assert caught.value.status is None
+
+
+async def test_a_compressed_answer_is_not_unpacked(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    engine.set("/metrics", 200, b"\x1f\x8b", content_type="text/plain", headers={"Content-Encoding": "gzip"})
+    with pytest.raises(EngineAnswerError, match="compressed"):
+        await adapter.full_metrics()
+
+
+async def test_redirects_are_not_followed_and_the_token_stays_here(
+    adapter: VllmAdapter, engine: FakeEngine, session: aiohttp.ClientSession
+) -> None:
+    async with fake_engine() as other:
+        engine.set("/health", 307, b"", headers={"Location": f"{other.url}/health"})
+        with pytest.raises(EngineAnswerError, match="health answered 307"):
+            await adapter.health()
+        assert other.asked == []
+    assert engine.asked[0][2]["Authorization"] == "Bearer secret"
+
+
+async def test_health_says_why_not(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    await adapter.health()
+    engine.set("/health", 503, b"")
+    with pytest.raises(EngineAnswerError, match="health answered 503"):
+        await adapter.health()
+
+
+async def test_nobody_there_is_a_refused_connection(session: aiohttp.ClientSession) -> None:
+    with pytest.raises(EngineUnreachableError, match="connection refused") as caught:
+        await VllmAdapter(session, f"http://127.0.0.1:{free_port()}").health()
+    assert caught.value.refused
+
+
+async def test_silence_is_a_timeout(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    engine.hang = True
+    with pytest.raises(EngineUnreachableError, match="timed out") as caught:
+        await adapter.load()
+    assert caught.value.timed_out
+
+
+async def test_an_answer_that_breaks_off_is_an_error_of_ours(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    def cut() -> web.StreamResponse:
+        response = web.Response(body=b"short", headers={"Content-Length": "5"})
+        response.content_length = 5000
+        return response
+
+    engine.answers["/load"] = cut
+    with pytest.raises((EngineAnswerError, EngineUnreachableError)):
+        await adapter.load()
+
+
+@pytest.mark.parametrize("url", ["http://", "http://[::1", "not a url", "http://127.0.0.1:99999"])
+async def test_a_crooked_url_is_an_error_of_ours(session: aiohttp.ClientSession, url: str) -> None:
+    with pytest.raises((EngineAnswerError, EngineUnreachableError)):
+        await VllmAdapter(session, url).health()
+
+
+async def test_models_are_listed(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    engine.set("/v1/models", 200, b'{"object":"list","data":[{"id":"m","root":"m"},{"id":"lora"}]}')
+    assert await adapter.models() == ("m", "lora")
+
+
+async def test_a_text_is_tokenized(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    engine.set("/tokenize", 200, b'{"count":3,"max_model_len":512,"tokens":[1,2,4294967295]}')
+    assert await adapter.tokenize("hello", extra={"add_special_tokens": False}) == array("I", [1, 2, 4294967295])
+    assert msgspec.json.decode(engine.asked[0][3]) == {"prompt": "hello", "model": "m", "add_special_tokens": False}
+
+
+async def test_messages_are_tokenized_as_they_are(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    engine.set("/tokenize", 200, b'{"tokens":[5]}')
+    messages = [{"role": "user", "content": "hello"}]
+    assert await adapter.tokenize(msgspec.Raw(msgspec.json.encode(messages))) == array("I", [5])
+    assert msgspec.json.decode(engine.asked[0][3]) == {"messages": messages, "model": "m"}
+
+
+@pytest.mark.parametrize("tokens", [b"[-1]", b"[4294967296]", b'["a"]', b"[1.5]", b"null"])
+async def test_token_ids_outside_their_range_are_an_answer_error(
+    adapter: VllmAdapter, engine: FakeEngine, tokens: bytes
+) -> None:
+    engine.set("/tokenize", 200, b'{"tokens":%s}' % tokens)
+    with pytest.raises(EngineAnswerError):
+        await adapter.tokenize("x")
+
+
+async def test_event_sources_are_seen_from_here(adapter: VllmAdapter, engine: FakeEngine) -> None:
+    engine.set(
+        "/kv_event_sources",
+        200,
+        b'[{"data_parallel_rank":1,"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":null}]',
+    )
+    assert await adapter.kv_event_sources() == (KvEventSource("tcp://127.0.0.1:5557", "", 1),)
+
+
+async def test_an_engine_that_tells_no_event_sources_has_none(adapter: VllmAdapter) -> None:
+    assert await adapter.kv_event_sources() == ()

@@ -1,0 +1,231 @@
+"""The edge refuses what no app should see, and lets the rest through with an id."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from gateway.base.asgi_types import Message, Receive, Scope, Send
+from gateway.http.edge import Edge, EdgeSettings
+from gateway.http.request_head import SCOPE_KEY
+
+LIMIT = 1000
+
+
+class Echo:
+    """An app that reads the whole body and answers its length."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Scope] = []
+        self.bodies: list[bytes] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.scopes.append(scope)
+        if scope["type"] != "http":
+            return
+        body = b""
+        more = True
+        while more:
+            message = await receive()
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+        self.bodies.append(body)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+
+class Visit:
+    """One request to an edge, with the messages that came back."""
+
+    def __init__(self, chunks: list[bytes], *, stall: bool = False) -> None:
+        self._messages = [
+            {"type": "http.request", "body": chunk, "more_body": number < len(chunks) - 1 or stall}
+            for number, chunk in enumerate(chunks)
+        ]
+        self.sent: list[Message] = []
+
+    async def receive(self) -> Message:
+        """Give the next chunk, then nothing more."""
+        if self._messages:
+            return self._messages.pop(0)
+        await asyncio.sleep(60)
+        raise AssertionError("nobody waits that long")
+
+    async def send(self, message: Message) -> None:
+        """Keep what is sent."""
+        self.sent.append(message)
+
+    @property
+    def status(self) -> int:
+        """Status of the answer."""
+        return int(self.sent[0]["status"])
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        """Headers of the answer."""
+        return dict(self.sent[0]["headers"])
+
+    @property
+    def code(self) -> str:
+        """Code of the error in the answer."""
+        body = b"".join(message.get("body", b"") for message in self.sent[1:])
+        return str(json.loads(body)["error"]["code"])
+
+
+def _scope(path: str = "/api/v1/route", host: bytes | None = b"127.0.0.1:8000", **headers: str) -> dict[str, Any]:
+    pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    if host is not None:
+        pairs.append((b"host", host))
+    return {"type": "http", "method": "POST", "path": path, "headers": pairs}
+
+
+async def _visit(
+    scope: dict[str, Any], chunks: list[bytes], *, stall: bool = False, **settings: Any
+) -> tuple[Visit, Echo, list[str]]:
+    echo = Echo()
+    counted: list[str] = []
+    edge = Edge(echo, EdgeSettings(**{"body_limit": LIMIT, "proxy_body_limit": 5 * LIMIT, **settings}), counted.append)
+    visit = Visit(chunks, stall=stall)
+    await edge(scope, visit.receive, visit.send)
+    return visit, echo, counted
+
+
+@pytest.mark.parametrize(
+    "host", [b"localhost", b"LOCALHOST:80", b"127.0.0.1", b"127.0.0.1:8000", b"[::1]:8000", b"localhost.:1"]
+)
+async def test_loopback_names_are_served_by_default(host: bytes) -> None:
+    visit, _, counted = await _visit(_scope(host=host), [b""])
+    assert visit.status == 200
+    assert counted == []
+
+
+@pytest.mark.parametrize(
+    "host", [None, b"evil.example", b"localhost.evil.example", b"evil.example:127.0.0.1", b"", b"\xff"]
+)
+async def test_any_other_host_is_refused_and_counted(host: bytes | None) -> None:
+    visit, echo, counted = await _visit(_scope(host=host), [b""])
+    assert (visit.status, visit.code) == (400, "host_not_allowed")
+    assert counted == ["host_not_allowed"]
+    assert echo.scopes == []
+
+
+@pytest.mark.parametrize(
+    ("host", "served"),
+    [(b"a.example.com", True), (b"example.com:1", True), (b"badexample.com", False), (b"gate.test", True)],
+)
+async def test_the_allow_list_knows_names_and_domains(host: bytes, served: bool) -> None:
+    visit, _, _ = await _visit(_scope(host=host), [b""], allowed_hosts=(".example.com", "gate.test"))
+    assert (visit.status == 200) == served
+
+
+async def test_a_sane_request_id_is_kept_and_echoed() -> None:
+    visit, echo, _ = await _visit(_scope(x_request_id="job-7.a:b_c"), [b""])
+    assert visit.headers[b"x-request-id"] == b"job-7.a:b_c"
+    assert echo.scopes[0][SCOPE_KEY].given
+
+
+@pytest.mark.parametrize("offered", ["", "x" * 129, "two words", "né", 'a"b', "a\x1bb"])
+async def test_any_other_request_id_is_replaced(offered: str) -> None:
+    visit, echo, _ = await _visit(_scope(x_request_id=offered), [b""])
+    made = visit.headers[b"x-request-id"].decode()
+    assert made != offered
+    assert len(made) == 36
+    assert made[14] == "7"  # the version digit of a UUID
+    assert not echo.scopes[0][SCOPE_KEY].given
+
+
+async def test_a_body_at_the_limit_passes() -> None:
+    visit, echo, _ = await _visit(_scope(content_length=str(LIMIT)), [b"x" * LIMIT])
+    assert visit.status == 200
+    assert echo.bodies == [b"x" * LIMIT]
+
+
+@pytest.mark.parametrize("length", [str(LIMIT + 1), "9" * 30, "-1", "1e3"])
+async def test_a_stated_length_over_the_limit_is_refused_unread(length: str) -> None:
+    visit, echo, counted = await _visit(_scope(content_length=length), [b"x"])
+    assert (visit.status, visit.code) == (413, "body_too_large")
+    assert echo.scopes == []
+    assert counted == ["body_too_large"]
+    assert visit.headers[b"connection"] == b"close"
+
+
+async def test_a_body_without_length_is_cut_off_at_the_limit() -> None:
+    visit, echo, counted = await _visit(_scope(), [b"x" * 600] * 3)
+    assert visit.status == 413
+    assert echo.bodies == []
+    assert counted == ["body_too_large"]
+
+
+async def test_the_proxy_has_a_limit_of_its_own() -> None:
+    allowed, _, _ = await _visit(_scope("/v1/chat/completions"), [b"x" * 5 * LIMIT])
+    refused, _, _ = await _visit(_scope("/v1/chat/completions"), [b"x" * 5 * LIMIT, b"x"])
+    assert (allowed.status, refused.status) == (200, 413)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd", "br", "identity, gzip"])
+async def test_encoded_bodies_are_refused(encoding: str) -> None:
+    visit, echo, _ = await _visit(_scope(content_encoding=encoding), [b"x"])
+    assert (visit.status, visit.code) == (415, "encoded_body")
+    assert echo.scopes == []
+
+
+async def test_identity_is_no_encoding() -> None:
+    visit, _, _ = await _visit(_scope(content_encoding="Identity"), [b"x"])
+    assert visit.status == 200
+
+
+async def test_a_body_that_stalls_is_answered_with_408() -> None:
+    visit, echo, counted = await _visit(_scope(), [b"x"], stall=True, stall_s=1.2)
+    assert (visit.status, visit.code) == (408, "body_timeout")
+    assert echo.bodies == []
+    assert counted == ["body_timeout"]
+
+
+async def test_a_body_that_drips_is_answered_with_408() -> None:
+    class Drip(Visit):
+        async def receive(self) -> Message:
+            await asyncio.sleep(0.05)
+            return {"type": "http.request", "body": b"x", "more_body": True}
+
+    edge = Edge(Echo(), EdgeSettings(stall_s=1.2))
+    drip = Drip([])
+    async with asyncio.timeout(10):
+        await edge(_scope(), drip.receive, drip.send)
+    assert drip.status == 408
+
+
+async def test_waiting_for_the_end_of_the_connection_is_no_stall() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        async with asyncio.timeout(2.0):
+            await receive()
+
+    visit = Visit([b""])
+    with pytest.raises(TimeoutError):
+        await Edge(app, EdgeSettings(stall_s=1.0))(_scope(), visit.receive, visit.send)
+
+
+async def test_a_cancelled_request_stays_cancelled() -> None:
+    visit = Visit([b"x"], stall=True)
+    task = asyncio.create_task(Edge(Echo(), EdgeSettings())(_scope(), visit.receive, visit.send))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_lifespan_passes_through() -> None:
+    _, echo, _ = await _visit({"type": "lifespan"}, [])
+    assert [scope["type"] for scope in echo.scopes] == ["lifespan"]
+
+
+@pytest.mark.parametrize(("host", "served"), [(b"127.0.0.1:8000", True), (b"evil.example", False), (None, False)])
+async def test_websockets_are_checked_for_their_host(host: bytes | None, served: bool) -> None:
+    scope = {**_scope("/ws/fleet", host), "type": "websocket"}
+    visit, echo, counted = await _visit(scope, [b""])
+    assert bool(echo.scopes) == served
+    assert counted == ([] if served else ["host_not_allowed"])
+    assert [message["type"] for message in visit.sent] == ([] if served else ["websocket.close"])

@@ -1,0 +1,337 @@
+"""Half-open, endless and pipelined requests on real sockets; and what the fast lane must not change."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway.contracts.snapshot import encode_snapshot
+from gateway.http.http_protocol import GuardedHttpProtocol
+from gateway.http.sync_fast_path import MAX_BODY_BYTES
+from tests.gateway.raw_http import RawConnection, post
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+
+AUTHORIZED = f"Authorization: Bearer {KEY}"
+QUESTION = json.dumps({"model": MODEL, "block_hashes": [1, 2, 3], "wait": False}).encode()
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GuardedHttpProtocol, "head_timeout_s", 0.3)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("begin", [b"", b"GET /live HTT", b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: b\r\n"])
+async def test_a_half_open_head_is_answered_with_408_and_closed(gateway: ServedGateway, begin: bytes) -> None:
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(begin)
+    async with asyncio.timeout(5):
+        status, _, _ = await connection.answer()
+        assert status == 408
+        assert await connection.closed()
+    await connection.close()
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_second_half_open_head_is_closed_too(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert (await connection.answer())[0] == 200
+    await connection.send(b"GET /live HTTP/1.1\r\n")
+    async with asyncio.timeout(5):
+        assert (await connection.answer())[0] == 408
+    await connection.close()
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_stalling_body_on_the_fast_lane_is_answered_with_408(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(post("/api/v1/route", QUESTION, AUTHORIZED)[:-5])
+    async with asyncio.timeout(5):
+        assert (await connection.answer())[0] == 408
+    await connection.close()
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_blank_lines_do_not_keep_an_idle_connection(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert (await connection.answer())[0] == 200
+    await connection.send(b"\r\n")
+    async with asyncio.timeout(5):
+        assert (await connection.answer())[0] == 408
+        assert await connection.closed()
+    await connection.close()
+
+
+async def test_a_body_that_dribbles_on_after_its_answer_is_cut_off(
+    gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GuardedHttpProtocol, "rest_timeout_s", 0.3)
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n{")
+    assert (await connection.answer())[0] == 401
+
+    async def dribble() -> None:
+        while True:
+            await connection.send(b"a")
+            await asyncio.sleep(0.05)
+
+    dribbling = asyncio.create_task(dribble())
+    async with asyncio.timeout(5):
+        assert await connection.closed()
+    dribbling.cancel()
+    await asyncio.gather(dribbling, return_exceptions=True)
+    await connection.close()
+
+
+async def test_a_body_that_comes_whole_after_its_answer_keeps_the_connection(
+    gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GuardedHttpProtocol, "rest_timeout_s", 0.3)
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 4\r\n\r\n{")
+    assert (await connection.answer())[0] == 401
+    await connection.send(b"aaa")
+    await asyncio.sleep(0.5)
+    await connection.send(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert (await connection.answer())[0] == 200
+    await connection.close()
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_slow_heads_do_not_disturb_others(gateway: ServedGateway) -> None:
+    slow = [await RawConnection.open(gateway.url) for _ in range(50)]
+    for connection in slow:
+        await connection.send(b"GET /live HTTP/1.1\r\n")
+    assert (await gateway.get("/live"))[0] == 200
+    async with asyncio.timeout(5):
+        assert all([(await connection.answer())[0] == 408 for connection in slow])
+    for connection in slow:
+        await connection.close()
+
+
+async def test_an_endless_head_is_cut_off(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+    async with asyncio.timeout(5):
+        try:
+            for number in range(40):
+                await connection.send(b"X-Filler-%d: " % number + b"y" * 8000 + b"\r\n")
+                await asyncio.sleep(0)
+            status, _, _ = await connection.answer()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            status = 431
+    assert status == 431
+    await connection.close()
+
+
+@pytest.mark.parametrize("cut", [1, 30, 150, -1])
+async def test_a_question_in_two_parts_is_answered(gateway: ServedGateway, cut: int) -> None:
+    request = post("/api/v1/route", QUESTION, AUTHORIZED)
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(request[:cut])
+    await asyncio.sleep(0.02)
+    await connection.send(request[cut:])
+    status, headers, body = await connection.answer()
+    assert status == 200
+    assert headers["x-switchyard-decision"] == json.loads(body)["decision_id"] == headers["x-request-id"]
+    await connection.close()
+
+
+async def test_pipelined_questions_are_answered_in_order(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    waiting = json.dumps({"model": MODEL, "block_hashes": [9], "wait": True}).encode()
+    unknown = json.dumps({"model": "none", "block_hashes": [9], "wait": False}).encode()
+    requests = [QUESTION, waiting, QUESTION, unknown, QUESTION]
+    await connection.send(b"".join(post("/api/v1/route", body, AUTHORIZED) for body in requests))
+    assert [(await connection.answer())[0] for _ in requests] == [200, 200, 200, 404, 200]
+    await connection.close()
+
+
+async def test_a_body_too_big_for_the_lane_takes_the_ordinary_way(gateway: ServedGateway) -> None:
+    body = {"model": MODEL, "block_hashes": [1] * (MAX_BODY_BYTES // 2), "wait": False, "prompt_tokens": 16}
+    status, answer, _ = await gateway.post("/api/v1/route", body)
+    assert status == 200
+    assert answer["key_source"] == "hashes"
+
+
+async def test_connection_close_is_honoured(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(post("/api/v1/route", QUESTION, AUTHORIZED, "Connection: close"))
+    assert (await connection.answer())[0] == 200
+    assert await connection.closed()
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "host", "status"),
+    [
+        ((), "127.0.0.1", 401),
+        (("Authorization: Bearer sy_wrong",), "127.0.0.1", 401),
+        ((AUTHORIZED,), "evil.example", 400),
+        ((AUTHORIZED, "Content-Encoding: gzip"), "127.0.0.1", 415),
+        ((AUTHORIZED, "X-Request-Id: mine"), "127.0.0.1", 200),
+        ((AUTHORIZED, "Expect: 100-continue"), "127.0.0.1", 100),
+    ],
+)
+async def test_the_lane_leaves_what_is_not_plain_to_the_ordinary_way(
+    gateway: ServedGateway, headers: tuple[str, ...], host: str, status: int
+) -> None:
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(post("/api/v1/route", QUESTION, *headers, host=host))
+    assert (await connection.answer())[0] == status
+    await connection.close()
+
+
+async def test_a_fault_in_the_lane_is_answered_by_the_ordinary_way(
+    gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(gateway.app._route_api, "at_once", broken)
+    status, _, _ = await gateway.post("/api/v1/route", QUESTION)
+    assert status == 200
+
+
+async def test_a_large_chunked_body_gets_its_413_without_a_reset(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    await connection.send(
+        f"POST /api/v1/route HTTP/1.1\r\nHost: 127.0.0.1\r\n{AUTHORIZED}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    )
+    chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    async with asyncio.timeout(10):
+        for _ in range(40):
+            await connection.send(chunk)
+        status, _, body = await connection.answer()
+    assert status == 413
+    assert json.loads(body)["error"]["code"] == "body_too_large"
+    await connection.close()
+
+
+async def ask(connection: RawConnection, *pieces: bytes) -> int:
+    for piece in pieces:
+        await connection.send(piece)
+        await asyncio.sleep(0.02)
+    async with asyncio.timeout(5):
+        return (await connection.answer())[0]
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The chunks that the parser had to read."""
+    read: list[bytes] = []
+    whole = HttpToolsProtocol.data_received
+
+    def note(self: HttpToolsProtocol, data: bytes) -> None:
+        read.append(data)
+        whole(self, data)
+
+    monkeypatch.setattr(HttpToolsProtocol, "data_received", note)
+    return read
+
+
+async def test_a_head_that_is_known_is_not_parsed_again(gateway: ServedGateway, parsed: list[bytes]) -> None:
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    ids = set()
+    for _ in range(3):
+        await connection.send(question)
+        status, headers, body = await connection.answer()
+        assert status == 200
+        assert headers["x-switchyard-decision"] == headers["x-request-id"] == json.loads(body)["decision_id"]
+        ids.add(headers["x-request-id"])
+    assert len(ids) == 3
+    assert parsed == [question]
+    await connection.close()
+
+
+async def test_a_known_head_in_pieces_or_in_a_row_is_read_by_the_parser(
+    gateway: ServedGateway, parsed: list[bytes]
+) -> None:
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    assert await ask(connection, question) == 200
+    assert await ask(connection, question[:50], question[50:]) == 200
+    assert await ask(connection, question + question) == 200
+    async with asyncio.timeout(5):
+        assert (await connection.answer())[0] == 200
+    assert b"".join(parsed) == question * 4
+    # The end of one request and the whole of the next come in one chunk: the parser is in the middle.
+    assert await ask(connection, question[:-1], question[-1:] + question) == 200
+    async with asyncio.timeout(5):
+        assert (await connection.answer())[0] == 200
+    assert b"".join(parsed) == question * 6
+    await connection.close()
+
+
+async def test_a_body_that_looks_like_a_known_request_is_still_a_body(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    assert await ask(connection, question) == 200
+    decisions = gateway.metrics
+    before = await decisions()
+    outer = post("/api/v1/route", question, AUTHORIZED)
+    assert await ask(connection, outer[: -len(question)], question) == 400
+    after = await decisions()
+    count = "switchyard_decisions_total"
+    assert [line for line in before.splitlines() if line.startswith(count)] == [
+        line for line in after.splitlines() if line.startswith(count)
+    ]
+    await connection.close()
+
+
+async def test_a_known_head_ends_with_its_key(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    assert await ask(connection, question) == 200
+    in_force = gateway.gateway.snapshot
+    assert in_force is not None
+    revoked = msgspec.structs.replace(in_force, version=in_force.version + 1, published_at=time.time(), api_keys=())
+    gateway.gateway._take_snapshot(encode_snapshot(revoked))
+    assert await ask(connection, question) == 401
+    await connection.close()
+
+
+async def test_a_known_head_with_a_bad_body_gets_its_error(gateway: ServedGateway) -> None:
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    assert await ask(connection, question) == 200
+    assert await ask(connection, post("/api/v1/route", b"x" * len(QUESTION), AUTHORIZED)) == 400
+    assert await ask(connection, question) == 200
+    await connection.close()
+
+
+async def test_an_idle_connection_is_closed_though_its_last_requests_passed_the_parser_by(
+    gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = GuardedHttpProtocol.connection_made
+
+    def impatient(self: GuardedHttpProtocol, transport: asyncio.Transport) -> None:
+        self.timeout_keep_alive = 0.4  # type: ignore[assignment]
+        opened(self, transport)
+
+    monkeypatch.setattr(GuardedHttpProtocol, "connection_made", impatient)
+    connection = await RawConnection.open(gateway.url)
+    question = post("/api/v1/route", QUESTION, AUTHORIZED)
+    for _ in range(6):
+        assert await ask(connection, question) == 200
+        await asyncio.sleep(0.15)
+    async with asyncio.timeout(5):
+        assert await connection.closed()
+    await connection.close()

@@ -1,0 +1,147 @@
+"""What is counted of a large body, and that strings are told from what stands between them."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.api.route_request import prompt_of, read
+from gateway.http import large_body
+from gateway.http.json_body import BadBodyError, decode_object, decode_object_in_turns, decode_value_in_turns
+from gateway.http.large_body import MAX_NUMBERS, MAX_PARTS, TooManyPartsError, surveyed, surveyed_at_once
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('a"\\[{,:', max_size=5), inner, max_size=4),
+    max_leaves=40,
+)
+
+
+@given(VALUES, st.sampled_from([None, 2]))
+def test_what_lies_outside_of_strings_is_what_a_parser_sees_there(value: object, indent: int | None) -> None:
+    def bare(part: Any) -> Any:
+        if isinstance(part, str):
+            return ""
+        if isinstance(part, list):
+            return [bare(each) for each in part]
+        return [[bare(name), bare(each)] for name, each in part.items()] if isinstance(part, dict) else part
+
+    signs = json.dumps(bare(value)).replace('""', "").translate({ord(sign): None for sign in " ,"})
+    found = surveyed_at_once(json.dumps(value, indent=indent, ensure_ascii=False).encode()).outside.decode()
+    as_lists = found.translate({ord("{"): "[", ord("}"): "]", ord(":"): None, ord(","): None})
+    assert as_lists.replace("[", "").replace("]", "") == signs.replace("[", "").replace("]", "")
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_break_it(body: bytes) -> None:
+    for each in (body, body + b'\\"' * 20 + body):
+        try:
+            surveyed_at_once(each)
+        except UnicodeDecodeError:
+            with pytest.raises(UnicodeDecodeError):
+                each.decode()
+        else:
+            each.decode()
+
+
+@pytest.mark.parametrize("backslashes", [0, 1, 2, 3, 63, 64, 65, 1000, 1001])
+def test_a_quote_is_escaped_by_an_odd_number_of_backslashes(backslashes: int) -> None:
+    body = b'"' + b"\\" * backslashes + b'" [1] "'
+    assert surveyed_at_once(body).outside == (b"[1]" if backslashes % 2 == 0 else b"")
+
+
+@pytest.mark.parametrize(
+    ("part", "most"),
+    [
+        (b"1,", MAX_NUMBERS),
+        (b"0.5,", MAX_PARTS),
+        (b'"",', MAX_PARTS // 2),
+        (b"[],", MAX_PARTS // 3),
+        (b'"\\n",', MAX_PARTS * 4 // 9),
+    ],
+)
+async def test_a_body_may_have_so_many_parts(part: bytes, most: int) -> None:
+    await surveyed(b"[" + part * (most * 9 // 10) + b"1]", takes_lists=True)
+    with pytest.raises(TooManyPartsError):
+        await surveyed(b"[" + part * (most * 11 // 10) + b"1]", takes_lists=True)
+
+
+async def test_a_large_body_is_read_as_a_small_one() -> None:
+    value = {"messages": [{"role": "user", "content": 'é "quoted", [1] and \\ "\n' * 20_000}], "ids": [1, 2] * 5000}
+    body = msgspec.json.encode(value)
+    assert len(body) > large_body.SMALL_BYTES
+    assert await decode_object_in_turns(body) == decode_object(body) == value
+
+
+@pytest.mark.parametrize(
+    ("end", "cause"),
+    [
+        (b"[" * 70 + b"]" * 70 + b"}", "too_deep"),
+        (b'"\\ud800"}', "lone_surrogate"),
+        (b'"\\', "not_json"),
+        (b'"\xc3"}', "bad_utf8"),
+    ],
+)
+async def test_a_large_body_is_refused_as_a_small_one(end: bytes, cause: str) -> None:
+    for body in (b'{"a":"x","b":' + end, b'{"a":"' + b"x" * 2 * large_body.SMALL_BYTES + b'","b":' + end):
+        with pytest.raises(BadBodyError) as caught:
+            await decode_object_in_turns(body)
+        assert caught.value.cause == cause
+
+
+async def test_numbers_with_blanks_between_them_are_short_numbers() -> None:
+    await surveyed(json.dumps(list(range(1000)), indent=8).encode(), takes_lists=True)
+    with pytest.raises(TooManyPartsError):
+        await surveyed(b"[" + b"1,\n" * 1000 + b"9" * 100 + b"]", takes_lists=True)
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n    "])
+@pytest.mark.parametrize("shape", ['{"prompt":%s,"n":1}', '{"prompt":[%s,[7]],"n":1}', '{"a":[1],"prompt":%s}'])
+async def test_a_long_list_is_read_in_pieces(blank: str, shape: str) -> None:
+    body = (shape % ("[" + f",{blank}".join(map(str, range(300_000))) + "]")).encode()
+    survey = await surveyed(body, takes_lists=True)
+    assert len(survey.rest) < 100
+    assert plain(await decode_object_in_turns(body)) == json.loads(body)
+
+
+def plain(value: Any) -> Any:
+    """Return the value with lists in place of arrays."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | array) else value
+
+
+@pytest.mark.parametrize("name", ["prompt", "token_ids", "block_hashes"])
+async def test_a_question_may_hold_a_long_list(name: str) -> None:
+    numbers = list(range(60_000))
+    body = json.dumps({"model": "m", name: numbers, "other": numbers}).encode()
+    asked = await read(body)
+    assert list(getattr(asked, name)) == numbers
+    assert prompt_of(asked) == prompt_of(await read(json.dumps({"model": "m", name: [*numbers]}).encode()))
+
+
+@pytest.mark.parametrize("wrong", ["1,,2", "1 2", ",", "01", "", "-", "[[1]]"])
+@pytest.mark.parametrize("place", [0, 70_000, 140_000])
+async def test_a_fault_in_a_long_list_is_no_number(wrong: str, place: int) -> None:
+    numbers = list(map(str, range(140_000)))
+    body = ('{"a":[' + ",".join([*numbers[:place], wrong, *numbers[place:]]) + "]}").encode()
+    if wrong == "[[1]]":
+        assert plain(await decode_object_in_turns(body)) == json.loads(body)
+        return
+    with pytest.raises(BadBodyError) as caught:
+        await decode_object_in_turns(body)
+    assert caught.value.cause == "not_json"
+
+
+@pytest.mark.parametrize("shape", ['{"a":{"b":%s}}', '[{"a":%s}]', '{"prompt":[[1],%s]}'])
+async def test_a_long_list_at_another_place_is_read_with_everything_else(shape: str) -> None:
+    body = (shape % ("[" + "1," * large_body.SMALL_BYTES + "1]")).encode()
+    assert plain(await decode_value_in_turns(body, takes_lists=True)) == json.loads(body)
+    with pytest.raises(BadBodyError, match="fourths"):
+        await decode_value_in_turns(body.replace(b"[1,", b"[" + b"1," * 40_000), takes_lists=True)

@@ -1,0 +1,147 @@
+"""Answers of one turn go out together, in order, and none is lost to what happens to its connection meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+import uvicorn
+from typing_extensions import override
+from uvicorn.server import ServerState
+
+from gateway.contracts.snapshot import ApiKeyEntry
+from gateway.http.http_protocol import GuardedHttpProtocol
+from gateway.http.response_batch import MOST, AnswerBatch, batch_of
+from gateway.http.sync_fast_path import Admission, Headers, LaneAnswer
+
+ADMISSION = Admission(ApiKeyEntry(key_id="k", sha256="", tenant_id="t"), None)
+HEAD = b"POST /api/v1/route HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\n\r\n"
+
+
+class _Wire(asyncio.Transport):
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed = False
+
+    @override
+    def write(self, data: bytes) -> None:  # type: ignore[override]  # bytes are all that comes
+        assert not self.closed, "the server writes to a closed connection"
+        self.written += data
+
+    @override
+    def is_closing(self) -> bool:
+        return self.closed
+
+    @override
+    def close(self) -> None:
+        self.closed = True
+
+
+class _App:
+    """An app with a lane that answers each body with itself; `!` is declined."""
+
+    @property
+    def lane(self) -> _App:
+        return self
+
+    def admit(self, headers: Headers) -> Admission:
+        assert headers
+        return ADMISSION
+
+    def answer_at_once(self, admission: Admission, body: bytes) -> LaneAnswer | None:
+        assert admission is ADMISSION
+        return None if body == b"!" else LaneAnswer(200, b"", body)
+
+    async def __call__(self, scope: object, receive: object, send: object) -> None:
+        raise AssertionError("the lane does not call the app")
+
+
+@pytest.fixture
+async def connection() -> tuple[GuardedHttpProtocol, _Wire]:
+    """A connection on which the head is known, so that its answers are held."""
+    config = uvicorn.Config(_App(), http=GuardedHttpProtocol, lifespan="off", log_config=None)  # type: ignore[arg-type]
+    config.load()
+    protocol, wire = GuardedHttpProtocol(config, ServerState(), {}), _Wire()
+    protocol.connection_made(wire)
+    protocol.data_received(HEAD + b"0")
+    assert bodies(wire) == b"0"
+    wire.written = b""
+    return protocol, wire
+
+
+def bodies(wire: _Wire) -> bytes:
+    """Return the last byte of each answer, which is its body."""
+    return b"".join(each[-1:] for each in wire.written.split(b"HTTP/1.1 200 OK")[1:])
+
+
+async def a_turn() -> None:
+    """Let the loop come to the end of its turn."""
+    await asyncio.sleep(0)
+
+
+async def test_answers_of_one_turn_go_out_at_its_end_in_order(connection: tuple[GuardedHttpProtocol, _Wire]) -> None:
+    protocol, wire = connection
+    for body in (b"1", b"2", b"3"):
+        protocol.data_received(HEAD + body)
+    assert wire.written == b""
+    await a_turn()
+    assert bodies(wire) == b"123"
+    protocol.data_received(HEAD + b"4")
+    await a_turn()
+    assert bodies(wire) == b"1234"
+
+
+async def test_no_answer_waits_for_more_than_a_few_others(connection: tuple[GuardedHttpProtocol, _Wire]) -> None:
+    protocol, wire = connection
+    for _ in range(MOST + 1):
+        protocol.data_received(HEAD + b"1")
+    assert bodies(wire) == b"1" * MOST
+    await a_turn()
+    assert bodies(wire) == b"1" * (MOST + 1)
+
+
+async def test_what_takes_another_way_comes_after_what_is_held(connection: tuple[GuardedHttpProtocol, _Wire]) -> None:
+    protocol, wire = connection
+    protocol.data_received(HEAD + b"1")
+    protocol.data_received(b"this is no request\r\n\r\n")
+    assert wire.written.startswith(b"HTTP/1.1 200 OK")
+    assert b"HTTP/1.1 400" in wire.written
+    await a_turn()
+
+
+@pytest.mark.parametrize("end", ["eof_received", "shutdown"])
+async def test_a_connection_that_ends_gets_its_answer_first(
+    connection: tuple[GuardedHttpProtocol, _Wire], end: str
+) -> None:
+    protocol, wire = connection
+    protocol.data_received(HEAD + b"1")
+    getattr(protocol, end)()
+    wire.close()
+    assert bodies(wire) == b"1"
+    await a_turn()
+
+
+async def test_a_connection_that_is_gone_takes_no_other_answer_with_it() -> None:
+    batch, gone, here = AnswerBatch(), _Wire(), _Wire()
+    loop = asyncio.get_running_loop()
+    for wire in (gone, here):
+        batch.add(loop, wire, b"!")
+    gone.close()
+    await a_turn()
+    assert (gone.written, here.written) == (b"", b"!")
+
+
+def test_connections_of_one_loop_share_a_batch_that_goes_with_it() -> None:
+    one, other = asyncio.new_event_loop(), asyncio.new_event_loop()
+    assert batch_of(one) is batch_of(one) is not batch_of(other)
+    known = weakref.ref(batch_of(one))
+    for loop in (one, other):
+        loop.close()
+    del one, loop
+    gc.collect()
+    assert known() is None

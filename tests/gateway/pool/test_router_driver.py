@@ -1,0 +1,148 @@
+"""The driver: grants reach those who wait, withdrawn requests leave nothing behind, time is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from gateway.pool.router_driver import RouterDriver
+from routing.ledger.fleet_view import EngineFacts
+from routing.policy.policy_document import RoutingPolicy
+from routing.router import Router
+from routing.values.decision import Granted, Refused
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed, FirstToken
+
+POLICY = RoutingPolicy(grant_tokens=1000, grant_lookahead_s=0.0, max_wait_s=0.2)
+NONE: frozenset[str] = frozenset()
+
+
+def driver(policy: RoutingPolicy = POLICY, engines: tuple[str, ...] = ("a",)) -> RouterDriver:
+    made = RouterDriver(Router("pool", policy, 1), 0.02)
+    made.set_engines([EngineFacts(engine_id, 1, True) for engine_id in engines])
+    return made
+
+
+def request(name: str, prompt_tokens: int = 900) -> InferenceRequest:
+    return InferenceRequest(name, (), prompt_tokens, 16, time.monotonic(), 5.0)
+
+
+async def test_a_free_engine_is_granted_at_once() -> None:
+    outcome = await driver().place(request("r"), hold=True, excluded=NONE)
+    assert isinstance(outcome, Granted)
+    assert outcome.decision.engine_id == "a"
+
+
+async def test_a_ticket_is_granted_when_the_engine_gets_free() -> None:
+    driven = driver()
+    await driven.place(request("r1"), hold=True, excluded=NONE)
+    second = asyncio.create_task(driven.place(request("r2"), hold=True, excluded=NONE))
+    await asyncio.sleep(0)
+    assert not second.done()
+    driven.observe(FirstToken("r1"))
+    outcome = await second
+    assert isinstance(outcome, Granted)
+    driven.stop()
+
+
+async def test_a_report_of_room_grants_what_waited_for_it() -> None:
+    driven = driver()
+    await driven.place(request("r1"), hold=True, excluded=NONE)
+    second = asyncio.create_task(driven.place(request("r2"), hold=True, excluded=NONE))
+    await asyncio.sleep(0)
+    driven.report("a", 0, 100)
+    driven.observe(FirstToken("r1"))
+    await asyncio.sleep(0)
+    assert not second.done()
+    driven.report("a", 0, 5000)
+    assert isinstance(await second, Granted)
+    driven.stop()
+
+
+async def test_without_hold_nothing_waits() -> None:
+    driven = driver()
+    for number in range(5):
+        outcome = await driven.place(request(f"r{number}"), hold=False, excluded=NONE)
+        assert isinstance(outcome, Granted)
+    driven.stop()
+
+
+async def test_cancelling_withdraws_the_ticket() -> None:
+    driven = driver()
+    await driven.place(request("r1"), hold=True, excluded=NONE)
+    waiting = asyncio.create_task(driven.place(request("r2"), hold=True, excluded=NONE))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert [load.bound for load in driven.router.loads(time.monotonic())] == [0]
+    driven.router.check()
+    driven.stop()
+
+
+async def test_cancelling_in_the_moment_of_the_grant_releases_the_reservation() -> None:
+    driven = driver()
+    await driven.place(request("r1"), hold=True, excluded=NONE)
+    waiting = asyncio.create_task(driven.place(request("r2"), hold=True, excluded=NONE))
+    await asyncio.sleep(0)
+    driven.observe(Completed("r1"))
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert [load.running for load in driven.router.loads(time.monotonic())] == [0]
+    driven.stop()
+
+
+async def test_time_alone_refuses_a_ticket_that_waits_too_long() -> None:
+    driven = driver()
+    await driven.place(request("r1", 100_000), hold=True, excluded=NONE)
+    async with asyncio.timeout(5):
+        outcome = await driven.place(request("r2"), hold=True, excluded=NONE)
+    assert outcome == Refused("r2", "wait_expired", outcome.retry_after_s)  # type: ignore[union-attr]
+    driven.stop()
+
+
+async def test_tickets_move_to_another_engine_when_theirs_stops_accepting() -> None:
+    driven = driver(engines=("a", "b"))
+    for number in range(2):
+        await driven.place(request(f"r{number}"), hold=True, excluded=NONE)
+    waiting = asyncio.create_task(driven.place(request("late"), hold=True, excluded=NONE))
+    await asyncio.sleep(0)
+    loads = {load.engine_id: load for load in driven.router.loads(time.monotonic())}
+    bound = next(engine_id for engine_id, load in loads.items() if load.bound)
+    other = "b" if bound == "a" else "a"
+    driven.set_engines([EngineFacts("a", 1, other == "a"), EngineFacts("b", 1, other == "b")])
+    driven.observe(Completed("r0"))
+    driven.observe(Completed("r1"))
+    outcome = await waiting
+    assert isinstance(outcome, Granted)
+    assert outcome.decision.engine_id == other
+    driven.stop()
+
+
+async def test_stopping_refuses_what_waits() -> None:
+    driven = driver(engines=())
+    waiting = asyncio.create_task(driven.place(request("r"), hold=True, excluded=NONE))
+    await asyncio.sleep(0)
+    driven.stop()
+    assert isinstance(await waiting, Refused)
+
+
+async def test_an_idle_driver_sleeps() -> None:
+    driven = driver()
+    await driven.place(request("r"), hold=True, excluded=NONE)
+    driven.observe(Completed("r"))
+    ticks = 0
+    tick = driven.router.tick
+
+    def count(now: float) -> list[object]:
+        nonlocal ticks
+        ticks += 1
+        return list(tick(now))
+
+    driven.router.tick = count  # type: ignore[method-assign, assignment]
+    await asyncio.sleep(0.2)
+    assert ticks <= 1
+    driven.stop()

@@ -1,0 +1,174 @@
+"""Engines that fail: another one in time, an honest end where it is too late, no storm of retries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from gateway.app import AppSettings
+from gateway.proxy.engine_relay import RelaySettings
+from routing.policy.policy_document import RoutingPolicy, Stage
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+
+CHAT = "/v1/chat/completions"
+BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
+STREAM = {**BODY, "stream": True}
+ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    async with ScriptedEngine() as engine:
+        yield engine
+
+
+@pytest.fixture
+async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    async with served([engine.url], tmp_path) as gateway:
+        yield gateway
+
+
+async def _stream(gateway: ServedGateway, body: dict[str, Any] = STREAM, **headers: str) -> tuple[list[bytes], Any]:
+    """Return the chunks of a streamed answer and its headers."""
+    async with gateway.client.post(
+        gateway.url + CHAT, json=body, headers={"authorization": f"Bearer {KEY}", **headers}
+    ) as response:
+        assert response.status == 200, await response.read()
+        return [chunk async for chunk in response.content.iter_any()], response.headers
+
+
+def _idle(gateway: ServedGateway) -> bool:
+    router = gateway.pool.router
+    router.check()
+    return len(router.reservations) == 0 and len(router.waiting) == 0
+
+
+@pytest.mark.parametrize("body", [BODY, STREAM])
+@pytest.mark.parametrize("fault", ["dies", "500", "503"])
+async def test_a_failure_before_the_first_byte_is_retried_elsewhere(
+    tmp_path: Path, fault: str, body: dict[str, Any]
+) -> None:
+    async with (
+        ScriptedEngine() as bad,
+        ScriptedEngine() as good,
+        served([bad.url, good.url], tmp_path, policy=ROUND_ROBIN) as gateway,
+    ):
+        bad.die_before_first_byte = fault == "dies"
+        bad.status = 200 if fault == "dies" else int(fault)
+        for _ in range(4):
+            async with gateway.client.post(
+                gateway.url + CHAT, json=body, headers={"authorization": f"Bearer {KEY}"}
+            ) as response:
+                assert response.status == 200
+                assert b"Hel" in await response.read()
+                decision_id = response.headers["x-switchyard-decision"]
+        assert len(good.bodies) == 4
+        assert 1 <= len(bad.bodies) <= 4
+        assert "switchyard_retries_total" in await gateway.metrics()
+        _, explained = await gateway.get(f"/api/v1/explain/{decision_id}")
+        assert explained["decision"]["engine_id"] == explained["attempts"][-1] == "engine-1"
+        assert _idle(gateway)
+
+
+@pytest.mark.flaky(reruns=2)
+async def test_a_killed_engine_costs_no_request_that_had_no_first_byte(tmp_path: Path) -> None:
+    async with (
+        ScriptedEngine() as one,
+        ScriptedEngine() as two,
+        served([one.url, two.url], tmp_path, policy=ROUND_ROBIN) as gateway,
+    ):
+        one.stall = True
+        calls = [asyncio.create_task(gateway.post(CHAT, {**BODY, "seed": number})) for number in range(12)]
+        async with asyncio.timeout(5):
+            await one.received.wait()
+            await asyncio.sleep(0.1)
+        await one.stop()
+        async with asyncio.timeout(15):
+            results = await asyncio.gather(*calls)
+        assert [status for status, _, _ in results] == [200] * 12
+        assert len(two.bodies) == 12
+        assert _idle(gateway)
+        await asyncio.sleep(0)
+        assert not gateway.pool.engines["engine-0"].breaker.accepts
+
+
+async def test_a_stream_whose_engine_dies_ends_with_an_error_within_a_second(
+    gateway: ServedGateway, engine: ScriptedEngine
+) -> None:
+    engine.chunks = ["a", "b", "c"]
+    engine.die_after_chunks = 2
+    async with asyncio.timeout(1):
+        chunks, headers = await _stream(gateway)
+    events = [json.loads(event[6:]) for event in b"".join(chunks).split(b"\n\n") if event]
+    assert [event["choices"][0]["delta"]["content"] for event in events[:-1]] == ["a", "b"]
+    assert events[-1]["error"]["code"] == "broken_stream"
+    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+    assert (explained["outcome"]["state"], explained["outcome"]["error"]) == ("failed", "broken_stream")
+    assert _idle(gateway)
+
+
+async def test_the_openai_client_sees_a_broken_stream_as_an_error(
+    gateway: ServedGateway, engine: ScriptedEngine
+) -> None:
+    engine.die_after_chunks = 1
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, max_retries=0) as client:
+        stream = await client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "hi"}], stream=True
+        )
+        with pytest.raises(openai.APIError):
+            async for _ in stream:
+                pass
+
+
+async def test_when_all_engines_answer_503_retries_stay_within_the_budget(tmp_path: Path) -> None:
+    async with (
+        ScriptedEngine() as one,
+        ScriptedEngine() as two,
+        served([one.url, two.url], tmp_path, policy=ROUND_ROBIN) as gateway,
+    ):
+        one.status = two.status = 503
+        results = await asyncio.gather(*(gateway.post(CHAT, BODY) for _ in range(30)))
+        assert {status for status, _, _ in results} <= {503, 429}
+        assert all(int(headers["retry-after"]) >= 1 for _, _, headers in results)
+        assert gateway.pool.retry_budget.retrying == 0
+        assert len(one.bodies) + len(two.bodies) <= 30 + max(3, 6) * 2
+        assert _idle(gateway)
+
+
+async def test_engines_that_cannot_be_reached_end_in_503_with_retry_after(tmp_path: Path) -> None:
+    policy = RoutingPolicy(max_wait_s=0.3)
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=policy) as gateway:
+        await engine.stop()
+        async with asyncio.timeout(10):
+            status, answer, headers = await gateway.post(CHAT, BODY)
+    assert status in {429, 503}
+    assert answer["error"]["code"] in {"engine_unreachable", "no_engine", "wait_expired"}
+    assert int(headers["retry-after"]) >= 1
+
+
+async def test_an_engine_that_says_nothing_is_given_up(tmp_path: Path) -> None:
+    settings = AppSettings(relay=RelaySettings(first_byte_s=0.5))
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, settings=settings) as gateway:
+        engine.stall = True
+        async with asyncio.timeout(10):
+            status, answer, _ = await gateway.post(CHAT, BODY)
+        assert (status, answer["error"]["code"]) == (504, "engine_timeout")
+        assert _idle(gateway)
+
+
+async def test_a_stream_that_falls_silent_ends_with_an_error(tmp_path: Path) -> None:
+    settings = AppSettings(relay=RelaySettings(idle_s=0.5))
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, settings=settings) as gateway:
+        engine.chunks = ["a", "b"]
+        engine.pause_s = 30.0
+        async with asyncio.timeout(10):
+            chunks, _ = await _stream(gateway)
+        assert b"broken_stream" in chunks[-1]
+        assert _idle(gateway)

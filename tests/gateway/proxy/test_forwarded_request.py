@@ -1,0 +1,70 @@
+"""What goes on to an engine is the client's, less what is ours."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from gateway.proxy.forwarded_request import OWNED_FIELDS, ForwardedRequest, forwarded_request
+
+BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "é"}], "temperature": 0.1}
+
+
+def _forward(body: dict[str, Any], *, salt: str | None = None, **headers: bytes) -> ForwardedRequest:
+    sent = {name.replace("_", "-").encode(): value for name, value in headers.items()}
+    original = json.dumps(body).encode()
+    return forwarded_request("/v1/x", original, body, sent, request_id="id-1", salt=salt)
+
+
+def test_an_unchanged_body_is_the_clients_own_bytes() -> None:
+    assert _forward(BODY).body == json.dumps(BODY).encode()
+
+
+@pytest.mark.parametrize("field", OWNED_FIELDS)
+def test_our_fields_are_taken_out_and_nothing_else(field: str) -> None:
+    assert json.loads(_forward({**BODY, field: "theirs"}).body) == BODY
+
+
+def test_a_salt_replaces_the_clients() -> None:
+    assert json.loads(_forward({**BODY, "cache_salt": "theirs"}, salt="ours").body) == {**BODY, "cache_salt": "ours"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sent", "strip"),
+    [
+        (None, {"include_usage": True}, True),
+        ({}, {"include_usage": True}, True),
+        ({"include_usage": False}, {"include_usage": True}, True),
+        ({"x": 1}, {"x": 1, "include_usage": True}, True),
+        ({"include_usage": True, "x": 1}, {"include_usage": True, "x": 1}, False),
+    ],
+)
+def test_streams_always_report_usage(options: Any, sent: Any, strip: bool) -> None:
+    body = {**BODY, "stream": True} if options is None else {**BODY, "stream": True, "stream_options": options}
+    forwarded = _forward(body)
+    assert json.loads(forwarded.body)["stream_options"] == sent
+    assert (forwarded.streams, forwarded.strip_usage) == (True, strip)
+
+
+@pytest.mark.parametrize("stream", [False, None, "true", 1])
+def test_only_true_streams(stream: Any) -> None:
+    forwarded = _forward({**BODY, "stream": stream})
+    assert (forwarded.streams, forwarded.strip_usage) == (False, False)
+
+
+def test_credentials_stay_here() -> None:
+    headers = _forward(BODY, authorization=b"Bearer sy_secret", cookie=b"a", traceparent=b"00-1-2-3").headers
+    assert "authorization" not in headers
+    assert headers["traceparent"] == "00-1-2-3"
+    assert headers["accept-encoding"] == "identity"
+    assert headers["x-request-id"] == "id-1"
+    assert "cookie" not in headers
+
+
+def test_large_bodies_are_sent_as_a_stream() -> None:
+    payload = _forward({**BODY, "messages": "x" * 2_000_000}).payload()
+    assert isinstance(payload, io.BytesIO)
+    assert isinstance(_forward(BODY).payload(), bytes)

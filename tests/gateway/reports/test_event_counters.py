@@ -1,0 +1,18 @@
+"""Counts of ledgers become counters that only grow."""
+
+from __future__ import annotations
+
+from gateway.base.metrics import GatewayMetrics
+from gateway.reports.event_counters import EventCounters
+
+
+def test_growth_is_added_and_a_new_ledger_starts_from_nothing() -> None:
+    metrics = GatewayMetrics()
+    counters = EventCounters(metrics)
+    counters.take("e", {"BlockStored": 5, "gaps": 1, "applied": 9})
+    counters.take("e", {"BlockStored": 7, "gaps": 1, "unreadable": 2})
+    counters.take("e", {"BlockStored": 3})
+    text = metrics.render().decode()
+    assert 'switchyard_kv_events_total{engine="e",type="BlockStored"} 10.0' in text
+    assert 'switchyard_kv_event_gaps_total{engine="e"} 1.0' in text
+    assert 'switchyard_kv_events_unreadable_total{engine="e"} 2.0' in text

@@ -1,0 +1,157 @@
+"""What the gateway shows of the fleet, and the gauges made from it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gateway.contracts.fleet_sample import STATES
+from gateway.traffic.traffic_window import COMPLETED, RequestResult
+from routing.policy.policy_document import RoutingPolicy
+from routing.values.decision import Granted, Refused
+from routing.values.observation import FirstToken
+from tests.gateway.fake_engine import fake_engine, free_port, until
+from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
+
+
+async def test_samples_are_numbered_complete_and_in_a_stable_order(tmp_path: Path) -> None:
+    async with fake_engine() as one:
+        entries = [engine_entry(name, one.url) for name in ("b", "a", "c")]
+        async with live_gateway(tmp_path, snapshot(entries, version=4)) as live:
+            await until(lambda: live.bus.latest("fleet"))
+            first = live.sample()
+            assert [engine.engine_id for engine in first.engines] == ["a", "b", "c"]
+            assert [pool.pool_id for pool in first.pools] == ["pool"]
+            assert first.snapshot_version == 4
+            assert {engine.state for engine in first.engines} <= set(STATES)
+            await until(lambda: live.sample().seq > first.seq)
+
+
+async def test_a_pool_in_which_others_route_says_so(tmp_path: Path) -> None:
+    async with fake_engine() as one:
+        routed = snapshot([engine_entry("a", one.url)])
+        pools = tuple(msgspec.structs.replace(pool, mode="observe") for pool in routed.pools)
+        for name, told in (("routed", routed), ("observed", msgspec.structs.replace(routed, pools=pools))):
+            async with live_gateway(tmp_path / name, told) as live:
+                await until(lambda live=live: live.bus.latest("fleet"))
+                assert [pool.observes for pool in live.sample().pools] == [name == "observed"]
+
+
+async def test_a_quarantined_engine_that_gets_no_work_has_a_state_of_its_own(tmp_path: Path) -> None:
+    async with fake_engine() as one:
+        out = {"health": "quarantined", "health_reason": "by admin"}
+        entries = [engine_entry("a", one.url), engine_entry("b", one.url, **out)]
+        async with live_gateway(tmp_path, snapshot(entries)) as live:
+            await until(lambda: live.bus.latest("fleet") and live.shown("b").state == "quarantined")
+            assert live.shown("b").reason == "by admin"
+            await until(lambda: live.shown("a").state == "serving")
+            assert (
+                'switchyard_engine_state{engine="b",state="quarantined"} 1.0' in live.gateway.metrics.render().decode()
+            )
+        # Verdicts that would leave nobody are not followed: who is quarantined and serves all the same is degraded.
+        async with live_gateway(tmp_path / "all", snapshot(entries[1:])) as live:
+            await until(lambda: live.bus.latest("fleet") and live.shown("b").state == "degraded")
+
+
+async def test_outstanding_work_shows_on_its_engine_and_in_the_gauges(tmp_path: Path) -> None:
+    async with fake_engine() as one:
+        entries = [engine_entry("a", one.url), engine_entry("b", one.url)]
+        async with live_gateway(tmp_path, snapshot(entries)) as live:
+            await live.pool.place(request("r1", prompt_tokens=50_000), hold=False)
+            await until(lambda: live.sample().pools[0].load_cv > 0.9)
+            loads = {engine.engine_id: engine.outstanding_tokens for engine in live.sample().engines}
+            assert sorted(loads.values()) == [0, 50_000]
+            busy = max(loads, key=lambda engine_id: loads[engine_id])
+            assert live.shown(busy).running == 1
+            assert live.shown(busy).outstanding_s > 1.0
+            text = live.gateway.metrics.render().decode()
+            assert f'switchyard_outstanding_tokens{{engine="{busy}"}} 50000.0' in text
+            assert f'switchyard_engine_state{{engine="{busy}",state="serving"}} 1.0' in text
+            assert "switchyard_snapshot_version 1.0" in text
+
+
+async def test_tickets_of_all_kinds_count_in_the_queue(tmp_path: Path) -> None:
+    async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
+        await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
+        waiting = [asyncio.create_task(live.pool.place(request(f"w{n}"), hold=True)) for n in range(3)]
+        await until(lambda: live.shown("a").bound == 3)
+        assert 'switchyard_queue_tickets{pool="pool"} 3.0' in live.gateway.metrics.render().decode()
+        pool = live.sample().pools[0]
+        assert (pool.bound, pool.unbound) == (3, 0)
+        await until(lambda: (live.shown("a").oldest_bound_s or 0.0) > 0.3)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await until(lambda: live.shown("a").oldest_bound_s == 0.0)
+
+
+async def test_a_dead_engine_is_starting_first_and_a_lost_one_says_since_when(tmp_path: Path) -> None:
+    async with live_gateway(tmp_path) as live:
+        async with fake_engine() as one:
+            never = engine_entry("never", f"http://127.0.0.1:{free_port()}")
+            live.publish(snapshot([engine_entry("a", one.url), never]))
+            await until(lambda: live.gateway.pools and live.engine("a").breaker.accepts)
+            await until(lambda: live.bus.latest("fleet") and live.sample().engines and live.shown("a").state)
+            await until(lambda: live.shown("never").state == "starting")
+            assert live.shown("a").state == "serving"
+            assert (live.shown("a").heard, live.shown("never").heard) == (True, False)
+        died = time.time()
+        live.report("a", reachable=False, healthy=False, reason="connection refused")
+        await until(lambda: live.shown("a").state == "lost")
+        lost = live.shown("a")
+        assert lost.reason == "connection refused"
+        assert lost.heard
+        assert died - 1.0 <= lost.since <= time.time()
+        seq = live.sample().seq
+        await until(lambda: live.sample().seq > seq + 2)
+        assert live.shown("a").since == lost.since
+
+
+async def test_traffic_of_the_window_shows_in_the_pool(tmp_path: Path) -> None:
+    async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
+        for number in range(10):
+            live.pool.traffic.add(RequestResult(time.monotonic(), 0.1 * number, 100, 25, number < 8, COMPLETED), "a")
+        await until(lambda: live.sample().pools[0].on_time_share == 0.8)
+        pool = live.sample().pools[0]
+        assert (pool.hit_share, pool.late) == (0.25, 2)
+        assert pool.ttft_p50_s == pytest.approx(0.4)
+        assert (live.shown("a").prompt_tokens_total, live.shown("a").cached_tokens_total) == (1000, 250)
+
+
+async def test_grants_waits_and_refusals_show_in_the_pool_and_as_counters(tmp_path: Path) -> None:
+    policy = RoutingPolicy(max_tickets=1)
+    async with fake_engine() as one:
+        shot = snapshot([engine_entry("a", one.url)])
+        (entry,) = shot.pools
+        shot = msgspec.structs.replace(shot, pools=(msgspec.structs.replace(entry, policy=policy),))
+        async with live_gateway(tmp_path, shot) as live:
+            await until(lambda: live.bus.latest("fleet"))
+            await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
+            waiting = asyncio.create_task(live.pool.place(request("w0"), hold=True))
+            await until(lambda: live.shown("a").bound == 1)
+            assert isinstance(await live.pool.place(request("w1"), hold=True), Refused)
+            live.pool.observe(FirstToken("r0"))
+            assert isinstance(await waiting, Granted)
+            await until(lambda: live.sample().pools[0].granted_waited_per_s)
+            pool = live.sample().pools[0]
+            assert (pool.granted_at_once_per_s or 0.0) > 0.0
+            assert set(pool.refusals_per_s or ()) == {"queue_full"}
+            assert (pool.queue_wait_p90_s or 0.0) > (pool.queue_wait_mean_s or 0.0) > 0.0
+            text = live.gateway.metrics.render().decode()
+            assert 'switchyard_grants_total{how="at_once",pool="pool"} 1.0' in text
+            assert 'switchyard_grants_total{how="after_waiting",pool="pool"} 1.0' in text
+            assert 'switchyard_migrations_total{pool="pool"} 0.0' in text
+
+
+async def test_series_of_engines_that_left_are_removed(tmp_path: Path) -> None:
+    async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("gone", one.url)])) as live:
+        await until(lambda: 'engine="gone"' in live.gateway.metrics.render().decode())
+        live.publish(snapshot([engine_entry("a", one.url)], version=2))
+        await until(lambda: 'switchyard_outstanding_tokens{engine="a"}' in live.gateway.metrics.render().decode())
+        await until(
+            lambda: 'switchyard_outstanding_tokens{engine="gone"}' not in live.gateway.metrics.render().decode()
+        )

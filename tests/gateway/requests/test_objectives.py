@@ -1,0 +1,178 @@
+"""What a request may expect: its own words, its class, its key's class, the pool; at both doors, and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.contracts.snapshot import encode_snapshot
+from gateway.gateway import SNAPSHOT_TOPIC
+from gateway.http.json_body import BadBodyError
+from gateway.http.openai_error import ApiError
+from gateway.requests.lifecycle import Wanted
+from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
+from gateway.requests.objectives import objectives
+from routing.policy.admission_document import AdmissionDocument, SloClass
+from routing.policy.cost_document import DecodeCostDocument
+from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import MODEL, ServedGateway, served
+
+ROUTE = "/api/v1/route"
+CHAT = "/v1/chat/completions"
+CLASSES = {"chat": SloClass(ttft_slo_s=1.0, tbt_slo_s=0.05, priority=-3), "batch": SloClass(deadline_s=0.3)}
+POLICY = RoutingPolicy(
+    slo_classes=CLASSES, ttft_slo_s=5.0, tbt_slo_s=0.2, grant_tokens=1, grant_lookahead_s=0.0, retry_share=0.5
+)
+BODY = {"model": MODEL, "block_hashes": [1, 2]}
+
+
+def wanted(**fields: Any) -> Wanted:
+    return Wanted("r", "t", 10.0, **fields)
+
+
+def test_without_a_class_the_pool_decides() -> None:
+    found = objectives(wanted(), POLICY)
+    assert (found.ttft_slo_s, found.tbt_slo_s, found.priority, found.slo_class) == (5.0, 0.2, 0, "")
+    assert found.give_up_s == float("inf")
+
+
+def test_a_class_gives_what_it_says_and_leaves_the_rest_to_the_pool() -> None:
+    found = objectives(wanted(slo_class="batch"), POLICY)
+    assert (found.ttft_slo_s, found.give_up_s, found.slo_class) == (5.0, 10.3, "batch")
+    found = objectives(wanted(slo_class="chat"), POLICY)
+    assert (found.ttft_slo_s, found.tbt_slo_s, found.priority) == (1.0, 0.05, -3)
+
+
+def test_the_request_s_own_words_win_over_its_class() -> None:
+    found = objectives(wanted(slo_class="chat", ttft_slo_s=2.5, tbt_slo_s=0.4, priority=7), POLICY)
+    assert (found.ttft_slo_s, found.tbt_slo_s, found.priority) == (2.5, 0.4, 7)
+
+
+def test_the_class_of_the_key_holds_where_the_request_names_none() -> None:
+    assert objectives(wanted(key_class="chat"), POLICY).slo_class == "chat"
+    assert objectives(wanted(key_class="chat", slo_class="batch"), POLICY).slo_class == "batch"
+    assert objectives(wanted(key_class="of another pool"), POLICY).slo_class == ""
+
+
+def test_an_unknown_class_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ApiError, match="batch, chat") as error:
+        objectives(wanted(slo_class="gold"), POLICY)
+    assert (error.value.status, error.value.code, error.value.param) == (400, "unknown_slo_class", "slo_class")
+    with pytest.raises(ApiError, match="has none"):
+        objectives(wanted(slo_class="gold"), RoutingPolicy())
+
+
+def test_headers_of_the_ecosystem_are_read_and_ours_come_first() -> None:
+    for name in (b"x-switchyard-ttft-slo-ms", b"x-llm-d-slo-ttft-ms", b"x-sgl-ttft-slo-ms"):
+        assert ttft_slo_s({name: b"1500"}) == 1.5
+    assert ttft_slo_s({b"x-sgl-ttft-slo-ms": b"9", b"x-switchyard-ttft-slo-ms": b"20"}) == 0.02
+    assert tbt_slo_s({b"x-llm-d-slo-tpot-ms": b"40"}) == 0.04
+    assert ttft_slo_s({}) is None
+    assert slo_class({b"x-switchyard-slo-class": b"chat"}) == "chat"
+
+
+@pytest.mark.parametrize("value", [b"", b"0", b"-1", b"1.5", b"abc", b"3600001", b"9" * 30, "²".encode()])
+def test_objectives_that_are_no_milliseconds_are_refused(value: bytes) -> None:
+    with pytest.raises(BadBodyError):
+        ttft_slo_s({b"x-sgl-ttft-slo-ms": value})
+
+
+@pytest.mark.parametrize("value", [b"", b"Chat", b"a" * 33, b"a b", b"\xff", b"chat\n"])
+def test_what_can_be_no_class_is_refused(value: bytes) -> None:
+    with pytest.raises(BadBodyError):
+        slo_class({b"x-switchyard-slo-class": value})
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=POLICY) as gateway:
+        yield gateway
+
+
+async def test_both_doors_take_the_class(gateway: ServedGateway) -> None:
+    status, answer, _ = await gateway.post(ROUTE, {**BODY, "slo_class": "chat"})
+    assert (status, answer["ttft_slo_s"]) == (200, 1.0)
+    reservation = gateway.pool.router.reservations.get(answer["decision_id"])
+    assert (reservation.request.tbt_slo_s, reservation.request.priority) == (0.05, -3)
+    await gateway.post(f"/api/v1/requests/{answer['decision_id']}/complete")
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
+    status, _, headers = await gateway.post(CHAT, chat, headers={"x-switchyard-slo-class": "chat"})
+    assert status == 200
+    _, explained = await gateway.get(f"/api/v1/explain/{headers['x-switchyard-decision']}")
+    assert explained["ttft_slo_s"] == 1.0
+
+
+async def test_an_unknown_class_is_400_at_both_doors(gateway: ServedGateway) -> None:
+    status, answer, _ = await gateway.post(ROUTE, {**BODY, "slo_class": "gold", "wait": False})
+    assert (status, answer["error"]["code"]) == (400, "unknown_slo_class")
+    assert "batch, chat" in answer["error"]["message"]
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}
+    status, answer, _ = await gateway.post(CHAT, chat, headers={"x-switchyard-slo-class": "gold"})
+    assert (status, answer["error"]["code"]) == (400, "unknown_slo_class")
+    status, answer, _ = await gateway.post(ROUTE, {**BODY, "slo_class": "Gold!"})
+    assert (status, answer["error"]["param"]) == (400, "slo_class")
+
+
+async def test_a_key_brings_its_class(gateway: ServedGateway) -> None:
+    before = gateway.gateway.snapshot
+    assert before is not None
+    keys = tuple(msgspec.structs.replace(key, slo_class="chat") for key in before.api_keys)
+    changed = msgspec.structs.replace(before, version=2, published_at=time.time(), api_keys=keys)
+    gateway.gateway._bus.publish(SNAPSHOT_TOPIC, encode_snapshot(changed))
+    await asyncio.sleep(0.05)
+    _, answer, _ = await gateway.post(ROUTE, {**BODY, "wait": False})
+    assert answer["ttft_slo_s"] == 1.0
+    _, answer, _ = await gateway.post(ROUTE, {**BODY, "wait": False, "ttft_slo_s": 9.0})
+    assert answer["ttft_slo_s"] == 9.0
+
+
+async def test_a_class_s_deadline_ends_the_wait(gateway: ServedGateway) -> None:
+    await gateway.post(ROUTE, {"model": MODEL, "block_hashes": list(range(4000)), "wait": False})
+    began = time.monotonic()
+    status, answer, headers = await gateway.post(ROUTE, {**BODY, "slo_class": "batch"})
+    assert (status, answer["error"]["code"]) == (429, "deadline_passed")
+    assert 0.25 < time.monotonic() - began < 2.0
+    assert int(headers["retry-after"]) >= 1
+
+
+async def test_retries_are_the_policy_s(gateway: ServedGateway) -> None:
+    budget = gateway.pool.retry_budget
+    for _ in range(20):
+        budget.enter()
+    assert sum(budget.take() for _ in range(20)) == 10
+
+
+@pytest.mark.parametrize(
+    ("admission", "first", "second", "code"),
+    [
+        ({"mode": "early"}, 40, 200, "prefill_overload"),
+        ({"refuse_hopeless": True}, 300, 40, "hopeless"),
+    ],
+)
+async def test_refusals_say_429_why_and_when_to_come_back(
+    admission: dict[str, Any], first: int, second: int, code: str, tmp_path: Path
+) -> None:
+    # 16 tokens a block at 2 ms each: 40 blocks take 1.3 s, 200 take 6.4 s.
+    policy = RoutingPolicy(
+        prefill_cost=PrefillCostDocument(base_s=0, per_token_s=2e-3, per_token_squared_s=0, per_hit_token_s=0),
+        decode_cost=DecodeCostDocument(),
+        admission=AdmissionDocument(**admission),
+        grant_tokens=1,
+        grant_lookahead_s=0.0,
+    )
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=policy) as gateway:
+        await gateway.post(ROUTE, {"model": MODEL, "block_hashes": list(range(first)), "ttft_slo_s": 60})
+        status, answer, headers = await gateway.post(
+            ROUTE, {"model": MODEL, "block_hashes": list(range(1000, 1000 + second))}
+        )
+        assert (status, answer["error"]["code"], answer["error"]["type"]) == (429, code, "rate_limit_error")
+        assert 1 <= int(headers["retry-after"]) <= 10
+        assert f'switchyard_refusals_total{{code="{code}",pool="pool"}} 1.0' in await gateway.metrics()
+        gateway.pool.router.check()

@@ -1,0 +1,247 @@
+"""Keys of prompts: alike where prompts begin alike, apart where tenants are apart, asked for once."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from array import array
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gateway.contracts.snapshot import PoolEntry
+from gateway.engines.vllm_adapter import EngineUnreachableError
+from gateway.http.json_body import BadBodyError
+from gateway.pool.live_pool import LivePool
+from gateway.requests.prompt import (
+    ChatPrompt,
+    HashedPrompt,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+    chat_prompt,
+    completion_prompt,
+)
+from gateway.requests.prompt_keys import PromptKeys
+from kvstore.keys.block_keys import key_seed, rekey_hashes, token_block_keys
+
+
+class Tokenizer:
+    """One token per byte; counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.extra: Any = None
+        self.fails = False
+
+    async def tokenize(self, prompt: str | Sequence[Any], *, extra: Any = None) -> array[int]:
+        """Return the tokens."""
+        self.calls += 1
+        self.extra = extra
+        await asyncio.sleep(0)
+        if self.fails:
+            raise EngineUnreachableError("connection refused", refused=True)
+        text = prompt if isinstance(prompt, str) else str(list(prompt))
+        return array("I", list(text.encode()))
+
+
+def _pool(*tokenizers: Tokenizer, **entry: Any) -> LivePool:
+    made = PoolEntry(
+        **{
+            "pool_id": "p",
+            "name": "p",
+            "region": "r",
+            "served_model": "m",
+            "block_tokens": 4,
+            "block_bytes": 8,
+            **entry,
+        }
+    )
+    engines = {
+        f"e{number}": SimpleNamespace(
+            entry=SimpleNamespace(engine_id=f"e{number}"), breaker=SimpleNamespace(accepts=True), adapter=tokenizer
+        )
+        for number, tokenizer in enumerate(tokenizers)
+    }
+
+    def seed(domain: str) -> int:
+        return key_seed(b"secret", made.served_model, "", domain)
+
+    return cast("LivePool", SimpleNamespace(entry=made, engines=engines, seed=seed))
+
+
+CHAT = ChatPrompt([{"role": "user", "content": "hello there"}], {})
+
+
+async def test_token_ids_and_text_of_the_same_tokens_have_the_same_keys() -> None:
+    pool, keys = _pool(Tokenizer()), PromptKeys()
+    text = await keys.keys(pool, "t", TextPrompt("abcdefghij"))
+    tokens = await keys.keys(pool, "t", TokenPrompt(list(b"abcdefghij")))
+    assert text.keys == tokens.keys == token_block_keys(pool.seed("t"), list(b"abcdefghij"), 4)
+    assert (text.prompt_tokens, len(text.keys)) == (10, 2)
+    assert (text.source, tokens.source) == ("tokenized", "tokens")
+
+
+async def test_equal_prompts_are_tokenized_once() -> None:
+    tokenizer, keys = Tokenizer(), PromptKeys()
+    pool = _pool(tokenizer)
+    made = await asyncio.gather(*(keys.keys(pool, "t", CHAT) for _ in range(10)))
+    again = await keys.keys(pool, "t", CHAT)
+    assert tokenizer.calls == 1
+    assert {each.keys for each in made} == {again.keys}
+    assert again.source == "remembered"
+    keys.check()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ChatPrompt([{"role": "user", "content": "hello there!"}], {}),
+        ChatPrompt([{"role": "system", "content": "hello there"}], {}),
+        ChatPrompt([{"role": "user", "content": "hello there"}], {"tools": []}),
+        TextPrompt("hello there"),
+    ],
+)
+async def test_anything_that_the_template_reads_makes_another_prompt(other: Prompt) -> None:
+    tokenizer, keys = Tokenizer(), PromptKeys()
+    pool = _pool(tokenizer)
+    await keys.keys(pool, "t", CHAT)
+    await keys.keys(pool, "t", other)
+    assert tokenizer.calls == 2
+
+
+async def test_a_text_that_looks_like_a_remembered_chat_is_no_chat() -> None:
+    tokenizer, keys = Tokenizer(), PromptKeys()
+    pool = _pool(tokenizer)
+    await keys.keys(pool, "t", CHAT)
+    await keys.keys(pool, "t", TextPrompt('[{},[{"content":"hello there","role":"user"}]]'))
+    assert tokenizer.calls == 2
+
+
+async def test_the_templates_inputs_go_to_the_tokenizer() -> None:
+    tokenizer = Tokenizer()
+    body = {"messages": CHAT.messages, "tools": [{"a": 1}], "chat_template_kwargs": {"b": 2}, "temperature": 1}
+    await PromptKeys().keys(_pool(tokenizer), "t", chat_prompt(body))
+    assert tokenizer.extra == {"tools": [{"a": 1}], "chat_template_kwargs": {"b": 2}}
+
+
+async def test_prompts_of_two_domains_share_no_key() -> None:
+    pool, keys = _pool(Tokenizer()), PromptKeys()
+    mine, other = await keys.keys(pool, "a", CHAT), await keys.keys(pool, "b", CHAT)
+    again = await keys.keys(pool, "a", CHAT)
+    assert not set(mine.keys) & set(other.keys)
+    assert again.keys == mine.keys
+
+
+async def test_another_engine_is_asked_when_one_fails() -> None:
+    broken, whole = Tokenizer(), Tokenizer()
+    broken.fails = True
+    keys, pool = PromptKeys(), _pool(broken, whole)
+    for number in range(4):
+        assert (await keys.keys(pool, "t", TextPrompt(f"prompt {number}"))).source == "tokenized"
+    assert whole.calls == 4
+    assert broken.calls >= 1
+
+
+async def test_without_a_tokenizer_there_are_no_keys_and_an_estimate() -> None:
+    broken = Tokenizer()
+    broken.fails = True
+    for pool in (_pool(broken), _pool()):
+        keyed = await PromptKeys().keys(pool, "t", TextPrompt("x" * 400))
+        assert (keyed.keys, keyed.prompt_tokens, keyed.source) == ((), 100, "none")
+
+
+async def test_a_failed_tokenizer_is_asked_again_next_time() -> None:
+    tokenizer, keys = Tokenizer(), PromptKeys()
+    pool = _pool(tokenizer)
+    tokenizer.fails = True
+    await keys.keys(pool, "t", CHAT)
+    tokenizer.fails = False
+    assert (await keys.keys(pool, "t", CHAT)).source == "tokenized"
+
+
+async def test_one_that_gives_up_does_not_take_the_answer_from_the_others() -> None:
+    tokenizer, keys = Tokenizer(), PromptKeys()
+    pool = _pool(tokenizer)
+    first = asyncio.create_task(keys.keys(pool, "t", CHAT))
+    second = asyncio.create_task(keys.keys(pool, "t", CHAT))
+    await asyncio.sleep(0)
+    first.cancel()
+    assert (await second).source == "tokenized"
+    assert tokenizer.calls == 1
+
+
+async def test_approximate_pools_ask_nobody_and_share_what_begins_alike() -> None:
+    tokenizer, keys = Tokenizer(), PromptKeys()
+    pool = _pool(tokenizer, key_source="approximate")
+    begin = [{"role": "system", "content": "s" * 64}]
+    one = await keys.keys(pool, "t", ChatPrompt([*begin, {"role": "user", "content": "a"}], {}))
+    two = await keys.keys(pool, "t", ChatPrompt([*begin, {"role": "user", "content": "b"}], {}))
+    shared = [a == b for a, b in zip(one.keys, two.keys, strict=False)]
+    assert shared[:8] == [True] * 8
+    assert one.keys != two.keys
+    assert tokenizer.calls == 0
+    text = await keys.keys(pool, "t", TextPrompt("é" * 40))
+    assert (text.prompt_tokens, len(text.keys), text.source) == (40, 10, "bytes")
+
+
+async def test_hashes_are_rekeyed() -> None:
+    pool = _pool()
+    keyed = await PromptKeys().keys(pool, "t", HashedPrompt([1, 2, 3], None))
+    assert keyed.keys == rekey_hashes(pool.seed("t"), [1, 2, 3])
+    assert keyed.prompt_tokens == 12
+
+
+async def test_the_memory_keeps_its_bounds() -> None:
+    keys, pool = PromptKeys(max_prompts=5, max_keys=12), _pool(Tokenizer())
+    for number in range(30):
+        await keys.keys(pool, "t", TextPrompt("x" * (number % 20) + f"{number:04}"))
+        keys.check()
+    await keys.keys(pool, "t", TextPrompt("y" * 400))
+    keys.check()
+
+
+async def test_the_memory_holds_no_text() -> None:
+    keys, pool = PromptKeys(), _pool(Tokenizer())
+    await keys.keys(pool, "t", TextPrompt("CANARY" * 10))
+    assert "CANARY" not in repr(vars(keys))
+    assert str(list(b"CANARY"))[1:-1] not in repr(vars(keys))
+
+
+@pytest.mark.parametrize(
+    "prompt", [None, 5, [], {}, [None], [-1], [2**32], [[]], [["a"]], [1, "a"], ["a", 1], ["a", [1]], [[1], "a"]]
+)
+def test_prompts_of_no_form_are_refused(prompt: object) -> None:
+    if prompt == [[]]:
+        assert completion_prompt(prompt) == TokenPrompt([])
+        return
+    with pytest.raises(BadBodyError):
+        completion_prompt(prompt)
+
+
+@pytest.mark.parametrize("key_source", ["exact", "approximate"])
+async def test_all_prompts_of_a_list_count_as_work_and_the_first_decides_the_route(key_source: str) -> None:
+    pool, keys = _pool(Tokenizer(), key_source=key_source), PromptKeys()
+    alone = await keys.keys(pool, "t", completion_prompt("abcdefgh" * 16))
+    listed = await keys.keys(pool, "t", completion_prompt(["abcdefgh" * 16, "x" * 256, "yz"]))
+    assert listed.keys == alone.keys
+    assert listed.prompt_tokens == alone.prompt_tokens * (128 + 258) // 128
+    tokens = await keys.keys(pool, "t", completion_prompt([[1] * 40, [2] * 20, [3] * 7]))
+    assert (len(tokens.keys), tokens.prompt_tokens) == (40 // pool.entry.block_tokens, 67)
+
+
+async def test_remembered_keys_take_little_more_than_their_eight_bytes() -> None:
+    keys, pool = PromptKeys(), _pool(Tokenizer())
+    texts = [f"{number:04}" * 5000 for number in range(20)]
+    tracemalloc.start()
+    try:
+        for text in texts:
+            await keys.keys(pool, "t", TextPrompt(text))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert keys._kept_keys == 100_000
+    assert held < 12 * keys._kept_keys
+    keys.check()

@@ -1,0 +1,234 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from planning.engine_health.engine_health import plan_health
+from planning.engine_health.health_memory import HealthMemory
+from planning.facts.fleet_facts import EngineFacts
+from tests.planning.pools import engine, pool
+from tests.planning.stories import BEGIN, DOCUMENT, after, first, others, rounds, stands, well
+
+FAULTS = {
+    "hangs": (stands(BEGIN, "sick"), "no_progress", 15.0),
+    "hangs_with_unreadable_metrics": (stands(BEGIN, "sick", readable=False), "no_progress", 15.0),
+    "paused": (after(BEGIN, "sick", paused="sleeping"), "paused", 1.0),
+    "never_starts": (stands(BEGIN, "sick", running=0, waiting=4), "not_starting", 15.0),
+    "silent": (
+        stands(BEGIN, "sick", reachable=False, unreachable_since_s=BEGIN, report_s=BEGIN),
+        "unreachable",
+        3.0,
+    ),
+    "lies": (
+        stands(BEGIN, "sick", prompt_tokens_total=lambda now: 1000 * now, generated_tokens_total=lambda now: 50 * now),
+        "lying",
+        15.0,
+    ),
+    "fails": (after(BEGIN, "sick", failures_in_row=5), "failures", 1.0),
+    "refuses": (after(BEGIN, "sick", refused_share=1.0, refused_samples=9), "refusing", 1.0),
+    "crawls": (after(BEGIN, "sick", slowness=5.0), "crawling", 16.0),
+    "stands_nearly": (after(BEGIN, "sick", slowness=20.0), "crawling", 6.0),
+    "crawls_in_decode": (after(BEGIN, "sick", tbt_s=0.3, role="decode"), "crawling", 16.0),
+    "flaps": (after(BEGIN, "sick", incarnation=lambda now: 2 + int(now - BEGIN) // 10), "flapping", 21.0),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_fault_is_quarantined_in_time(kind: str) -> None:
+    story, code, within_s = FAULTS[kind]
+    at_s, verdict = first([*others(3), story], "quarantined")
+    assert BEGIN <= at_s <= BEGIN + within_s
+    assert (verdict.code, verdict.load_share) == (code, 0.0)
+    assert verdict.since_s == at_s
+    assert verdict.text
+
+
+DOUBTS = {
+    "decodes_only": (after(BEGIN, "sick", first_tokens_total=20, kv_usage=0.95), "decode_bottleneck"),
+    "unreadable": (after(BEGIN, "sick", readable=False), "garbage_metrics"),
+    "nan": (after(BEGIN, "sick", kv_usage=math.nan), "garbage_metrics"),
+    "negative": (after(BEGIN, "sick", running=-3), "garbage_metrics"),
+    "backwards": (after(BEGIN, "sick", prompt_tokens_total=lambda now: 1e6 - now), "garbage_metrics"),
+    "frozen": (after(BEGIN, "sick", prompt_tokens_total=1.0, generated_tokens_total=1.0), None),
+    "prefills_much": (after(BEGIN, "sick", tbt_s=0.3), "crawling"),
+    "gaps": (after(BEGIN, "sick", event_gaps_total=1), "event_gaps"),
+}
+
+
+@pytest.mark.parametrize("kind", DOUBTS)
+def test_an_engine_that_serves_is_a_suspect_at_most(kind: str) -> None:
+    story, code = DOUBTS[kind]
+    plans = list(rounds([*others(3), story], 60.0))
+    states = {each.state for plan in plans for each in plan.verdicts if each.engine_id == "sick"}
+    assert states == {"healthy", "suspect"}
+    codes = {each.code for plan in plans for each in plan.verdicts if each.engine_id == "sick" and each.code}
+    assert codes == ({code} if code else {"garbage_metrics"})
+
+
+def test_the_slower_a_crawl_the_sooner_it_counts_and_never_within_a_third_of_the_time() -> None:
+    found = [
+        first([*others(3), after(BEGIN, "sick", slowness=slow)], "quarantined")[0] for slow in (4.0, 5.0, 9.0, 90.0)
+    ]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > BEGIN + DOCUMENT.slow_s / 2
+    assert found[-1] >= BEGIN + DOCUMENT.slow_s / 3
+
+
+def test_a_long_prefill_is_no_standstill() -> None:
+    story = stands(BEGIN, "sick", longest_prefill_s=10.0)
+    assert first([*others(3), story], "quarantined")[0] >= BEGIN + 30.0
+
+
+def test_a_probe_without_answer_does_not_outweigh_answers_to_requests() -> None:
+    story = after(BEGIN, "sick", reachable=False, unreachable_since_s=BEGIN)
+    states = [plan.verdicts[-1].state for plan in rounds([*others(3), story], 60.0)]
+    assert "quarantined" not in states
+    assert "suspect" in states
+
+
+def test_stale_reports_are_not_judged() -> None:
+    story = stands(BEGIN, "sick", report_s=BEGIN, granted=0, streaming=0, prefilling=0)
+    assert {plan.verdicts[-1].state for plan in rounds([*others(3), story], 100.0)} == {"healthy"}
+
+
+def test_it_comes_back_slowly_and_the_next_quarantine_is_longer() -> None:
+    def story(now_s: float) -> EngineFacts:
+        return replace(well("sick")(now_s), failures_in_row=5 if now_s < 30 else 10 if now_s > 100 else 5)
+
+    plans = list(rounds([*others(3), story], 200.0))
+    verdicts = {plan.at_s: plan.verdicts[-1] for plan in plans}
+    assert verdicts[10.0].until_s == DOCUMENT.ejection_s
+    shares = [verdicts[at].load_share for at in (30.0, 45.0, 59.0)]
+    assert shares == sorted(shares)
+    assert shares[0] == pytest.approx(DOCUMENT.ramp_from)
+    assert verdicts[45.0].state == "probation"
+    assert verdicts[61.0].state == "healthy"
+    again = verdicts[102.0]
+    assert again.state == "quarantined"
+    assert again.until_s == 101.0 + 2 * DOCUMENT.ejection_s
+
+
+def test_a_new_process_is_tried_again_once_its_term_is_over() -> None:
+    def story(now_s: float) -> EngineFacts:
+        return well("sick")(now_s) if now_s >= 40 else stands(5.0, "sick")(now_s)
+
+    def restarted(now_s: float) -> EngineFacts:
+        return replace(story(now_s), incarnation=2 if now_s >= 40 else 1)
+
+    states = [plan.verdicts[-1].state for plan in rounds([*others(3), restarted], 100.0)]
+    assert states[35] == "quarantined"
+    assert states[55] == "probation"
+    assert states[-1] == "healthy"
+
+
+def test_a_paused_engine_comes_back_when_it_says_so() -> None:
+    def story(now_s: float) -> EngineFacts:
+        return replace(well("sick")(now_s), paused="paused" if 10 <= now_s < 15 else "")
+
+    states = [plan.verdicts[-1].state for plan in rounds([*others(3), story], 20.0)]
+    assert states[9:16] == ["healthy", *["quarantined"] * 5, "probation"]
+
+
+@pytest.mark.parametrize(("size", "limit"), [(4, 1), (10, 1), (20, 2)])
+def test_no_more_than_a_tenth_goes_for_being_worse_than_the_rest(size: int, limit: int) -> None:
+    bad = [after(5.0, f"bad-{number}", failures_in_row=9) for number in range(limit + 1)]
+    plans = list(rounds([*others(size - len(bad)), *bad], 20.0))
+    assert max(sum(each.load_share == 0 for each in plan.verdicts) for plan in plans) == limit
+    assert "outlier_limit" in {reason.code for reason in plans[-1].reasons}
+
+
+def test_what_all_engines_refuse_is_no_engines_fault() -> None:
+    refusing = [after(5.0, f"e-{number}", refused_share=1.0, refused_samples=40) for number in range(4)]
+    assert {each.state for plan in rounds(refusing, 20.0) for each in plan.verdicts} == {"healthy"}
+
+
+def test_one_clients_bad_requests_among_others_are_no_sign() -> None:
+    some = after(5.0, "some", refused_share=0.6, refused_samples=40)
+    assert {plan.verdicts[-1].state for plan in rounds([*others(3), some], 20.0)} == {"healthy"}
+
+
+def test_in_panic_outliers_keep_their_work_and_faults_do_not() -> None:
+    hung = [stands(5.0, f"hung-{number}") for number in range(3)]
+    plans = list(rounds([well("e-1"), after(0.0, "bad", failures_in_row=9), *hung], 25.0))
+    verdicts = {each.engine_id: each for each in plans[-1].verdicts}
+    assert plans[-1].panic
+    assert verdicts["bad"].load_share == 1.0
+    assert "suspended" in verdicts["bad"].text
+    assert all(verdicts[f"hung-{number}"].load_share == 0 for number in range(3))
+
+
+def test_one_engine_alone_is_never_slow_beside_others() -> None:
+    story = after(5.0, "sick", slowness=9.0)
+    assert {plan.verdicts[-1].state for plan in rounds([story], 60.0)} == {"healthy", "suspect"}
+
+
+def test_engines_that_are_not_to_serve_are_not_judged() -> None:
+    plans = list(rounds([*others(3), stands(5.0, "sick", standing="draining")], 60.0))
+    assert plans[-1].verdicts[-1].text == "not judged while it is draining"
+    assert plans[-1].verdicts[-1].load_share == 1.0
+
+
+def test_a_new_engine_gets_a_growing_share_where_that_is_asked_for() -> None:
+    shares = []
+    for now_s in (100.0, 110.0, 119.0, 121.0):
+        facts = pool(now_s, (replace(well("new")(now_s), since_s=100.0), well("old")(now_s)))
+        plan, _ = plan_health(facts, HealthMemory(), DOCUMENT, newcomer_ramp_s=20.0)
+        assert plan.verdicts[1].load_share == 1.0
+        shares.append(plan.verdicts[0].load_share)
+    assert shares == [pytest.approx(0.1), pytest.approx(0.55), pytest.approx(0.955), 1.0]
+
+
+def test_it_says_why_nothing_changed() -> None:
+    last = list(rounds(others(3), 10.0))[-1]
+    assert last.changed == ()
+    assert [each.code for each in last.reasons] == ["no_change"]
+    assert last.reasons[0].text == "nothing changed: 3 healthy"
+
+
+numbers = st.one_of(st.none(), st.floats(), st.integers(-5, 10**6))
+anything = st.fixed_dictionaries(
+    {
+        "running": numbers,
+        "waiting": numbers,
+        "kv_usage": numbers,
+        "prompt_tokens_total": numbers,
+        "generated_tokens_total": numbers,
+        "refused_share": numbers,
+        "refused_samples": st.integers(0, 50),
+        "slowness": numbers,
+        "tbt_s": numbers,
+        "slowness_samples": st.integers(0, 50),
+        "tbt_samples": st.integers(0, 50),
+        "granted": st.integers(0, 9),
+        "streaming": st.integers(0, 9),
+        "prefilling": st.integers(0, 9),
+        "failures_in_row": st.integers(0, 9),
+        "incarnation": st.integers(1, 5),
+        "reachable": st.booleans(),
+        "readable": st.booleans(),
+        "longest_prefill_s": st.floats(),
+        "first_tokens_total": st.integers(0, 1000),
+        "chunks_total": st.integers(0, 1000),
+        "event_gaps_total": st.integers(0, 3),
+    }
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(anything, min_size=5, max_size=5), min_size=1, max_size=12))
+def test_whatever_is_reported_the_limits_hold_and_the_answer_is_the_same(ticks: list[list[dict]]) -> None:
+    memory = HealthMemory()
+    for tick, members in enumerate(ticks):
+        made = tuple(engine(f"e-{at}", 7.0 * tick, **facts) for at, facts in enumerate(members))
+        facts = pool(7.0 * tick, made)
+        plan, after_round = plan_health(facts, memory, DOCUMENT)
+        assert (plan, after_round) == plan_health(facts, memory, DOCUMENT)
+        outliers = [
+            each for each in plan.verdicts if each.load_share == 0 and each.code in ("failures", "crawling", "flapping")
+        ]
+        assert len(outliers) <= 1
+        assert all(0.0 <= each.load_share <= 1.0 and each.since_s <= facts.now_s for each in plan.verdicts)
+        assert plan.reasons
+        memory = after_round

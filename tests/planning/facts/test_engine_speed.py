@@ -1,0 +1,66 @@
+"""How fast an engine has been: late requests and runs of slow ones outweigh what was quick before."""
+
+from __future__ import annotations
+
+import pytest
+
+from planning.facts.engine_speed import MAX_SAMPLES, SLOW_RUN_S, WINDOW_S, EngineSpeed
+
+
+def served(speed: EngineSpeed, count: int, at_s: float = 0.0, times: float = 1.0, took_s: float = 1.0) -> float:
+    """Let the engine bring first tokens one after another, each `times` as late as expected; return the end."""
+    for _ in range(count):
+        at_s += took_s
+        speed.first_token(took_s, took_s / times, at_s)
+    return at_s
+
+
+def test_what_is_ahead_in_line_is_expected_too() -> None:
+    speed = EngineSpeed()
+    assert [speed.expects(2.0, 0.0), speed.expects(1.0, 0.5), speed.expects(1.0, 10.0)] == [2.0, 2.5, 1.0]
+
+
+def test_a_late_request_counts_before_its_first_token() -> None:
+    speed = EngineSpeed()
+    assert speed.slowness([(0.0, 1.0)], 0.5) == (None, 0)
+    assert speed.slowness([(0.0, 1.0), (0.0, 0.0)], 8.0) == (8.0, 1)
+
+
+def test_three_late_requests_outweigh_what_was_quick_before_they_were_due() -> None:
+    speed = EngineSpeed()
+    now = served(speed, 20)
+    assert speed.slowness([(now, 0.5)] * 2, now + 5.0) == (1.0, 22)
+    assert speed.slowness([(now, 0.5)] * 3, now + 5.0) == (10.0, 3)
+
+
+def test_a_run_of_slow_ones_that_lasts_outweighs_what_was_quick_before() -> None:
+    speed = EngineSpeed()
+    now = served(speed, 20)
+    now = served(speed, 2, now, times=6.0, took_s=6.0)
+    assert speed.slowness([], now) == (1.0, 22)
+    assert speed.slowness([(now, 1.0)], now + 6.0) == (pytest.approx(6.0), 3)
+
+
+def test_a_short_pause_of_the_machine_is_no_run() -> None:
+    speed = EngineSpeed()
+    now = served(speed, 20)
+    for _ in range(5):
+        speed.first_token(3.0, 0.1, now + 3.0)
+    assert speed.slowness([], now + SLOW_RUN_S) == (1.0, 25)
+
+
+def test_one_that_was_quick_again_ends_the_run() -> None:
+    speed = EngineSpeed()
+    now = served(speed, 4, served(speed, 20), times=6.0, took_s=6.0)
+    assert speed.slowness([], now) == (pytest.approx(6.0), 4)
+    assert speed.slowness([], served(speed, 1, now)) == (1.0, 25)
+
+
+def test_the_window_and_the_number_of_samples_are_bounded() -> None:
+    speed = EngineSpeed()
+    now = served(speed, 2 * MAX_SAMPLES, took_s=0.01)
+    speed.answered(0.03, now)
+    assert speed.slowness([], now)[1] == MAX_SAMPLES
+    assert (speed.tbt(now), speed.usual()) == ((0.03, 1), pytest.approx(1.0))
+    later = now + WINDOW_S + 1.0
+    assert (speed.slowness([], later), speed.tbt(later), speed.usual()) == ((None, 0), (None, 0), 1.0)

@@ -1,0 +1,58 @@
+import math
+
+import pytest
+
+from planning.facts.fleet_facts import DemandPoint
+from planning.facts.forecast import MAX_GROWTH, Forecast, expected_demand
+
+NOW = 100_000.0
+
+
+def forecast(points: list[DemandPoint]) -> Forecast | None:
+    return expected_demand(points, NOW, ahead_s=60.0, recent_s=120.0, season_s=3600.0)
+
+
+def line(slope: float, at_end: float) -> list[DemandPoint]:
+    return [DemandPoint(NOW - ago, at_end - slope * ago) for ago in range(0, 120, 10)]
+
+
+def test_without_recent_points_there_is_none() -> None:
+    assert forecast([]) is None
+    assert forecast([DemandPoint(NOW - 500, 3.0)]) is None
+    assert forecast([DemandPoint(NOW, math.nan), DemandPoint(NOW, -1.0)]) is None
+
+
+def test_steady_demand_stays() -> None:
+    assert forecast(line(0.0, 3.0)) == Forecast(3.0, 3.0, "level")
+
+
+def test_a_rising_line_goes_on() -> None:
+    found = forecast(line(0.01, 3.0))
+    assert found is not None
+    assert found.basis == "trend"
+    assert found.ahead == pytest.approx(3.6)
+
+
+def test_a_falling_line_promises_nothing() -> None:
+    found = forecast(line(-0.01, 3.0))
+    assert found is not None
+    assert found.ahead == found.now
+
+
+def test_noise_is_no_trend() -> None:
+    points = [DemandPoint(NOW - 10 * at, 3.0 + (1.0 if at * 7 % 5 > 2 else -1.0)) for at in range(12)]
+    found = forecast(points)
+    assert found is not None
+    assert found.basis == "level"
+
+
+def test_a_trend_is_bounded() -> None:
+    found = forecast(line(0.2, 24.0))
+    assert found is not None
+    assert found.ahead <= MAX_GROWTH * found.now
+
+
+def test_it_expects_what_came_a_season_ago() -> None:
+    then = NOW - 3600.0
+    points = [DemandPoint(then - 60, 2.0), DemandPoint(then + 30, 3.0), *line(0.0, 4.0)]
+    assert forecast(points) == Forecast(4.0, pytest.approx(6.0), "season")

@@ -1,0 +1,212 @@
+import math
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from planning.documents.scaling_document import ScalingDocument
+from planning.facts.fleet_facts import EngineFacts, PoolFacts, PoolWindow
+from planning.scaling.scaling import plan_scaling
+from planning.scaling.scaling_plan import ScalingMemory, ScalingPlan
+from tests.planning.pools import engine, engines, history, pool, windows
+
+NOW = 10_000.0
+NOTHING = ScalingMemory()
+DOCUMENT = ScalingDocument(min_engines=2, max_engines=12, forecast=False)
+
+
+def plan(
+    demand: float,
+    count: int,
+    *,
+    document: ScalingDocument = DOCUMENT,
+    memory: ScalingMemory = NOTHING,
+    now_s: float = NOW,
+    override: int | None = None,
+    rings: int = 0,
+    **window: float,
+) -> tuple[ScalingPlan, ScalingMemory]:
+    facts = pool(now_s, engines(count, now_s), windows=windows(now_s, demand=demand, **window))
+    return plan_scaling(facts, history(now_s, demand), memory, document, override=override, rings=rings)
+
+
+def codes(scaling: ScalingPlan) -> list[str]:
+    return [each.code for each in scaling.reasons]
+
+
+def calm(now_s: float) -> ScalingMemory:
+    return ScalingMemory(calm_since_s=now_s - 1000)
+
+
+def test_widespread_violation_adds_several_at_once() -> None:
+    found, _ = plan(4.5, 4, on_time=0.4, queued_s=80, growth=0.5)
+    assert (found.action, len(found.add), found.target) == ("add", 4, 8)
+    assert codes(found)[:2] == ["violation", "queue_growth"]
+
+
+def test_the_right_size_does_nothing_and_says_so() -> None:
+    found, _ = plan(3.0, 6)
+    assert (found.action, codes(found)) == ("none", ["right_size"])
+    assert found.reasons[0].text == "load is 3.0 of 6 engines (50 %); adds above 4.3, removes below 2.4"
+
+
+@pytest.mark.parametrize(("demand", "action"), [(4.35, "add"), (4.29, "none"), (2.45, "none"), (2.35, "drain")])
+def test_the_loads_that_it_names_are_those_at_which_it_acts(demand: float, action: str) -> None:
+    assert plan(demand, 6, memory=calm(NOW))[0].action == action
+
+
+def test_late_requests_on_idle_engines_add_nothing() -> None:
+    found, _ = plan(1.0, 4, on_time=0.5)
+    assert (found.action, codes(found)) == ("none", ["late_not_busy"])
+
+
+def test_a_calm_pool_drains_one_engine_with_the_least_work() -> None:
+    members = (*engines(5, NOW, outstanding_s=3.0), engine("e-06", NOW, outstanding_s=0.5))
+    facts = pool(NOW, members, windows=windows(NOW, demand=1.0))
+    found, _ = plan_scaling(facts, (), calm(NOW), DOCUMENT)
+    assert (found.action, found.drain, found.target) == ("drain", ("e-06",), 5)
+
+
+def test_a_quarantined_engine_is_replaced_and_drained_first() -> None:
+    members = (*engines(4, NOW), engine("sick", NOW, load_share=0.0))
+    busy = pool(NOW, members, windows=windows(NOW, demand=3.0))
+    assert plan_scaling(busy, (), ScalingMemory(), DOCUMENT)[0].target == 6
+    idle = pool(NOW, members, windows=windows(NOW, demand=0.5))
+    assert plan_scaling(idle, (), calm(NOW), DOCUMENT)[0].drain == ("sick",)
+
+
+def test_it_waits_for_calm_before_it_drains() -> None:
+    found, memory = plan(1.0, 6)
+    assert (found.action, codes(found)) == ("none", ["idle", "cool_down"])
+    later, _ = plan(1.0, 6, memory=memory, now_s=NOW + DOCUMENT.down_cool_down_s)
+    assert later.action == "drain"
+
+
+def test_an_addition_is_followed_by_a_pause() -> None:
+    first, memory = plan(4.0, 4, on_time=0.5)
+    assert first.action == "add"
+    again, _ = plan(8.0, 8, on_time=0.5, memory=memory, now_s=NOW + 10)
+    assert (again.action, codes(again)[-1]) == ("none", "cool_down")
+
+
+def test_it_never_drains_while_an_engine_still_drains() -> None:
+    members = (*engines(5, NOW), engine("e-06", NOW, standing="draining"))
+    facts = pool(NOW, members, windows=windows(NOW, demand=0.5))
+    found, _ = plan_scaling(facts, (), calm(NOW), DOCUMENT)
+    assert (found.action, codes(found)) == ("none", ["idle", "draining"])
+
+
+def test_a_forecast_adds_before_the_load_comes() -> None:
+    document = replace(DOCUMENT, forecast=True)
+    rising = tuple(replace(point, engines=3.0 - 0.012 * (NOW - point.at_s)) for point in history(NOW, 3.0))
+    facts = pool(NOW, engines(4, NOW), windows=windows(NOW, demand=2.8))
+    found, _ = plan_scaling(facts, rising, ScalingMemory(), document)
+    assert (found.action, codes(found)[0]) == ("add", "forecast")
+    assert found.forecast is not None
+    assert found.forecast.basis == "trend"
+
+
+def test_what_was_too_few_once_is_not_tried_again_at_the_same_demand() -> None:
+    _, memory = plan(2.0, 4, on_time=0.5, queued_s=20)
+    assert (memory.too_few, memory.added_s) == (4, NOW)
+    later = replace(memory, calm_since_s=NOW)
+    found, _ = plan(1.8, 5, memory=later, now_s=NOW + 600)
+    assert (found.action, codes(found)) == ("none", ["right_size"])
+    gone, _ = plan(1.0, 5, memory=later, now_s=NOW + 600)
+    assert gone.action == "drain"
+
+
+@pytest.mark.parametrize(
+    "budget", [{"budget_engine_h": 8.5}, {"budget_cost": 17.0, "engine_h_cost": 2.0}], ids=["hours", "cost"]
+)
+def test_the_budget_bounds_what_is_added(budget: dict) -> None:
+    memory = ScalingMemory(hours=((int(NOW // 3600), 3 * 3600.0),), metered_s=NOW)
+    found, _ = plan(8.0, 4, on_time=0.2, document=replace(DOCUMENT, **budget), memory=memory)
+    assert (len(found.add), codes(found)[-1]) == (1, "budget")
+
+
+def test_an_operator_is_obeyed_within_the_bounds() -> None:
+    assert plan(1.0, 4, override=9)[0].target == 9
+    assert plan(6.0, 8, override=3)[0].target == 3
+    found, _ = plan(1.0, 4, override=50)
+    assert found.target == DOCUMENT.max_engines
+    assert "the bounds make it 12" in found.reasons[0].text
+
+
+def test_the_bounds_are_kept_without_any_load() -> None:
+    assert plan(0.0, 1)[0].target == DOCUMENT.min_engines
+    assert plan(5.0, 14)[0].target == 13
+    found, _ = plan(12.0, 12, on_time=0.1)
+    assert (found.action, codes(found)[-1]) == ("none", "at_max")
+
+
+def test_a_change_tells_what_rings_will_move() -> None:
+    found, _ = plan(4.0, 4, on_time=0.4, rings=2)
+    assert found.remap is not None
+    assert found.remap.share == pytest.approx(found.remap.ideal, rel=0.1)
+    assert plan(4.0, 4, on_time=0.4)[0].remap is None
+
+
+def test_plan_and_memory_survive_the_wire() -> None:
+    found, memory = plan(4.0, 4, on_time=0.4, rings=2)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=ScalingPlan) == found
+    assert msgspec.json.decode(msgspec.json.encode(memory), type=ScalingMemory) == memory
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
+def test_impossible_facts_do_nothing_with_a_reason(value: float) -> None:
+    bad = PoolWindow(from_s=NOW - 10, span_s=10.0, requests=100, on_time=1, work_s=value, queued_s=value)
+    facts = pool(NOW, engines(4, NOW, outstanding_s=value), windows=(bad,))
+    found, _ = plan_scaling(facts, (), ScalingMemory(), DOCUMENT)
+    assert (found.action, codes(found)) == ("none", ["no_facts"])
+
+
+demands = st.lists(st.floats(0, 20), min_size=1, max_size=30)
+
+
+def follow(demand_of_tick: list[float], start: int, document: ScalingDocument) -> list[ScalingPlan]:
+    """Let the planner steer a pool whose engines come up and drain at once."""
+    memory, members, plans = ScalingMemory(), list(engines(start)), []
+    serial = start
+    for tick, demand in enumerate(demand_of_tick):
+        now_s = NOW + 30 * tick
+        late = 1.0 if demand <= 0.9 * len(members) else 0.3
+        seen = windows(now_s, demand=demand, on_time=late, queued_s=0 if late == 1.0 else 10 * demand)
+        facts = PoolFacts(pool_id="p", now_s=now_s, engines=tuple(members), windows=seen)
+        found, memory = plan_scaling(facts, history(now_s, demand), memory, document)
+        members = [each for each in members if each.engine_id not in found.drain]
+        for _ in found.add:
+            serial += 1
+            members.append(EngineFacts(engine_id=f"e-{serial:02}", since_s=now_s))
+        plans.append(found)
+    return plans
+
+
+@settings(max_examples=30, deadline=None)
+@given(demands, st.integers(2, 12), st.booleans())
+def test_it_stays_within_bounds_and_steps_whatever_comes(demand: list[float], start: int, forecast: bool) -> None:
+    document = replace(DOCUMENT, forecast=forecast)
+    for found in follow(demand, start, document):
+        assert DOCUMENT.min_engines <= found.target <= DOCUMENT.max_engines
+        assert len(found.add) <= DOCUMENT.max_up
+        assert len(found.drain) <= DOCUMENT.max_down
+        assert not (found.add and found.drain)
+        assert found.reasons
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0, 12), st.integers(2, 12), st.booleans())
+def test_constant_load_is_not_answered_by_a_flip_flop(demand: float, start: int, forecast: bool) -> None:
+    actions = [each.action for each in follow([demand] * 80, start, replace(DOCUMENT, forecast=forecast))]
+    moves = [each for each in actions if each != "none"]
+    assert sum(a != b for a, b in pairwise(moves)) <= 1
+    assert set(actions[-20:]) == {"none"}
+
+
+@settings(max_examples=10, deadline=None)
+@given(demands)
+def test_the_same_facts_give_the_same_plans(demand: list[float]) -> None:
+    assert follow(demand, 4, DOCUMENT) == follow(demand, 4, DOCUMENT)

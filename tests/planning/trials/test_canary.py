@@ -1,0 +1,145 @@
+import math
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+import pytest
+
+from planning.documents.guardrail_document import GuardDocument
+from planning.trials.arm_comparison import FINE, TOO_FEW, TTFT, WORSE, ArmSlice, GuardReading, compare
+from planning.trials.arm_window import ArmTally, ArmWindow, bucket_end_s, bucket_of, quantile_s, together
+from planning.trials.canary import ABORT, KEEP, PROMOTE, STEP, CanaryFacts, plan_canary
+from tests.planning.arm_data import slices, window
+
+GUARDS = GuardDocument()
+
+
+def facts(given: tuple[ArmSlice, ...], **changes: object) -> CanaryFacts:
+    known: dict[str, object] = {
+        "steps": (0.05, 0.25), "step": 0, "step_for_s": 120.0, "min_dwell_s": 60.0, "advance": "steps",
+        "guards": GUARDS, "whole": {"pool": given}, "recent": {"pool": given[-15:]},
+    }  # fmt: skip
+    return CanaryFacts(**{**known, **changes})  # type: ignore[arg-type]
+
+
+def test_two_arms_that_are_alike_are_never_aborted() -> None:
+    aborted = 0
+    for seed in range(20):
+        made = slices(seed, 60, 40, 4)
+        # Every look of two minutes, as the job takes them.
+        for end in range(5, 61):
+            aborted += plan_canary(facts(made[:end], recent={"pool": made[max(0, end - 22) : end]})).action == ABORT
+    assert aborted == 0
+
+
+@pytest.mark.parametrize(
+    ("worse", "guard"),
+    [({"slower": 3.0}, "worse_ttft"), ({"failing": 0.5}, "worse_failed"), ({"slower": 3.0}, "worse_late")],
+)
+def test_a_clear_regression_is_seen_within_a_minute(worse: dict[str, float], guard: str) -> None:
+    for seed in range(10):
+        made = slices(seed, 30, 40, 4, **worse)
+        plan = plan_canary(facts(made, recent={"pool": made[-22:]}))
+        assert plan.action == ABORT
+        assert guard in {each.code for each in plan.reasons}
+
+
+def test_a_regression_that_begins_late_is_seen_by_the_recent_stretch() -> None:
+    made = slices(1, 600, 40, 4) + slices(2, 22, 40, 4, failing=0.2)
+    assert plan_canary(facts(made, recent={"pool": made[-22:]})).action == ABORT
+
+
+def test_a_pool_that_suffers_alone_is_seen() -> None:
+    well, ill = slices(1, 30, 400, 40), slices(2, 30, 20, 2, failing=0.9)
+    plan = plan_canary(facts(well, whole={"a": well, "b": ill}, recent={"a": well, "b": ill}))
+    assert plan.action == ABORT
+    assert "pool b" in plan.reasons[0].text
+
+
+def test_few_requests_say_nothing() -> None:
+    made = slices(1, 5, 40, 1, failing=1.0)
+    assert plan_canary(facts(made)).action == KEEP
+    assert {each.verdict for each in compare(made, GUARDS).readings} == {TOO_FEW}
+
+
+def test_it_steps_after_its_time_and_not_before() -> None:
+    made = slices(3, 60, 40, 8)
+    assert plan_canary(facts(made, step_for_s=59.0)).action == KEEP
+    assert plan_canary(facts(made)).action == STEP
+    assert plan_canary(facts(made, advance="by_hand")).action == KEEP
+    assert plan_canary(facts(made, frozen=True)).action == KEEP
+    assert plan_canary(facts(made, step=1)).action == KEEP
+    assert plan_canary(facts(made, step=1, advance="promote")).action == PROMOTE
+
+
+def test_a_frozen_pool_does_not_keep_a_bad_canary() -> None:
+    assert plan_canary(facts(slices(3, 30, 40, 8, failing=0.5), frozen=True)).action == ABORT
+
+
+def test_what_looks_bad_but_may_be_chance_goes_no_further() -> None:
+    made = slices(3, 15, 40, 8, slower=1.7, bursts=False)
+    plan = plan_canary(
+        facts(made, guards=msgspec.structs.replace(GUARDS, ttft_ratio=1.42, tail_ratio=9.0, late_more=1))
+    )
+    assert (plan.action, plan.reasons[0].code) == (KEEP, "suspect")
+
+
+def test_a_better_arm_is_fine() -> None:
+    readings = compare(slices(4, 40, 40, 8, slower=0.4), GUARDS).readings
+    assert {each.verdict for each in readings} == {FINE}
+    assert WORSE not in {each.verdict for each in readings}
+
+
+def test_an_arm_is_not_blamed_for_longer_prompts() -> None:
+    rng = Random(5)
+    made = [ArmSlice(window(rng, 40, 0.2), window(rng, 20, 0.2, tokens=6000)) for _ in range(30)]
+    reading = _ttft(made)
+    assert reading.base is not None
+    assert reading.tried is not None
+    assert reading.tried > 2.5 * reading.base
+    assert reading.difference == pytest.approx(1.0, abs=0.1)
+    assert reading.verdict == FINE
+    slower = [ArmSlice(window(rng, 40, 0.2), window(rng, 20, 0.6, tokens=6000)) for _ in range(30)]
+    assert _ttft(slower).difference == pytest.approx(3.0, rel=0.1)
+    assert _ttft(slower).verdict == WORSE
+    words = " ".join(each.text for each in plan_canary(facts(tuple(slower))).reasons)
+    assert "times for prompts of equal length, at most 1.30" in words
+
+
+def test_lengths_leave_less_doubt_and_equal_ones_change_nothing() -> None:
+    rng = Random(6)
+    made = [ArmSlice(window(rng, 10, 0.2), window(rng, 10, 0.3)) for _ in range(30)]
+    known = _ttft(made)
+    equal = _ttft([ArmSlice(_of_one_length(each.base), _of_one_length(each.tried)) for each in made])
+    assert _doubt(known) < 0.7 * _doubt(equal)
+    assert equal.tried is not None
+    assert equal.base is not None
+    assert equal.difference == pytest.approx(equal.tried / equal.base)
+
+
+def _ttft(made: Sequence[ArmSlice]) -> GuardReading:
+    return next(each for each in compare(made, GUARDS).readings if each.guard == TTFT)
+
+
+def _doubt(reading: GuardReading) -> float:
+    assert reading.lower is not None
+    assert reading.upper is not None
+    return math.log(reading.upper / reading.lower)
+
+
+def _of_one_length(window: ArmWindow) -> ArmWindow:
+    """Return the window as if each prompt were of one token."""
+    return msgspec.structs.replace(window, size_log_sum=0.0, size_log_squares=0.0, size_ttft_logs=0.0)
+
+
+def test_windows_add_up() -> None:
+    tally = ArmTally()
+    for ttft_s in (0.0005, 0.1, 0.1, 1.0, 500.0):
+        tally.answered(ttft_s, 100)
+    one = tally.window()
+    assert one.answered == 5
+    assert together([one, ArmWindow(), one]).answered == 10
+    assert quantile_s(one, 0.5) == pytest.approx(0.1, rel=0.15)
+    assert quantile_s(ArmWindow(), 0.5) is None
+    for ttft_s in (0.001, 0.01, 0.3, 7.0):
+        assert bucket_end_s(bucket_of(ttft_s) - 1) <= ttft_s * 1.0001 < bucket_end_s(bucket_of(ttft_s)) * 1.001

@@ -1,0 +1,247 @@
+"""Tickets of overloaded engines move to their other candidate, the largest gain first, and nothing is lost."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from random import Random
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from routing.ledger.fleet_view import EngineFacts
+from routing.policy.policy_document import RoutingPolicy, Stage
+from routing.router import Router
+from routing.values import reasons
+from routing.values.decision import Granted, Queued
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed, FirstToken
+
+BLOCK = 512
+
+
+def policy(**params: bool | str) -> RoutingPolicy:
+    return RoutingPolicy(
+        placement=Stage(name="dual_map", params={"adaptive_key": False, **params}),
+        order=Stage(name="fifo"),
+        ttft_slo_s=1.0,
+        grant_tokens=1,
+        grant_lookahead_s=0.0,
+    )
+
+
+def router(engines: int = 2, **params: bool | str) -> Router:
+    made = Router("pool", policy(**params), 1)
+    made.set_engines([EngineFacts(f"e-{number}", 1, True) for number in range(engines)], 0.0)
+    return made
+
+
+def request(name: str, keys: tuple[int, ...], at_s: float) -> InferenceRequest:
+    return InferenceRequest(name, keys, BLOCK * len(keys), BLOCK, at_s, 1.0)
+
+
+def submit(made: Router, count: int, at_s: float, *, prefix: int = 1) -> list[Granted | Queued]:
+    """Requests of one prefix of eight blocks and ten own ones."""
+    return [
+        made.submit(
+            request(
+                f"r-{prefix}-{number}", (*range(prefix, prefix + 8), *range(1000 * number, 1000 * number + 10)), at_s
+            ),
+            at_s,
+        )
+        for number in range(1, count + 1)
+    ]  # type: ignore[return-value]
+
+
+def overload(made: Router) -> None:
+    """Bind everything of one prefix to its holder until both candidates would miss the objective."""
+    made.blocks_stored("e-0", tuple(range(1, 9)))
+    submit(made, 12, 0.0)
+
+
+def test_nothing_moves_while_one_candidate_would_be_on_time() -> None:
+    made = router()
+    made.blocks_stored("e-0", tuple(range(1, 9)))
+    submit(made, 2, 0.0)
+    assert not made.migration.due
+    assert made.migration.moved == 0
+
+
+def test_an_overloaded_engine_is_relieved_at_the_next_moment() -> None:
+    made = router()
+    overload(made)
+    assert made.migration.due
+    assert made.next_wake(0.0) == 0.0
+    made.tick(0.0)
+    assert not made.migration.due
+    made.check()
+
+
+def test_a_moved_ticket_says_so_and_keeps_its_arrival() -> None:
+    made = router(selection="affinity")
+    made.blocks_stored("e-0", tuple(range(1, 9)))
+    holder = made.fleet.known_target("e-0")
+    # Ten tickets of half a second on the holder, none on the other: the last ones gain seconds by moving.
+    for number in range(10):
+        keys = (*range(1, 9), *range(1000 * number, 1000 * number + 10))
+        made.submit(request(f"r-{number}", keys, 0.0), 0.0)
+    names = [ticket.request.request_id for ticket in made.waiting.of(holder)]
+    assert len(names) > 2
+    made.migration._hot.add("e-0")
+    outcomes = made.tick(0.01)
+    assert made.migration.moved >= 1
+    moved = [each.decision for each in outcomes if isinstance(each, Granted) and each.decision.engine_id == "e-1"]
+    waiting = [
+        made.waiting.decision(each.request.request_id) for each in made.waiting.of(made.fleet.known_target("e-1"))
+    ]
+    tickets = [each for each in (*moved, *waiting) if each.reason == reasons.MIGRATED]
+    assert tickets
+    for decision in tickets:
+        assert decision.candidates[0].engine_id == "e-1"
+        assert {each.engine_id for each in decision.candidates} == {"e-0", "e-1"}
+    made.check()
+
+
+def pair_of(prefix: int) -> set[str]:
+    """Return the two engines of three that dual_map gives this prefix."""
+    (outcome,) = submit(router(engines=3), 1, 0.0, prefix=prefix)
+    return {each.engine_id for each in outcome.decision.candidates}
+
+
+def test_a_request_without_a_good_candidate_lets_tickets_of_its_engines_move_where_there_is_room() -> None:
+    hot = next(each for each in range(1, 1000, 8) if pair_of(each) == {"e-0", "e-1"})
+    cool = next(each for each in range(1, 1000, 8) if pair_of(each) == {"e-0", "e-2"})
+    made = router(engines=3)
+    made.blocks_stored("e-0", tuple(range(cool, cool + 8)))
+    for engine_id in ("e-0", "e-1"):
+        made.blocks_stored(engine_id, tuple(range(hot, hot + 8)))
+    submit(made, 2, 0.0, prefix=cool)
+    assert len(made.waiting.of(made.fleet.known_target("e-0"))) == 1
+    submit(made, 4, 0.0, prefix=hot)
+    assert made.migration.due
+    outcomes = made.tick(0.0)
+    (granted,) = (each.decision for each in outcomes if isinstance(each, Granted))
+    assert (granted.decision_id, granted.engine_id, granted.reason) == (f"r-{cool}-2", "e-2", reasons.MIGRATED)
+    assert made.migration.moved == 1
+    made.check()
+
+
+def test_the_largest_gain_moves_first_wherever_it_stands_in_the_queue() -> None:
+    made = router(selection="affinity")
+    prompts = [tuple(range(1000 * number, 1000 * number + 18)) for number in range(1, 6)]
+    for number, keys in enumerate(prompts):
+        made.blocks_stored("e-0", keys[:8])
+        made.submit(request(f"r-{number}", keys, 0.0), 0.0)
+    here, other = (made.fleet.known_target(name) for name in ("e-0", "e-1"))
+    # The other engine has computed one that stands in the middle, and nothing of the rest.
+    made.blocks_stored("e-1", prompts[3])
+    tickets = made.waiting.of(here)
+    ends_s = accumulate((each.compute_s for each in tickets), initial=made.reservations.free_at(here))
+    there_s = [made.view.compute_s(each.request, other, 18 * BLOCK * (at == 2)) for at, each in enumerate(tickets)]
+    gains = [end - there for end, there in zip(list(ends_s)[1:], there_s, strict=True)]
+    assert gains.index(max(gains)) == 2
+    made.migration.relieve_engine("e-0", 1, 0.0)
+    assert made.migration.moved == 1
+    moved = made.reservations.get("r-3")
+    assert moved is not None
+    assert moved.target == other
+    made.check()
+
+
+def held_up(tickets: int) -> Router:
+    """An engine that was given a prefill at 0 and has brought nothing, with tickets from 2.9 on; the other is idle."""
+    settings = msgspec.structs.replace(policy(), bottleneck_s=3.0, ttft_slo_s=6.0)
+    made = Router("pool", settings, 1)
+    made.set_engines([EngineFacts(f"e-{number}", 1, True) for number in range(2)], 0.0)
+    made.blocks_stored("e-0", tuple(range(1, 9)))
+    for number in range(tickets + 1):
+        at_s = 2.9 if number else 0.0
+        asked = request(f"r-{number}", (*range(1, 9), *range(1000 * number, 1000 * number + 10)), at_s)
+        made.submit(msgspec.structs.replace(asked, ttft_slo_s=6.0), at_s)
+    assert len(made.waiting.of(made.fleet.known_target("e-0"))) == tickets
+    return made
+
+
+def test_tickets_of_an_engine_held_up_by_decodes_see_its_delay_and_move_once_it_makes_them_late() -> None:
+    """Corrected TTFT = D + T_q + T_c (DualMap A.8.3)."""
+    made = held_up(1)
+    target = made.fleet.known_target("e-0")
+    (ticket,) = made.waiting.of(target)
+    moved_at, now = 0.0, 2.9
+    while not made.migration.moved:
+        wake = made.next_wake(now)
+        assert wake is not None
+        now = max(wake, now + 0.01)
+        queue_s = max(made.reservations.free_at(target) - now, 0.0)
+        delay_s = now if now >= 3.0 else 0.0
+        corrected_s = now - 2.9 + delay_s + queue_s + ticket.compute_s
+        made.tick(now)
+        assert bool(made.migration.moved) == (corrected_s > 6.0), now
+        moved_at = now
+    assert 4.0 < moved_at < 4.5
+    made.check()
+
+
+def test_only_as_many_tickets_move_as_are_late_with_the_delay() -> None:
+    for tickets, moved in ((2, 0), (3, 1)):
+        made = held_up(tickets)
+        made.tick(3.15)
+        assert made.migration.moved == moved
+
+
+def test_an_engine_that_is_held_up_keeps_its_tickets_where_nothing_is_rebalanced() -> None:
+    made = held_up(3)
+    made.set_policy(msgspec.structs.replace(made.policy, placement=policy(rebalance=False).placement), 2, 2.95)
+    made.tick(3.5)
+    assert not made.migration.moved
+
+
+def test_without_rebalance_nothing_is_ever_hot() -> None:
+    made = router(rebalance=False)
+    overload(made)
+    assert not made.migration.due
+
+
+def test_an_engine_is_not_relieved_again_at_once() -> None:
+    made = router()
+    overload(made)
+    made.tick(0.0)
+    made.submit(request("late", (*range(1, 9), 77, 78), 0.01), 0.01)
+    assert not made.migration.due
+    made.submit(request("later", (*range(1, 9), 79, 80), 0.06), 0.06)
+    assert made.migration.due
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=40)
+def test_no_ticket_is_lost_or_granted_twice(seed: int) -> None:
+    rng = Random(seed)
+    made = router(engines=3)
+    now, submitted, granted, finished = 0.0, set(), set(), set()
+
+    def take(outcomes: list[object]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Granted):
+                name = outcome.decision.decision_id
+                assert name not in granted
+                granted.add(name)
+
+    for number in range(120):
+        now += rng.random() * 0.1
+        what = rng.random()
+        if what < 0.6:
+            prefix = rng.choice((1, 1, 1, 50))
+            name = f"r-{number}"
+            keys = (*range(prefix, prefix + 8), *range(1000 * number + 500, 1000 * number + 510))
+            submitted.add(name)
+            take([made.submit(request(name, keys, now), now)])
+        elif what < 0.8 and granted - finished:
+            name = min(granted - finished)
+            finished.add(name)
+            take(made.observe(FirstToken(name), now))
+            take(made.observe(Completed(name), now))
+        else:
+            take(made.tick(now))
+        made.check()
+    assert granted <= submitted
+    assert len(submitted) == len(granted) + len(made.waiting)

@@ -1,0 +1,41 @@
+"""Requests that others sent are accounted for where they are."""
+
+import pytest
+
+from routing.values import reasons
+from routing.values.observation import Completed, FirstToken
+from tests.routing.pools import engines, pool, request
+
+
+def test_an_observed_request_is_work_of_its_engine_until_it_is_over() -> None:
+    router = pool("round_robin", size=2)
+    granted = router.observed.take(request(1, range(8)), "e-02", 0.0)
+    assert granted is not None
+    assert (granted.decision.engine_id, granted.decision.reason) == ("e-02", reasons.OBSERVED)
+    assert granted.decision.hit_tokens == 0
+    assert [each.running for each in router.loads(0.0)] == [0, 1]
+    assert router.counts.granted_at_once == 1
+    second = router.observed.take(request(2, range(8)), "e-02", 0.0)
+    assert second is not None
+    assert second.decision.hit_tokens == 8 * 512
+    assert second.decision.wait_s == pytest.approx(granted.decision.compute_s)
+    for name in ("request-00000001", "request-00000002"):
+        router.observe(FirstToken(name), 1.0)
+        router.observe(Completed(name), 2.0)
+    assert [each.running for each in router.loads(2.0)] == [0, 0]
+    router.check()
+
+
+def test_engines_that_are_unknown_or_out_of_service_are_not_bound_to() -> None:
+    router = pool(size=1)
+    assert router.observed.take(request(1), "e-09", 0.0) is None
+    router.set_engines(engines(1, accepts=False), 0.0)
+    assert router.observed.take(request(1), "e-01", 0.0) is None
+    assert len(router.reservations) == 0
+
+
+def test_an_id_is_used_once() -> None:
+    router = pool(size=1)
+    router.observed.take(request(1), "e-01", 0.0)
+    with pytest.raises(ValueError, match="already here"):
+        router.observed.take(request(1), "e-01", 0.0)

@@ -1,0 +1,104 @@
+"""Central placement with late binding, seen from outside the router."""
+
+import pytest
+
+from routing.policy.policy_document import RoutingPolicy, Stage
+from routing.router import Router
+from routing.values import reasons
+from routing.values.decision import Granted, Queued, Refused
+from routing.values.observation import FirstToken
+from tests.routing.pools import BLOCK, engine_of, engines, pool, request
+
+LONG = range(20)
+
+
+def central(size: int, **settings: object) -> Router:
+    return pool("central", "late_binding", size=size, grant_tokens=1, grant_lookahead_s=0.0, **settings)  # type: ignore[arg-type]
+
+
+def fresh(number: int) -> range:
+    return range(30 * number, 30 * number + 20)
+
+
+def test_a_request_goes_at_once_to_an_idle_engine_that_holds_most_of_it() -> None:
+    router = central(4)
+    asked = request(1, LONG)
+    router.blocks_stored("e-03", asked.keys)
+    outcome = router.submit(asked, 0.0)
+    assert engine_of(outcome) == "e-03"
+    assert isinstance(outcome, Granted)
+    assert (outcome.decision.reason, outcome.decision.hit_tokens) == (reasons.PULLED, 20 * BLOCK)
+    assert {each.engine_id for each in outcome.decision.candidates} > {"e-03"}
+
+
+def test_new_prompts_go_round_an_idle_fleet() -> None:
+    router = central(3)
+    assert {engine_of(router.submit(request(number, fresh(number)), 0.0)) for number in range(3)} == {
+        "e-01", "e-02", "e-03",
+    }  # fmt: skip
+
+
+def test_what_waits_is_unbound_and_the_engine_that_is_free_pulls_it() -> None:
+    router = central(2)
+    for number in (1, 2):
+        router.submit(request(number, fresh(number)), 0.0)
+    waiting = [request(3, fresh(3)), request(4, fresh(4)[:4])]
+    for each in waiting:
+        outcome = router.submit(each, 0.1)
+        assert isinstance(outcome, Queued)
+        assert (outcome.decision.engine_id, outcome.decision.reason) == ("", reasons.HELD)
+    assert router.unbound(0.1)[:2] == (2, 24 * BLOCK)
+    (granted,) = router.observe(FirstToken("request-00000002"), 0.9)
+    assert isinstance(granted, Granted)
+    decision = granted.decision
+    assert (decision.decision_id, decision.queue_reason) == ("request-00000004", reasons.PULLED_BEST_FIT)
+    assert (decision.overtook, decision.queued_s) == (1, pytest.approx(0.9))
+    router.check()
+
+
+def test_the_time_to_retry_counts_what_waits_unbound() -> None:
+    router = central(1, max_tickets=4)
+    for number in range(1, 6):
+        router.submit(request(number, fresh(number), slo=60.0), 0.0)
+    refused = router.submit(request(6, fresh(6)), 0.0)
+    assert isinstance(refused, Refused)
+    # One prefill of 0.93 s runs and four wait.
+    assert refused.retry_after_s == pytest.approx(5 * 0.934, rel=0.02)
+
+
+def test_tickets_stay_when_the_policy_changes_and_changes_back() -> None:
+    router = central(1)
+    for number in range(1, 5):
+        router.submit(request(number, fresh(number)), 0.0)
+    router.set_policy(RoutingPolicy(placement=Stage(name="least_cost"), grant_tokens=1), 2, 0.1)
+    assert router.unbound(0.1)[0] == 0
+    assert router.loads(0.1)[0].bound == 3
+    late = RoutingPolicy(placement=Stage(name="central"), order=Stage(name="late_binding"), grant_tokens=1)
+    router.set_policy(late, 3, 0.2)
+    router.submit(request(5, fresh(5)), 0.2)
+    router.check()
+    granted, now = set(), 0.2
+    names = ["request-00000001"]
+    while names:
+        now += 1.0
+        outcomes = router.observe(FirstToken(names.pop()), now)
+        names += [each.decision.decision_id for each in outcomes if isinstance(each, Granted)]
+        granted |= set(names)
+    assert granted == {f"request-{number:08}" for number in range(2, 6)}
+
+
+def test_tickets_wait_through_an_empty_fleet() -> None:
+    router = central(0)
+    for number in range(3):
+        assert isinstance(router.submit(request(number, fresh(number)), 0.0), Queued)
+    assert len(router.set_engines(engines(2), 1.0)) == 2
+    assert router.unbound(1.0)[0] == 1
+    router.check()
+
+
+def test_a_request_that_cannot_wait_goes_where_the_cost_is_least() -> None:
+    router = central(2)
+    asked = request(1, LONG)
+    router.blocks_stored("e-02", asked.keys)
+    for number in (1, 2, 3):
+        assert engine_of(router.submit(request(number, LONG), 0.0, hold=False)) == "e-02"

@@ -1,0 +1,90 @@
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from routing.dispatch.request_queue import WaitingRoom
+from routing.policy.policy_document import Stage
+from routing.registry import build_queue_order
+from routing.router import Router
+from routing.values.decision import CENTRAL, Decision
+from tests.routing.pools import pool, request
+
+DECISION = Decision("", "pool", "", 0, "least_cost", "fifo", 1, "", 0, 0, 0.0, 0.0, 0.0)
+ORDERS = st.sampled_from(["fifo", "shed", "slack", "edf"])
+
+
+def room(order: str = "fifo") -> WaitingRoom:
+    return WaitingRoom(build_queue_order(Stage(name=order)))
+
+
+class RoomUnderRandomUse(RuleBasedStateMachine):
+    """Tickets are where they were put, in order of arrival there, whatever the order of grants does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.view = pool(size=4).view
+        self.room = room()
+        self.standing: dict[str, tuple[int, float]] = {}
+        self.number = 0
+
+    @rule(where=st.sampled_from([CENTRAL, 0, 1, 2]), at=st.floats(0, 100), compute=st.floats(0, 9))
+    def add(self, where: int, at: float, compute: float) -> None:
+        self.number += 1
+        asked = request(self.number, at=at)
+        self.room.add(where, asked, compute, DECISION)
+        self.standing[asked.request_id] = (where, at)
+
+    @precondition(lambda self: self.standing)
+    @rule(which=st.integers(0, 99))
+    def remove(self, which: int) -> None:
+        name = sorted(self.standing)[which % len(self.standing)]
+        assert self.room.remove(name) is DECISION
+        del self.standing[name]
+
+    @rule(order=ORDERS)
+    def reorder(self, order: str) -> None:
+        self.room.reorder(build_queue_order(Stage(name=order)))
+
+    @rule(at=st.floats(0, 120))
+    def grant(self, at: float) -> None:
+        for target in self.room.targets():
+            if target != CENTRAL:
+                name = self.room.next(target, self.view, at).ticket.request.request_id
+                assert self.standing.pop(name)[0] == target
+                self.room.remove(name)
+
+    @invariant()
+    def it_agrees(self) -> None:
+        self.room.check()
+        assert len(self.room) == len(self.standing)
+        arrivals = [at for _, at in self.standing.values()]
+        assert self.room.oldest_arrival_s() == min(arrivals, default=None)
+        old = {ticket.request.request_id for ticket in self.room.older_than(50.0)}
+        assert old == {name for name, (_, at) in self.standing.items() if at <= 50.0}
+        for target in (CENTRAL, 0, 1, 2):
+            here = [name for name, (place, _) in self.standing.items() if place == target]
+            assert [ticket.request.request_id for ticket in self.room.of(target)] == here
+            assert self.room.has(target) == bool(here)
+
+
+TestRoomUnderRandomUse = RoomUnderRandomUse.TestCase
+TestRoomUnderRandomUse.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_what_left_is_forgotten_even_while_the_oldest_ticket_stays() -> None:
+    waiting = room()
+    waiting.add(0, request(0, at=0.0), 1.0, DECISION)
+    for number in range(1, 1000):
+        waiting.add(0, request(number, at=float(number)), 1.0, DECISION)
+        waiting.remove(f"request-{number:08}")
+    assert len(waiting._arrivals) <= 2 * 2 + 65
+
+
+def test_a_new_order_holds_for_tickets_that_wait_already() -> None:
+    router: Router = pool(size=1)
+    waiting = room("fifo")
+    waiting.add(0, request(1, at=0.0), 4.0, DECISION)
+    waiting.add(0, request(2, at=0.0), 1.0, DECISION)
+    assert waiting.next(0, router.view, 0.0).ticket.request.request_id == "request-00000001"
+    waiting.reorder(build_queue_order(Stage(name="slack")))
+    assert waiting.next(0, router.view, 0.0).ticket.request.request_id == "request-00000002"

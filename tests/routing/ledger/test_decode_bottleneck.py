@@ -1,0 +1,82 @@
+"""Engines whose decodes hold their memory (DualMap A.8), hand-computed."""
+
+import msgspec
+import pytest
+
+from routing.router import Router
+from routing.values.observation import FirstToken
+from tests.routing.pools import pool, request
+
+
+def stuck(*, usage: float | None = 1.0, after_s: float = 3.0) -> tuple[Router, int]:
+    """One engine with a prefill that was granted at 0 and is expected to take 0.93 s."""
+    router = pool(size=1, grant_tokens=1, grant_lookahead_s=0.0, bottleneck_s=after_s)
+    target = router.fleet.known_target("e-01")
+    if usage is not None:
+        router.note_memory("e-01", usage)
+    router.submit(request(1, range(20)), 0.0)
+    return router, target
+
+
+def test_an_engine_without_a_first_token_for_long_is_expected_to_be_held_up_as_long_again() -> None:
+    router, target = stuck()
+    router.tick(2.9)
+    assert router.view.wait_s(target, 2.9) == 0.0
+    router.tick(4.0)
+    assert router.view.wait_s(target, 4.0) == pytest.approx(4.0)
+    router.tick(7.0)
+    assert router.view.wait_s(target, 7.0) == pytest.approx(7.0)
+    router.check()
+
+
+@pytest.mark.parametrize("usage", [0.2, 0.84])
+def test_one_with_memory_left_is_slow_but_not_held_up(usage: float) -> None:
+    router, target = stuck(usage=usage)
+    router.tick(2.9)
+    router.tick(4.0)
+    assert router.view.wait_s(target, 4.0) < 1.0
+
+
+def test_one_that_never_said_is_taken_for_full() -> None:
+    router, target = stuck(usage=None)
+    router.tick(4.0)
+    assert router.view.wait_s(target, 4.0) == pytest.approx(4.0)
+
+
+def test_a_first_token_ends_it() -> None:
+    router, target = stuck()
+    router.tick(4.0)
+    router.observe(FirstToken("request-00000001"), 4.1)
+    assert router.view.wait_s(target, 4.1) == 0.0
+
+
+def test_an_engine_that_was_idle_is_not_held_up_by_its_past() -> None:
+    router, target = stuck()
+    router.observe(FirstToken("request-00000001"), 1.0)
+    router.submit(request(2, range(100, 120), at=60.0), 60.0)
+    router.tick(61.0)
+    assert router.view.wait_s(target, 61.0) < 1.0
+
+
+def test_off_changes_nothing() -> None:
+    router, target = stuck(after_s=0.0)
+    router.tick(4.0)
+    assert router.view.wait_s(target, 4.0) == 0.0
+
+
+@pytest.mark.parametrize("usage", [float("nan"), -1.0, 7.0])
+def test_readings_that_cannot_be_are_ignored(usage: float) -> None:
+    router, target = stuck(usage=0.1)
+    router.note_memory("e-01", usage)
+    router.note_memory("nobody", 1.0)
+    router.tick(4.0)
+    assert router.view.wait_s(target, 4.0) < 2.5
+
+
+def test_a_policy_that_asks_for_it_later_is_followed() -> None:
+    router, target = stuck(after_s=0.0)
+    router.tick(4.0)
+    assert router.view.wait_s(target, 4.0) < 4.0
+    router.set_policy(msgspec.structs.replace(router.policy, bottleneck_s=3.0), 2, 4.1)
+    router.tick(5.0)
+    assert router.view.wait_s(target, 5.0) == pytest.approx(5.0)

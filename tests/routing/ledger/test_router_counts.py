@@ -1,0 +1,96 @@
+"""What a router did is counted by its outcomes, and the counts add up."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from routing.ledger.router_counts import RouterCounts
+from routing.router import Router
+from routing.values.decision import Granted, Outcome, Queued, Refused
+from routing.values.observation import Completed, FirstToken
+from tests.routing.pools import engines, pool, request
+from tests.routing.test_router_properties import Ledger, step
+
+
+class Tally(Ledger):
+    """Counts the outcomes beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: Counter[type] = Counter()
+
+    def note(self, outcomes: list[Outcome]) -> None:
+        self.kinds.update(map(type, outcomes))
+        super().note(outcomes)
+
+
+def busy(order: str = "fifo", **settings: float) -> Router:
+    """One engine with a long prefill under way, granted at once."""
+    router = pool("least_cost", order, size=1, **settings)
+    assert isinstance(router.submit(request(0, [], tokens=40_000), 0.0), Granted)
+    return router
+
+
+def test_grants_at_once_and_after_waiting_are_told_apart() -> None:
+    router = busy()
+    assert isinstance(router.submit(request(1, at=0.1), 0.1), Queued)
+    outcomes = router.observe(FirstToken("request-00000000"), 5.0)
+    assert [type(each) for each in outcomes] == [Granted]
+    seen = router.counts
+    assert (seen.granted_at_once, seen.queued, seen.granted_after_waiting, seen.overtaken) == (1, 1, 1, 0)
+
+
+def test_refusals_count_by_their_code_whatever_it_is() -> None:
+    router = busy(max_tickets=1, max_wait_s=3.0)
+    router.submit(request(1, at=0.1), 0.1)
+    router.submit(request(2, at=0.2), 0.2)
+    router.tick(4.0)
+    assert router.counts.refused == {"queue_full": 1, "wait_expired": 1}
+    counts = RouterCounts()
+    counts.answered(Refused("r", "a_code_of_tomorrow", 1.0))
+    assert counts.seen().refused == {"a_code_of_tomorrow": 1}
+
+
+def test_a_ticket_is_overtaken_when_its_engine_is_granted_a_later_one_first() -> None:
+    router = busy("priority")
+    router.submit(request(1, at=0.1, tokens=2000), 0.1)
+    router.submit(request(2, at=0.2, tokens=2000, priority=-5), 0.2)
+    for second, number in enumerate((0, 2, 1)):
+        router.observe(Completed(f"request-{number:08}"), 9.0 + second)
+    seen = router.counts
+    assert (seen.granted_after_waiting, seen.overtaken) == (2, 1)
+
+
+def test_what_is_seen_does_not_change_afterwards() -> None:
+    router = pool(size=1)
+    before = router.counts
+    router.submit(request(1), 0.0)
+    assert (before.granted_at_once, router.counts.granted_at_once) == (0, 1)
+
+
+def test_arrivals_at_engines_that_left_are_forgotten() -> None:
+    counts = RouterCounts()
+    router = pool(size=1)
+    granted = router.submit(request(1), 0.0)
+    counts.followed([granted], 0.0)
+    counts.keep(each.engine_id for each in engines(1)[:0])
+    counts.followed([granted], -5.0)
+    assert counts.seen().overtaken == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_counts_agree_with_the_outcomes_of_random_operations(seed: int) -> None:
+    rng, router, ledger = Random(seed), pool("dual_map", "slack", max_wait_s=6.0), Tally()
+    for number in range(300):
+        step(router, ledger, rng, number * 0.4, number)
+        router.check()
+    seen = router.counts
+    assert seen.granted_at_once + seen.granted_after_waiting == ledger.kinds[Granted] > 0
+    assert sum(seen.refused.values()) == ledger.kinds[Refused] > 0
+    assert seen.queued == ledger.kinds[Queued] > 0
+
+
+def test_more_tickets_than_were_queued_fail_the_check() -> None:
+    with pytest.raises(AssertionError, match="more tickets wait"):
+        RouterCounts().check(1)

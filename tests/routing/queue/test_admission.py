@@ -1,0 +1,276 @@
+"""Admission by load, hopeless requests, parking: hand-computed cases on small pools (Mooncake §4.3)."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from routing.policy.admission_document import AdmissionDocument
+from routing.policy.cost_document import DecodeCostDocument
+from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
+from routing.router import Router
+from routing.values import reasons
+from routing.values.decision import Granted, Queued, Refused
+from routing.values.inference_request import InferenceRequest
+from routing.values.observation import Completed, Failed, FirstToken
+from tests.routing.pools import engines, request
+from tests.routing.test_router_properties import Ledger, step
+
+SECOND = PrefillCostDocument(base_s=0.0, per_token_s=1e-3, per_token_squared_s=0.0, per_hit_token_s=0.0)
+"""1,000 uncached tokens take one second."""
+STEPS = DecodeCostDocument(base_s=0.01, per_sequence_s=0.01, per_context_token_s=0.0)
+"""A batch of b takes (1 + b) × 10 ms a step."""
+
+
+def router(
+    *, size: int = 1, order: str = "fifo", tbt: float = 0.05, placement: str = "min_ttft", **admission: object
+) -> Router:
+    policy = RoutingPolicy(
+        placement=Stage(name=placement),
+        order=Stage(name=order),
+        prefill_cost=SECOND,
+        decode_cost=STEPS,
+        tbt_slo_s=tbt,
+        grant_tokens=1,
+        grant_lookahead_s=0.0,
+        admission=AdmissionDocument(**admission),  # type: ignore[arg-type]
+    )
+    made = Router("pool", policy, 1)
+    made.set_engines(engines(size), 0.0)
+    return made
+
+
+def ask(number: int, seconds: float, *, at: float = 0.0, slo: float = 5.0) -> InferenceRequest:
+    """A request of its own prompt whose prefill takes so many seconds."""
+    return request(number, [1000 + number], at=at, slo=slo, tokens=int(seconds * 1000))
+
+
+def name(number: int) -> str:
+    return f"request-{number:08}"
+
+
+def code(outcome: object) -> str:
+    return outcome.code if isinstance(outcome, Refused) else ""
+
+
+def decode(pool: Router, count: int, *, first: int = 100, at: float = 0.0) -> None:
+    """Let so many requests decode, one engine after another."""
+    for number in range(first, first + count):
+        assert isinstance(pool.submit(ask(number, 0.001, at=at), at, hold=False), Granted)
+        pool.observe(FirstToken(name(number)), at)
+
+
+def test_off_lets_everything_in() -> None:
+    pool = router()
+    decode(pool, 50)
+    for number in range(20):
+        assert not isinstance(pool.submit(ask(number, 2.0), 0.0), Refused)
+
+
+def test_a_prompt_that_would_be_late_is_refused_with_the_time_it_would_be_late_by() -> None:
+    pool = router(mode="early")
+    pool.submit(ask(1, 2.0), 0.0)
+    pool.submit(ask(2, 2.0), 0.0)
+    refused = pool.submit(ask(3, 3.5), 0.0)
+    assert isinstance(refused, Refused)
+    assert refused.code == reasons.PREFILL_OVERLOAD
+    assert refused.retry_after_s == pytest.approx(2 + 2 + 3.5 - 5)
+    assert isinstance(pool.submit(ask(4, 0.9), 0.0), Queued)
+    pool.check()
+
+
+def test_the_threshold_scales_the_objective() -> None:
+    pool = router(mode="early", threshold=0.5)
+    assert code(pool.submit(ask(1, 2.6), 0.0)) == reasons.PREFILL_OVERLOAD
+    assert not code(pool.submit(ask(2, 2.4), 0.0))
+
+
+def test_time_that_passed_before_the_decision_counts() -> None:
+    pool = router(mode="early")
+    assert code(pool.submit(ask(1, 2.0, at=0.0), 3.5)) == reasons.PREFILL_OVERLOAD
+
+
+def test_early_looks_at_the_decodes_of_this_moment() -> None:
+    # Four fit into 50 ms: (1 + 4) × 10 ms.
+    pool = router(mode="early", decode_s=10.0)
+    decode(pool, 3)
+    assert not code(pool.submit(ask(1, 0.1), 0.0))
+    decode(pool, 1, first=200)
+    refused = pool.submit(ask(2, 0.1), 0.0)
+    assert isinstance(refused, Refused)
+    assert refused.code == reasons.DECODE_OVERLOAD
+    # One of five ends within a fifth of the time that a decode takes.
+    assert refused.retry_after_s == pytest.approx(10.0 / 5)
+
+
+def test_prediction_takes_off_the_decodes_that_end_before_the_request_decodes() -> None:
+    predictive = router(mode="predictive_instance", decode_s=2.0)
+    early = router(mode="early", decode_s=2.0)
+    for pool in (predictive, early):
+        decode(pool, 4)
+    # Its own prefill takes 3 s, and all four have then decoded for more than 2 s.
+    assert code(early.submit(ask(1, 3.0), 0.0)) == reasons.DECODE_OVERLOAD
+    assert not code(predictive.submit(ask(1, 3.0), 0.0))
+
+
+def test_prediction_adds_the_prefills_that_end_before_the_request_decodes() -> None:
+    predictive = router(mode="predictive_instance", decode_s=60.0)
+    early = router(mode="early", decode_s=60.0)
+    for pool in (predictive, early):
+        for number in range(4):
+            assert not code(pool.submit(ask(number, 0.5), 0.0))
+    assert code(predictive.submit(ask(9, 0.5), 0.0)) == reasons.DECODE_OVERLOAD
+    assert not code(early.submit(ask(9, 0.5), 0.0))
+
+
+def test_the_system_level_looks_at_the_mean_and_the_instance_level_at_the_chosen_engine() -> None:
+    for mode, expected in (("predictive_system", ""), ("predictive_instance", reasons.DECODE_OVERLOAD)):
+        pool = router(size=2, mode=mode, decode_s=60.0, placement="round_robin")
+        book = pool.admission.book
+        for number in range(4):
+            book.begin(f"other-{number}", pool.fleet.known_target("e-01"), 100, 0.0)
+        assert code(pool.submit(ask(1, 0.1), 0.0)) == expected, mode
+
+
+def test_a_request_of_its_own_tbt_objective_is_judged_by_it() -> None:
+    pool = router(mode="early", decode_s=10.0)
+    decode(pool, 4)
+    asked = ask(1, 0.1)
+    patient = InferenceRequest(
+        asked.request_id, asked.keys, asked.prompt_tokens, asked.block_tokens, 0.0, 5.0, tbt_slo_s=0.0611
+    )
+    assert not code(pool.submit(patient, 0.0))
+
+
+def test_the_decode_load_is_the_step_over_the_objective() -> None:
+    pool = router(size=2, tbt=0.05)
+    pool.admission.book.begin("a", pool.fleet.known_target("e-01"), 100, 0.0)
+    pool.admission.book.begin("b", pool.fleet.known_target("e-01"), 100, 0.0)
+    assert pool.admission.decode_load(pool.fleet.known_target("e-01"), 1.0) == pytest.approx(0.03 / 0.05)
+    assert pool.admission.decode_load(None, 1.0) == pytest.approx(0.02 / 0.05)
+
+
+class TestHopeless:
+    def test_is_refused_at_once_when_no_engine_could_serve_it_even_next(self) -> None:
+        pool = router(size=2, refuse_hopeless=True)
+        for number in (1, 2):
+            assert isinstance(pool.submit(ask(number, 4.0, slo=9.0), 0.0), Granted)
+        assert code(pool.submit(ask(3, 1.5), 0.0)) == reasons.HOPELESS
+        assert isinstance(pool.submit(ask(4, 0.9), 0.0), Queued)
+
+    def test_counts_the_best_engine_and_not_the_queue_before_it(self) -> None:
+        pool = router(refuse_hopeless=True, order="edf")
+        for number in range(1, 8):
+            pool.submit(ask(number, 1.0, slo=60.0), 0.0)
+        assert isinstance(pool.submit(ask(9, 3.0), 0.0), Queued)
+
+    def test_is_not_a_prompt_that_is_too_long_for_its_objective_on_an_idle_engine(self) -> None:
+        pool = router(refuse_hopeless=True)
+        assert isinstance(pool.submit(ask(1, 8.0), 0.0), Granted)
+        assert isinstance(pool.submit(ask(2, 8.0), 0.0), Queued)
+        assert pool.tick(50.0) == [] or not any(isinstance(each, Refused) for each in pool.tick(50.0))
+
+    def test_refuses_a_ticket_the_moment_it_becomes_so(self) -> None:
+        pool = router(refuse_hopeless=True)
+        assert isinstance(pool.submit(ask(1, 4.5), 0.0), Granted)
+        assert isinstance(pool.submit(ask(2, 0.4), 0.0), Queued)
+        # The engine overruns its estimate, so that the ticket's last chance passes at 5 − 0.4 s.
+        assert pool.next_wake(4.0) == pytest.approx(4.5)
+        assert [code(each) for each in pool.tick(4.59)] == []
+        assert [code(each) for each in pool.tick(4.7)] == [reasons.HOPELESS]
+        assert not pool.waiting
+        pool.check()
+
+    def test_off_lets_it_wait(self) -> None:
+        pool = router()
+        pool.submit(ask(1, 9.0, slo=20.0), 0.0)
+        assert isinstance(pool.submit(ask(2, 1.0), 0.0), Queued)
+
+
+class TestParking:
+    def test_tries_again_and_grants_when_the_load_is_gone(self) -> None:
+        pool = router(mode="early", decode_s=10.0, defer_s=1.0)
+        decode(pool, 4)
+        assert isinstance(pool.submit(ask(1, 0.1), 0.0), Queued)
+        assert len(pool.parked) == 1
+        assert pool.next_wake(0.0) == 1.0
+        assert pool.tick(1.0) == []
+        pool.observe(Completed(name(100)), 1.5)
+        outcomes = pool.tick(2.0)
+        assert [type(each) for each in outcomes] == [Granted]
+        assert outcomes[0].decision.queued_s == 2.0  # type: ignore[union-attr]
+        assert not pool.parked
+        pool.check()
+
+    def test_ends_when_the_request_could_not_be_on_time_after_another_try(self) -> None:
+        pool = router(mode="early", decode_s=10.0, defer_s=2.0)
+        decode(pool, 4)
+        assert isinstance(pool.submit(ask(1, 0.1), 0.0), Queued)
+        assert pool.tick(2.0) == []
+        assert [code(each) for each in pool.tick(4.0)] == [reasons.DECODE_OVERLOAD]
+        assert pool.counts.refused == {reasons.DECODE_OVERLOAD: 1}
+
+    def test_a_client_that_goes_away_takes_its_request_with_it(self) -> None:
+        pool = router(mode="early", decode_s=10.0, defer_s=1.0)
+        decode(pool, 4)
+        pool.submit(ask(1, 0.1), 0.0)
+        pool.observe(Failed(name(1)), 0.5)
+        assert not pool.parked
+        assert pool.tick(1.0) == []
+
+    def test_a_parked_id_cannot_be_used_again(self) -> None:
+        pool = router(mode="early", decode_s=10.0, defer_s=1.0)
+        decode(pool, 4)
+        pool.submit(ask(1, 0.1), 0.0)
+        with pytest.raises(ValueError, match="already here"):
+            pool.submit(ask(1, 0.1), 0.2)
+
+    def test_a_caller_that_does_not_wait_is_refused(self) -> None:
+        pool = router(mode="early", decode_s=10.0, defer_s=1.0)
+        decode(pool, 4)
+        assert code(pool.submit(ask(1, 0.1), 0.0, hold=False)) == reasons.DECODE_OVERLOAD
+
+
+def test_a_ticket_is_refused_when_the_deadline_of_its_class_passes() -> None:
+    pool = router()
+    pool.submit(ask(1, 9.0), 0.0)
+    asked = ask(2, 0.1)
+    pool.submit(
+        InferenceRequest(
+            asked.request_id, asked.keys, asked.prompt_tokens, asked.block_tokens, 0.0, 5.0, give_up_s=3.0
+        ),
+        0.0,
+    )
+    assert pool.next_wake(0.0) == 3.0
+    assert pool.tick(2.9) == []
+    assert [code(each) for each in pool.tick(3.0)] == [reasons.DEADLINE_PASSED]
+
+
+@pytest.mark.parametrize("mode", ["early", "predictive_system", "predictive_instance"])
+@pytest.mark.parametrize("placement", ["least_cost", "skywalker"])
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=12, deadline=None)
+def test_nothing_is_lost_or_answered_twice(mode: str, placement: str, seed: int) -> None:
+    policy = RoutingPolicy(
+        placement=Stage(name=placement),
+        order=Stage(name="shed"),
+        tbt_slo_s=0.0155,
+        admission=AdmissionDocument(mode=mode, defer_s=0.7, refuse_hopeless=True, decode_s=3.0),  # type: ignore[arg-type]
+    )
+    pool = Router("pool", policy, 1)
+    pool.set_engines(engines(4), 0.0)
+    rng, ledger, now = Random(seed), Ledger(), 0.0
+    for number in range(100):
+        now += rng.random()
+        step(pool, ledger, rng, now, number)
+        pool.check()
+        assert len(pool.waiting) + len(pool.parked) == len(ledger.waiting)
+    for _ in range(400):
+        now += 0.5
+        ledger.note(pool.tick(now))
+        for each in sorted(ledger.granted):
+            ledger.granted.discard(each)
+            ledger.note(pool.observe(Completed(each), now))
+    assert not ledger.waiting
+    assert len(pool.admission.book) == 0

@@ -1,0 +1,108 @@
+from itertools import count
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from routing.queue.deadline_queue import DeadlineLine, Entry
+from tests.routing.queue_orders.tickets import ticket
+
+TIMES = st.integers(0, 40).map(float)
+SECONDS = st.integers(1, 16).map(lambda number: number / 4)
+
+
+def entry(number: int, deadline_s: float, seconds: float) -> Entry:
+    return deadline_s, number, seconds, ticket(number)
+
+
+def lateness(entries: list[Entry], start_s: float, rate: float) -> list[float]:
+    """By how much each entry could start later than it does, by the plain definition."""
+    spare = []
+    for deadline_s, _, seconds, _ in entries:
+        spare.append(deadline_s - seconds - start_s)
+        start_s += seconds / rate
+    return spare
+
+
+class LineUnderRandomUse(RuleBasedStateMachine):
+    """Every answer is that of a walk over a sorted list; quarters of seconds and powers of two keep sums exact."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = count(1)
+        self.entries: list[Entry] = []
+
+    @initialize(rate=st.sampled_from([1.0, 2.0, 8.0]))
+    def begin(self, rate: float) -> None:
+        self.line = DeadlineLine(rate)
+
+    @rule(many=st.lists(st.tuples(TIMES, SECONDS), min_size=1, max_size=60))
+    def add(self, many: list[tuple[float, float]]) -> None:
+        for deadline_s, seconds in many:
+            coming = entry(next(self.numbers), deadline_s, seconds)
+            self.line.add(coming)
+            self.entries.append(coming)
+        self.entries.sort()
+
+    @precondition(lambda self: self.entries)
+    @rule(which=st.integers(0, 999))
+    def remove(self, which: int) -> None:
+        self.line.remove(self.entries.pop(which % len(self.entries)))
+
+    @rule(rate=st.sampled_from([1.0, 4.0]))
+    def change_rate(self, rate: float) -> None:
+        self.line.set_rate(rate)
+
+    @precondition(lambda self: self.entries)
+    @rule(start_s=TIMES, which=st.integers(0, 999))
+    def ask(self, start_s: float, which: int) -> None:
+        spare = lateness(self.entries, start_s, self.line.rate)
+        asked = which % len(self.entries)
+        assert self.line.spare_before(self.entries[asked], start_s) == min(spare[:asked], default=float("inf"))
+        late = next((place for place, left in enumerate(spare) if left < 0), None)
+        found = self.line.first_late(start_s)
+        assert (found is None) == (late is None)
+        if found is not None and late is not None:
+            largest = max(each[2] for each in self.entries[: late + 1])
+            taken = self.line.take_largest(found)
+            assert taken[2] == largest
+            assert taken in self.entries[: late + 1]
+            self.entries.remove(taken)
+
+    @invariant()
+    def it_holds_what_it_was_given(self) -> None:
+        if hasattr(self, "line"):
+            self.line.check()
+            assert list(self.line) == self.entries
+            assert len(self.line) == len(self.entries)
+            assert self.line.seconds == sum(each[2] for each in self.entries)
+
+
+TestLineUnderRandomUse = LineUnderRandomUse.TestCase
+TestLineUnderRandomUse.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+
+
+def test_an_entry_that_is_not_there_is_a_key_error() -> None:
+    line = DeadlineLine()
+    line.add(entry(1, 5.0, 1.0))
+    with pytest.raises(KeyError):
+        line.remove(entry(2, 5.0, 1.0))
+    with pytest.raises(KeyError):
+        line.remove(entry(3, 9.0, 1.0))
+
+
+@given(st.lists(st.tuples(TIMES, SECONDS), max_size=40), TIMES, st.sampled_from([1.0, 4.0]))
+def test_one_walk_keeps_as_many_as_taking_the_largest_out_again_and_again(
+    jobs: list[tuple[float, float]], start_s: float, rate: float
+) -> None:
+    line = DeadlineLine(rate)
+    for number, (deadline_s, seconds) in enumerate(jobs):
+        line.add(entry(number, deadline_s, seconds))
+    kept, dropped = line.feasible_part(start_s)
+    assert sorted(kept + dropped) == list(line)
+    assert all(left >= 0 for left in lateness(kept, start_s, rate))
+    while (late := line.first_late(start_s)) is not None:
+        line.take_largest(late)
+    if rate == 1.0:
+        assert len(kept) == len(line)

@@ -1,0 +1,92 @@
+"""Selective pushing, seen from outside the router."""
+
+import pytest
+
+from routing.policy.dispatch_limit_document import PushDocument
+from routing.router import Router
+from routing.values.decision import Granted, Queued
+from routing.values.observation import Completed, FirstToken
+from tests.routing.pools import engine_of, pool, request
+
+LONG = range(20)
+
+
+def one_engine(**push: object) -> Router:
+    settings = {"push": PushDocument(**push), "grant_tokens": 1, "grant_lookahead_s": 0.0}  # type: ignore[arg-type]
+    return pool(size=1, **settings)  # type: ignore[arg-type]
+
+
+def submit(router: Router, number: int, now: float) -> Granted | Queued:
+    outcome = router.submit(request(number, range(30 * number, 30 * number + 20), at=now), now)
+    assert isinstance(outcome, Granted | Queued)
+    return outcome
+
+
+def test_a_prompt_waits_for_memory_and_goes_when_a_report_shows_room() -> None:
+    router = one_engine()
+    submit(router, 1, 0.0)
+    submit(router, 2, 0.0)
+    router.report("e-01", 0, 0.5, 10_000)
+    assert router.observe(FirstToken("request-00000001"), 0.9) == []
+    assert router.report("e-01", 0, 1.0, 10_239) == []
+    assert [engine_of(each) for each in router.report("e-01", 0, 1.1, 10_240)] == ["e-01"]
+
+
+def test_grants_take_room_that_the_last_report_still_counts() -> None:
+    router = one_engine(mode="pending", report_max_age_s=1.0)
+    submit(router, 1, 0.0)
+    for number in (2, 3):
+        submit(router, number, 0.0)
+    router.report("e-01", 0, 0.5, 15_000)
+    assert len(router.observe(FirstToken("request-00000001"), 0.9)) == 1
+    assert router.observe(FirstToken("request-00000002"), 1.2) == []
+    assert [engine_of(each) for each in router.tick(1.6)] == ["e-01"]
+
+
+def test_an_empty_engine_is_never_kept_waiting_for_room() -> None:
+    router = one_engine()
+    router.report("e-01", 0, 0.0, 100)
+    assert isinstance(submit(router, 1, 0.1), Granted)
+
+
+def test_an_engine_with_something_pending_gets_nothing_more() -> None:
+    router = pool(size=1, grant_tokens=1_000_000)
+    submit(router, 1, 0.0)
+    router.report("e-01", 1, 0.1)
+    assert isinstance(submit(router, 2, 0.1), Queued)
+    assert len(router.observe(FirstToken("request-00000001"), 0.9)) == 1
+
+
+def test_an_old_report_does_not_block_and_the_load_shows_it() -> None:
+    router = pool(size=1, grant_tokens=1_000_000)
+    submit(router, 1, 0.0)
+    router.report("e-01", 3, 0.1)
+    submit(router, 2, 0.1)
+    assert not router.loads(0.5)[0].stepped_down
+    assert router.tick(0.5) == []
+    wake = router.next_wake(0.5)
+    assert wake == pytest.approx(0.6)
+    assert [engine_of(each) for each in router.tick(0.61)] == ["e-01"]
+    assert router.loads(0.61)[0].stepped_down
+
+
+def test_the_outstanding_limit_counts_unfinished_requests() -> None:
+    router = one_engine(mode="outstanding", max_outstanding=2)
+    assert [type(submit(router, number, 0.0)) for number in (1, 2, 3)] == [Granted, Granted, Queued]
+    assert router.observe(FirstToken("request-00000001"), 0.9) == []
+    assert len(router.observe(Completed("request-00000001"), 2.0)) == 1
+    assert not router.loads(2.0)[0].stepped_down
+
+
+def test_blind_pushing_holds_nothing_back() -> None:
+    router = one_engine(mode="blind")
+    router.report("e-01", 9, 0.0, 0)
+    assert all(isinstance(submit(router, number, 0.0), Granted) for number in range(1, 9))
+
+
+def test_reports_of_unknown_engines_and_impossible_ones_do_no_harm() -> None:
+    router = one_engine()
+    assert router.report("e-99", 1, 0.0) == []
+    router.report("e-01", -5, 0.0, -100)
+    assert isinstance(submit(router, 1, 0.0), Granted)
+    router.check()

@@ -1,0 +1,25 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing.queue.starvation import PassedOver
+
+
+@given(st.permutations(list(range(1, 100))))
+def test_it_knows_when_each_ticket_was_first_passed_over(order: list[int]) -> None:
+    passed, waiting = PassedOver(), set(order)
+    first: dict[int, float] = {}
+    for moment, number in enumerate(order):
+        passed.granted(number, float(moment), min(waiting))
+        waiting.discard(number)
+        for other in waiting:
+            if other < number:
+                first.setdefault(other, float(moment))
+        for other in waiting:
+            assert passed.since(other) == first.get(other, float("inf"))
+
+
+def test_grants_that_nobody_waits_behind_are_forgotten() -> None:
+    passed = PassedOver()
+    for number in range(1, 10_000):
+        passed.granted(number, 0.0, number)
+    assert len(passed) <= 66

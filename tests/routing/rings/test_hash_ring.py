@@ -1,0 +1,63 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing.rings.hash_ring import CandidateRings, HashRing
+
+IDS = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=12, unique=True)
+KEYS = st.integers(0, 2**64 - 1)
+
+
+@given(IDS, st.integers(1, 20))
+def test_shares_fill_the_ring(ids: list[str], virtual_nodes: int) -> None:
+    HashRing(ids, virtual_nodes=virtual_nodes).check()
+
+
+@given(IDS, st.lists(KEYS, min_size=1, max_size=30))
+def test_a_leaving_engine_moves_only_its_own_keys(ids: list[str], keys: list[int]) -> None:
+    whole, rest = HashRing(ids), HashRing(ids[1:]) if len(ids) > 1 else None
+    for key in keys:
+        owner = ids[whole.owner(key)]
+        if rest is not None and owner != ids[0]:
+            assert ids[1:][rest.owner(key)] == owner
+
+
+@given(IDS, KEYS)
+def test_two_candidates_differ_whenever_there_are_two_engines(ids: list[str], key: int) -> None:
+    candidates = CandidateRings(ids).candidates(key)
+    assert len(set(candidates)) == len(candidates) == min(2, len(ids))
+
+
+@given(IDS, KEYS, st.integers(1, 8))
+def test_more_rings_give_more_distinct_candidates(ids: list[str], key: int, rings: int) -> None:
+    candidates = CandidateRings(ids, rings=rings).candidates(key)
+    assert len(set(candidates)) == len(candidates) == min(rings, len(ids))
+    assert candidates[0] == CandidateRings(ids).candidates(key)[0]
+
+
+@given(IDS, KEYS)
+def test_the_walk_round_the_ring_meets_every_engine_once_and_the_owner_first(ids: list[str], key: int) -> None:
+    ring = HashRing(ids)
+    walk = list(ring.owners(key))
+    assert walk[0] == ring.owner(key)
+    assert sorted(walk) == list(range(len(ids)))
+
+
+def test_when_both_rings_agree_the_second_candidate_is_the_next_engine() -> None:
+    ring = CandidateRings(["a", "b", "c"], virtual_nodes=1)
+    pairs = [ring.candidates(key) for key in range(500)]
+    first, second = ring._rings
+    same = [key for key in range(500) if first.owner(key) == second.owner(key)]
+    assert same
+    assert all(pairs[key][1] == (pairs[key][0] + 1) % 3 for key in same)
+
+
+def test_a_hundred_virtual_nodes_give_each_engine_a_fair_share() -> None:
+    shares = HashRing([f"e-{number:02}" for number in range(8)]).shares()
+    assert min(shares) > 0.08
+    assert max(shares) < 0.18
+
+
+def test_a_ring_without_virtual_nodes_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1 virtual node"):
+        HashRing(["a"], virtual_nodes=0)

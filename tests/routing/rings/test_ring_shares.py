@@ -1,0 +1,115 @@
+"""What hash rings say of their engines: exact shares, and what a leaving engine moves."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from routing.rings.hash_ring import RING, CandidateRings, HashRing
+from routing.rings.ring_plan import OnRings, RingPlan, candidates_on
+from routing.rings.ring_shares import UnknownEngineError, place_shares, ring_shares
+
+IDS = st.lists(st.text("abcdef", min_size=1, max_size=4), min_size=1, max_size=9, unique=True)
+EIGHT = [f"e-{number}" for number in range(8)]
+PAIRS = RingPlan(2, 40, independent=True)
+
+
+@given(IDS, st.integers(1, 20))
+def test_arcs_close_the_ring_without_gap_or_overlap(ids: list[str], virtual_nodes: int) -> None:
+    ring = HashRing(ids, virtual_nodes=virtual_nodes)
+    arcs = ring.arcs()
+    assert sum(length for _, length, _ in arcs) == RING == sum(ring.lengths())
+    for (begin, length, _), (after, _, _) in pairwise(arcs):
+        assert begin + length == after
+
+
+@given(IDS, st.integers(1, 4))
+def test_shares_of_places_sum_to_one_before_and_after_anybody_leaves(ids: list[str], rings: int) -> None:
+    found = ring_shares(RingPlan(rings, 10, independent=True), ids, without=ids[0])
+    assert sum(each.share for each in found.engines) == pytest.approx(1)
+    if len(ids) > 1:
+        gained = sum(each.gain or 0.0 for each in found.engines)
+        assert gained == pytest.approx(found.moved)
+
+
+def test_shares_are_what_a_hundred_thousand_keys_find() -> None:
+    rings, rng = CandidateRings(EIGHT, virtual_nodes=3), Random(5)
+    counts = [0] * len(EIGHT)
+    for _ in range(100_000):
+        for at in rings.candidates(rng.getrandbits(64)):
+            counts[at] += 1
+    # Three points per engine: shares differ widely, and rings agree often.
+    for share, count in zip(place_shares(rings.rings), counts, strict=True):
+        assert share == pytest.approx(count / 200_000, abs=0.004)
+
+
+def test_what_moves_is_what_keys_lose() -> None:
+    rng = Random(7)
+    keys = [rng.getrandbits(64) for _ in range(40_000)]
+    found = ring_shares(PAIRS, EIGHT, without="e-3")
+    before, after = CandidateRings(EIGHT, virtual_nodes=40), CandidateRings(EIGHT[:3] + EIGHT[4:], virtual_nodes=40)
+    changed, gained = 0, dict.fromkeys(EIGHT, 0)
+    for key in keys:
+        old = {EIGHT[at] for at in before.candidates(key)}
+        new = {(EIGHT[:3] + EIGHT[4:])[at] for at in after.candidates(key)}
+        changed += old != new
+        for engine_id in new - old:
+            gained[engine_id] += 1
+        for engine_id in old - new:
+            gained[engine_id] -= 1
+    assert found.keys_changed == pytest.approx(changed / len(keys), abs=0.006)
+    for each in found.engines:
+        if each.engine_id == "e-3":
+            assert each.gain is None
+        else:
+            assert each.gain == pytest.approx(gained[each.engine_id] / (2 * len(keys)), abs=0.004)
+    # Everybody else's keys stay where they are, so about an eighth moves and never half of all.
+    assert found.ideal == pytest.approx(1 / 8)
+    assert found.moved == pytest.approx(1 / 8, abs=0.05)
+
+
+def test_traffic_is_counted_by_the_keys_that_were_seen() -> None:
+    key = 4711
+    rings = CandidateRings(EIGHT, virtual_nodes=40)
+    first, second = (EIGHT[at] for at in rings.candidates(key))
+    found = ring_shares(PAIRS, EIGHT, [(key, 30)], without=first)
+    shares = {each.engine_id: each.traffic for each in found.engines}
+    assert (shares[first], shares[second], found.requests) == (0.5, 0.5, 30)
+    assert found.traffic_moved == 0.5
+    assert sum(each.traffic_gain or 0 for each in found.engines) == pytest.approx(0.5)
+    assert {each.traffic for each in ring_shares(PAIRS, EIGHT).engines} == {None}
+
+
+@given(IDS, st.integers(0, 2**64 - 1), st.integers(1, 4))
+def test_candidates_are_those_of_the_placement(ids: list[str], key: int, rings: int) -> None:
+    plan = RingPlan(rings, 10, independent=True)
+    assert candidates_on(plan.over(ids), key) == CandidateRings(ids, rings=rings, virtual_nodes=10).candidates(key)
+
+
+def test_a_plain_ring_and_a_single_engine_have_shares_too() -> None:
+    plain = RingPlan(1, 100, independent=False)
+    found = ring_shares(plain, EIGHT, without="e-0")
+    assert [each.share for each in found.engines] == pytest.approx(HashRing(EIGHT).shares())
+    alone = ring_shares(PAIRS, ["only"], without="only")
+    assert (alone.engines[0].share, alone.moved) == (1.0, None)
+    assert ring_shares(PAIRS, []).engines == ()
+
+
+def test_an_engine_that_is_not_on_the_rings_is_refused() -> None:
+    with pytest.raises(UnknownEngineError, match="e-9"):
+        ring_shares(PAIRS, EIGHT, without="e-9")
+
+
+def test_the_placements_on_rings_say_how_theirs_are_made() -> None:
+    from routing.registry import PLACEMENTS
+
+    on_rings = {name for name, kind in PLACEMENTS.items() if isinstance(kind(), OnRings)}
+    assert on_rings == {"dual_map", "consistent_hash"}
+    dual_map = PLACEMENTS["dual_map"](d=3, virtual_nodes=7, adaptive_key=False)
+    assert isinstance(dual_map, OnRings)
+    assert dual_map.ring_plan() == RingPlan(3, 7, True, 2, False)
+    assert [dual_map.key_length(range(length)) for length in (1, 2, 9)] == [1, 2, 2]

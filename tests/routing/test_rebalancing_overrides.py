@@ -1,0 +1,71 @@
+import pytest
+
+from routing.rebalancing_overrides import TooManyWidenedError, keeper_of, relieve, widen
+from routing.router import Router
+from routing.values.decision import Granted
+from tests.routing.dispatch import test_migration as overloaded
+from tests.routing.pools import pool, request
+
+
+def router() -> Router:
+    return pool("dual_map", size=8, params={"adaptive_key": False})
+
+
+def candidates(made: Router, number: int, blocks: tuple[int, ...]) -> set[str]:
+    outcome = made.submit(request(number, blocks), 0.0, hold=False)
+    assert isinstance(outcome, Granted)
+    return {each.engine_id for each in outcome.decision.candidates}
+
+
+def prefix_of(made: Router, blocks: tuple[int, ...]) -> int:
+    keeper = keeper_of(made)
+    assert keeper is not None
+    return keeper.prefix_of(request(0, blocks))
+
+
+ONE, OTHER = (11, 22, 33), (44, 55, 66)
+
+
+def test_a_widened_prefix_keeps_its_candidates_and_gets_one_more() -> None:
+    made = router()
+    usual = candidates(made, 1, ONE)
+    widen(made, {prefix_of(made, ONE): 3})
+    wider = candidates(made, 2, ONE)
+    assert usual < wider
+    assert (len(usual), len(wider)) == (2, 3)
+
+
+def test_other_prefixes_stay_and_an_empty_table_undoes_it() -> None:
+    made = router()
+    usual, before = candidates(made, 1, ONE), candidates(made, 2, OTHER)
+    widen(made, {prefix_of(made, ONE): 3})
+    assert candidates(made, 3, OTHER) == before
+    widen(made, {})
+    assert candidates(made, 4, ONE) == usual
+
+
+def test_a_table_over_its_limits_is_refused_whole() -> None:
+    made = router()
+    with pytest.raises(TooManyWidenedError, match="more than"):
+        widen(made, dict.fromkeys(range(1001), 3))
+    with pytest.raises(TooManyWidenedError, match="1 to 8"):
+        widen(made, {1: 9})
+    assert made.view.widened == {}
+
+
+def test_so_many_tickets_move_at_most() -> None:
+    made = overloaded.router()
+    overloaded.overload(made)
+    waiting = {each: made.waiting.of(made.fleet.target_of(each)) for each in ("e-0", "e-1")}
+    hot = max(waiting, key=lambda name: len(waiting[name]))
+    relieve(made, hot, 1, 0.0)
+    assert made.migration.moved <= 1
+    made.check()
+
+
+def test_relieving_an_unknown_engine_does_nothing() -> None:
+    assert relieve(router(), "nobody", 5, 0.0) == []
+
+
+def test_a_placement_that_may_choose_any_engine_keeps_no_prefixes() -> None:
+    assert keeper_of(pool("least_cost")) is None

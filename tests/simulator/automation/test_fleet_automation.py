@@ -1,0 +1,185 @@
+"""Planners steer small simulated fleets: what they order happens, and nothing is lost by it."""
+
+from collections.abc import Iterable
+
+import pytest
+from msgspec.structs import replace
+
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.health_document import HealthDocument
+from planning.documents.ratio_document import RatioDocument
+from planning.documents.rebalance_document import RebalanceDocument
+from planning.documents.scaling_document import ScalingDocument
+from routing.policy.policy_document import Stage
+from routing.router import Router
+from simulator.automation.fleet_automation import FleetAutomation, scaling_timeline
+from simulator.engine_models.colocated import colocated
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.faulty_engine import FaultKind, FaultyEngine
+from simulator.fleet.disaggregated_fleet import DisaggregatedFleet
+from simulator.fleet.engine_faults import fault_at, restart_at
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.runs.simulation_run import engine_names, evaluation_policy
+from simulator.workloads.arrivals import FixedArrivals
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import TraceRow
+
+PROFILE = EngineProfile()
+OFF = AutomationPolicy(
+    health=HealthDocument(mode="off"),
+    rebalance=RebalanceDocument(mode="off"),
+    scaling=ScalingDocument(mode="off"),
+    ratio=RatioDocument(mode="off"),
+)
+SCALING = ScalingDocument(
+    mode="act", min_engines=2, max_engines=6, window_s=20.0, warm_up_s=10.0, up_cool_down_s=10.0, down_cool_down_s=40.0
+)
+
+
+def rows(phases: Iterable[tuple[float, float]], *, tokens: int = 4096, answer: int = 20) -> list[TraceRow]:
+    """Requests of their own prompts, so many a second for so many seconds."""
+    made: list[TraceRow] = []
+    start_s = 0.0
+    for qps, seconds in phases:
+        count = round(qps * seconds)
+        for at in range(count):
+            ids = tuple(range(1000 * len(made), 1000 * len(made) + tokens // 512))
+            made.append(TraceRow(1000 * (start_s + at * seconds / count), tokens, answer, ids))
+        start_s += seconds
+    return made
+
+
+def policy(placement: str = "least_cost"):
+    return evaluation_policy(Stage(name=placement), Stage(name="fifo"))
+
+
+def fleet(work: list[TraceRow], size: int, *, faulty: bool = False) -> FleetSimulation:
+    def build() -> object:
+        return FaultyEngine(colocated(PROFILE, emit_tokens=True)) if faulty else colocated(PROFILE)
+
+    source = FixedArrivals(Workload(work).arrivals(None, 5.0))
+    return FleetSimulation(Router("p", policy(), 1), source, build, engine_names(size))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def scaled() -> tuple[FleetSimulation, FleetAutomation]:
+    simulation = fleet(rows([(2.0, 60.0), (10.0, 120.0), (1.0, 400.0)]), 2)
+    automation = FleetAutomation(replace(OFF, scaling=SCALING), PROFILE)
+    automation.attach(simulation)
+    simulation.run()
+    return simulation, automation
+
+
+def test_overload_adds_several_engines_and_calm_drains_them_one_by_one(scaled) -> None:
+    _, automation = scaled
+    plans = scaling_timeline(automation)
+    added = [each for each in plans if each["action"] == "add"]
+    assert max(each["target"] - each["engines"] for each in added) >= 2
+    assert all(each["engines"] - each["target"] == 1 for each in plans if each["action"] == "drain")
+    sizes = [size for _, size in automation.sizes]
+    assert max(sizes) == 6
+    assert sizes[-1] == 2
+
+
+def test_scaling_loses_no_request(scaled) -> None:
+    simulation, _ = scaled
+    assert {each.status for each in simulation.history} == {"finished"}
+    simulation.check()
+
+
+def test_requests_are_on_time_again_after_the_engines_have_come(scaled) -> None:
+    simulation, _ = scaled
+    late = [each for each in simulation.history if (each.ttft_s or 9.0) > 5.0]
+    assert all(60.0 <= each.request.arrived_s < 140.0 for each in late)
+
+
+def test_advice_changes_nothing() -> None:
+    simulation = fleet(rows([(6.0, 90.0)]), 2)
+    automation = FleetAutomation(replace(OFF, scaling=replace(SCALING, mode="advise")), PROFILE)
+    automation.attach(simulation)
+    simulation.run()
+    assert automation.scaling
+    assert {size for _, size in automation.sizes} == {2}
+
+
+FAULTS: list[tuple[FaultKind, float]] = [("hang", 14.0), ("lie", 14.0), ("stop", 3.0), ("pause", 2.0)]
+
+
+@pytest.mark.parametrize(("fault", "within_s"), FAULTS)
+def test_a_sick_engine_is_quarantined_and_nobody_without_a_token_is_lost(fault: FaultKind, within_s: float) -> None:
+    simulation = fleet(rows([(4.0, 80.0)]), 4, faulty=True)
+    automation = FleetAutomation(replace(OFF, health=HealthDocument(mode="act", ramp_s=5.0)), PROFILE)
+    automation.attach(simulation)
+    fault_at(simulation, 20.0, "e-002", fault)
+    restart_at(simulation, 60.0, "e-002")
+    simulation.run()
+    out = [(plan.at_s, each.engine_id) for plan in automation.health for each in plan.verdicts if each.load_share == 0]
+    assert {name for _, name in out} == {"e-002"}
+    assert out[0][0] - 20.0 <= within_s
+    assert not [each for each in simulation.history if each.status == "failed" and each.first_token_s is None]
+    simulation.check()
+
+
+def test_a_fault_needs_an_engine_that_can_have_one() -> None:
+    simulation = fleet(rows([(1.0, 10.0)]), 1)
+    fault_at(simulation, 1.0, "e-001", "hang")
+    with pytest.raises(TypeError, match="cannot have faults"):
+        simulation.run()
+
+
+def disaggregated(work: list[TraceRow], prefill: int, decode: int) -> DisaggregatedFleet:
+    roles = {f"p-{at}": "prefill" for at in range(prefill)} | {f"d-{at}": "decode" for at in range(decode)}
+    source = FixedArrivals(Workload(work).arrivals(None, 5.0))
+    return DisaggregatedFleet(Router("p", policy(), 1), source, PROFILE, roles)  # type: ignore[arg-type]
+
+
+def test_requests_prefill_on_one_engine_and_decode_on_its_partner() -> None:
+    simulation = disaggregated(rows([(3.0, 30.0)]), 2, 2)
+    simulation.run()
+    assert {each.status for each in simulation.history} == {"finished"}
+    assert {each.engine_id[0] for each in simulation.history} == {"p"}
+    assert all((each.tbt_s or 0.0) > 0 for each in simulation.history)
+    simulation.check()
+
+
+def test_an_engine_changes_its_role_when_the_load_does_and_loses_nothing() -> None:
+    simulation = disaggregated(rows([(12.0, 150.0)], tokens=512, answer=600), 3, 1)
+    settings = RatioDocument(mode="act", window_s=20.0, hold_s=10.0, cool_down_s=30.0)
+    automation = FleetAutomation(replace(OFF, ratio=settings), PROFILE, restart_s=5.0)
+    automation.attach(simulation)
+    simulation.run()
+    flips = [flip.after for plan in automation.ratio for flip in plan.flips]
+    assert flips
+    assert set(flips) == {"decode"}
+    assert (automation.ratio[-1].prefill, automation.ratio[-1].decode) in {(2, 2), (1, 3)}
+    assert {each.status for each in simulation.history} == {"finished"}
+    simulation.check()
+
+
+def test_healthy_engines_are_left_alone_in_bursts_that_they_cannot_serve() -> None:
+    phases = [(2.0, 20.0), (14.0, 8.0)] * 5
+    simulation = fleet(rows(phases, tokens=6144, answer=60), 4, faulty=True)
+    automation = FleetAutomation(replace(OFF, health=HealthDocument(mode="act")), PROFILE)
+    automation.attach(simulation)
+    simulation.run()
+    assert max(each.ttft_s or 0.0 for each in simulation.history) > 5.0
+    assert {each.load_share for plan in automation.health for each in plan.verdicts} <= {1.0}
+
+
+def test_a_hot_prefix_gets_more_engines_and_gives_them_back() -> None:
+    hot = [
+        replace(each, hash_ids=(*range(8), *each.hash_ids[:6])) if at % 2 and each.timestamp < 60_000 else each
+        for at, each in enumerate(rows([(16.0, 60.0), (4.0, 150.0)], tokens=7168, answer=5))
+    ]
+    source = FixedArrivals(Workload(hot).arrivals(None, 5.0))
+    steered = evaluation_policy(Stage(name="dual_map", params={"adaptive_key": False}), Stage(name="fifo"))
+    simulation = FleetSimulation(Router("p", steered, 1), source, lambda: colocated(PROFILE), engine_names(8))
+    settings = RebalanceDocument(mode="act", cv_high=0.3)
+    automation = FleetAutomation(replace(OFF, rebalance=settings), PROFILE, rings=2)
+    automation.attach(simulation)
+    simulation.run()
+    plans = automation.rebalance.plans
+    assert any(each.wider for each in plans)
+    assert plans[-1].widened == {}
+    assert simulation.router.view.widened == {}
+    simulation.check()

@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simulator.engine_models.engine_events import (
+    BlocksRemoved,
+    BlocksStored,
+    EngineEvent,
+    Finished,
+    FirstToken,
+    PrefillStarted,
+    Token,
+)
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.engine_models.fifo_engine import EngineModel, PromptSequence
+from tests.simulator.engine_models.random_work import chained
+
+_LATE = 1e9
+
+
+def _of(events: list[EngineEvent], kind: type) -> list[EngineEvent]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def _sequence(
+    name: str, keys: tuple[int, ...] = (), prompt: int = 1000, output: int = 1, **more: int
+) -> PromptSequence:
+    return PromptSequence(name, keys, prompt, output, **more)
+
+
+def test_an_empty_engine_has_nothing_to_do() -> None:
+    model = EngineModel(EngineProfile())
+    assert model.next_event_time() is None
+    assert model.advance(5.0) == []
+
+
+def test_a_cold_prompt_of_9585_tokens_answers_after_0_87_seconds() -> None:
+    model = EngineModel(EngineProfile())
+    model.submit(_sequence("a", prompt=9585), 1.0)
+    assert model.next_event_time() == 1.0
+    first = _of(model.advance(_LATE), FirstToken)[0]
+    assert isinstance(first, FirstToken)
+    assert first.at_s == pytest.approx(1.87, abs=0.005)
+
+
+def test_prefills_run_one_at_a_time_in_order_of_arrival() -> None:
+    model = EngineModel(EngineProfile())
+    for name in "abc":
+        model.submit(_sequence(name), 0.0)
+    one = EngineProfile().prefill_s(1000, 0)
+    firsts = _of(model.advance(_LATE), FirstToken)
+    assert [(e.request_id, e.at_s) for e in firsts if isinstance(e, FirstToken)] == [
+        ("a", pytest.approx(one)),
+        ("b", pytest.approx(2 * one)),
+        ("c", pytest.approx(3 * one)),
+    ]
+
+
+def test_lower_priority_numbers_go_first_but_only_once_they_have_arrived() -> None:
+    model = EngineModel(EngineProfile())
+    model.submit(_sequence("first", prompt=20_000), 0.0)
+    model.submit(_sequence("second"), 0.1)
+    model.submit(_sequence("urgent", priority=-5), 0.2)
+    order = [e.request_id for e in _of(model.advance(_LATE), FirstToken) if isinstance(e, FirstToken)]
+    assert order == ["first", "urgent", "second"]
+
+
+def test_a_late_call_does_not_let_a_request_jump_into_the_past() -> None:
+    model = EngineModel(EngineProfile())
+    model.submit(_sequence("a"), 0.0)
+    model.submit(_sequence("b"), 0.0)
+    model.submit(_sequence("urgent", priority=-5), 0.15)
+    starts = [e.request_id for e in _of(model.advance(_LATE), PrefillStarted) if isinstance(e, PrefillStarted)]
+    assert starts == ["a", "b", "urgent"]
+
+
+def test_hits_are_looked_up_at_the_start_and_blocks_stored_at_the_end() -> None:
+    model = EngineModel(EngineProfile())
+    keys = (1, 2, 3)
+    model.submit(_sequence("a", keys, 1536), 0.0)
+    model.advance(0.05)
+    assert model.cached_blocks == 0, "a prefill that still runs has stored nothing"
+    model.submit(_sequence("b", keys, 1536), 0.05)
+    events = model.advance(_LATE)
+    started = {e.request_id: e.cached_tokens for e in _of(events, PrefillStarted) if isinstance(e, PrefillStarted)}
+    assert started == {"b": 1536}, "b arrived while a ran, but started after a's blocks were stored"
+    assert model.cached_blocks == 3
+
+
+def test_only_new_blocks_are_announced_with_their_parent() -> None:
+    model = EngineModel(EngineProfile())
+    model.submit(_sequence("a", (1, 2), 1024), 0.0)
+    model.submit(_sequence("b", (1, 2, 7), 1536), 0.0)
+    stored = _of(model.advance(_LATE), BlocksStored)
+    assert [(e.first_block, e.keys, e.parent) for e in stored if isinstance(e, BlocksStored)] == [
+        (0, (1, 2), None),
+        (2, (7,), 2),
+    ]
+
+
+def test_eviction_takes_the_tail_of_the_oldest_prompt() -> None:
+    model = EngineModel(EngineProfile(num_blocks=3))
+    model.submit(_sequence("a", (1, 2), 1024), 0.0)
+    model.submit(_sequence("b", (3, 4), 1024), 0.0)
+    events = model.advance(_LATE)
+    removed = _of(events, BlocksRemoved)
+    assert [e.keys for e in removed if isinstance(e, BlocksRemoved)] == [(2,)]
+    assert events.index(removed[0]) < events.index(_of(events, BlocksStored)[1]), "room is made first"
+
+
+def test_running_sequences_keep_their_blocks_and_a_prompt_that_does_not_fit_waits() -> None:
+    model = EngineModel(EngineProfile(num_blocks=4))
+    model.submit(_sequence("long", (1, 2, 3), 1536, output=50), 0.0)
+    model.submit(_sequence("next", (8, 9), 1024), 0.0)
+    events = model.advance(_LATE)
+    finished = next(e for e in events if isinstance(e, Finished) and e.request_id == "long")
+    started = next(e for e in events if isinstance(e, PrefillStarted) and e.request_id == "next")
+    assert started.at_s >= finished.at_s
+    assert [e.keys for e in events if isinstance(e, BlocksRemoved)] == [(3,)]
+
+
+def test_the_number_of_running_sequences_is_bounded() -> None:
+    model = EngineModel(EngineProfile(max_running=2))
+    for name in "abc":
+        model.submit(_sequence(name, output=5), 0.0)
+    events = model.advance(_LATE)
+    third = next(e for e in events if isinstance(e, PrefillStarted) and e.request_id == "c")
+    first_done = next(e for e in events if isinstance(e, Finished))
+    assert third.at_s >= first_done.at_s
+
+
+def test_prefill_goes_before_decode_and_running_sequences_step_together() -> None:
+    profile = EngineProfile()
+    model = EngineModel(profile)
+    model.submit(_sequence("a", output=3), 0.0)
+    model.submit(_sequence("b", output=3), 0.0)
+    prefilled = 2 * profile.prefill_s(1000, 0)
+    step = profile.step_s(2, 2002)
+    tokens = [(e.request_id, e.index, e.at_s) for e in model.advance(_LATE) if isinstance(e, Token)]
+    assert tokens[:2] == [("a", 1, pytest.approx(prefilled + step)), ("b", 1, pytest.approx(prefilled + step))]
+    assert [index for _, index, _ in tokens] == [1, 1, 2, 2]
+
+
+def test_an_aborted_prefill_frees_the_engine_at_once_and_stores_nothing() -> None:
+    model = EngineModel(EngineProfile())
+    model.submit(_sequence("a", (1, 2), 20_000), 0.0)
+    model.submit(_sequence("b"), 0.0)
+    model.advance(0.5)
+    assert model.abort("a", 0.5)
+    assert model.cached_blocks == 0
+    starts = [e.at_s for e in model.advance(_LATE) if isinstance(e, PrefillStarted)]
+    assert starts == [0.5]
+
+
+@pytest.mark.parametrize("at_s", [0.0, 0.01, 0.15, 1.0])
+def test_an_aborted_request_is_gone_wherever_it_was(at_s: float) -> None:
+    model = EngineModel(EngineProfile())
+    model.submit(_sequence("other", output=200), 0.0)
+    model.submit(_sequence("a", (1,), output=200), 0.0)
+    model.advance(at_s)
+    assert model.abort("a", at_s)
+    model.check()
+    assert not model.abort("a", at_s), "aborting twice is harmless"
+    assert all(getattr(event, "request_id", "") != "a" for event in model.advance(_LATE))
+    assert (model.running, model.waiting, model.kv_usage) == (0, 0, 0.0)
+
+
+def test_usage_counts_blocks_of_running_sequences_only() -> None:
+    model = EngineModel(EngineProfile(num_blocks=10))
+    model.submit(_sequence("a", (1, 2), 1024, output=100), 0.0)
+    model.advance(0.5)
+    assert model.kv_usage == pytest.approx(0.2)
+    model.advance(_LATE)
+    assert (model.kv_usage, model.cached_blocks) == (0.0, 2)
+
+
+def test_the_cache_is_reset_only_while_nothing_runs() -> None:
+    model = EngineModel(EngineProfile())
+    model.submit(_sequence("a", (1, 2), 1024, output=100), 0.0)
+    model.advance(0.5)
+    assert not model.reset_cache()
+    model.advance(_LATE)
+    assert model.reset_cache()
+    assert model.cached_blocks == 0
+
+
+def test_time_never_runs_backwards() -> None:
+    model = EngineModel(EngineProfile())
+    model.advance(2.0)
+    with pytest.raises(ValueError, match="backwards"):
+        model.submit(_sequence("a"), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "reason"),
+    [
+        (_sequence("a", prompt=0), "at least one"),
+        (_sequence("a", output=0), "at least one"),
+        (_sequence("a", (1, 2, 3)), "never fit"),
+    ],
+)
+def test_a_sequence_that_can_never_run_is_refused(sequence: PromptSequence, reason: str) -> None:
+    model = EngineModel(EngineProfile(num_blocks=2))
+    with pytest.raises(ValueError, match=reason):
+        model.submit(sequence, 0.0)
+
+
+def test_a_request_cannot_be_in_the_engine_twice() -> None:
+    model = EngineModel(EngineProfile())
+    model.submit(_sequence("a"), 0.0)
+    with pytest.raises(ValueError, match="already"):
+        model.submit(_sequence("a"), 0.0)
+
+
+_PROMPTS = st.lists(st.integers(0, 2), max_size=5)
+_MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), _PROMPTS, st.integers(1, 6), st.integers(-1, 1)),
+        st.tuples(st.just("wait"), st.floats(0, 0.4)),
+        st.tuples(st.just("abort"), st.integers(0, 30)),
+        st.tuples(st.just("reset")),
+    ),
+    max_size=40,
+)
+
+
+@given(_MOVES)
+@settings(max_examples=150, deadline=None)
+def test_random_work_keeps_every_invariant_and_loses_nothing(moves: list[tuple]) -> None:
+    model = EngineModel(EngineProfile(num_blocks=6, max_running=3, block_tokens=16))
+    now, number, aborted = 0.0, 0, 0
+    events: list[EngineEvent] = []
+    held: set[int] = set()
+    for move in moves:
+        if move[0] == "submit":
+            keys = chained(move[1])
+            model.submit(PromptSequence(str(number), keys, 16 * len(keys) + 3, move[2], move[3]), now)
+            number += 1
+        elif move[0] == "wait":
+            now += move[1]
+            events += model.advance(now)
+        elif move[0] == "abort":
+            aborted += model.abort(str(move[1]), now)
+        elif model.reset_cache():
+            held.clear()
+        model.check()
+    events += model.advance(now + 1e6)
+    model.check()
+    finished = [event for event in events if isinstance(event, Finished)]
+    assert len(finished) + aborted == number
+    times = [event.at_s for event in events]
+    assert times == sorted(times)
+
+
+@given(_MOVES)
+@settings(max_examples=100, deadline=None)
+def test_announced_blocks_are_exactly_the_cached_ones(moves: list[tuple]) -> None:
+    model = EngineModel(EngineProfile(num_blocks=6, max_running=3, block_tokens=16))
+    held: set[int] = set()
+    for number, move in enumerate(moves):
+        if move[0] == "submit":
+            model.submit(PromptSequence(str(number), chained(move[1]), 99, move[2]), float(number))
+        for event in model.advance(float(number) + 0.9):
+            if isinstance(event, BlocksStored):
+                assert held.isdisjoint(event.keys), "a block is announced once"
+                held.update(event.keys)
+            elif isinstance(event, BlocksRemoved):
+                assert held.issuperset(event.keys)
+                held.difference_update(event.keys)
+        assert len(held) == model.cached_blocks
+
+
+def test_the_same_submissions_give_the_same_events_however_often_time_is_asked() -> None:
+    coarse, fine = EngineModel(EngineProfile()), EngineModel(EngineProfile())
+    for model in (coarse, fine):
+        for number in range(5):
+            model.submit(_sequence(str(number), (1, 2 + number), 1024, output=20), 0.0)
+    stepwise: list[EngineEvent] = []
+    while (due := fine.next_event_time()) is not None:
+        stepwise += fine.advance(due)
+    assert stepwise == coarse.advance(_LATE)

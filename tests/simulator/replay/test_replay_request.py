@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from simulator.replay.replay_options import ReplayOptions
+from simulator.replay.replay_request import request_body, send_row
+from simulator.replay.replay_summary import Outcome
+from simulator.workloads.trace import TraceRow
+from tests.simulator.conftest import free_port
+
+_ROW = TraceRow(0, 600, 7, (1, 2), session_id="s1", priority=-1)
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_Ask = Callable[..., Awaitable[Outcome]]
+_TEXT = b'data: {"choices":[{"delta":{"content":"hello"}}]}\n\n'
+_USAGE = (
+    b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":4,'
+    b'"prompt_tokens_details":{"cached_tokens":5}}}\n\n'
+)
+_DONE = b"data: [DONE]\n\n"
+
+
+@pytest.fixture
+async def ask() -> AsyncIterator[_Ask]:
+    """Send the row to a server that answers with `handler`."""
+    runners: list[web.AppRunner] = []
+
+    async def send(handler: _Handler, **fields: object) -> Outcome:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", handler)
+        runner = web.AppRunner(app, access_log=None)
+        runners.append(runner)
+        await runner.setup()
+        port = free_port()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        options = ReplayOptions(target=f"http://127.0.0.1:{port}", **fields)  # type: ignore[arg-type]
+        timeout = aiohttp.ClientTimeout(total=options.timeout_s)
+        async with aiohttp.ClientSession(timeout=timeout) as session:
+            return await send_row(session, request_body(_ROW, 0, options, ""), options)
+
+    yield send
+    for runner in runners:
+        await runner.cleanup()
+
+
+def _stream(*pieces: bytes) -> _Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for piece in pieces:
+            await response.write(piece)
+        return response
+
+    return handler
+
+
+def test_a_row_asks_for_exactly_its_output_streamed_with_usage() -> None:
+    body = json.loads(request_body(_ROW, 0, ReplayOptions(target="http://x", model="m", max_input=512), ""))
+    assert (body["model"], body["max_tokens"], body["ignore_eos"], body["stream"]) == ("m", 7, True, True)
+    assert body["stream_options"] == {"include_usage": True}
+    assert (body["session_id"], body["priority"]) == ("s1", -1)
+    assert len(body["messages"][0]["content"]) == 512 * 4
+
+
+def test_a_completion_carries_the_same_text_as_its_prompt() -> None:
+    chat = json.loads(request_body(_ROW, 0, ReplayOptions(target="http://x"), ""))
+    plain = json.loads(request_body(_ROW, 0, ReplayOptions(target="http://x", chat=False), ""))
+    assert plain["prompt"] == chat["messages"][0]["content"]
+
+
+async def test_a_stream_gives_ttft_and_usage_however_it_is_cut(ask: _Ask) -> None:
+    whole = _TEXT + _USAGE + _DONE
+    outcome = await ask(_stream(*[whole[i : i + 7] for i in range(0, len(whole), 7)]))
+    assert (outcome.status, outcome.prompt_tokens, outcome.cached_tokens, outcome.output_tokens) == ("ok", 9, 5, 4)
+    assert outcome.ttft_s is not None
+
+
+async def test_an_empty_role_chunk_is_no_first_token(ask: _Ask) -> None:
+    outcome = await ask(_stream(b'data: {"choices":[{"delta":{"role":"assistant","content":""}}]}\n\n', _DONE))
+    assert (outcome.status, outcome.ttft_s, outcome.cached_tokens) == ("ok", None, None)
+
+
+async def test_a_stream_without_its_end_failed(ask: _Ask) -> None:
+    outcome = await ask(_stream(_TEXT, _USAGE))
+    assert (outcome.status, outcome.error) == ("failed", "the stream ended before [DONE]")
+
+
+async def test_an_error_inside_the_stream_failed(ask: _Ask) -> None:
+    outcome = await ask(_stream(_TEXT, b'data: {"error": {"message": "engine died"}}\n\n', _DONE))
+    assert (outcome.status, outcome.error) == ("failed", "error in the stream: engine died")
+
+
+async def test_429_is_counted_as_refused_and_not_sent_again(ask: _Ask) -> None:
+    calls: list[int] = []
+
+    async def busy(request: web.Request) -> web.StreamResponse:
+        calls.append(1)
+        return web.Response(status=429, headers={"Retry-After": "0"})
+
+    outcome = await ask(busy)
+    assert (outcome.status, outcome.error, len(calls)) == ("refused", "HTTP 429", 1)
+
+
+async def test_a_refused_request_is_sent_again_where_wanted(ask: _Ask) -> None:
+    calls: list[int] = []
+
+    async def busy_at_first(request: web.Request) -> web.StreamResponse:
+        calls.append(1)
+        if len(calls) == 1:
+            return web.Response(status=503, headers={"Retry-After": "0"})
+        return await _stream(_TEXT, _DONE)(request)
+
+    outcome = await ask(busy_at_first, retry=2)
+    assert (outcome.status, len(calls)) == ("ok", 2)
+
+
+async def test_another_status_failed_with_its_message(ask: _Ask) -> None:
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"error": {"message": "wrong key"}}, status=401)
+
+    outcome = await ask(refuse)
+    assert (outcome.status, outcome.error) == ("failed", "HTTP 401: wrong key")
+
+
+async def test_a_silent_server_failed_after_the_timeout(ask: _Ask) -> None:
+    async def hang(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await request.read()
+        import asyncio
+
+        await asyncio.sleep(1)
+        return response
+
+    outcome = await ask(hang, timeout_s=0.2)
+    assert (outcome.status, outcome.error) == ("failed", "no answer within 0.2 s")
+
+
+async def test_no_server_failed_as_such() -> None:
+    options = ReplayOptions(target=f"http://127.0.0.1:{free_port()}")
+    async with aiohttp.ClientSession() as session:
+        outcome = await send_row(session, b"{}", options)
+    assert (outcome.status, outcome.error) == ("failed", "cannot connect")

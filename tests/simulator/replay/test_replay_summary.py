@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from simulator.replay.replay_summary import Outcome, ReplaySummary, SummaryCounter, percentile, render_summary
+
+
+def _counter() -> SummaryCounter:
+    counter = SummaryCounter()
+    for number in range(1, 101):
+        counter.add(Outcome(status="ok", ttft_s=number / 100, prompt_tokens=100, cached_tokens=40, output_tokens=5))
+    counter.add(Outcome(status="refused", error="HTTP 429"))
+    counter.add(Outcome(status="failed", error="cannot connect"))
+    return counter
+
+
+def test_outcomes_are_added_up() -> None:
+    summary = _counter().summary(10.0)
+    assert (summary.requests, summary.ok, summary.refused, summary.failed) == (102, 100, 1, 1)
+    assert (summary.ttft_p50_s, summary.ttft_p90_s, summary.ttft_p99_s) == (0.5, 0.9, 0.99)
+    assert summary.cached_share == pytest.approx(0.4)
+    assert summary.output_tokens_per_s == pytest.approx(50.0)
+    assert summary.errors == {"HTTP 429": 1, "cannot connect": 1}
+
+
+def test_answers_that_report_no_cached_tokens_do_not_dilute_the_share() -> None:
+    counter = _counter()
+    counter.add(Outcome(status="ok", ttft_s=1.0, prompt_tokens=10_000))
+    summary = counter.summary(10.0)
+    assert summary.cached_share == pytest.approx(0.4)
+    assert summary.prompt_tokens == 20_000
+
+
+def test_nothing_measured_is_none_not_zero() -> None:
+    summary = SummaryCounter().summary(0.0)
+    assert (summary.ttft_p50_s, summary.cached_share, summary.output_tokens_per_s) == (None, None, 0.0)
+    assert "not reported" in render_summary(summary)
+
+
+def test_the_lines_name_every_error() -> None:
+    text = render_summary(_counter().summary(10.0))
+    assert "1 × cannot connect" in text
+    assert "p90 0.900 s" in text
+
+
+def test_a_summary_survives_json() -> None:
+    summary = _counter().summary(10.0)
+    assert msgspec.json.decode(msgspec.json.encode(summary), type=ReplaySummary) == summary
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(0, 1.0), (50, 2.0), (99, 3.0), (100, 3.0)])
+def test_percentiles_are_nearest_ranks(percent: float, expected: float) -> None:
+    assert percentile([1.0, 2.0, 3.0], percent) == expected

@@ -1,0 +1,140 @@
+"""Policy files: whole versions or their routing half, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from planning.documents import automation_document
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.scaling_document import ScalingDocument
+from routing.policy import policy_document
+from routing.policy.policy_document import RoutingPolicy
+from routing.policy.schema_versions import SchemaLine
+from simulator.runs.policy_file import (
+    MAX_DOCUMENT_BYTES,
+    PolicyDocuments,
+    UnreadablePolicyError,
+    read_automation,
+    read_policy,
+)
+
+AUTOMATION = AutomationPolicy(scaling=ScalingDocument(mode="act", max_engines=5))
+ROUTING = RoutingPolicy(ttft_slo_s=2.0)
+
+
+def written(tmp_path: Path, content: object) -> Path:
+    path = tmp_path / "document.json"
+    path.write_bytes(content.encode() if isinstance(content, str) else msgspec.json.encode(content))
+    return path
+
+
+def test_a_whole_policy_is_read_in_both_halves(tmp_path: Path) -> None:
+    document = {**msgspec.to_builtins(ROUTING), "automation": msgspec.to_builtins(AUTOMATION)}
+    found = read_policy(written(tmp_path, document))
+    assert type(found.routing) is RoutingPolicy
+    assert found == PolicyDocuments(routing=ROUTING, automation=AUTOMATION)
+
+
+def test_a_routing_policy_alone_steers_nothing(tmp_path: Path) -> None:
+    assert read_policy(written(tmp_path, ROUTING)) == PolicyDocuments(routing=ROUTING)
+
+
+def test_an_automation_document_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert read_automation(written(tmp_path, AUTOMATION)) == (AUTOMATION, ())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", ["no policy"]),
+        ({"automations": {}}, ["`automations`", "known there are", "ttft_slo_s", ", automation"]),
+        ({"automation": {"scale": {}}}, ["`scale`", "$.automation", "health, rebalance, scaling, ratio"]),
+        ({"automation": {"scaling": {"max": 3}}}, ["`max`", "$.automation.scaling", "min_engines, max_engines"]),
+        ({"automation": {"scaling": {"max_up": 0}}}, ["$.automation.scaling.max_up"]),
+        ({"automation": {"scaling": {"min_engines": 9, "max_engines": 2}}}, ["automation", "$.scaling.min_engines"]),
+        ({"ttft_slo_s": "soon"}, ["$.ttft_slo_s"]),
+    ],
+)
+def test_what_is_wrong_with_a_policy_is_said_with_its_place(tmp_path: Path, content: object, words: list[str]) -> None:
+    with pytest.raises(UnreadablePolicyError) as refused:
+        read_policy(written(tmp_path, content))
+    assert [word for word in words if word not in str(refused.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "no automation document"),
+        ({"scaling": {"max_up": 0}}, r"\$.scaling.max_up"),
+        ({"scaling": {"min_engines": 9, "max_engines": 2}}, r"\$.scaling.min_engines"),
+        ({"scalin": {}}, "known there are schema_version, health"),
+    ],
+)
+def test_a_wrong_automation_document_is_refused_with_the_place(tmp_path: Path, content: object, words: str) -> None:
+    with pytest.raises(UnreadablePolicyError, match=words):
+        read_automation(written(tmp_path, content))
+
+
+def test_files_that_are_missing_or_huge_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadablePolicyError, match="No such file"):
+        read_policy(tmp_path / "none.json")
+    with pytest.raises(UnreadablePolicyError, match="is over"):
+        read_policy(written(tmp_path, " " * (MAX_DOCUMENT_BYTES + 1)))
+
+
+@pytest.fixture
+def before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program whose schema before was 0, in which objective and smallest fleet had other names."""
+
+    def routing(old: dict[str, Any]) -> dict[str, Any]:
+        return {**{name: old[name] for name in old if name != "slo_ms"}, "ttft_slo_s": old["slo_ms"] / 1000}
+
+    def automation(old: dict[str, Any]) -> dict[str, Any]:
+        return {"scaling": {"min_engines": old["engines"]}}
+
+    monkeypatch.setattr(policy_document, "ROUTING_SCHEMA", SchemaLine("routing policies", 1, routing))
+    line = SchemaLine("automation policies", 1, automation)
+    monkeypatch.setattr(automation_document, "AUTOMATION_SCHEMA", line)
+
+
+@pytest.mark.usefixtures("before")
+def test_a_policy_of_the_schema_before_is_upgraded_in_both_halves_and_that_is_said(tmp_path: Path) -> None:
+    old = {"schema_version": 0, "slo_ms": 2500, "automation": {"schema_version": 0, "engines": 3}}
+    path = written(tmp_path, old)
+    found = read_policy(path)
+    assert found.routing == RoutingPolicy(ttft_slo_s=2.5)
+    assert found.automation == AutomationPolicy(scaling=ScalingDocument(min_engines=3))
+    assert found.notes == (
+        f"{path} is of schema 0; it was read as schema 1, and the file left as it is",
+        f"{path}: automation is of schema 0; it was read as schema 1, and the file left as it is",
+    )
+    assert msgspec.json.decode(path.read_bytes()) == old
+
+
+@pytest.mark.usefixtures("before")
+def test_halves_have_schemas_of_their_own(tmp_path: Path) -> None:
+    path = written(tmp_path, {"schema_version": 1, "automation": {"schema_version": 0, "engines": 3}})
+    assert [": automation is of schema 0" in note for note in read_policy(path).notes] == [True]
+
+
+@pytest.mark.usefixtures("before")
+def test_an_automation_document_of_the_schema_before_is_upgraded_too(tmp_path: Path) -> None:
+    policy, notes = read_automation(written(tmp_path, {"schema_version": 0, "engines": 3}))
+    assert policy.scaling.min_engines == 3
+    assert len(notes) == 1
+
+
+@pytest.mark.parametrize("document", [{"schema_version": 9}, {"automation": {"schema_version": 9}}])
+def test_a_policy_of_a_newer_program_is_refused_with_what_to_do(tmp_path: Path, document: object) -> None:
+    with pytest.raises(UnreadablePolicyError, match=r"9 is newer than 1.*upgrade this program"):
+        read_policy(written(tmp_path, document))
+
+
+@pytest.mark.parametrize("content", ["3", "[]", "null"])
+def test_what_is_no_object_is_no_policy(tmp_path: Path, content: str) -> None:
+    with pytest.raises(UnreadablePolicyError, match="is no policy"):
+        read_policy(written(tmp_path, content))

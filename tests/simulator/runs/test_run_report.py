@@ -1,0 +1,68 @@
+import msgspec
+import pytest
+
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import RunSpec, run
+from simulator.workloads.prepared_workload import Workload
+from tests.simulator.fleets import chat, row, spec
+
+CONTRACT = [
+    "placement", "order", "engines", "qps", "requests", "slo_share", "slo_token_share", "ttft_p50_s", "ttft_p90_s",
+    "ttft_p99_s", "ttft_mean_s", "tbt_p90_s", "e2e_p50_s", "e2e_p90_s", "token_hit_rate", "hit_rate_infinite",
+    "mean_cv", "rejected", "migrations", "transferred_tokens", "wall_s",
+]  # fmt: skip
+
+
+def reported(run_spec: RunSpec, workload: Workload) -> dict:
+    report = report_of(run_spec, workload, run(run_spec, workload), 0.25)
+    return msgspec.to_builtins(report)
+
+
+def test_it_has_the_keys_of_the_contract_in_their_order() -> None:
+    report = reported(spec(qps=4.0), chat(60))
+    assert list(report)[: len(CONTRACT)] == CONTRACT
+    assert list(report)[len(CONTRACT) :] == ["detail"]
+    assert (report["placement"], report["order"], report["engines"], report["requests"]) == (
+        "least_cost",
+        "fifo",
+        2,
+        60,
+    )
+
+
+def test_shares_count_requests_and_tokens_on_time() -> None:
+    rows = [row(0, range(20)), *(row(0, (100 + number,)) for number in range(3))]
+    policy = msgspec.structs.replace(spec().policy, ttft_slo_s=0.3)
+    report = reported(RunSpec(policy=policy, engines=2), Workload(rows))
+    assert report["slo_share"] == 0.75
+    assert report["slo_token_share"] == pytest.approx(3 / 23)
+
+
+def test_the_warm_up_counts_nowhere_but_warms_the_caches() -> None:
+    rows = [row(0, range(20)), row(10, range(20))]
+    report = reported(spec(warmup=1), Workload(rows))
+    assert report["token_hit_rate"] == report["hit_rate_infinite"] == 1.0
+    assert report["detail"]["counted"] == 1
+    assert report["ttft_p99_s"] == pytest.approx(report["ttft_mean_s"])
+
+
+def test_refused_requests_are_late() -> None:
+    policy = msgspec.structs.replace(spec().policy, max_tickets=1)
+    report = reported(RunSpec(policy=policy, engines=1), Workload([row(0, (number,)) for number in range(4)]))
+    assert (report["rejected"], report["slo_share"]) == (2, 0.5)
+
+
+def test_a_slow_answer_is_late_where_the_time_between_tokens_has_an_objective() -> None:
+    rows = [row(0, (1,), output=20), row(5, (2,), output=1)]
+    free = reported(spec(engine_model="colocated"), Workload(rows))
+    bound = reported(spec(engine_model="colocated", slo_tbt_s=0.010), Workload(rows))
+    assert (free["slo_share"], bound["slo_share"]) == (1.0, 0.5)
+    assert 0.015 < free["tbt_p90_s"] < 0.016
+    assert free["e2e_p90_s"] == pytest.approx(free["ttft_p50_s"] + 19 * free["tbt_p90_s"], rel=0.1)
+
+
+def test_bands_tell_who_pays() -> None:
+    rows = [row(0, range(number * 40, number * 40 + number + 1)) for number in range(20)]
+    bands = reported(spec(engines=1), Workload(rows))["detail"]["bands"]
+    assert [band["requests"] for band in bands] == [5, 5, 5, 5, 2]
+    assert (bands[0]["from_tokens"], bands[-1]["to_tokens"]) == (512, 20 * 512)

@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from routing.policy.policy_document import RoutingPolicy, Stage
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.runs.run_report import report_of
+from simulator.runs.simulation_run import RunSpec, run
+from simulator.runs.whatif import WhatIfCancelledError, WhatIfError, whatif
+from simulator.workloads.conversation_like import generate
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import write_trace
+
+PROFILE = EngineProfile()
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    path = tmp_path / "recording.jsonl.gz"
+    write_trace(path, generate(150, 3))
+    return path
+
+
+def test_it_reports_what_a_run_in_this_process_would(recording: Path) -> None:
+    shares: list[float] = []
+    policy = RoutingPolicy(order=Stage(name="slack"))
+    report = whatif(recording, policy, 3, PROFILE, qps=4.0, max_input=20_480, on_progress=shares.append)
+    spec, workload = RunSpec(policy=policy, engines=3, qps=4.0), Workload.read(recording, max_input=20_480)
+    here = report_of(spec, workload, run(spec, workload), 0.0)
+    assert msgspec.structs.replace(report, wall_s=0.0) == here
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+
+
+def test_it_ends_when_it_is_cancelled(recording: Path) -> None:
+    asked = 0
+
+    def cancelled() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 2
+
+    write_trace(recording, generate(20_000, 3))
+    with pytest.raises(WhatIfCancelledError):
+        whatif(recording, RoutingPolicy(), 3, PROFILE, cancelled=cancelled)
+
+
+def test_it_ends_at_its_limit(recording: Path) -> None:
+    with pytest.raises(WhatIfError, match="too long"):
+        whatif(recording, RoutingPolicy(), 3, PROFILE, max_s=0.0)
+
+
+def test_a_bad_recording_policy_or_model_is_told(recording: Path, tmp_path: Path) -> None:
+    with pytest.raises(WhatIfError, match="no such file"):
+        whatif(tmp_path / "none.jsonl", RoutingPolicy(), 3, PROFILE)
+    with pytest.raises(WhatIfError, match=r"placement\.name: 'nearest'"):
+        whatif(recording, RoutingPolicy(placement=Stage(name="nearest")), 3, PROFILE)
+    with pytest.raises(WhatIfError, match="engine model 'abacus'"):
+        whatif(recording, RoutingPolicy(), 3, PROFILE, engine_model="abacus")
+    with pytest.raises(WhatIfError, match="leaves nothing"):
+        whatif(recording, RoutingPolicy(), 3, PROFILE, warmup=150)

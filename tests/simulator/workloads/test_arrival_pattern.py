@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+
+from simulator.runs.simulation_run import simulation_of
+from simulator.workloads.arrival_pattern import ArrivalPattern
+from tests.simulator.fleets import chat, spec
+from tests.simulator.kept_event_log import KeptEventLog
+
+
+def test_a_closed_loop_has_no_more_requests_than_clients_and_is_sampled_while_all_of_them_wait() -> None:
+    workload = chat(60)
+    asked = spec(arrivals=ArrivalPattern(kind="closed", clients=3), warmup=10)
+    simulation = simulation_of(asked, workload)
+    standing: list[int] = []
+    simulation.run(lambda running: standing.append(running.unfinished) or False)
+    assert max(standing) == 3
+    assert {record.status for record in simulation.history} == {"finished"}
+    assert simulation.samples.mean_cv > 0
+
+
+@pytest.mark.parametrize("pattern", [ArrivalPattern(kind="poisson"), ArrivalPattern(kind="closed", think_s=0.5)])
+def test_the_same_seed_gives_the_same_events_and_another_seed_others(pattern: ArrivalPattern) -> None:
+    def events(seed: int) -> str:
+        log = KeptEventLog()
+        qps = 4.0 if pattern.kind == "poisson" else None
+        simulation_of(spec(arrivals=pattern, qps=qps, seed=seed), chat(40), log=log).run()
+        return log.digest()
+
+    assert events(1) == events(1) != events(2)
+
+
+def test_poisson_arrivals_come_at_the_rate_asked_for() -> None:
+    workload = chat(400)
+    simulation = simulation_of(spec("round_robin", arrivals=ArrivalPattern(kind="poisson"), qps=5.0), workload)
+    simulation.run()
+    assert simulation.history[-1].request.arrived_s == pytest.approx(400 / 5.0, rel=0.15)
+
+
+def test_poisson_arrivals_without_a_rate_are_refused() -> None:
+    with pytest.raises(ValueError, match="need a rate"):
+        simulation_of(spec(arrivals=ArrivalPattern(kind="poisson")), chat(10))

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from itertools import islice, pairwise
+from random import Random
+from statistics import mean, pstdev
+
+import pytest
+
+from simulator.workloads.poisson_arrivals import poisson_arrivals, poisson_times
+from tests.simulator.fleets import chat
+
+
+def test_gaps_have_the_mean_and_the_spread_of_a_poisson_process() -> None:
+    gaps = [later - sooner for sooner, later in pairwise(islice(poisson_times(Random(1), 4.0), 20_000))]
+    assert mean(gaps) == pytest.approx(0.25, rel=0.03)
+    assert pstdev(gaps) == pytest.approx(0.25, rel=0.03)
+
+
+def test_requests_keep_their_order_and_all_but_their_times() -> None:
+    arrivals = chat(50).arrivals(None, 5.0)
+    timed = poisson_arrivals(arrivals, 10.0, 3)
+    assert [each.request.request_id for each in timed] == [each.request.request_id for each in arrivals]
+    times = [each.request.arrived_s for each in timed]
+    assert times == sorted(times)
+    assert poisson_arrivals(arrivals, 10.0, 3) == timed != poisson_arrivals(arrivals, 10.0, 4)
+
+
+def test_a_rate_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        next(poisson_times(Random(1), 0.0))
