@@ -24,7 +24,7 @@ class PolicyVersion(models.Model):
     routing_document = models.JSONField()
     """routing.policy.policy_document.RoutingPolicy as JSON, validated before it was stored."""
     automation_document = models.JSONField(default=dict)
-    """planning.documents.automation_document.AutomationPolicy as JSON, validated likewise; what is left out takes its default."""
+    """AutomationPolicy (planning.documents) as JSON, validated likewise; what is left out takes its default."""
     author = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )

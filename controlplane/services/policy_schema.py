@@ -1,6 +1,6 @@
 """The policy document's own schema as a tree that a form, a check and a diff can walk.
 
-It is read from the types of routing.policy.policy_document, routing.registry and planning.documents.automation_document,
+It is read from the types of routing.policy, routing.registry and planning.documents,
 so that a new setting appears everywhere at once: in the form, in the errors, and in the order of a diff.
 """
 

@@ -1,7 +1,7 @@
 """Sends ended decisions to the decision store, off the way of requests: they append to a list, the rest is a thread's.
 
-Every interval it takes what has ended, notes what hits and waits came to (gateway.engines.index_trust, gateway.reports.hindsight),
-keeps what is to be kept (gateway.reports.decision_sampling), and puts it on the bus in batches.
+Every interval it takes what has ended, notes what hits and waits came to (index_trust, hindsight),
+keeps what is to be kept (decision_sampling), and puts it on the bus in batches.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class PoolWindow(msgspec.Struct, frozen=True, kw_only=True):
     recomputed_tokens: int = 0
     """Prompt tokens computed on one engine although another held them."""
     load_cv: float = 0.0
-    """Coefficient of variation of pending tokens over the serving engines at the end of the span (routing.values.load_cv)."""
+    """CV of pending tokens over the serving engines at the end of the span (routing.values.load_cv)."""
     engines: int = 0
     """Engines that served at the end of the span."""
 

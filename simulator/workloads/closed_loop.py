@@ -13,7 +13,7 @@ from simulator.workloads.arrivals import Arrival
 
 
 class ClosedLoop:
-    """A source of arrivals (simulator.workloads.arrivals.ArrivalSource) in which load follows from how fast answers come.
+    """A source of arrivals (ArrivalSource) in which load follows from how fast answers come.
 
     Each client works through one session after the other, its requests in order; a request without a
     session is one of its own. Think times are exponential. Mutable state: `_sessions` (nobody's yet),

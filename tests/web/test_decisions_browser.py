@@ -43,8 +43,8 @@ def keeper(transactional_db: None, tmp_path: Path) -> Iterator[DecisionKeeper]:
 
 @pytest.fixture
 def page(browser: Browser, keeper: DecisionKeeper, live_server: LiveServer, trouble: list[str]) -> Iterator[Page]:
-    """Return a page in which somebody is signed in who may look."""
-    session = client_of(make_person("viewer")).cookies["sessionid"].value
+    """Return a page in which somebody is signed in who may try policies."""
+    session = client_of(make_person("operator")).cookies["sessionid"].value
     context = browser.new_context(base_url=live_server.url, viewport={"width": 1440, "height": 1000})
     context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
     yield watched_page(context, trouble)

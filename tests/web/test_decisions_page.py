@@ -171,6 +171,11 @@ def test_one_decision_is_told_as_drawn(viewer: Client) -> None:
     assert "style=" not in page
 
 
+def test_only_who_may_start_a_what_if_is_offered_one(viewer: Client) -> None:
+    assert "data-whatif" not in show(viewer, f"/decisions/{LATE}")
+    assert "data-whatif" in show(client_of(make_person("operator")), f"/decisions/{LATE}")
+
+
 def test_its_json_is_that_of_the_api(viewer: Client) -> None:
     told = json.loads(viewer.get(f"/decisions/{LATE}.json").content)
     assert told["story"]["title"].startswith("Sent to e-17")

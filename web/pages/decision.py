@@ -11,16 +11,19 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
+from gateway.stored_decision import StoredDecision
+from routing.hit_words import CAUSE_TITLES, cause_words
 
 from controlplane.api.views.decisions import detail
 from controlplane.decision_story.figures import plain, seconds, whole
 from controlplane.decision_story.firmness import beta_of, conditions, firmness, name_of
 from controlplane.decision_story.story import RUNNING, story_of
-from controlplane.models import DecisionIndex, Pool
+from controlplane.models import DecisionIndex, Pool, Role
 from controlplane.request_actor import actor_of
 from controlplane.services.actor import CONSOLE, Actor
 from controlplane.services.decision_reading import FoundDecision, find_decision
 from controlplane.services.decision_search import visible_decisions
+from controlplane.services.roles import may
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.engines.hit_words import CAUSE_TITLES, cause_words
 from web.live.wording import count
@@ -63,6 +66,7 @@ def _context(actor: Actor, found: FoundDecision, record: StoredDecision) -> dict
     made, regret = record.decision, record.regret
     at = datetime.fromtimestamp(record.arrived_at, UTC)
     older, newer = _neighbours(actor, found.row)
+    pool = Pool.objects.filter(slug=made.pool_id).select_related("policy").first()
     return {
         "decision_id": made.decision_id,
         "record": record,
@@ -72,7 +76,8 @@ def _context(actor: Actor, found: FoundDecision, record: StoredDecision) -> dict
         "at": moment(at, timezone.now()),
         "exact": at.strftime("%H:%M:%S.%f")[:-3],
         "day": at.strftime("%Y-%m-%d"),
-        "pool": Pool.objects.filter(slug=made.pool_id).select_related("policy").first(),
+        "pool": pool,
+        "may_try": pool is not None and may(actor, Role.OPERATOR, pool),
         "timeline": pictures.timeline(record),
         "candidates": pictures.candidates(record),
         "beta": plain(beta) if beta is not None else "",
