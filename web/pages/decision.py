@@ -11,8 +11,6 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
-from gateway.stored_decision import StoredDecision
-from routing.hit_words import CAUSE_TITLES, cause_words
 
 from controlplane.api.views.decisions import detail
 from controlplane.decision_story.figures import plain, seconds, whole
