@@ -42,10 +42,13 @@ def valid_documents(*, partial: bool = False) -> st.SearchStrategy[dict[str, Any
 
 
 def goes_together(document: dict[str, Any]) -> bool:
-    """Return whether placement and order may be one policy, and the automation does not contradict itself."""
-    names = (document.get(stage, {}).get("name", DEFAULTS[stage]) for stage in DEFAULTS)
+    """Return whether placement, order and the control slice's rule may be one policy, without contradictions."""
+    placement, order = (document.get(stage, {}).get("name", DEFAULTS[stage]) for stage in DEFAULTS)
     automation = msgspec.convert(document.get("automation", {}), AutomationPolicy)
-    return not pair_problem(*names) and not contradictions(automation)
+    control = automation.control_slice
+    if control.share and pair_problem(control.placement, order):
+        return False
+    return not pair_problem(placement, order) and not contradictions(automation)
 
 
 def _in_order(document: dict[str, Any]) -> dict[str, Any]:
