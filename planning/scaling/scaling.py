@@ -40,8 +40,8 @@ def plan_scaling(
     """Return the plan of this round, and the memory for the next one.
 
     `history` is the demand of the past, the last minutes among it. `override`: an operator's number of
-    engines, taken within the pool's bounds. `imbalance`: the factor of planning.prefill_decode where the pool has roles.
-    `rings`: hash rings of the placement, 0 where it has none.
+    engines, taken within the pool's bounds. `imbalance`: the factor of planning.prefill_decode where the
+    pool has roles. `rings`: hash rings of the placement, 0 where it has none.
     """
     now_s = facts.now_s
     engines = sum(each.standing in (ACTIVE, STARTING, DRAINING) for each in facts.engines)
