@@ -1,22 +1,15 @@
-"""Free loopback ports in the range set aside for the tests of the gateway's request side."""
+"""Loopback ports of the tests' servers."""
 
 from __future__ import annotations
 
 import socket
 
-FIRST, LAST = 18300, 18389
-
 
 def listen() -> socket.socket:
-    """Return a socket that listens on the first free port of the range."""
-    for port in range(FIRST, LAST):
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", port))
-            listener.listen(128)
-        except OSError:
-            listener.close()
-            continue
-        return listener
-    raise RuntimeError(f"no free port between {FIRST} and {LAST}")
+    """Return a socket that listens on a port that the kernel picks: the next test's is another one."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # Its connections linger when it is closed, and its port has to be taken again at once.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(128)
+    return listener

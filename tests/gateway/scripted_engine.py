@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ class ScriptedEngine:
     def __init__(self) -> None:
         self.listener = listen()
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self._held: socket.socket | None = None
         self.bodies: list[dict[str, Any]] = []
         self.raw_bodies: list[bytes] = []
         self.headers: list[dict[str, str]] = []
@@ -53,11 +55,19 @@ class ScriptedEngine:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        await self._runner.cleanup()
+        if self._held is not None:
+            self._held.close()
 
     async def stop(self) -> None:
-        """Stop listening and drop all connections."""
+        """Stop listening and drop all connections; the port stays taken, so that no other test answers there."""
+        port = self.listener.getsockname()[1]
         await self._runner.cleanup()
+        self._held = socket.socket()
+        # Its last connections may linger; once bound, nobody else may share the port.
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", port))
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
 
     async def _health(self, _: web.Request) -> web.Response:
         return web.Response()

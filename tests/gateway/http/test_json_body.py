@@ -52,15 +52,16 @@ def test_it_names_what_is_wrong_with_a_body(name: str) -> None:
 
 @pytest.mark.parametrize("name", BAD)
 def test_it_spends_little_time_on_a_bad_body(name: str) -> None:
-    best = min(_time_of(BAD[name][0]) for _ in range(3))
+    best = min(_time_of(BAD[name][0]) for _ in range(5))
     assert best < 0.1  # measured: under 12 ms for each
 
 
 def _time_of(body: bytes) -> float:
-    before = time.process_time()
+    # Of this thread: others that a test before has left may run.
+    before = time.thread_time()
     with pytest.raises(BadBodyError):
         decode_object(body)
-    return time.process_time() - before
+    return time.thread_time() - before
 
 
 @pytest.mark.parametrize(

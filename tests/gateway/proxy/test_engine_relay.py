@@ -77,7 +77,6 @@ async def test_a_failure_before_the_first_byte_is_retried_elsewhere(
         assert _idle(gateway)
 
 
-@pytest.mark.flaky(reruns=2)
 async def test_a_killed_engine_costs_no_request_that_had_no_first_byte(tmp_path: Path) -> None:
     async with (
         ScriptedEngine() as one,

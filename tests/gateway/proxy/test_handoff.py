@@ -207,7 +207,6 @@ async def test_a_client_that_leaves_ends_the_leg_that_runs(fleet: Fleet, leg: st
         assert bodies(fleet.decode) == []
 
 
-@pytest.mark.flaky(reruns=2)
 async def test_a_prefill_is_not_waited_for_when_its_decode_engine_is_lost(tmp_path: Path) -> None:
     async with serving(tmp_path, decode=1, policy=RoutingPolicy(max_wait_s=0.5)) as fleet:
         for engine in fleet.prefill:
