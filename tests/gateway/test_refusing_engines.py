@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -111,20 +112,15 @@ async def test_a_fault_of_the_request_is_relayed_at_once(tmp_path: Path, status:
 
 
 async def test_of_several_refusing_engines_none_keeps_drawing_requests(tmp_path: Path) -> None:
-    engines = [ScriptedEngine() for _ in range(8)]
-    for engine in engines:
-        await engine.__aenter__()
-    try:
-        async with served([each.url for each in engines], tmp_path) as gateway:
-            for _ in range(8):
-                await gateway.post(CHAT, BODY)
-            for bad in engines[:3]:
-                bad.status = 401
-            seen = [(await gateway.post(CHAT, {**BODY, "user": str(turn)}))[0] for turn in range(30)]
-            assert seen.count(200) >= 29, "one request may meet all three before anything is known of them"
-    finally:
-        for engine in engines:
-            await engine.stop()
+    async with AsyncExitStack() as stack:
+        engines = [await stack.enter_async_context(ScriptedEngine()) for _ in range(8)]
+        gateway = await stack.enter_async_context(served([each.url for each in engines], tmp_path))
+        for _ in range(8):
+            await gateway.post(CHAT, BODY)
+        for bad in engines[:3]:
+            bad.status = 401
+        seen = [(await gateway.post(CHAT, {**BODY, "user": str(turn)}))[0] for turn in range(30)]
+        assert seen.count(200) >= 29, "one request may meet all three before anything is known of them"
 
 
 async def test_refusals_take_from_the_retry_budget(tmp_path: Path) -> None:
