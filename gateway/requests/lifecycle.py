@@ -372,8 +372,9 @@ def _request(pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> InferenceReq
     400 too for an SLO class that the pool does not have.
     """
     entry = pool.entry
-    if keyed.prompt_tokens > entry.max_prompt_tokens:
-        raise prompt_too_long(keyed.prompt_tokens, entry.max_prompt_tokens)
+    alone = keyed.prompt_tokens - keyed.further_tokens
+    if alone > entry.max_prompt_tokens:
+        raise prompt_too_long(alone, entry.max_prompt_tokens)
     expected = objectives(wanted, entry.policy)
     return InferenceRequest(
         wanted.request_id,

@@ -51,6 +51,8 @@ class KeyedPrompt(msgspec.Struct, frozen=True, gc=False):
     """tokens, tokenized, remembered, bytes, hashes, or none: no tokenizer answered, the length is a guess."""
     salted: bool = False
     """The engine keeps the prompt's blocks under a cache salt."""
+    further_tokens: int = 0
+    """Those of `prompt_tokens` that belong to further prompts of the request; the pool limits each prompt alone."""
 
 
 class PromptKeys:
@@ -161,14 +163,14 @@ class PromptKeys:
 
 def _completed(keyed: KeyedPrompt, domain: str, prompt: Prompt) -> KeyedPrompt:
     """Add what the way to the keys does not know: the salt, and the work of the request's further prompts."""
-    tokens = keyed.prompt_tokens
+    tokens, further = keyed.prompt_tokens, 0
     if isinstance(prompt, TokenPrompt):
-        tokens += prompt.further_tokens
+        further = prompt.further_tokens
     elif isinstance(prompt, TextPrompt) and prompt.further_bytes:
-        tokens += tokens * prompt.further_bytes // max(1, len(prompt.text.encode()))
-    if domain == SHARED and tokens == keyed.prompt_tokens:
+        further = tokens * prompt.further_bytes // max(1, len(prompt.text.encode()))
+    if domain == SHARED and not further:
         return keyed
-    return KeyedPrompt(keyed.keys, tokens, keyed.source, domain != SHARED)
+    return KeyedPrompt(keyed.keys, tokens + further, keyed.source, domain != SHARED, further)
 
 
 def _keyed_here(pool: LivePool, seed: int, prompt: Prompt) -> KeyedPrompt | None:

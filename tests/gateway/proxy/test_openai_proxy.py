@@ -192,6 +192,14 @@ async def test_bad_requests_never_reach_an_engine(
     assert engine.bodies == []
 
 
+async def test_the_limit_of_a_prompt_is_not_one_of_a_list_of_them(engine: ScriptedEngine, tmp_path: Path) -> None:
+    body = {"model": MODEL, "prompt": ["x" * 300, "y" * 300]}
+    async with served([engine.url], tmp_path, max_prompt_tokens=400) as gateway:
+        assert (await gateway.post("/v1/completions", body))[0] == 200
+        status, answer, _ = await gateway.post("/v1/completions", {**body, "prompt": ["x" * 500, "y"]})
+        assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+
+
 @pytest.mark.parametrize("header", ["0", "abc", "1.5", "99999999"])
 async def test_a_wrong_slo_header_is_refused(gateway: ServedGateway, header: str) -> None:
     status, answer, _ = await gateway.post(CHAT, BODY, headers={"x-llm-d-slo-ttft-ms": header})
