@@ -10,6 +10,8 @@ BENCHMARKS = (
     "decision_api",
     "decision_records",
     "eviction",
+    "isolation",
+    "kv_transfer",
     "paired_replay",
     "probe",
     "publish_storm",

@@ -23,7 +23,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from bench.profile_fit import PrefillSample, ProfileFit, StepSample, fit_profile, mean_error
+from bench.engine_profile.profile_fit import PrefillSample, ProfileFit, StepSample, fit_profile, mean_error
 from bench.report import write_report
 from simulator.engine_models.engine_profile import EngineProfile, write_profile
 

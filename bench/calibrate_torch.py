@@ -20,8 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.profile_fit import PrefillSample, ProfileFit, StepSample, fit_profile, mean_error
-from bench.torch_model import SHAPES, ModelShape
+from bench.engine_profile.profile_fit import PrefillSample, ProfileFit, StepSample, fit_profile, mean_error
+from bench.engine_profile.torch_model import SHAPES, ModelShape
 
 PREFILLS = ((0, 128), (0, 512), (0, 2048), (0, 4096), (0, 8192), (0, 16_384))
 """(cached, computed) tokens of cold prefills."""
@@ -35,7 +35,7 @@ STEPS = (
 
 def measure(shape: ModelShape, device: str, dtype: str, repeats: int, scale: int) -> tuple[ProfileFit, str]:
     """Time a model of this shape and return the figures that fit, and what they were measured on."""
-    from bench.torch_model import TimedModel
+    from bench.engine_profile.torch_model import TimedModel
 
     model = TimedModel(shape, device, dtype)
     prefills = []

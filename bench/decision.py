@@ -7,14 +7,12 @@ tokens) whose first 6, 12 or 24 blocks are held by two engines; two requests per
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections import deque
-from pathlib import Path
 from random import Random
 
-from bench.report import Target, write_report
+from bench.report import Target, command_line, write_report
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.registry import CENTRAL_PLACEMENT
@@ -70,8 +68,7 @@ def _round(
 
 def main() -> None:
     """Measure all placements at 8, 32 and 256 engines."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/decision.json"), metavar="OUT")
+    parser = command_line("decision", __doc__)
     path = parser.parse_args().json
     figures: dict[str, float] = {}
     targets: dict[str, Target] = {}

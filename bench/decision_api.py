@@ -8,7 +8,6 @@ so other work on the machine disturbs it little; medians over rounds.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import statistics
@@ -17,14 +16,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 import uvloop
 
-from bench.decision_api_server import API_KEY, ENGINES, HASHES, MODEL, hash_groups, shared_hashes
-from bench.report import Target, write_report
+from bench.live.decision_api_server import API_KEY, ENGINES, HASHES, MODEL, hash_groups, shared_hashes
+from bench.report import Target, command_line, write_report
 
 CONNECTIONS = 32
 BATCH = 64
@@ -160,7 +158,7 @@ def route_requests(count: int, rng: Random) -> list[bytes]:
 @contextmanager
 def server(*arguments: str) -> Iterator[int]:
     """Run one of the servers in a process of its own; gives its pid."""
-    process = subprocess.Popen([sys.executable, "-m", "bench.decision_api_server", *arguments])
+    process = subprocess.Popen([sys.executable, "-m", "bench.live.decision_api_server", *arguments])
     try:
         yield process.pid
     finally:
@@ -246,8 +244,7 @@ async def measure(rounds: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/decision_api.json"), metavar="OUT")
+    parser = command_line("decision_api", __doc__)
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

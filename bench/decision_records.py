@@ -1,18 +1,17 @@
-"""What recording costs, and what the stores of an hour take: `python -m bench.decision_records --json OUT`.
+"""What recording costs, and what an hour of requests takes: `python -m bench.decision_records --json OUT`.
 
 CPU: the gateway's app decides and completes requests (24 block hashes, 32 engines) in process, without HTTP. That
-is the decision's cost; it appends to three lists for the records. Recording is what comes after: of the decision
-records sampling, hindsight, encoding, the bus, segments and index rows; of the traffic, every request of which is
-recorded, the rows, the bus and the ring. Once at a full gateway's rate, of whose decisions the default keeps 50 per
-second, and once with every decision kept. CPU time of the whole process, medians of rounds.
+is the decision's cost; it appends to two lists for the records. Recording is what comes after: sampling, hindsight,
+encoding, the bus, segments and index rows. Every request's traffic is recorded; once at a full gateway's rate, of whose
+decisions the default keeps 50 per second, and once with every decision kept. CPU time of the whole process, medians of
+rounds; `traffic`: with no decision kept.
 
 Store: an hour at 50 requests per second, all kept and each different, stored as fast as they go in; once with
-the default budget and once with one that it does not fit into. The same hour of traffic goes through a ring.
+the default budget and once with one that it does not fit into. The same hour of traffic likewise.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import statistics
@@ -21,28 +20,25 @@ import time
 import uuid
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from bench.decision_api_server import API_KEY, HASHES, MODEL, _snapshot, follow_events, hash_groups, shared_hashes
-from bench.report import Target, write_report
-from controlplane.recordings.ring import TrafficRing
+from bench.decision_api import healthy
+from bench.live.decision_api_server import API_KEY, HASHES, MODEL, follow_events, hash_groups, shared_hashes, snapshot
+from bench.report import Target, command_line, write_report
 from gateway.access.authentication import authenticate
 from gateway.app import GatewayApp
 from gateway.base.settings import GatewaySettings
 from gateway.bus.bus import InProcessBus
+from gateway.contracts.request_batch import TOPIC, decode_batch, decode_decisions, encode_batch, request_batch
 from gateway.contracts.snapshot import encode_snapshot
-from gateway.contracts.stored_decision import TOPIC, StoredDecision, decode_batch
-from gateway.contracts.traffic_row import TOPIC as TRAFFIC_TOPIC
-from gateway.contracts.traffic_row import TrafficBatch, TrafficRow, encode_batch, rows_in
+from gateway.contracts.stored_decision import StoredDecision
+from gateway.contracts.traffic_row import TrafficRow
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.http.request_head import new_id
 from gateway.http.sync_fast_path import Admission
 from gateway.process.garbage_collection import settle_heap
-
-if TYPE_CHECKING:
-    from controlplane.decision_store.keeper import DecisionKeeper
 
 FIRST_PORT = 18490
 RATE_PER_S = 2000
@@ -51,7 +47,7 @@ KEPT_PER_S = 50
 INTERVALS, ROUNDS = 12, 7
 HOUR_RATE, HOUR_S = 50, 3600
 SMALL_BUDGET = 64 << 20
-RING_BUDGET = 256 << 20
+TRAFFIC_BUDGET = 256 << 20
 STORED_AT_ONCE = 50
 SHRINK_EVERY = 30
 
@@ -62,7 +58,7 @@ class Gate:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.app = GatewayApp(gateway)
-        self.desk: Any = self.app._route_api._desk
+        self.desk: Any = self.app._route_api._lifecycle
         caller = authenticate(f"Bearer {API_KEY}".encode(), gateway, time.time())
         self.admission = Admission(caller, gateway.snapshot)
         self.rng = Random(5)
@@ -89,56 +85,45 @@ class Gate:
                 desk.completed(record, now + 1.0, cached_tokens=record.decision.hit_tokens, output_tokens=200)
 
 
-async def cost_us(gate: Gate, keeper: DecisionKeeper, ring: TrafficRing, rate: int) -> tuple[float, float, float]:
-    """Return the CPU microseconds per request of deciding, of its decision's record and of its traffic's row."""
-    from controlplane.decision_store.intake import decoded
+async def cost_us(gate: Gate, rate: int, kept_per_s: float) -> tuple[float, float]:
+    """Return the CPU microseconds per request of deciding and of recording."""
+    from controlplane.request_log.store.segments import store
 
     heard: list[bytes] = []
-    told: list[bytes] = []
-    outbox, per_interval = gate.gateway.decisions, rate // 2
-    unsubscribe = [
-        gate.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value)),
-        gate.gateway._bus.subscribe(TRAFFIC_TOPIC, lambda _topic, value: told.append(value)),
-    ]
-    deciding_s = recording_s = traffic_s = 0.0
+    outbox, per_interval = gate.gateway.requests, rate // 2
+    unsubscribe = gate.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
+    deciding_s = recording_s = 0.0
+    requests = 0
     for number in range(INTERVALS):
         bodies = gate.bodies(per_interval)
         begin = time.process_time()
         gate.decide(bodies)
         deciding_s += time.process_time() - begin
         # What an interval leaves room for, however fast the intervals follow each other here.
-        outbox._room = KEPT_PER_S / 2
+        outbox._kept_per_s, outbox._room = 0.0, kept_per_s / 2
         begin = time.process_time()
         await outbox.flush()
         if number % 2:
-            keeper.store(decoded(heard))
+            requests += store(heard).requests
             heard.clear()
         recording_s += time.process_time() - begin
-        begin = time.process_time()
-        await gate.gateway.traffic.flush()
-        if number % 2:
-            if sum(map(rows_in, told)) != 2 * per_interval:
-                raise RuntimeError(f"{sum(map(rows_in, told))} of {2 * per_interval} requests were recorded")
-            ring.append(told)
-            told.clear()
-        traffic_s += time.process_time() - begin
-    for each in unsubscribe:
-        each()
-    total = per_interval * INTERVALS / 1e6
-    return deciding_s / total, recording_s / total, traffic_s / total
+    unsubscribe()
+    if requests != per_interval * INTERVALS:
+        raise RuntimeError(f"{requests} of {per_interval * INTERVALS} requests were recorded")
+    total = requests / 1e6
+    return deciding_s / total, recording_s / total
 
 
-async def recording(keeper: DecisionKeeper, ring: TrafficRing, figures: dict[str, float]) -> list[StoredDecision]:
+async def recording(figures: dict[str, float]) -> list[StoredDecision]:
     """Measure the cost of recording into the figures, and return some real records."""
-    health = await asyncio.start_server(_healthy, "127.0.0.1", FIRST_PORT)
+    health = await asyncio.start_server(healthy, "127.0.0.1", FIRST_PORT)
     with tempfile.TemporaryDirectory() as state:
         bus = InProcessBus()
-        bus.publish(SNAPSHOT_TOPIC, encode_snapshot(_snapshot(f"http://127.0.0.1:{FIRST_PORT}")))
+        bus.publish(SNAPSHOT_TOPIC, encode_snapshot(snapshot(f"http://127.0.0.1:{FIRST_PORT}")))
         # Nothing else may run while the loop waits for the thread: it would be taken for recording.
         settings = GatewaySettings(
             report_stale_s=7200.0,
-            decision_interval_s=3600.0,
-            traffic_interval_s=3600.0,
+            request_interval_s=3600.0,
             sample_interval_s=3600.0,
             key_usage_interval_s=3600.0,
             cost_report_interval_s=3600.0,
@@ -147,24 +132,38 @@ async def recording(keeper: DecisionKeeper, ring: TrafficRing, figures: dict[str
         await gateway.start()
         follow_events(gateway)
         gate, records = Gate(gateway), []
-        bus.subscribe(TOPIC, lambda _topic, value: records.extend(decode_batch(value).decisions[: 2000 - len(records)]))
+        bus.subscribe(
+            TOPIC,
+            lambda _topic, value: records.extend(
+                decode_decisions(decode_batch(value).decisions)[: 2000 - len(records)]
+            ),
+        )
         settle_heap()
-        for name, rate in (("sampled", RATE_PER_S), ("all_kept", KEPT_PER_S)):
-            rounds = [await cost_us(gate, keeper, ring, rate) for _ in range(ROUNDS + 1)][1:]
+        for name, rate, kept_per_s in (
+            ("traffic", RATE_PER_S, 0.0),
+            ("sampled", RATE_PER_S, KEPT_PER_S),
+            ("all_kept", KEPT_PER_S, KEPT_PER_S),
+        ):
+            rounds = [await cost_us(gate, rate, kept_per_s) for _ in range(ROUNDS + 1)][1:]
             figures[f"decision_us_{name}"] = round(statistics.median(each[0] for each in rounds), 2)
-            figures[f"records_us_{name}"] = round(statistics.median(each[1] for each in rounds), 2)
-            figures[f"traffic_us_{name}"] = round(statistics.median(each[2] for each in rounds), 2)
-            shares = [(each[1] + each[2]) / each[0] for each in rounds]
+            figures[f"recording_us_{name}"] = round(statistics.median(each[1] for each in rounds), 2)
+            shares = [each[1] / each[0] for each in rounds]
             figures[f"recording_share_{name}"] = round(statistics.median(shares), 4)
         await gateway.stop()
     health.close()
     return records
 
 
-def an_hour(keeper: DecisionKeeper, records: list[StoredDecision], budget: int) -> dict[str, float]:
+def an_hour(records: list[StoredDecision], budget: int) -> dict[str, float]:
     """Store an hour of different decisions; returns the most that the store took, and the CPU per decision."""
     from django.db import connection
 
+    from controlplane.request_log.models.decision_index import DecisionIndex
+    from controlplane.request_log.models.segment import Retention, Segment
+    from controlplane.request_log.store.retention import shrink, used_bytes
+    from controlplane.request_log.store.segments import store
+
+    Segment.objects.only("pk").delete()
     rng, most, begin = Random(3), 0, time.process_time()
     at, total = time.time() - HOUR_S, HOUR_RATE * HOUR_S
     for number in range(0, total, STORED_AT_ONCE):
@@ -172,50 +171,57 @@ def an_hour(keeper: DecisionKeeper, records: list[StoredDecision], budget: int) 
             _another(records[rng.randrange(len(records))], at + (number + place) / HOUR_RATE)
             for place in range(STORED_AT_ONCE)
         ]
-        keeper.store(part)
+        store([encode_batch(request_batch(uuid.uuid4().hex, (), part))])
         if number // STORED_AT_ONCE % SHRINK_EVERY == 0:
-            keeper.shrink()
-            most = max(most, keeper.usage().total_bytes)
+            shrink(Retention.DECISIONS, budget)
+            most = max(most, used_bytes(Retention.DECISIONS))
     spent_us = (time.process_time() - begin) / total * 1e6
-    keeper.shrink()
-    usage = keeper.usage()
+    shrink(Retention.DECISIONS, budget)
+    rows = DecisionIndex.objects.count()
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT SUM(pgsize) FROM dbstat WHERE name LIKE 'controlplane_decisionindex%' OR name LIKE 'decision_%'"
         )
         index_bytes = int(cursor.fetchone()[0] or 0)
+        cursor.execute("SELECT SUM(LENGTH(data)) FROM controlplane_segment")
+        data_bytes = int(cursor.fetchone()[0] or 0)
     return {
         "used_mib": round(most / 2**20, 1),
         "budget_mib": round(budget / 2**20, 1),
-        "record_bytes": round(usage.segment_bytes / max(1, usage.rows), 1),
-        "row_bytes": round(index_bytes / max(1, usage.rows), 1),
-        "rows": usage.rows,
+        "record_bytes": round(data_bytes / max(1, rows), 1),
+        "row_bytes": round(index_bytes / max(1, rows), 1),
+        "rows": rows,
         "cpu_us": round(spent_us, 1),
     }
 
 
-def an_hour_of_traffic(directory: Path) -> dict[str, float]:
-    """Record an hour of the traffic that the gateway was given, with a session each; returns what the ring takes."""
-    ring, rng, groups = TrafficRing(directory, RING_BUDGET, 1e9), Random(4), hash_groups()
+def an_hour_of_traffic() -> dict[str, float]:
+    """Record an hour of the traffic that the gateway was given, with a session each; returns what it takes."""
+    from controlplane.request_log.models.segment import Retention
+    from controlplane.request_log.store.retention import shrink, used_bytes
+    from controlplane.request_log.store.segments import recorded_traffic, store
+
+    shrink(Retention.TRAFFIC, 0)
+    rng, groups = Random(4), hash_groups()
     begin, most = time.time(), 0
     for second in range(HOUR_S):
         rows = []
         for number in range(HOUR_RATE):
-            at, session = begin + second + number / HOUR_RATE, uuid.uuid4().hex[:12]
+            # All within the time in which this runs, for readers go by when a segment was stored.
+            at, session = begin + (second + number / HOUR_RATE) / HOUR_S, uuid.uuid4().hex[:12]
             blocks = tuple(shared_hashes(groups, rng))
             rows.append(
                 TrafficRow(at, "default", HASHES * 512, 200, blocks, session, session, 0, "completed", head=blocks)
             )
-        ring.append([encode_batch(TrafficBatch("gateway:1", tuple(rows)))])
+        store([encode_batch(request_batch(uuid.uuid4().hex, rows, ()))])
         if second % SHRINK_EVERY == 0:
-            ring.shrink(begin + second)
-            most = max(most, ring.size_bytes())
-    kept = sum(1 for _ in ring.rows(begin, begin + HOUR_S))
-    ring.close()
+            shrink(Retention.TRAFFIC, TRAFFIC_BUDGET)
+            most = max(most, used_bytes(Retention.TRAFFIC))
+    kept = sum(1 for _ in recorded_traffic(begin, begin + HOUR_S))
     return {
-        "ring_used_mib": round(most / 2**20, 1),
-        "ring_row_bytes": round(ring.size_bytes() / max(1, kept), 1),
-        "ring_rows": kept,
+        "traffic_used_mib": round(most / 2**20, 1),
+        "traffic_row_bytes": round(used_bytes(Retention.TRAFFIC) / max(1, kept), 1),
+        "traffic_rows": kept,
     }
 
 
@@ -225,49 +231,35 @@ def _another(record: StoredDecision, at: float) -> StoredDecision:
     return msgspec.structs.replace(record, decision=decision, arrived_at=at, session=uuid.uuid4().hex[:12])
 
 
-async def _healthy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while await reader.readline():
-        while (await reader.readline()).strip():
-            pass
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-    writer.close()
-
-
 def measure() -> tuple[dict[str, float], dict[str, Target]]:
     """Return figures and targets; Django is set up over an empty database."""
     from django.core.management import call_command
 
-    from controlplane.decision_store.keeper import ROW_BYTES, DecisionKeeper
-    from controlplane.decision_store.shelf import SegmentShelf
-    from controlplane.models import DecisionIndex
+    from controlplane.request_log.store.segments import ROW_BYTES
 
     call_command("migrate", verbosity=0)
-    state = Path(os.environ["SWITCHYARD_STATE_DIR"])
     figures: dict[str, float] = {}
     # The loop's thread stores here, which in the program a thread of its own does.
     os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    ring = TrafficRing(state / "cost-ring", 1 << 30, 1e9)
-    records = asyncio.run(recording(DecisionKeeper(SegmentShelf(state / "cost", 1 << 30), 1 << 30), ring, figures))
+    records = asyncio.run(recording(figures))
     targets = {"recording_share_sampled": Target(value=figures["recording_share_sampled"], op="<=", target=0.15)}
     for name, budget in (("hour", 1 << 30), ("small", SMALL_BUDGET)):
-        DecisionIndex.objects.all().delete()
-        hour = an_hour(DecisionKeeper(SegmentShelf(state / name, budget), budget), records, budget)
+        hour = an_hour(records, budget)
         figures.update({f"{name}_{key}": value for key, value in hour.items()})
         targets[f"{name}_used_mib"] = Target(value=hour["used_mib"], op="<=", target=hour["budget_mib"])
         targets[f"{name}_row_bytes"] = Target(value=hour["row_bytes"], op="<=", target=ROW_BYTES)
-    figures.update(an_hour_of_traffic(state / "ring"))
-    targets["ring_used_mib"] = Target(value=figures["ring_used_mib"], op="<=", target=RING_BUDGET / 2**20)
+    figures.update(an_hour_of_traffic())
+    targets["traffic_used_mib"] = Target(value=figures["traffic_used_mib"], op="<=", target=TRAFFIC_BUDGET / 2**20)
     return figures, targets
 
 
 def main() -> None:
     """Measure and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/decision_records.json"), metavar="OUT")
+    parser = command_line("decision_records", __doc__)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as state:
         os.environ["SWITCHYARD_STATE_DIR"] = state
-        os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings"
+        os.environ["DJANGO_SETTINGS_MODULE"] = "controlplane.project.settings"
         os.environ["SWITCHYARD_LOG_LEVEL"] = "ERROR"
         import django
 

@@ -6,13 +6,11 @@ comes in drives one out: the whole insertion, and the rule's choice and eviction
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
-from bench.report import Target, write_report
+from bench.report import Target, command_line, write_report
 from simulator.engine_cache.evictions import EVICTIONS, eviction_rule
 from simulator.engine_cache.leaf_eviction import BlockTree
 from simulator.engine_cache.prefix_cache import PrefixCache
@@ -68,8 +66,7 @@ def choice_us() -> float:
 
 def main() -> None:
     """Measure and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/eviction.json"), metavar="OUT")
+    parser = command_line("eviction", __doc__)
     arguments = parser.parse_args()
     figures = {f"{name}_insertion_us_per_block": insertion_us(name) for name in EVICTIONS}
     figures["rlt_choice_us"] = choice_us()

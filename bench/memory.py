@@ -7,7 +7,6 @@ The slope is the least-squares line through the samples after the warm-up.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -20,8 +19,8 @@ from urllib.request import urlopen
 
 import msgspec
 
-from bench.live_fleet import free_ports, wait_for
-from bench.report import Target, write_report
+from bench.live.live_fleet import free_ports, resident_bytes, wait_for
+from bench.report import Target, command_line, write_report
 from simulator.workloads.conversation_like import WorkloadShape, generate
 from simulator.workloads.trace import TraceRow, write_trace
 
@@ -49,12 +48,6 @@ def short_rows() -> list[TraceRow]:
         )
         for row in rows
     ]
-
-
-def resident_mb(pid: int) -> float:
-    """Return the resident memory of a process in MB."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / MB
 
 
 def requests_ended(url: str) -> float:
@@ -106,16 +99,15 @@ def _sampled(process: subprocess.Popen[bytes], url: str, minutes: float) -> tupl
     begun_s = time.monotonic()
     samples = []
     while (at_min := (time.monotonic() - begun_s) / 60) < minutes:
-        samples.append((at_min, resident_mb(process.pid)))
+        samples.append((at_min, resident_bytes(process.pid) / MB))
         time.sleep(SAMPLE_S)
     return samples, requests_ended(url)
 
 
 def main() -> int:
     """Run, report, and return whether the slope was kept."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = command_line("memory", __doc__)
     parser.add_argument("--minutes", type=float, default=120.0)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/memory.json"), metavar="OUT")
     options = parser.parse_args()
     samples, requests = measure(options.minutes)
     warm = [sample for sample in samples if sample[0] >= warm_min(options.minutes)]

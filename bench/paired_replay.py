@@ -7,48 +7,23 @@ faster, so that the load of each engine is the trace's. Hit tokens are the engin
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
-import sys
+import asyncio
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
-from bench.live_fleet import API_KEY, MODEL, live_fleet
-from bench.report import Target, write_report
-from routing.policy.policy_document import RoutingPolicy, Stage
+import msgspec
 
-_SLO_S, _LOOK_AHEAD_S = 5.0, 0.05
+from bench.live.live_replay import Fleet, policy_of, replayed
+from bench.report import Target, command_line, write_report
+from simulator.workloads.conversation_like import generate
+from simulator.workloads.trace import read_trace
 
 PLACEMENTS = ("round_robin", "dual_map", "least_cost")
 
 
-def replay(placement: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Replay the rows once under one placement and return the client's summary."""
-    policy = RoutingPolicy(
-        placement=Stage(name=placement),
-        order=Stage(name=options.order),
-        ttft_slo_s=_SLO_S / options.speed,
-        grant_lookahead_s=_LOOK_AHEAD_S / options.speed,
-    )
-    with TemporaryDirectory() as folder:
-        state_dir, summary = Path(folder), Path(folder) / "summary.json"
-        with live_fleet(state_dir, policy, engines=options.engines, time_scale=options.speed) as fleet:
-            command = [
-                sys.executable, "-m", "simulator.replay", options.trace, "--target", fleet.url, "--api-key", API_KEY,
-                "--model", MODEL, "--speed", str(options.speed), "--qps", str(options.qps),
-                "--max-rows", str(options.max_rows), "--max-input", str(options.max_input), "--json", str(summary),
-            ]  # fmt: skip
-            subprocess.run(command, check=True)
-        result: dict[str, Any] = json.loads(summary.read_text())
-        return result
-
-
 def main() -> None:
     """Replay under each placement and compare hit tokens."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trace", default="generated")
+    parser = command_line("paired_replay", __doc__)
+    parser.add_argument("--trace", type=Path, help="Mooncake JSONL trace (default: generated)")
     parser.add_argument("--engines", type=int, default=8)
     parser.add_argument("--order", default="shed")
     parser.add_argument("--speed", type=float, default=4.0)
@@ -56,12 +31,15 @@ def main() -> None:
     parser.add_argument("--max-rows", type=int, default=1200)
     parser.add_argument("--max-input", type=int, default=20_480)
     parser.add_argument("--placements", nargs="+", default=PLACEMENTS, help="the first is the base of the ratios")
-    parser.add_argument("--json", type=Path, default=Path("var/bench/paired_replay.json"), metavar="OUT")
     options = parser.parse_args()
+    rows = read_trace(options.trace, options.max_rows) if options.trace else generate(options.max_rows, 0)
+    fleet = Fleet(engines=options.engines, speed=options.speed)
     figures: dict[str, float] = {}
     for placement in options.placements:
         print(f"-- {placement}", flush=True)
-        summary = replay(placement, options)
+        policy = policy_of(placement, options.order, speed=options.speed)
+        replaying = replayed(rows, policy, fleet, qps=options.qps, max_input=options.max_input, chat=True)
+        summary = msgspec.to_builtins(asyncio.run(replaying))
         for name in ("ok", "refused", "failed", "prompt_tokens", "cached_tokens", "cached_share"):
             figures[f"{placement}_{name}"] = summary[name]
         for name in ("ttft_p50_s", "ttft_p90_s", "ttft_p99_s"):

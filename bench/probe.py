@@ -6,7 +6,6 @@ them, so that only the reader's time counts here. Five shards run in one loop, a
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import multiprocessing
 import statistics
@@ -17,7 +16,7 @@ from multiprocessing.connection import Connection
 import uvloop
 from typing_extensions import override
 
-from bench.report import Target, write_report
+from bench.report import Target, command_line, write_report
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import decode_report
 from gateway.contracts.snapshot import EngineEntry
@@ -110,8 +109,7 @@ async def measure(port: int, warm_up_s: float, seconds: float) -> tuple[float, l
 
 def main() -> None:
     """Measure and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", default="var/bench/probe.json", metavar="OUT")
+    parser = command_line("probe", __doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
     options = parser.parse_args()
     hear, tell = multiprocessing.Pipe(duplex=False)

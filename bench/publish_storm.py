@@ -8,7 +8,6 @@ publication may take to arrive everywhere.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import statistics
@@ -23,9 +22,9 @@ from typing import Any
 
 import aiohttp
 
-from bench.live_fleet import MODEL
-from bench.live_program import LiveProgram, live_program
-from bench.report import Target, write_report
+from bench.live.live_fleet import MODEL
+from bench.live.live_program import LiveProgram, live_program
+from bench.report import Target, command_line, write_report
 from routing.registry import stage_pairs
 from simulator.replay.replay_options import ReplayOptions
 from simulator.replay.replay_request import request_body, send_row
@@ -38,8 +37,8 @@ FOLLOW_S = 2.0
 _ALL_ROUNDS = 10_000
 _MANAGE_KEY = """
 from controlplane.models import Role, Tenant
-from controlplane.services.actor import program
-from controlplane.services.api_keys import create_api_key
+from controlplane.platform.actor import program
+from controlplane.access.api_keys import create_api_key
 key, text = create_api_key(Tenant.objects.first(), "storm", actor=program("bench"), role=Role.ADMIN,
     scopes=("infer", "route", "manage"))
 print("KEY", text)
@@ -235,11 +234,10 @@ def targets_of(figures: Mapping[str, float]) -> dict[str, Target]:
 
 def main() -> None:
     """Storm and report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_line("publish_storm", __doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--per-minute", type=float, default=PER_MINUTE)
     parser.add_argument("--qps", type=float, default=QPS)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/publish_storm.json"), metavar="OUT")
     options = parser.parse_args()
     with TemporaryDirectory() as folder, live_program(Path(folder), engines=True) as program:
         result = asyncio.run(

@@ -1,20 +1,18 @@
-"""What late binding costs with 10,000 waiting tickets: `python -m bench.queue --json OUT`.
+"""What late binding costs with 10,000 queued requests: `python -m bench.queue --json OUT`.
 
-Insertion is one ticket taken into the pool's queue; a pull is one engine's question among eight with
+Insertion is one request taken into the pool's queue; a pull is one engine's question among eight with
 the removal of what it got. Half of the prompts share a prefix that two engines hold. Measured where all can
 be on time (the feasible set is at its largest) and in overload (most have been sorted out).
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
-from bench.report import Target, write_report
+from bench.report import Target, command_line, write_report
 from routing.dispatch.request_queue import WaitingRoom
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy, Stage
@@ -74,14 +72,13 @@ def _pull(room: WaitingRoom, router: Router, number: int) -> float:
     before = time.perf_counter_ns()
     pick = room.pull(target, router.view, at_s)
     if pick is not None:
-        room.grant(pick.ticket.request.request_id, pick.ticket.compute_s, at_s)
+        room.dispatch(pick.queued.request.request_id, pick.queued.compute_s, at_s)
     return (time.perf_counter_ns() - before) / 1000
 
 
 def main() -> None:
     """Measure and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/queue.json"), metavar="OUT")
+    parser = command_line("queue", __doc__)
     path = parser.parse_args().json
     figures: dict[str, float] = {}
     for name, slo_s in (("all_feasible", 3600.0), ("overload", 5.0)):

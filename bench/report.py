@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import operator
 import os
@@ -31,6 +32,13 @@ class Target:
     def holds(self) -> bool:
         """Whether the value keeps the bound."""
         return _OPERATORS[self.op](self.value, self.target)
+
+
+def command_line(name: str, description: str | None) -> argparse.ArgumentParser:
+    """Return the command line of a benchmark: --json says where the result goes."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", type=Path, default=Path(f"var/bench/{name}.json"), metavar="OUT")
+    return parser
 
 
 def report(name: str, figures: Mapping[str, float], targets: Mapping[str, Target]) -> dict[str, object]:

@@ -7,7 +7,6 @@ paper's minutes are seconds here (DualMap A.3.3).
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import sqlite3
@@ -18,10 +17,11 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from bench.client_history import Asked, ClientHistory, Shape
-from bench.evidence.store import Result, Row
-from bench.live_fleet import wait_for
-from bench.live_program import LiveProgram
+from bench.evidence.store import Result, Row, write
+from bench.live.client_history import Asked, ClientHistory, Shape
+from bench.live.live_fleet import wait_for
+from bench.live.live_program import LiveProgram
+from bench.report import command_line
 
 FEW, MANY = 4, 8
 PHASES = ((3.0, 20.0), (9.0, 105.0), (2.5, 110.0))
@@ -45,9 +45,9 @@ SCALING = {
 }
 _SEED = """
 from controlplane.models import Policy, Region
-from controlplane.services.actor import program
-from controlplane.services.policies import create_policy, draft, publish_version
-from controlplane.services.topology import create_pool
+from controlplane.platform.actor import program
+from controlplane.policies.publish import create_policy, draft, publish_version
+from controlplane.fleet.topology import create_pool
 me = program("scaling bench")
 policy = create_policy("elastic", "Elastic", actor=me)
 document = {{"schema_version": 1, "ttft_slo_s": {slo}, "automation": {{"scaling": {scaling}}}}}
@@ -150,8 +150,7 @@ def _await_the_few(state_dir: Path) -> None:
 
 def main() -> None:
     """Measure and write the row as JSON."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--json", type=Path, default=Path("var/bench/scaling_live.json"), metavar="OUT")
+    options = command_line("scaling_live", __doc__)
     asked = options.parse_args()
     load = os.getloadavg()[0]
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -169,8 +168,7 @@ def main() -> None:
     settings: Row = {"phases": [list(each) for each in PHASES], "slo_ttft_s": SLO_TTFT_S, "scaling": dict(SCALING)}
     settings |= {"load_average_before": round(load, 1), "load_average_after": round(os.getloadavg()[0], 1)}
     result = Result(name="scaling_live", command="python -m bench.scaling_live", settings=settings, rows=[row])
-    asked.json.parent.mkdir(parents=True, exist_ok=True)
-    asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+    write(result, asked.json)
     print({name: value for name, value in row.items() if name not in ("course", "plans")})
 
 

@@ -6,7 +6,6 @@ time until it is out of rotation, until it is back, and what became of every req
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -20,10 +19,11 @@ from tempfile import TemporaryDirectory
 import aiohttp
 import msgspec
 
-from bench.client_history import Asked, ClientHistory
-from bench.evidence.store import Result, Row
-from bench.live_program import LiveProgram
-from bench.rotation_watch import RotationWatch
+from bench.evidence.store import Result, Row, write
+from bench.live.client_history import Asked, ClientHistory
+from bench.live.live_program import LiveProgram
+from bench.live.rotation_watch import RotationWatch
+from bench.report import command_line
 
 ENGINES = 4
 MODEL = "loopback-8b"
@@ -174,8 +174,7 @@ async def run(
 
 def main() -> None:
     """Measure and write the rows as JSON."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--json", type=Path, default=Path("var/bench/sick_engines.json"), metavar="OUT")
+    options = command_line("sick_engines", __doc__)
     options.add_argument("--faults", default=",".join(KINDS), help="which ones, in which order")
     options.add_argument("--healthy-s", type=float, default=180.0, help="how long nothing is wrong before the first")
     options.add_argument("--seed", type=int, default=1)
@@ -196,8 +195,7 @@ def main() -> None:
         "cores": os.cpu_count(),
     }
     result = Result(name="sick_engines", command="python -m bench.sick_engines", settings=settings, rows=rows)
-    asked.json.parent.mkdir(parents=True, exist_ok=True)
-    asked.json.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
+    write(result, asked.json)
 
 
 if __name__ == "__main__":

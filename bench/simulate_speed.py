@@ -7,11 +7,10 @@ times what the fleet can do). Prompts are cut to 20,480 tokens; without a trace 
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
-from bench.report import Target, write_report
+from bench.report import Target, command_line, write_report
 from routing.policy.policy_document import Stage
 from routing.registry import stage_pairs
 from simulator.baselines.registry import PLACEMENTS
@@ -51,9 +50,8 @@ def hour_s(rows: list[TraceRow]) -> float:
 
 def main() -> None:
     """Measure and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_line("simulate_speed", __doc__)
     parser.add_argument("--trace", type=Path, default=None, help="Mooncake JSONL trace (default: generated)")
-    parser.add_argument("--json", type=Path, default=Path("var/bench/simulate_speed.json"), metavar="OUT")
     arguments = parser.parse_args()
     rows = generate(HOUR, 7) if arguments.trace is None else read_trace(arguments.trace, HOUR)
     workload = Workload(rows[:ROWS], max_input=MAX_INPUT)

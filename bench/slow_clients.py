@@ -7,18 +7,16 @@ that without, median over rounds.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import statistics
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from random import Random
 
 import uvloop
 
 from bench.decision_api import BATCH, FIRST_PORT, Client, complete, connected, healthy, route_requests, server
-from bench.report import Target, write_report
+from bench.report import Target, command_line, write_report
 
 HALF_OPEN, SLOW_BODIES = 200, 40
 BATCHES = 40
@@ -90,8 +88,7 @@ async def measure(rounds: int) -> dict[str, float]:
 
 def main() -> None:
     """Measure and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/slow_clients.json"), metavar="OUT")
+    parser = command_line("slow_clients", __doc__)
     parser.add_argument("--rounds", type=int, default=9)
     arguments = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -9,7 +9,6 @@ process left, memory bounded. Exits with 1 where something is wrong.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
@@ -24,10 +23,10 @@ from typing import Any
 
 import psycopg
 
-from bench.client_history import Asked, ClientHistory, Decided
-from bench.decision_history import DecisionHistory
-from bench.decision_history import figures as decision_figures
-from bench.report import Target, write_report
+from bench.live.client_history import Asked, ClientHistory, Decided
+from bench.live.decision_history import DecisionHistory
+from bench.live.decision_history import figures as decision_figures
+from bench.report import Target, command_line, write_report
 from bench.soak_run.engine_service import EngineService
 from bench.soak_run.installation import MODEL, ROOT, Installation
 from bench.soak_run.kills import Killer
@@ -50,9 +49,9 @@ import sys, time
 from datetime import timedelta
 from django.utils import timezone
 from controlplane.models import Policy, Pool
-from controlplane.services.actor import program
-from controlplane.services.policies import draft, publish_version
-from controlplane.services.steering import take_over
+from controlplane.platform.actor import program
+from controlplane.policies.publish import draft, publish_version
+from controlplane.automation.switches import take_over
 me = program("soak")
 for line in sys.stdin:
     until = timezone.now() + timedelta(hours=1)
@@ -234,10 +233,9 @@ def _line(asked: Asked) -> str:
 
 def main() -> int:
     """Soak, report, and return whether anything was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = command_line("soak", __doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/soak.json"), metavar="OUT")
     parser.add_argument("--log", type=Path, default=Path("var/bench/soak.log"), metavar="FILE")
     options = parser.parse_args()
     figures, wrong, log = soak(options.minutes, options.seed)

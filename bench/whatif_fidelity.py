@@ -12,7 +12,6 @@ Block keys of a recording are salted anew, so hash rings lie otherwise in each r
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import time
@@ -24,16 +23,17 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from bench.live_fleet import API_KEY, MODEL, live_fleet
-from bench.live_program import live_program
-from bench.paired_simulation import Measured, Pair, rows_of, worst_ratio
-from bench.report import Target, write_report
-from controlplane.recordings.recorded_row import RecordedRow, read_recorded
-from controlplane.whatif.comparison import closest, own_ttft_s
-from controlplane.whatif.conditions import ENGINE_MODELS, Conditions
-from controlplane.whatif.plan import BASE, WhatIfPlan
-from controlplane.whatif.stand_in import stand_ins
-from routing.policy.policy_document import RoutingPolicy, Stage
+from bench.live.live_fleet import MODEL
+from bench.live.live_program import live_program
+from bench.live.live_replay import Fleet, Measured, live, policy_of
+from bench.live.paired_simulation import Pair, rows_of, worst_ratio
+from bench.report import Target, command_line, write_report
+from controlplane.request_log.recordings.recorded_row import RecordedRow, read_recorded
+from controlplane.trials.whatif.comparison import closest, own_ttft_s
+from controlplane.trials.whatif.conditions import ENGINE_MODELS, Conditions
+from controlplane.trials.whatif.plan import BASE, WhatIfPlan
+from controlplane.trials.whatif.stand_in import stand_ins
+from routing.policy.policy_document import RoutingPolicy
 from simulator.replay.__main__ import replay
 from simulator.replay.replay_options import ReplayOptions
 from simulator.runs.run_task import do_task
@@ -51,7 +51,6 @@ POLICIES = (
 ENGINES = 6
 APART = 0.05
 """Policies whose live mean TTFTs differ by less are not told apart."""
-_SLO_S, _LOOK_AHEAD_S = 5.0, 0.05
 CACHE_TOKENS = 1_000_000
 """What each engine holds."""
 SEEDS = 3
@@ -62,24 +61,14 @@ import json
 from datetime import timedelta
 from django.utils import timezone
 from controlplane.models import Pool
-from controlplane.recordings.storage import recording_shelf
-from controlplane.services.actor import program
-from controlplane.services.recordings import record_window
+from controlplane.request_log.recordings.kept_traces import recording_store
+from controlplane.platform.actor import program
+from controlplane.request_log.recordings.lifecycle import record_window
 now = timezone.now()
 made = record_window(Pool.objects.get(slug="pool"), now - timedelta(hours=1), now, actor=program("bench"))
 print(json.dumps(Pool.objects.get(slug="pool").policy.live_version.routing_document))
-print(recording_shelf().path(made.key))
+print(recording_store().path(made.key))
 """
-
-
-def policy_of(placement: str, speed: float = 1.0) -> RoutingPolicy:
-    """Return the policy of a placement, its times scaled to a fleet that is `speed` times faster."""
-    return RoutingPolicy(
-        placement=Stage(name=placement),
-        order=Stage(name="fifo"),
-        ttft_slo_s=_SLO_S / speed,
-        grant_lookahead_s=_LOOK_AHEAD_S / speed,
-    )
 
 
 def recorded(rows: Sequence[TraceRow], folder: Path, block_tokens: int) -> tuple[Path, RoutingPolicy]:
@@ -104,26 +93,6 @@ def _copied(path: Path, folder: Path) -> Path:
     copy = folder / "window.jsonl.gz"
     copy.write_bytes(path.read_bytes())
     return copy
-
-
-async def live(placement: str, rows: Sequence[TraceRow], speed: float, block_tokens: int) -> Measured:
-    """Replay the window on a fresh fleet under the placement; times in trace seconds."""
-    with (
-        TemporaryDirectory() as folder,
-        live_fleet(
-            Path(folder),
-            policy_of(placement, speed),
-            engines=ENGINES,
-            time_scale=speed,
-            block_tokens=block_tokens,
-            num_blocks=CACHE_TOKENS // block_tokens,
-        ) as fleet,
-    ):
-        options = ReplayOptions(target=fleet.url, model=MODEL, api_key=API_KEY, speed=speed, chat=False)
-        summary = await replay(rows, options)
-    if summary.ok != len(rows) or summary.ttft_mean_s is None or summary.cached_share is None:
-        raise RuntimeError(f"{placement}: {summary.ok} of {len(rows)} requests were answered: {summary.errors}")
-    return Measured(summary.ttft_mean_s * speed, summary.cached_share)
 
 
 def asked(policy: RoutingPolicy, window: Path, rows: list[RecordedRow], models: Sequence[str]) -> WhatIfPlan:
@@ -184,10 +153,11 @@ def compared(
     """Record the rows, then replay and predict the window under each placement; repeats go round the placements."""
     window, policy = recorded(rows, folder, block_tokens)
     kept = list(read_recorded(window))
+    fleet = Fleet(engines=ENGINES, speed=speed, block_tokens=block_tokens, num_blocks=CACHE_TOKENS // block_tokens)
     measured: dict[str, list[Measured]] = {each: [] for each in placements}
     for _ in range(repeats):
         for each in placements:
-            found = asyncio.run(live(each, kept, speed, block_tokens))
+            found = asyncio.run(live(each, kept, fleet))
             measured[each].append(found)
             print(f"{each}: live mean TTFT {found.ttft_mean_s:.3f} s, hit rate {found.hit_rate:.3f}", file=sys.stderr)
     model = engine_model(policy, window, kept)
@@ -223,7 +193,7 @@ def targets_of(figures: Mapping[str, float]) -> dict[str, Target]:
 
 def main() -> None:
     """Compare and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = command_line("whatif_fidelity", __doc__)
     parser.add_argument("--rows", type=int, default=480)
     parser.add_argument("--qps", type=float, default=4.0)
     parser.add_argument("--speed", type=float, default=1.0, help="live seconds per trace second; below 1 spares cores")
@@ -233,7 +203,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--block-tokens", type=int, default=512, help="of the recorded pool and of the live fleet")
     parser.add_argument("--placements", nargs="+", default=POLICIES)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/whatif_fidelity.json"), metavar="OUT")
     options = parser.parse_args()
     rows = rows_of(options.rows, options.qps, options.max_input, options.max_output, options.seed)
     with TemporaryDirectory() as folder:

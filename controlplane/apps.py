@@ -18,15 +18,17 @@ class ControlPlaneConfig(AppConfig):
 
     @override
     def ready(self) -> None:
-        """Register the checks that refuse an unsafe mix of settings, and what precedes every migration."""
-        from controlplane import checks  # noqa: F401
+        """Register checks of settings and what precedes every migration; connect the features."""
+        from controlplane.project import checks  # noqa: F401
+        from controlplane.project.wiring import connect
 
+        connect()
         pre_migrate.connect(_prepare, sender=self)
 
 
 def _prepare(*, using: str, **_kwargs: Any) -> None:
     """Refuse a pre-release database; let statements take as long as their tables need, but no lock longer than ever."""
-    from controlplane.pre_release import refuse
+    from controlplane.project.pre_release import refuse
 
     refuse()
     connection = connections[using]

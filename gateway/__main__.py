@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 from asyncio import Runner
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
@@ -21,6 +22,7 @@ import uvloop
 from gateway.base.engine_api_keys import FLEET_KEY, key_in
 from gateway.base.json_log import logging_settings
 from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import Bus
 from gateway.bus.bus_metrics import BusMetrics
 from gateway.bus.follower_bus import FollowerBus
 from gateway.bus.redis_bus import RedisBus
@@ -28,8 +30,10 @@ from gateway.bus.wake_up_age import WakeUpAge
 from gateway.http.connection_limit import allow_open_files
 from gateway.http.edge import Edge, EdgeSettings
 from gateway.http.http_protocol import KEEP_ALIVE_S, GuardedHttpProtocol
+from gateway.http.pages_relay import PagesRelay
 from gateway.process.draining_server import CUT_OFF_S, DrainingServer
 from gateway.process.garbage_collection import settle_heap
+from gateway.process.malloc_arenas import limit_arenas
 from gateway.process.shutdown import DRAIN_S, ProcessEnd
 from gateway.standalone import StandaloneGateway
 
@@ -39,64 +43,106 @@ _NUMBERS = {_DECISIONS: "50", _DRAIN: str(DRAIN_S)}
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
-def main() -> int:
-    """Serve until SIGINT or SIGTERM; 2 where a setting is missing or wrong."""
-    options = _parser().parse_args()
-    level = os.environ.get("SWITCHYARD_LOG_LEVEL", "INFO")
-    secret = os.environ.get(_SECRET_VARIABLE, "")
-    if level not in _LEVELS:
-        return _refuse(f"SWITCHYARD_LOG_LEVEL={level!r} is not one of {', '.join(_LEVELS)}.")
-    if not secret:
-        return _refuse(f"Set {_SECRET_VARIABLE} to the fleet's secret, the same as in the control plane.")
-    numbers = {name: os.environ.get(name, "") or default for name, default in _NUMBERS.items()}
-    for name, given in numbers.items():
-        if not given.isascii() or not given.isdecimal() or len(given) > 6:
-            return _refuse(f"{name}={given!r} is no whole number from 0 to 999999.")
-    try:
-        fleet_key = key_in(FLEET_KEY)
-    except (OSError, UnicodeDecodeError) as error:
-        return _refuse(f"{FLEET_KEY}_FILE cannot be read: {error}.")
-    recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
-    logging.config.dictConfig(logging_settings(level))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayProcess:
+    """One gateway process: what it follows, where it listens and how it ends."""
+
+    state_dir: Path
+    fleet_secret: bytes = field(repr=False)
+    redis_bus: RedisBus | None
+    """The connection to a shared bus; None: it follows the snapshot in `state_dir`."""
+    bus: Bus | None
+    """The same bus, as far as this gateway may speak on it."""
+    scrape_token: str = field(default="", repr=False)
+    settings: GatewaySettings
+    edge: EdgeSettings | None = None
+    host: str = "127.0.0.1"
+    port: int = 8000
+    listener: socket.socket | None = None
+    """A socket that listens already, in the place of host and port."""
+    pages: PagesRelay | None = None
+    drain_s: float = DRAIN_S
+
+
+def run(process: GatewayProcess) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit status."""
     allow_open_files()
-    try:
-        redis_bus = RedisBus(options.redis, secret.encode()) if options.redis else None
-    except ValueError as error:
-        return _refuse(f"--redis is no address of a Redis server ({error}); write redis://host:6379/0.")
+    limit_arenas()
     app = StandaloneGateway(
-        options.state_dir,
-        secret.encode(),
-        bus=FollowerBus(redis_bus, _name(options)) if redis_bus else None,
-        scrape_token=os.environ.get("SWITCHYARD_SCRAPE_TOKEN", ""),
-        settings=GatewaySettings(
-            engine_bearer=fleet_key,
-            decisions_kept_per_s=float(numbers[_DECISIONS]),
-            recording=recorded,
-        ),
+        process.state_dir,
+        process.fleet_secret,
+        bus=process.bus,
+        scrape_token=process.scrape_token,
+        settings=process.settings,
+        pages=process.pages,
         on_started=settle_heap,
     )
-    if redis_bus is not None:
-        BusMetrics(app.registry, redis_bus)
-        WakeUpAge(app.registry, redis_bus)
-    limits = EdgeSettings(allowed_hosts=tuple(options.allowed_host)) if options.allowed_host else None
-    edge = Edge(app, limits, app.count_rejected, fast_lane=app.fast_lane)
+    if process.redis_bus is not None:
+        BusMetrics(app.registry, process.redis_bus)
+        WakeUpAge(app.registry, process.redis_bus)
     config = uvicorn.Config(
-        edge,
-        host=options.host,
-        port=options.port,
+        Edge(app, process.edge, app.count_rejected, fast_lane=app.fast_lane),
+        host=process.host,
+        port=process.port,
         http=GuardedHttpProtocol,
+        ws_per_message_deflate=False,
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=CUT_OFF_S,
         log_config=None,
         log_level="warning",
     )
-    end = ProcessEnd(float(numbers[_DRAIN]))
+    end = ProcessEnd(process.drain_s)
     end.handle_signals()
+    sockets = [process.listener] if process.listener is not None else None
     with Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(DrainingServer(config, app.drain, end).serve())
+        runner.run(DrainingServer(config, app.drain, end).serve(sockets=sockets))
     return end.status
+
+
+def main() -> int:
+    """Serve until SIGINT or SIGTERM; 2 where a setting is missing or wrong."""
+    options = _parser().parse_args()
+    level = os.environ.get("SWITCHYARD_LOG_LEVEL", "INFO")
+    secret = os.environ.get(_SECRET_VARIABLE, "")
+    if level not in _LEVELS:
+        return _reject(f"SWITCHYARD_LOG_LEVEL={level!r} is not one of {', '.join(_LEVELS)}.")
+    if not secret:
+        return _reject(f"Set {_SECRET_VARIABLE} to the fleet's secret, the same as in the control plane.")
+    numbers = {name: os.environ.get(name, "") or default for name, default in _NUMBERS.items()}
+    for name, given in numbers.items():
+        if not given.isascii() or not given.isdecimal() or len(given) > 6:
+            return _reject(f"{name}={given!r} is no whole number from 0 to 999999.")
+    try:
+        fleet_key = key_in(FLEET_KEY)
+    except (OSError, UnicodeDecodeError) as error:
+        return _reject(f"{FLEET_KEY}_FILE cannot be read: {error}.")
+    recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
+    logging.config.dictConfig(logging_settings(level))
+    try:
+        redis_bus = RedisBus(options.redis, secret.encode()) if options.redis else None
+    except ValueError as error:
+        return _reject(f"--redis is no address of a Redis server ({error}); write redis://host:6379/0.")
+    return run(
+        GatewayProcess(
+            state_dir=options.state_dir,
+            fleet_secret=secret.encode(),
+            redis_bus=redis_bus,
+            bus=FollowerBus(redis_bus, _name(options)) if redis_bus else None,
+            scrape_token=os.environ.get("SWITCHYARD_SCRAPE_TOKEN", ""),
+            settings=GatewaySettings(
+                engine_bearer=fleet_key,
+                decisions_kept_per_s=float(numbers[_DECISIONS]),
+                recording=recorded,
+            ),
+            edge=EdgeSettings(allowed_hosts=tuple(options.allowed_host)) if options.allowed_host else None,
+            host=options.host,
+            port=options.port,
+            drain_s=float(numbers[_DRAIN]),
+        )
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -119,7 +165,7 @@ def _name(options: argparse.Namespace) -> str:
     return str(options.name or f"{socket.gethostname()}:{options.port}").replace("/", "-")
 
 
-def _refuse(sentence: str) -> int:
+def _reject(sentence: str) -> int:
     print(sentence, file=sys.stderr)  # noqa: T201
     return 2
 

@@ -27,7 +27,7 @@ from gateway.base.asgi_types import Receive, Scope, Send
 from gateway.base.event_log import log_event
 from gateway.base.metrics import CONTENT_TYPE
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.http.guarded_receive import RefusedAtEdgeError
+from gateway.http.guarded_receive import RejectedAtEdgeError
 from gateway.http.http_exchange import JSON, ClientGoneError, Exchange
 from gateway.http.json_body import BadBodyError
 from gateway.http.openai_error import ApiError, error_body
@@ -38,7 +38,7 @@ from gateway.process.drain import SHUTDOWN, Drain, ShuttingDownError
 from gateway.proxy import openai_proxy as proxy
 from gateway.proxy.engine_relay import RelaySettings
 from gateway.proxy.openai_proxy import Proxy
-from gateway.requests.lifecycle import PlacementDesk
+from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import PromptKeys
 
 if TYPE_CHECKING:
@@ -80,35 +80,34 @@ class GatewayApp:
         self._gateway = gateway
         self._settings = settings
         self.recent = RecentDecisions(settings.recent_decisions)
-        self.drain = Drain(lambda: gateway.refuse_waiting(SHUTDOWN))
+        self.drain = Drain(lambda: gateway.reject_waiting(SHUTDOWN))
         self.new_id = gateway.new_id
         self._note_use = gateway.key_usage.note
-        desk = PlacementDesk(
+        lifecycle = RequestLifecycle(
             gateway.metrics,
             self.recent,
             gateway.key_quotas.release,
-            gateway.decisions,
-            gateway.traffic,
+            gateway.requests,
             gateway.arm_results,
         )
         prompt_keys = PromptKeys()
         reporting = ReportingKeys()
-        route_api = self._route_api = RouteApi(gateway, desk, prompt_keys, reporting)
+        route_api = self._route_api = RouteApi(gateway, lifecycle, prompt_keys, reporting)
         proxied = self.proxy = Proxy(
             gateway,
-            desk,
+            lifecycle,
             prompt_keys,
             self.drain,
             settings=settings.relay,
         )
         feedback = self._metered(
-            ROUTE_SCOPE, FeedbackApi(desk, reporting, gateway.peers).serve, gateway.feedback_quotas
+            ROUTE_SCOPE, FeedbackApi(lifecycle, reporting, gateway.peers).serve, gateway.feedback_quotas
         )
         models = self._metered(INFER, proxied.models)
         self._exact: dict[str, tuple[str, Handler]] = {
             ROUTE: ("POST", self._metered(ROUTE_SCOPE, route_api.route)),
             BATCH: ("POST", _scoped(ROUTE_SCOPE, route_api.batch)),
-            OBSERVE: ("POST", _scoped(ROUTE_SCOPE, ObserveApi(gateway, desk, prompt_keys).serve)),
+            OBSERVE: ("POST", _scoped(ROUTE_SCOPE, ObserveApi(gateway, lifecycle, prompt_keys).serve)),
             proxy.CHAT: ("POST", self._metered(INFER, proxied.serve)),
             proxy.COMPLETIONS: ("POST", self._metered(INFER, proxied.serve)),
             proxy.MODELS: ("GET", models),
@@ -180,10 +179,10 @@ class GatewayApp:
             await self._serve(exchange)
         except ClientGoneError:
             return
-        except RefusedAtEdgeError:
+        except RejectedAtEdgeError:
             raise
         except ApiError as error:
-            await self._refuse(exchange, error)
+            await self._reject(exchange, error)
         except Exception as error:  # noqa: BLE001 - the process edge: a fault ends one request, not the server
             # The type and place are enough to find it; the message might quote a prompt.
             log_event("crashed", level=logging.ERROR, error=type(error).__name__, where=_where(error))
@@ -201,7 +200,7 @@ class GatewayApp:
         if handler is None:
             opened = self._open.get(path)
             if opened is None:
-                raise ApiError(404, "There is nothing at this path.", "not_found")
+                raise ApiError(404, "Nothing at this path.", "not_found")
             if exchange.method not in ("GET", "HEAD"):
                 raise ApiError(405, "Use GET here.", "method_not_allowed")
             await opened(exchange)
@@ -237,7 +236,7 @@ class GatewayApp:
                 return method, handler
         return None
 
-    async def _refuse(self, exchange: Exchange, error: ApiError) -> None:
+    async def _reject(self, exchange: Exchange, error: ApiError) -> None:
         self._count(error)
         await exchange.answer(error.status, error.body, (JSON, *error.headers))
 
@@ -264,7 +263,7 @@ class GatewayApp:
         if self._gateway.snapshot is None:
             return "No topology has been published to this gateway yet."
         if not any(engine.breaker.accepts for pool in self._gateway.pools.values() for engine in pool.engines.values()):
-            return "No engine takes work now."
+            return "No engine is available."
         return ""
 
     async def _metrics(self, exchange: Exchange) -> None:

@@ -34,11 +34,10 @@ from gateway.pool.pool_roles import warn_of_roles
 from gateway.reports.affinity_sampler import AffinitySampler
 from gateway.reports.arm_results import ArmResults
 from gateway.reports.cost_reports import CostReports
-from gateway.reports.decision_outbox import DecisionOutbox
 from gateway.reports.fleet_sampler import FleetSampler
 from gateway.reports.key_usage import KeyUsage
+from gateway.reports.request_outbox import RequestOutbox
 from gateway.reports.shadow_reports import ShadowReports
-from gateway.reports.traffic_outbox import TrafficOutbox
 
 FEEDBACK_CALLS = 4
 """Reports that a key may send for each request of its minute: each kind once, and one repetition."""
@@ -69,21 +68,15 @@ class Gateway:
         )
         self.shadow_reports = ShadowReports(bus, self.pools.values, settings.shadow_report_interval_s)
         self.arm_results = ArmResults(bus, self.metrics, settings.arm_report_interval_s)
-        self.decisions = DecisionOutbox(
+        self.requests = RequestOutbox(
             bus,
             self.pools.values,
             lambda: self.snapshot,
-            self.metrics.decision_records,
+            self.metrics,
             fleet_secret,
             kept_per_s=settings.decisions_kept_per_s,
-            interval_s=settings.decision_interval_s,
-        )
-        self.traffic = TrafficOutbox(
-            bus,
-            self.metrics.traffic_rows,
-            fleet_secret,
-            interval_s=settings.traffic_interval_s,
-            enabled=settings.recording,
+            interval_s=settings.request_interval_s,
+            records_traffic=settings.recording,
         )
         self.new_id = TaggedIds()
         """Makes the ids of this gateway's requests and decisions."""
@@ -141,13 +134,12 @@ class Gateway:
             background.start("learned costs", self.cost_reports.run),
             background.start("shadow policies", self.shadow_reports.run),
             background.start("results of arms", self.arm_results.run),
-            background.start("decision records", self.decisions.run),
-            background.start("recordings", self.traffic.run),
+            background.start("request log", self.requests.run),
         ]
         await self._first_probes()
 
     async def stop(self) -> None:
-        """End all tasks and connections; requests that wait are refused."""
+        """End all tasks and connections; requests that wait are rejected."""
         self._loop = None
         for unsubscribe in self._unsubscribe:
             unsubscribe()
@@ -159,8 +151,7 @@ class Gateway:
         self._tasks = []
         self.shadow_reports.tell()
         await asyncio.gather(*(pool.stop() for pool in self.pools.values()))
-        await self.decisions.flush()
-        await self.traffic.flush(last=True)
+        await self.requests.flush(last=True)
         self.pools.clear()
         self.snapshot = None
         if self.session is not None:
@@ -176,10 +167,10 @@ class Gateway:
         granted = caller.served_models
         return None if granted and served_model not in granted else self._pool_of_model.get(served_model)
 
-    def refuse_waiting(self, code: str) -> None:
-        """Refuse the requests that wait for an engine."""
+    def reject_waiting(self, code: str) -> None:
+        """Reject the requests that wait for an engine."""
         for pool in self.pools.values():
-            pool.refuse_waiting(code)
+            pool.reject_waiting(code)
 
     def api_key(self, sha256: str) -> ApiKeyEntry | None:
         """Return the API key with this SHA-256 (hex); None: there is none, or nobody confirms it any more."""
@@ -198,7 +189,7 @@ class Gateway:
             "api_keys_refused",
             level=logging.ERROR,
             confirmed_s_ago=round(time.monotonic() - self._confirmed_s),
-            remedy="nobody has confirmed the API keys for too long; make the server that REDIS_URL names reachable",
+            remedy="the API keys were not confirmed for too long; make Redis reachable",
         )
 
     # -- what comes over the bus, in the publisher's thread

@@ -15,6 +15,7 @@ from gateway.bus.bus import Bus, InProcessBus
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
+from gateway.http.pages_relay import PagesRelay
 
 _LOOK_S = 1.0
 
@@ -22,7 +23,8 @@ _LOOK_S = 1.0
 class StandaloneGateway:
     """Serves what a shared `bus` tells; without one, the newest snapshot that lies in `state_dir`.
 
-    `on_started` is called once, when the first snapshot is at work and before the first request.
+    What is not its own goes to `pages`, where there is such a process. `on_started` is called once, when the first
+    snapshot is at work and before the first request.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class StandaloneGateway:
         bus: Bus | None = None,
         scrape_token: str = "",
         settings: GatewaySettings | None = None,
+        pages: PagesRelay | None = None,
         on_started: Callable[[], None] = lambda: None,
     ) -> None:
         settings = settings or GatewaySettings()
@@ -46,20 +49,25 @@ class StandaloneGateway:
         self.count_rejected = self._gateway.metrics.rejected_input.inc
         self.registry = self._gateway.metrics.registry
         self._watch: asyncio.Task[None] | None = None
+        self._pages = pages
         self._on_started = on_started
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
-        if scope["type"] == "http":
-            await self._app(scope, receive, send)
-        elif scope["type"] == "lifespan":
+        if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
+        elif scope["type"] == "http" and (self._pages is None or self._app.handles(scope["path"])):
+            await self._app(scope, receive, send)
+        elif self._pages is not None:
+            await self._pages(scope, receive, send)
         else:
             await receive()
             await send({"type": "websocket.close", "code": 1003})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
+        if self._pages is not None:
+            await self._pages.start()
         await self._gateway.start()
         if self._follows_file:
             self._watch = asyncio.create_task(self._follow_file(), name="snapshot file")
@@ -71,6 +79,8 @@ class StandaloneGateway:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
         await self._gateway.stop()
+        if self._pages is not None:
+            await self._pages.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _follow_file(self) -> None:

@@ -22,7 +22,7 @@ def as_live(policy: RoutingPolicy) -> tuple[RoutingPolicy, str]:
     if placement == policy.placement:
         return policy, ""
     said = (
-        f"Placement {policy.placement.name!r} is a baseline for simulation and what-if only, so requests are placed by "
-        f"{placement.name!r}, the rule of a new pool."
+        f"Placement {policy.placement.name!r} is a baseline for simulation and what-if only; requests use "
+        f"{placement.name!r}, the default placement."
     )
     return msgspec.structs.replace(policy, placement=placement), said

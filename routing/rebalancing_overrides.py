@@ -53,7 +53,7 @@ def keeper_of(router: Router) -> KeepsPrefixes | None:
 
 
 def relieve(router: Router, engine_id: str, at_most: int, now: float) -> list[Outcome]:
-    """Move tickets off an engine, each to another of its candidates where it gains; return the grants that follow.
+    """Move requests off an engine, each to another of its candidates where it gains; return the dispatches that follow.
 
     Unknown engines are ignored.
     """

@@ -32,6 +32,7 @@ from routing.queue.orders.priority import Priority
 from routing.queue.orders.shed import Shed
 from routing.queue.orders.slack import Slack
 from routing.queue.queue_order import QueueOrder
+from routing.values.prepared_struct import prepared
 
 Table = Mapping[str, type[msgspec.Struct]]
 
@@ -146,6 +147,6 @@ def _build(stage: Stage, table: Table, path: str) -> msgspec.Struct:
     if kind is None:
         raise PolicyStageError(f"{path}.name: {stage.name!r} is unknown; known are {', '.join(sorted(table))}")
     try:
-        return msgspec.convert(stage.params, kind)
+        return msgspec.convert(stage.params, prepared(kind))
     except msgspec.ValidationError as error:
         raise PolicyStageError(f"{path}.params: {error}") from error

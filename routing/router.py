@@ -20,23 +20,23 @@ from routing.ledger.router_counts import CountsSeen
 from routing.pd.pair_assignment import EnginePairs, has_roles
 from routing.policy.policy_document import RoutingPolicy
 from routing.queue.admission import Admission
-from routing.queue.deferred import Parked
+from routing.queue.deferred import Deferred
 from routing.queue.slo_expiry import LastChances
 from routing.registry import PLACEMENTS, Table
 from routing.values import reasons
-from routing.values.decision import CENTRAL, Choice, Decision, Granted, Outcome, Queued, Refused
+from routing.values.decision import CENTRAL, Choice, Decision, Dispatched, Outcome, Queued, Rejected
 from routing.values.feedback_events import Answered
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken, HandedOver, Observation
 
 UNBOUND_WAIT_S = 10.0
-"""How long a request waits for any engine to take work before it is refused."""
+"""How long a request waits for any engine to take work before it is rejected."""
 _LOOK_AGAIN_S = 0.05
-"""A ticket whose last chance has come, and that has one left elsewhere, is looked at again after this."""
+"""A queued request whose last chance has come, and that has one left elsewhere, is looked at again after this."""
 
 
 class Router:
-    """Places, queues, grants and accounts for the requests of one pool.
+    """Places, queues, dispatches and accounts for the requests of one pool.
 
     Its state is the dispatcher's, whose parts it shows. `now` is seconds of the caller's monotonic clock
     and never goes back.
@@ -68,10 +68,10 @@ class Router:
         self.pairs: EnginePairs | None = None
         """The decode side; None until the pool has its first prefill or decode engine."""
         self._legs: Container[str] = ()
-        self.parked, self._last_chances = Parked(), LastChances()
+        self.deferred, self._last_chances = Deferred(), LastChances()
         # The tables themselves: a look into each costs less than a call.
-        self._reserved, self._tickets = self.reservations.by_id, self.waiting.places
-        self._parked = self.parked.requests
+        self._reserved, self._queued = self.reservations.by_id, self.waiting.places
+        self._deferred = self.deferred.requests
 
     @property
     def policy(self) -> RoutingPolicy:
@@ -86,7 +86,7 @@ class Router:
     # -- what the world is like
 
     def set_engines(self, engines: Sequence[EngineFacts], now: float) -> list[Outcome]:
-        """Take `engines` as the whole pool; tickets of engines that take no more work are placed anew."""
+        """Take `engines` as the whole pool; queued requests of engines that take no more work are placed anew."""
         displaced: list[Reservation] = []
         engines = self._with_roles(engines)
         for target in self.fleet.gone(engines):
@@ -102,7 +102,7 @@ class Router:
             if not facts.accepts:
                 self.view.ready_at[target] = NEVER
                 displaced += [
-                    self._dispatcher.withdraw(ticket.request.request_id, now) for ticket in self.waiting.of(target)
+                    self._dispatcher.withdraw(queued.request.request_id, now) for queued in self.waiting.of(target)
                 ]
             elif self.view.ready_at[target] == NEVER:
                 self.reservations.reopen(target, now)
@@ -151,7 +151,7 @@ class Router:
         target = self.fleet.target_of(engine_id)
         if target is None:
             return []
-        self._dispatcher.push_gate.report(target, max(pending, 0), room_tokens, now)
+        self._dispatcher.dispatch_limit.report(target, max(pending, 0), room_tokens, now)
         if self.pairs is not None:
             self.pairs.legs.report(target, room_tokens)
         return self._followed(self._dispatcher.pump_reported(target, now), now) if self.waiting else []
@@ -163,15 +163,15 @@ class Router:
     ) -> Outcome:
         """Decide about one request.
 
-        With `hold` it may wait as a ticket (Queued; Granted or Refused comes from a later call);
+        With `hold` it may wait in the queue (Queued; Dispatched or Rejected comes from a later call);
         without, an engine is chosen and reserved at once. Engines in `excluded` are not chosen
         unless no other takes work.
         """
         name = request.request_id
-        if name in self._reserved or name in self._tickets or name in self._parked or name in self._legs:
+        if name in self._reserved or name in self._queued or name in self._deferred or name in self._legs:
             raise ValueError(f"request {name} is already here; ids are used once")
-        if hold and self.waiting.is_full(request.tenant_id, self.policy, len(self._parked)):
-            return self._counts.answered(Refused(name, reasons.QUEUE_FULL, max(1.0, self.least_wait_s(now))))
+        if hold and self.waiting.is_full(request.tenant_id, self.policy, len(self._deferred)):
+            return self._counts.answered(Rejected(name, reasons.QUEUE_FULL, max(1.0, self.least_wait_s(now))))
         outcome = self._decide(request, now, hold, excluded)
         if self.pairs is not None:
             outcome = self.pairs.answered(request, excluded, outcome, now)
@@ -180,35 +180,35 @@ class Router:
     def _decide(
         self, request: InferenceRequest, now: float, hold: bool, excluded: frozenset[str] = frozenset()
     ) -> Outcome:
-        """Place a request if admission lets it in; where load refuses it, it may be parked and tried again."""
+        """Place a request if admission lets it in; where load rejects it, it may be deferred and tried again."""
         if now >= self._bottlenecks.next_look_s:
             self._look_for_bottlenecks(now)
         admission = self.admission
         judge = admission.judge if admission.judges else None
         outcome = self._dispatcher.place(request, now, hold, excluded, judge)
-        if type(outcome) is Granted:
+        if type(outcome) is Dispatched:
             return outcome
         if isinstance(outcome, Queued):
-            if self.arms.live_rebalances or (self.arms.tried is not None and self.arms.rebalances):
+            if self.arms.live_rebalances or (self.arms.candidate_arms is not None and self.arms.rebalances):
                 self.migration.note(outcome.decision, request.ttft_slo_s, now)
             self._watch(request, now)
-        elif isinstance(outcome, Refused) and hold:
-            return self._park(request, outcome, now)
+        elif isinstance(outcome, Rejected) and hold:
+            return self._defer(request, outcome, now)
         return outcome
 
     def _look_for_bottlenecks(self, now: float) -> None:
-        """Expect engines that decodes hold up to be late, and have their tickets moved where that is allowed."""
+        """Expect engines that decodes hold up to be late, and have their requests moved where that is allowed."""
         held_up = self._bottlenecks.look(self.view.accepting, self.policy.bottleneck_s, now)
         if held_up and self.arms.rebalances:
             self.migration.note_held_up(held_up, now)
 
-    def _park(self, request: InferenceRequest, refused: Refused, now: float) -> Outcome:
-        """Keep a request that load refuses for another try, while it can still be on time."""
+    def _defer(self, request: InferenceRequest, rejected: Rejected, now: float) -> Outcome:
+        """Keep a request that load rejects for another try, while it can still be on time."""
         until = now + self.policy.admission.defer_s
-        overloaded = refused.code in (reasons.PREFILL_OVERLOAD, reasons.DECODE_OVERLOAD)
+        overloaded = rejected.code in (reasons.PREFILL_OVERLOAD, reasons.DECODE_OVERLOAD)
         if until <= now or not overloaded or until >= min(request.deadline_s, request.give_up_s):
-            return refused
-        self.parked.park(request, until)
+            return rejected
+        self.deferred.defer(request, until)
         choice = Choice(CENTRAL, reasons.PARKED)
         return Queued(Decision.of(request, choice, now, self.pool_id, 0, self.policy, self.policy_version))
 
@@ -218,7 +218,7 @@ class Router:
             if not has_roles(engines):
                 return engines
             parts = (self.view, self.fleet, self.reservations, self.admission.book)
-            self.pairs = self.admission.pairs = EnginePairs(*parts, self.policy, self._tickets, self._parked)
+            self.pairs = self.admission.pairs = EnginePairs(*parts, self.policy, self._queued, self._deferred)
             self._legs = self.pairs.legs
         return self.pairs.take_engines(engines)
 
@@ -232,15 +232,15 @@ class Router:
         reservation = self.reservations.first_token(request_id, now)
         if reservation is None:
             return []
-        self._dispatcher.push_gate.started(reservation.target)
+        self._dispatcher.dispatch_limit.started(reservation.target)
         self._bottlenecks.first_token(reservation.target, now)
-        self._dispatcher.teach(Answered(reservation.request, self.view.engine_ids[reservation.target], now))
+        self._dispatcher.update(Answered(reservation.request, self.view.engine_ids[reservation.target], now))
         if self.pairs is not None and request_id in self.pairs.legs:
             self._dispatcher.release(request_id, now, finished=True)
         return self._followed(self._dispatcher.pump_engine(reservation.target, now), now)
 
     def _watch(self, request: InferenceRequest, now: float, *, not_before: float = 0.0) -> None:
-        """See to it that a ticket is refused when waiting on is of no use."""
+        """See to it that a queued request is rejected when waiting on is of no use."""
         moment = request.give_up_s
         if self.policy.admission.refuse_hopeless:
             chance_s = self.admission.last_chance_s(request, now, self._bound(request.request_id))
@@ -248,48 +248,48 @@ class Router:
         self._last_chances.set(request.request_id, moment)
 
     def _look_at(self, request_id: str, now: float) -> list[Outcome]:
-        """Refuse a ticket whose time is over; otherwise look at it again later."""
+        """Reject a queued request whose time is over; otherwise look at it again later."""
         if request_id not in self.waiting:
             return []
-        request = self.waiting.ticket(request_id).request
+        request = self.waiting.queued(request_id).request
         code = reasons.DEADLINE_PASSED if now >= request.give_up_s else ""
         if (
             not code
             and self.policy.admission.refuse_hopeless
-            and self.admission.is_hopeless(request, now, self._bound(request_id))
+            and self.admission.is_infeasible(request, now, self._bound(request_id))
         ):
-            code = reasons.HOPELESS
+            code = reasons.INFEASIBLE
         if not code:
             self._watch(request, now, not_before=now + _LOOK_AGAIN_S)
             return []
         candidates = self.waiting.decision(request_id).candidates
         self._dispatcher.withdraw(request_id, now)
-        return [Refused(request_id, code, max(1.0, self.least_wait_s(now)), candidates)]
+        return [Rejected(request_id, code, max(1.0, self.least_wait_s(now)), candidates)]
 
     def _bound(self, request_id: str) -> tuple[int, float] | None:
         reservation = self.reservations.get(request_id)
         return None if reservation is None else (reservation.target, reservation.compute_s)
 
     def _try_again(self, request: InferenceRequest, now: float) -> list[Outcome]:
-        """Decide once more about a parked request."""
+        """Decide once more about a deferred request."""
         outcome = self._decide(request, now, True)
-        if isinstance(outcome, Granted):
+        if isinstance(outcome, Dispatched):
             waited = msgspec.structs.replace(outcome.decision, queued_s=now - request.arrived_s)
-            return [Granted(waited)]
+            return [Dispatched(waited)]
         return [] if isinstance(outcome, Queued) else [outcome]
 
     def observe(self, observation: Observation, now: float) -> list[Outcome]:
-        """Take note of what happened to a request and return the grants that follow; unknown ids are ignored."""
+        """Take note of what happened to a request and return the dispatches that follow; unknown ids are ignored."""
         request_id = observation.request_id
         if isinstance(observation, FirstToken):
             if self.pairs is not None and self.pairs.begin(request_id, now):
                 return self._hand_over(request_id, now)
             reservation = self.reservations.first_token(request_id, now)
             if reservation is not None:
-                self._dispatcher.push_gate.started(reservation.target)
+                self._dispatcher.dispatch_limit.started(reservation.target)
                 self._bottlenecks.first_token(reservation.target, now)
                 self.admission.book.begin(request_id, reservation.target, reservation.request.prompt_tokens, now)
-                self._dispatcher.teach(Answered(reservation.request, self.view.engine_ids[reservation.target], now))
+                self._dispatcher.update(Answered(reservation.request, self.view.engine_ids[reservation.target], now))
         elif isinstance(observation, HandedOver):
             return self._hand_over(request_id, now)
         else:
@@ -297,7 +297,7 @@ class Router:
             reservation = self._dispatcher.release(request_id, now, finished=finished)
             self.admission.book.end(request_id, now, finished=finished)
             self._last_chances.forget(request_id)
-            self.parked.drop(request_id)
+            self.deferred.drop(request_id)
             if self.pairs is not None:
                 self.pairs.end(request_id)
         if reservation is None:
@@ -306,19 +306,19 @@ class Router:
         return self._followed(outcomes, now) if outcomes else outcomes
 
     def tick(self, now: float) -> list[Outcome]:
-        """Do what time alone makes due: refuse tickets that waited too long, release expired, grant."""
+        """Do what time alone makes due: reject requests that waited too long, release expired, dispatch."""
         self._look_for_bottlenecks(now)
         outcomes: list[Outcome] = []
-        for ticket in self.waiting.older_than(now - self.policy.max_wait_s):
-            self._dispatcher.withdraw(ticket.request.request_id, now)
-            outcomes.append(Refused(ticket.request.request_id, reasons.WAIT_EXPIRED, max(1.0, self.least_wait_s(now))))
-        for ticket in self.waiting.of(CENTRAL) if not self.view.accepting else ():
-            if now - ticket.request.arrived_s >= UNBOUND_WAIT_S:
-                self._dispatcher.withdraw(ticket.request.request_id, now)
-                outcomes.append(Refused(ticket.request.request_id, reasons.NO_ENGINE, UNBOUND_WAIT_S))
+        for queued in self.waiting.older_than(now - self.policy.max_wait_s):
+            self._dispatcher.withdraw(queued.request.request_id, now)
+            outcomes.append(Rejected(queued.request.request_id, reasons.WAIT_EXPIRED, max(1.0, self.least_wait_s(now))))
+        for queued in self.waiting.of(CENTRAL) if not self.view.accepting else ():
+            if now - queued.request.arrived_s >= UNBOUND_WAIT_S:
+                self._dispatcher.withdraw(queued.request.request_id, now)
+                outcomes.append(Rejected(queued.request.request_id, reasons.NO_ENGINE, UNBOUND_WAIT_S))
         for request_id in self._last_chances.due(now):
             outcomes += self._look_at(request_id, now)
-        for request in self.parked.due(now):
+        for request in self.deferred.due(now):
             outcomes += self._try_again(request, now)
         if now >= self._dispatcher.next_expiry_s:
             for request_id in self.reservations.expired(now):
@@ -332,11 +332,11 @@ class Router:
 
     def next_wake(self, now: float) -> float | None:
         """Return the moment at which `tick` has something to do; None while nothing waits."""
-        if not self.waiting and not self.parked:
+        if not self.waiting and not self.deferred:
             return max(self._dispatcher.next_expiry_s, now) if self._dispatcher.next_expiry_s != NEVER else None
         if self.migration.due:
             return now
-        kept = (self._dispatcher.next_expiry_s, self._last_chances.next_moment(), self.parked.next_moment())
+        kept = (self._dispatcher.next_expiry_s, self._last_chances.next_moment(), self.deferred.next_moment())
         moments = [each for each in (*kept, self._bottlenecks.next_look_s) if each != NEVER]
         oldest = self.waiting.oldest_arrival_s()
         if oldest is not None:
@@ -348,34 +348,34 @@ class Router:
                 if self.waiting.pulls:
                     moments += self._dispatcher.pulling.moments(now)
             else:
-                moments.append(self._dispatcher.push_gate.opens_at(target, now))
+                moments.append(self._dispatcher.dispatch_limit.opens_at(target, now))
         return max(min(moments), now) if moments else None
 
     # -- what it is like inside
 
     @property
     def counts(self) -> CountsSeen:
-        """What became of requests and tickets since the router began."""
+        """What became of requests and queued requests since the router began."""
         return self._counts.seen()
 
     def oldest_waits(self, now: float) -> dict[str, float]:
-        """Return, for each engine with tickets bound to it, the seconds that the oldest has waited."""
+        """Return, for each engine with queued requests bound to it, the seconds that the oldest has waited."""
         return oldest_waits(self.view, self.waiting, now)
 
     def loads(self, now: float) -> list[EngineLoad]:
-        """Return the outstanding work of each engine, in the order of their ids."""
-        parts = (self.fleet, self.view, self.reservations, self._dispatcher.push_gate)
+        """Return the in-flight work of each engine, in the order of their ids."""
+        parts = (self.fleet, self.view, self.reservations, self._dispatcher.dispatch_limit)
         return engine_loads(*parts, self.pairs, now)
 
     def unbound(self, now: float) -> tuple[int, int, float]:
-        """Return number, prompt tokens and longest wait in seconds of the tickets bound to no engine."""
+        """Return number, prompt tokens and longest wait in seconds of the queued requests bound to no engine."""
         return unbound_work(self.waiting, now)
 
     def check(self) -> None:
         """Raise AssertionError unless all parts agree with each other."""
         dispatcher = self._dispatcher
-        parts = (self.index, self.in_flight, self.reservations, self.waiting, dispatcher.push_gate)
-        for part in (*parts, self.admission.book, self.parked, self._last_chances, self.pairs, self.view.ready_order):
+        parts = (self.index, self.in_flight, self.reservations, self.waiting, dispatcher.dispatch_limit)
+        for part in (*parts, self.admission.book, self.deferred, self._last_chances, self.pairs, self.view.ready_order):
             if part is not None:
                 part.check()
         self._counts.check(len(self.waiting))
@@ -383,7 +383,7 @@ class Router:
         if sum(self.reservations.waiting(target) for target in self._targets()) != len(self.waiting) - len(
             self.waiting.of(CENTRAL)
         ):
-            raise AssertionError("waiting tickets and waiting reservations differ")
+            raise AssertionError("queued requests and waiting reservations differ")
 
     def least_wait_s(self, now: float) -> float:
         """Return when the least loaded engine is expected to be through with what it has."""
@@ -392,7 +392,7 @@ class Router:
         return min(waits, default=UNBOUND_WAIT_S) + ahead_s
 
     def _unbound_wait_s(self) -> float:
-        """Return how long the unbound tickets keep a newcomer from an engine."""
+        """Return how long the unbound requests keep a newcomer from an engine."""
         if self.waiting.pulls:
             return self._dispatcher.pulling.ahead_s()
         tokens = self.unbound(0.0)[1]

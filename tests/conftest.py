@@ -28,11 +28,8 @@ LONGEST_FIRST = ("end_to_end", "hard_edges", "web", "bench")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the long files first (within a file the order stays), and let what a busy machine can fail run twice."""
+    """Start the long files first; within a file the order stays."""
     items.sort(key=_start_order)
-    for item in items:
-        if _starts_processes(item):
-            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 def _starts_processes(item: pytest.Item) -> bool:

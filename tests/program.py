@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,8 +21,8 @@ from typing import Any
 
 import pytest
 
-from bench.live_fleet import free_ports, wait_for
-from web.shell import console_is_built
+from bench.live.live_fleet import free_ports, wait_for
+from web.shell.frame import console_is_built
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -53,14 +55,18 @@ class Program:
         return sum(map(float, found))
 
     def post(self, path: str, body: object) -> tuple[int, bytes]:
-        """Send JSON with the first run's API key and return status and body of the answer."""
+        """Send JSON with the first run's API key and return status and body of the answer; 429 is asked again."""
         headers = {"Authorization": f"Bearer {self.secrets['api_key']}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), headers)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read()
+        until_s = time.monotonic() + 60
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=60) as answer:
+                    return answer.status, answer.read()
+            except urllib.error.HTTPError as error:
+                if error.code != 429 or time.monotonic() > until_s:
+                    return error.code, error.read()
+                time.sleep(float(error.headers["Retry-After"]))
 
     def decided_by(self) -> int:
         """Ask for a decision and return the policy version that it carries."""
@@ -80,14 +86,22 @@ class Program:
 
     def engine_pid(self, http_port: int) -> int:
         """Return the process of the simulated engine on this port."""
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (folder / "cmdline").read_text().split("\0")
-            except OSError:
-                continue
+        for pid, words in _running():
             if "simulator.engine_server" in words and words[words.index("--port") + 1] == str(http_port):
-                return int(folder.name)
+                return pid
         raise LookupError(f"no engine listens on {http_port}")
+
+    def part_pid(self, part: str) -> int | None:
+        """Return the process of gateway, web or jobs, where they are apart and this one runs."""
+        module = f"controlplane.project.processes.{part}_process"
+        return next((pid for pid, words in _running() if words[2:4] == [module, str(self.process.pid)]), None)
+
+
+def _running() -> Iterator[tuple[int, list[str]]]:
+    """Yield all processes with the words of their commands."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            yield int(folder.name), (folder / "cmdline").read_text().split("\0")
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +112,17 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 
 @contextmanager
-def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
-    """Run `manage.py up --demo` with more options on a free port, and end it afterwards."""
+def running_program(state_dir: Path, *options: str, separate: bool = False) -> Iterator[Program]:
+    """Run `manage.py up --demo` with more options on a free port, and end it afterwards.
+
+    `separate`: with gateway, web and jobs as processes of their own; PROGRAM_APART=true does so in all tests.
+    """
     if not console_is_built():
         pytest.fail("the console is not built: run npm ci and npm run build")
     port = free_ports(1)[0]
     environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir), "SWITCHYARD_DEMO_PORTS_FROM": "23000"}
+    if separate or os.environ.get("PROGRAM_APART") == "true":
+        environment["SWITCHYARD_SEPARATE_PROCESSES"] = "true"
     command = [sys.executable, "manage.py", "up", "--demo", "--port", str(port), *options]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:

@@ -15,6 +15,6 @@ class WebConfig(AppConfig):
     @override
     def ready(self) -> None:
         """Begin to note who signs in and out."""
-        from web import session_record
+        from web.access import session_record
 
         session_record.listen()

@@ -4,46 +4,42 @@ from __future__ import annotations
 
 from django.urls import path
 
-from web.pages import (
-    access_keys,
-    access_people,
-    access_sessions,
-    access_tenants,
-    access_you,
-    canaries,
-    experiments,
-    jobs,
-    recordings,
-    shadow,
-    shadows,
-    steering_changes,
-    topology_changes,
-    topology_pool_change,
-    whatif_result,
-)
-from web.pages.affinity import affinity, affinity_pool
-from web.pages.audit import audit, audit_download
-from web.pages.decision import decision as decision_page
-from web.pages.decision import decision_json
-from web.pages.decisions import decisions, decisions_tap
-from web.pages.fleet import fleet
-from web.pages.fleet_engine import card, decision, set_state
-from web.pages.fleet_history import fleet_history
-from web.pages.login import sign_in, sign_out
-from web.pages.policies import policies
-from web.pages.policy_check import check as policy_check
-from web.pages.policy_check import state as policy_state
-from web.pages.policy_compare import compare as policy_compare
-from web.pages.policy_editor import policy
-from web.pages.policy_lifecycle import cancel_publish, give_approval, set_approval_rule, take_approval_back
-from web.pages.policy_merge import merge as policy_merge
-from web.pages.policy_publish import go_back as policy_roll_back
-from web.pages.policy_publish import publish as policy_publish
-from web.pages.steering import steering, steering_pool
-from web.pages.steering_timeline import steering_timeline
-from web.pages.topology import topology
-from web.pages.topology_live import topology_checklist, topology_live
-from web.pages.topology_paste import topology_paste
+from web.access import keys as access_keys
+from web.access import people as access_people
+from web.access import sessions as access_sessions
+from web.access import tenants as access_tenants
+from web.access import you as access_you
+from web.access.audit import audit, audit_download
+from web.access.login import sign_in, sign_out
+from web.automation import changes as steering_changes
+from web.automation import jobs
+from web.automation.page import steering, steering_pool
+from web.automation.timeline import steering_timeline
+from web.fleet.engine import card, decision, set_state
+from web.fleet.fleet import fleet
+from web.fleet.history import fleet_history
+from web.fleet.topology import changes as topology_changes
+from web.fleet.topology import pool_change as topology_pool_change
+from web.fleet.topology.live import topology_checklist, topology_live
+from web.fleet.topology.page import topology
+from web.fleet.topology.paste import topology_paste
+from web.history.affinity import affinity, affinity_pool
+from web.policies.check import check as policy_check
+from web.policies.check import state as policy_state
+from web.policies.compare import compare as policy_compare
+from web.policies.editor.editing import policy
+from web.policies.editor.merge import merge as policy_merge
+from web.policies.lifecycle import cancel_publish, give_approval, set_approval_rule, take_approval_back
+from web.policies.policies import policies
+from web.policies.publish import go_back as policy_roll_back
+from web.policies.publish import publish as policy_publish
+from web.request_log import recordings
+from web.request_log.decision import decision as decision_page
+from web.request_log.decision import decision_json
+from web.request_log.decisions import decisions, decisions_tap
+from web.trials.canary.pages import PAGES as CANARIES
+from web.trials.shadow.pages import PAGES as SHADOWS
+from web.trials.whatif.pages import PAGES as WHATIFS
 
 urlpatterns = [
     path("", fleet, name="fleet"),
@@ -69,20 +65,20 @@ urlpatterns = [
     path("policies/<slug:slug>/publish", policy_publish, name="policy-publish"),
     path("policies/<slug:slug>/roll-back", policy_roll_back, name="policy-roll-back"),
     path("policies/<slug:slug>/state", policy_state, name="policy-state"),
-    path("experiments", experiments.experiments, name="experiments"),
-    path("experiments/whatif", experiments.start, name="whatif-start"),
-    path("experiments/whatif/<int:whatif_id>", whatif_result.whatif, name="whatif"),
-    path("experiments/whatif/<int:whatif_id>/cancel", whatif_result.cancel, name="whatif-cancel"),
-    path("experiments/whatif/<int:whatif_id>/again", whatif_result.again, name="whatif-again"),
-    path("experiments/shadows", shadows.shadows, name="shadows"),
-    path("experiments/shadows/start", shadows.start, name="shadow-start"),
-    path("experiments/shadows/<int:shadow_id>", shadow.shadow, name="shadow"),
-    path("experiments/shadows/<int:shadow_id>/route", shadow.route, name="shadow-route"),
-    path("experiments/shadows/<int:shadow_id>/stop", shadow.stop, name="shadow-stop"),
-    path("experiments/canaries", canaries.canaries, name="canaries"),
-    path("experiments/canaries/start", canaries.start, name="canary-start"),
-    path("experiments/canaries/<slug:key>", canaries.canary, name="canary"),
-    path("experiments/canaries/<slug:key>/<slug:verb>", canaries.turn, name="canary-turn"),
+    path("experiments", WHATIFS.list_view, name="experiments"),
+    path("experiments/whatif", WHATIFS.start_view, name="whatif-start"),
+    path("experiments/whatif/<int:whatif_id>", WHATIFS.page_view, name="whatif"),
+    path("experiments/whatif/<int:whatif_id>/cancel", WHATIFS.turn_view, {"verb": "cancel"}, name="whatif-cancel"),
+    path("experiments/whatif/<int:whatif_id>/again", WHATIFS.turn_view, {"verb": "again"}, name="whatif-again"),
+    path("experiments/shadows", SHADOWS.list_view, name="shadows"),
+    path("experiments/shadows/start", SHADOWS.start_view, name="shadow-start"),
+    path("experiments/shadows/<int:shadow_id>", SHADOWS.page_view, name="shadow"),
+    path("experiments/shadows/<int:shadow_id>/route", SHADOWS.turn_view, {"verb": "route"}, name="shadow-route"),
+    path("experiments/shadows/<int:shadow_id>/stop", SHADOWS.turn_view, {"verb": "stop"}, name="shadow-stop"),
+    path("experiments/canaries", CANARIES.list_view, name="canaries"),
+    path("experiments/canaries/start", CANARIES.start_view, name="canary-start"),
+    path("experiments/canaries/<slug:key>", CANARIES.page_view, name="canary"),
+    path("experiments/canaries/<slug:key>/<slug:verb>", CANARIES.turn_view, name="canary-turn"),
     path("experiments/recordings", recordings.recordings, name="recordings"),
     path("experiments/recordings/<int:recording_id>/delete", recordings.delete, name="recording-delete"),
     path("experiments/recordings/<int:recording_id>/trace", recordings.download, name="recording-download"),

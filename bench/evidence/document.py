@@ -1,93 +1,104 @@
-"""Puts docs/evidence.md together."""
+"""Fills the templates of the chapters with figures from the results, and writes docs/evidence.md."""
 
 from __future__ import annotations
 
 import re
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 
-from bench.evidence.chapters import (
+from django.conf import settings
+from django.template import Context, Engine
+
+from bench.evidence.chapters import setting, verdicts
+from bench.evidence.chapters.automation import elasticity, health, live, pd_ratio, rebalance, steering_live
+from bench.evidence.chapters.capacity import admission, defaults, eviction, limits, scale, transfer
+from bench.evidence.chapters.routing import (
     ablations,
-    admission,
-    defaults,
-    elasticity,
-    eviction,
     goodput,
-    health,
     keys,
     knowledge,
-    limits,
-    live,
     load_curves,
-    pd_ratio,
     pending,
     readings,
-    rebalance,
-    scale,
-    setting,
     shared_prefix,
-    steering_live,
-    transfer,
-    verdicts,
 )
-from bench.evidence.claims import Chapter
-from bench.evidence.store import MissingResultError
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "evidence.md"
 
-_INTRODUCTION = """# Evidence
+CHAPTERS = (
+    setting,
+    goodput,
+    readings,
+    load_curves,
+    pending,
+    keys,
+    ablations,
+    scale,
+    transfer,
+    eviction,
+    shared_prefix,
+    admission,
+    defaults,
+    knowledge,
+    rebalance,
+    elasticity,
+    pd_ratio,
+    health,
+    steering_live,
+    limits,
+    live,
+    verdicts,
+)
+"""Modules with `figures()`; the text is the Markdown file of the same name, `draw()` makes the pictures, where any."""
 
-What the papers behind Switchyard claim, what the simulator measures in their settings, and where the two differ. This
-document is made by `make evidence` from the committed results in `bench/results/`; no measured number in it is typed by
-hand. The papers' figures are quoted with their section, those under *study* from an independent simulator's report.
-`python -m bench.evidence --measure` makes the results anew (a few hours on two cores, traces needed).
 
-"""
+class _Missing(str):
+    """Makes a template that names an unknown figure fail; Django would leave a gap."""
+
+    def __contains__(self, _: object) -> bool:
+        return True
+
+    def __mod__(self, name: object) -> str:
+        raise LookupError(f"the chapter's figures have no {name}")
 
 
 def text() -> str:
-    """Return the document and write its pictures; raises MissingResultError."""
-    chapters = (
-        setting,
-        goodput,
-        readings,
-        load_curves,
-        pending,
-        keys,
-        ablations,
-        scale,
-        transfer,
-        eviction,
-        shared_prefix,
-        admission,
-        defaults,
-        knowledge,
-        rebalance,
-        elasticity,
-        pd_ratio,
-        health,
-        steering_live,
-        limits,
-        live,
-        verdicts,
+    """Return the document; raises MissingResultError where a measurement has not been made."""
+    if not settings.configured:
+        settings.configure()
+    engine = Engine(
+        dirs=[Path(__file__).parent / "chapters"],
+        autoescape=False,
+        builtins=["bench.evidence.template_filters"],
+        string_if_invalid=_Missing("%s"),
     )
-    return _INTRODUCTION + _numbered("\n".join(_text_of(chapter.text) for chapter in chapters))
+    chapters = [_rendered(engine, _template(each), each.figures()) for each in CHAPTERS]
+    return _rendered(engine, "introduction", {}) + "\n" + _numbered("\n".join(chapters))
+
+
+def draw() -> None:
+    """Draw the pictures of all chapters."""
+    for chapter in CHAPTERS:
+        if hasattr(chapter, "draw"):
+            chapter.draw()
 
 
 def build() -> None:
     """Write the document and its pictures; raises MissingResultError."""
     DOCUMENT.write_text(text())
+    draw()
 
 
-def _text_of(chapter: Chapter) -> str:
-    """Return a chapter, or what to run where its measurement has not been made yet."""
-    try:
-        return chapter()
-    except MissingResultError as error:
-        return f"## Not measured yet\n\n{error}\n"
+def _template(chapter: ModuleType) -> str:
+    return chapter.__name__.partition(".chapters.")[2].replace(".", "/")
+
+
+def _rendered(engine: Engine, chapter: str, figures: dict[str, object]) -> str:
+    return engine.get_template(f"{chapter}.md").render(Context(figures, autoescape=False))
 
 
 def _numbered(chapters: str) -> str:
     """Return the chapters with their headings numbered in order."""
     numbers = count(1)
-    return re.sub(r"^## (?:\d+\. )?", lambda _: f"## {next(numbers)}. ", chapters, flags=re.MULTILINE)
+    return re.sub(r"^## ", lambda _: f"## {next(numbers)}. ", chapters, flags=re.MULTILINE)

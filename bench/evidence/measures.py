@@ -4,53 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.evidence.measure import (
+from bench.evidence.measure.automation import elasticity, health, paired_simulation, pd_ratio, rebalance
+from bench.evidence.measure.capacity import admission, defaults, limits, overload, scale, transfer
+from bench.evidence.measure.routing import (
     ablations,
-    admission,
     choices,
-    defaults,
-    elasticity,
     end_to_end,
     goodput,
-    health,
     key_length,
     knowledge,
-    limits,
     load_curves,
-    overload,
-    paired_simulation,
-    pd_ratio,
     pending,
     readings,
-    rebalance,
     rlt,
-    scale,
     shared_prefix,
-    transfer,
 )
 from bench.evidence.store import Result
 
+_MODULES = (
+    goodput,
+    readings,
+    defaults,
+    knowledge,
+    load_curves,
+    end_to_end,
+    limits,
+    pending,
+    key_length,
+    rlt,
+    ablations,
+    choices,
+    scale,
+    transfer,
+    shared_prefix,
+    admission,
+    overload,
+    paired_simulation,
+    elasticity,
+    pd_ratio,
+    health,
+    rebalance,
+)
+
 MEASURES: dict[str, Callable[[int], Result]] = {
-    "goodput": goodput.measure,
-    "readings": readings.measure,
-    "defaults": defaults.measure,
-    "knowledge": knowledge.measure,
-    "load_curves": load_curves.measure,
-    "end_to_end": end_to_end.measure,
-    "limits": limits.measure,
-    "pending": pending.measure,
-    "key_length": key_length.measure,
-    "rlt": rlt.measure,
-    "ablations": ablations.measure,
-    "choices": choices.measure,
-    "scale": scale.measure,
-    "transfer": transfer.measure,
-    "shared_prefix": shared_prefix.measure,
-    "admission": admission.measure,
-    "overload": overload.measure,
-    "paired_simulation": paired_simulation.measure,
-    "elasticity": elasticity.measure,
-    "pd_ratio": pd_ratio.measure,
-    "health": health.measure,
-    "rebalance": rebalance.measure,
+    module.__name__.rpartition(".")[2]: module.measure for module in _MODULES
 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from routing.policy.policy_document import Parameter, Stage
 
 FORGETTING = "shed, forgetting"
-"""`shed` that counts the blocks of tickets given up no longer as on their way."""
+"""`shed` that stops counting the blocks of given-up requests as on their way."""
 _VARIANTS: dict[str, Stage] = {FORGETTING: Stage(name="shed", params={"forget_blocks": True})}
 
 

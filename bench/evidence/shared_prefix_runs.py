@@ -21,7 +21,7 @@ from routing.values.inference_request import InferenceRequest
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.fleet.request_record import FINISHED
-from simulator.replay.replay_summary import percentile
+from simulator.percentile import percentile
 from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
 from simulator.workloads.arrivals import Arrival, request_name, simulation_secret
 from simulator.workloads.poisson_arrivals import poisson_times

@@ -9,8 +9,8 @@ import msgspec
 
 FOLDER = Path(__file__).resolve().parent.parent / "results"
 
-Value = str | int | float | bool | None | list[Any] | dict[str, Any]
-Row = dict[str, Value]
+Row = dict[str, Any]
+"""One run: what was asked, and its figures; tables are lists of lists."""
 
 
 class MissingResultError(FileNotFoundError):
@@ -22,21 +22,21 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     command: str
-    settings: dict[str, Value]
+    settings: dict[str, Any]
     rows: list[Row]
 
-    def find(self, **wanted: Value) -> Row:
+    def find(self, **wanted: object) -> Row:
         """Return the one row with these values; raises LookupError where there is none, or more than one."""
         found = self.where(**wanted)
         if len(found) != 1:
             raise LookupError(f"{self.name}: {len(found)} rows have {wanted}; measure it again")
         return found[0]
 
-    def where(self, **wanted: Value) -> list[Row]:
+    def where(self, **wanted: object) -> list[Row]:
         """Return all rows with these values, in order."""
         return [row for row in self.rows if all(row.get(name) == value for name, value in wanted.items())]
 
-    def number(self, figure: str, **wanted: Value) -> float:
+    def number(self, figure: str, **wanted: object) -> float:
         """Return a figure of the one row with these values; raises LookupError where it has none."""
         value = self.find(**wanted).get(figure)
         if not isinstance(value, int | float):
@@ -44,13 +44,22 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return float(value)
 
 
+def measured(*, name: str, settings: dict[str, Any], rows: list[Row]) -> Result:
+    """Return a result of `python -m bench.evidence --measure NAME`."""
+    return Result(name=name, command=f"python -m bench.evidence --measure {name}", settings=settings, rows=rows)
+
+
 def save(result: Result) -> Path:
     """Write the result where the document looks for it, numbers rounded to six digits; returns the file."""
-    FOLDER.mkdir(exist_ok=True)
     path = FOLDER / f"{result.name}.json"
-    rounded = msgspec.structs.replace(result, rows=[_rounded(row) for row in result.rows])
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(rounded), indent=1) + b"\n")
+    write(msgspec.structs.replace(result, rows=[_rounded(row) for row in result.rows]), path)
     return path
+
+
+def write(result: Result, path: Path) -> None:
+    """Write the result as it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
 
 
 def load(name: str) -> Result:

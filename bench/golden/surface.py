@@ -21,7 +21,7 @@ TRACE = ("toolagent_like", "--requests", "3000", "--qps", "8", "--engines", "8",
 def set_up(state_dir: Path) -> None:
     """Prepare Django with a database of its own, empty but migrated, under `state_dir`."""
     os.environ["SWITCHYARD_STATE_DIR"] = str(state_dir / "state")
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
     import django
     from django.core.management import call_command
 
@@ -31,7 +31,7 @@ def set_up(state_dir: Path) -> None:
 
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI document."""
-    from controlplane.api.openapi import openapi_document
+    from controlplane.platform.api.openapi import openapi_document
 
     document: dict[str, Any] = json.loads(json.dumps(openapi_document(), default=str))
     return document
@@ -77,7 +77,7 @@ def urls(state_dir: Path) -> dict[str, list[list[str]]]:
     from django.urls import get_resolver
 
     from gateway.app import GatewayApp
-    from web.routing import websocket_urlpatterns
+    from web.live.routing import websocket_urlpatterns
 
     app = GatewayApp(_gateway(state_dir))
     own = [[path, method] for path, (method, _) in app._exact.items()]

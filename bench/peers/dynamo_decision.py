@@ -9,7 +9,6 @@ for the machine is shared.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -23,7 +22,7 @@ from bench.decision import measure
 from bench.peers.dynamo_replay import REQUIREMENT
 from bench.peers.environment import peer_python
 from bench.peers.rounds import LEAST_ROUNDS, quietest_and_median, ratios
-from bench.report import Target, write_report
+from bench.report import Target, command_line, write_report
 from kvstore.index.prefix_index import PrefixIndex
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy, Stage
@@ -102,8 +101,7 @@ def _round() -> dict[str, float]:
 
 def main() -> None:
     """Measure in turns and write the report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=Path("var/bench/dynamo_decision.json"), metavar="OUT")
+    parser = command_line("dynamo_decision", __doc__)
     parser.add_argument("--rounds", type=int, default=LEAST_ROUNDS)
     options = parser.parse_args()
     found = quietest_and_median([_round() for _ in range(options.rounds)])

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from bench.live_fleet import engine_command, free_ports
+from bench.live.live_fleet import engine_command, free_ports
 
 MODEL = "hooked-8b"
 _OPTIONS = ("--served-model-name", MODEL, "--time-scale", "50", "--block-size", "64", "--num-blocks", "500")

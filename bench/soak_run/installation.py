@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.live_fleet import engine_command, free_ports, wait_for
+from bench.live.live_fleet import engine_command, free_ports, resident_bytes, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS, GATEWAYS, ENGINES = 2, 2, 4
@@ -22,10 +22,10 @@ _SECRET = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"  # noqa: S105 - of an insta
 
 _SEED = """
 from controlplane.models import Engine, Policy, Pool, Region
-from controlplane.services.publication import record_change
-from controlplane.services.actor import program
-from controlplane.services.policies import create_policy, draft, publish_version
-from controlplane.services.topology import create_pool
+from controlplane.platform.snapshot_change import record_change
+from controlplane.platform.actor import program
+from controlplane.policies.publish import create_policy, draft, publish_version
+from controlplane.fleet.topology import create_pool
 from django.db import transaction
 with transaction.atomic():
     pool = Pool.objects.create(slug="pool", name="Pool", region=Region.objects.get(slug="local"),
@@ -123,10 +123,9 @@ class Installation:
         now = {}
         for name, process in self.running.items():
             try:
-                pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+                now[name] = resident_bytes(process.pid) / (1 << 20)
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            now[name] = pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
             self.peak_mib[name] = max(self.peak_mib.get(name, 0.0), now[name])
         return now
 

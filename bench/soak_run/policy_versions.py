@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bench.client_history import Decided
+from bench.live.client_history import Decided
 
 
 class Published(msgspec.Struct, frozen=True):

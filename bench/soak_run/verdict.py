@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.client_history import Asked
+from bench.live.client_history import Asked
 from bench.soak_run.engine_service import EngineService
 from bench.soak_run.kills import Kill
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from controlplane.models import PlanRecord
+from controlplane.automation.models.plan_record import PlanRecord
 from planning.documents.scaling_document import ScalingDocument
 from planning.facts.fleet_facts import DemandPoint, PoolWindow
 

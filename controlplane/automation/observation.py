@@ -13,7 +13,7 @@ import msgspec
 
 from controlplane.automation.engine_sightings import Sighting, together
 from controlplane.automation.pool_windows import MAX_GATEWAYS, PoolWindows
-from controlplane.bus import get_bus
+from controlplane.platform.bus import get_bus
 from gateway.bus.bus import Bus
 from gateway.bus.follower_bus import TOPIC_PREFIX as GATEWAYS
 from gateway.contracts.engine_report import TOPIC_PREFIX as LOADS

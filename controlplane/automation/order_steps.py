@@ -14,18 +14,24 @@ from typing import Any
 
 from django.db import transaction
 
-from controlplane.actuators.actuator import Actuator, ActuatorError, Answer, NewEngine, RefusedOrderError, Standing
+from controlplane.automation.actuators.actuator import (
+    Actuator,
+    ActuatorError,
+    Answer,
+    NewEngine,
+    RejectedOrderError,
+    Standing,
+)
+from controlplane.automation.engine_orders import told
+from controlplane.automation.models.engine_order import EngineOrder, OrderKind, OrderState
 from controlplane.automation.observation import FleetObservation
-from controlplane.models import Engine, EngineOrder
-from controlplane.models.engine import DesiredState
-from controlplane.models.engine_order import OrderKind, OrderState
-from controlplane.services import audit
-from controlplane.services.actor import program
-from controlplane.services.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
-from controlplane.services.engine_orders import told
-from controlplane.services.engine_registration import change_engine, checked_addresses, store_engine
-from controlplane.services.engine_url import RefusedUrlError, UnresolvedHostError
-from controlplane.services.field_problems import InvalidFieldsError
+from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
+from controlplane.fleet.engine_registration import change_engine, checked_addresses, store_engine
+from controlplane.fleet.engine_url import RejectedUrlError, UnresolvedHostError
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.platform import audit
+from controlplane.platform.actor import program
+from controlplane.platform.field_problems import InvalidFieldsError
 from routing.values.counted import count
 
 CLAIM = timedelta(seconds=10)
@@ -71,13 +77,13 @@ def _step(order: EngineOrder, hands: Hands, now: datetime) -> None:
     if GIVEN_UP in order.told:
         _give_up(order, order.told[GIVEN_UP], hands, now)
     elif now > order.deadline_at:
-        _give_up(order, f"gave up after {_span(order)}: {order.says or 'nothing happened'}", hands, now)
+        _give_up(order, f"gave up after {_span(order)}: {order.says or 'no progress'}", hands, now)
     else:
         try:
             (_start if order.kind == OrderKind.START else _stop_or_flip)(order, hands, now)
-        except RefusedOrderError as error:
+        except RejectedOrderError as error:
             _give_up(order, str(error), hands, now)
-        except (RefusedUrlError, InvalidFieldsError) as error:
+        except (RejectedUrlError, InvalidFieldsError) as error:
             _give_up(order, f"the engine cannot be registered: {error}", hands, now)
 
 
@@ -115,11 +121,11 @@ def _start(order: EngineOrder, hands: Hands, now: datetime) -> None:
 def _stop_or_flip(order: EngineOrder, hands: Hands, now: datetime) -> None:
     engine = order.engine
     if engine is None:
-        _finish(order, f"{order.engine_name} is gone already", now)
+        _finish(order, f"{order.engine_name} is already gone", now)
     elif order.state == OrderState.WANTED:
         _drain(order, engine, now)
     elif engine.desired_state == DesiredState.READY and FLIPPED_AT not in order.told:
-        _finish(order, "somebody let the engine serve again", now, state=OrderState.CANCELLED)
+        _finish(order, "the engine was returned to service", now, state=OrderState.CANCELLED)
     elif order.state == OrderState.DRAINING:
         _await_empty(order, engine, hands, now)
     elif order.kind == OrderKind.STOP:
@@ -132,16 +138,16 @@ def _drain(order: EngineOrder, engine: Engine, now: datetime) -> None:
     with transaction.atomic():
         if engine.desired_state == DesiredState.READY:
             set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, why=order.why[:200])
-        _move(order, state=OrderState.DRAINING, says="it finishes its work", next_try_at=now + SETTLE)
+        _move(order, state=OrderState.DRAINING, says="finishing its work", next_try_at=now + SETTLE)
 
 
 def _await_empty(order: EngineOrder, engine: Engine, hands: Hands, now: datetime) -> None:
     seen = hands.observed.engines(order.pool.slug, now.timestamp()).get(engine.engine_id)
     left = seen[0].in_flight if seen is not None else None
     if left == 0 or (seen is not None and seen[0].lost):
-        _move(order, state=OrderState.SENT, says="it has no work left", next_try_at=now)
+        _move(order, state=OrderState.SENT, says="no work left", next_try_at=now)
     else:
-        found = "no gateway says what is" if left is None else count(left, "request is", "requests are")
+        found = "no gateway reports what is" if left is None else count(left, "request is", "requests are")
         says = f"{found} left on it"
         _move(order, says=says, next_try_at=now + POLL)
 
@@ -233,8 +239,8 @@ def _give_up(order: EngineOrder, says: str, hands: Hands, now: datetime) -> None
 def _undo(order: EngineOrder, hands: Hands) -> Answer:
     try:
         return hands.actuator.undo(order)
-    except RefusedOrderError as error:
-        return Answer(Standing.IN_EFFECT, f"it was not taken back: {error}")
+    except RejectedOrderError as error:
+        return Answer(Standing.IN_EFFECT, f"not canceled: {error}")
 
 
 def _forget(engine: Engine, why: str) -> None:
@@ -250,7 +256,7 @@ def _heard(order: EngineOrder, answer: Answer, now: datetime) -> dict[str, Any]:
 
 
 def _addresses(wanted: NewEngine, order: EngineOrder) -> dict[str, str]:
-    """Return the new engine's addresses, checked and resolved; raises RefusedUrlError."""
+    """Return the new engine's addresses, checked and resolved; raises RejectedUrlError."""
     return checked_addresses(
         {
             "url": wanted.url,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from django.db.models import Q
 
-from controlplane.models import PlanRecord
+from controlplane.automation.models.plan_record import PlanRecord
 from planning.facts.reason import Reason
 
 EVERY = timedelta(minutes=1)

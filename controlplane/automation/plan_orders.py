@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from controlplane.actuators.registry import actuator_of
+from controlplane.automation.actuators.registry import actuator_of
+from controlplane.automation.engine_orders import order_flip, order_start, order_stop
+from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.pool_facts import engines_by_id
-from controlplane.models import EngineOrder, Pool
-from controlplane.services.actor import Actor
-from controlplane.services.engine_orders import order_flip, order_start, order_stop
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import Actor
 
 
 def order_scaling(

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from controlplane.automation.engine_sightings import Sighting
+from controlplane.automation.models.engine_health import HealthState
+from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderKind, OrderState
 from controlplane.automation.observation import FleetObservation
-from controlplane.jobs.lease import LONGEST
-from controlplane.models import Engine, EngineOrder, Pool
-from controlplane.models.engine import DesiredState
-from controlplane.models.engine_health import HealthState
-from controlplane.models.engine_order import OPEN_STATES, OrderKind, OrderState
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.jobs.lease import LONGEST
 from gateway.contracts.engine_report import EngineReport
 from gateway.contracts.fleet_sample import EngineCounts
 from planning.facts.fleet_facts import ACTIVE, DRAINING, OUT, STARTING, EngineFacts, PoolFacts, RoleLoad, Standing
@@ -69,7 +69,7 @@ def _engine(engine: Engine, order: EngineOrder | None, seen: Mapping[str, Seen],
         engine_id=engine.engine_id,
         incarnation=sighting.incarnation,
         # An engine that is being turned counts where it will be, or both automations would fill its place.
-        role=order.role if order is not None else engine.role,  # type: ignore[arg-type]
+        role=order.role if order is not None else engine.role,
         standing=standing,
         since_s=_since_s(engine, order, now_s),
         load_share=_share(engine),
@@ -137,7 +137,7 @@ def _to_be(order: EngineOrder) -> EngineFacts:
     """Return the facts of an engine that is ordered and not yet registered."""
     return EngineFacts(
         engine_id=order.key,
-        role=order.role,  # type: ignore[arg-type]
+        role=order.role,
         standing=STARTING,
         since_s=_unix(order.ordered_at),
     )

@@ -7,12 +7,13 @@ from datetime import datetime
 
 import msgspec
 
-from controlplane.models import Pool, Steering
-from controlplane.models.pool import PoolMode
-from controlplane.services.policy_upgrade import automation_of, live_routing_of
+from controlplane.automation.models.steering import Steering
+from controlplane.fleet.models.pool import Pool, PoolMode
+from controlplane.policies.upgrade import automation_of, live_routing_of
 from planning.documents.automation_document import AutomationPolicy
 from routing.policy.policy_document import RoutingPolicy
 from routing.registry import STAGES
+from routing.values.prepared_struct import prepared
 
 FROZEN, OVERRIDE = "frozen", "override"
 
@@ -28,7 +29,7 @@ class PoolPolicy:
     def rings(self) -> tuple[int, int]:
         """Hash rings of the placement and its virtual nodes; no rings: (0, 100)."""
         stage = self.routing.placement
-        rule = msgspec.convert(stage.params, STAGES["placement"][stage.name])
+        rule = msgspec.convert(stage.params, prepared(STAGES["placement"][stage.name]))
         nodes = getattr(rule, "virtual_nodes", None)
         return (int(getattr(rule, "d", 1)), int(nodes)) if nodes else (0, 100)
 

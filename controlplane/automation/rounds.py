@@ -3,7 +3,7 @@
 Everything that a round does is rows of the database, written in the transaction that moves its own job run on
 under the lease's fencing token. Whoever dies before that has done nothing, whoever dies after it has done
 all; nobody does it twice. What reaches beyond the database is carried out afterwards, order by order
-(controlplane.jobs.engine_orders).
+(controlplane.automation.jobs.engine_orders).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from django.db import DatabaseError, transaction
 from django.utils import timezone
 
-from controlplane.automation.clock_set_back import moved_back
-from controlplane.jobs.lease import Clock, Lease, acquire, held_at, this_owner
-from controlplane.models import JobRun, Pool
-from controlplane.models.job_run import JobState
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.jobs.clock_set_back import moved_back
+from controlplane.platform.jobs.lease import Clock, Lease, acquire, held_at, this_owner
+from controlplane.platform.models.job_run import JobRun, JobState
 
 logger = logging.getLogger(__name__)
 
@@ -96,13 +96,13 @@ def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clo
         result = work(Round(pool, lease, memory, at)) or RoundResult(memory)
         store(lease, result, at + every)
     except LeaseLostError:
-        logger.warning("a round went to another holder", extra={"job": job, "pool": pool.slug})
+        logger.warning("another holder took the round", extra={"job": job, "pool": pool.slug})
         return False
     except DatabaseError:
         raise
     except Exception:
         # The edge of one pool's round: the others must not stand still with it.
-        logger.exception("a round failed; the next one begins from what was stored last", extra={"job": job})
+        logger.exception("a round failed; the next one continues from the stored state", extra={"job": job})
         _rest(lease, {"reason": "the last round failed; see the log"}, at + max(every, timedelta(seconds=5)))
         return False
     return True

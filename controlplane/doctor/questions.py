@@ -4,28 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controlplane.doctor import (
-    clock,
-    database,
-    disk_space,
-    engines,
-    first_run,
-    front_end,
-    migrations,
-    open_files,
-    policies,
-    port,
-    probe_lease,
-    redis_server,
-    settings_mix,
-    snapshot_age,
-    state_directory,
-    tenants,
-    versions,
-    wake_up,
-)
 from controlplane.doctor.finding import Finding, problem
+from controlplane.doctor.fleet import engines, policies, probe_lease, snapshot_age, tenants, wake_up
+from controlplane.doctor.host import clock, disk_space, open_files, port, state_directory, versions
 from controlplane.doctor.installation import Installation
+from controlplane.doctor.setup import database, first_run, front_end, migrations, redis_server, settings_mix
 
 QUESTIONS: dict[str, Callable[[Installation], list[Finding]]] = {
     "versions": versions.look,
@@ -56,6 +39,6 @@ def examine(installation: Installation) -> dict[str, list[Finding]]:
         try:
             found[name] = look(installation)
         except Exception as error:  # noqa: BLE001 - a doctor that stops at the first surprise is of no use
-            text = f"This could not be looked at: {type(error).__name__}."
-            found[name] = [problem(text, "Please report this with the version of the program.")]
+            text = f"The check failed: {type(error).__name__}."
+            found[name] = [problem(text, "Report this with the version of Switchyard.")]
     return found

@@ -19,7 +19,7 @@ _ROUNDING = 1e-9
 
 
 class LimitCounter(Protocol):
-    """Counts refusals by reason; a CounterFamily is one."""
+    """Counts rejections by reason; a CounterFamily is one."""
 
     def inc(self, *values: str, amount: float = 1.0) -> None:
         """Add to the counter of this reason."""
@@ -83,12 +83,11 @@ class KeyQuotas:
             return
         self._limited.inc(RATE)
         if requests > rate:
-            message = f"This API key may send {rate} {self._calls} per minute; send at most so many in one batch."
+            message = f"This API key may send {rate} {self._calls} per minute; send at most that many per batch."
             raise ApiError(429, message, "key_rate_limit", retry_after_s=60.0)
         raise ApiError(
             429,
-            f"This API key may send {rate} {self._calls} per minute; wait as Retry-After says, "
-            "or ask for a higher limit.",
+            f"This API key may send {rate} {self._calls} per minute; wait for Retry-After, or ask for a higher limit.",
             "key_rate_limit",
             retry_after_s=(requests - use.tokens) * 60.0 / rate if rate > 0 else 60.0,
         )
@@ -106,7 +105,7 @@ class KeyQuotas:
             self._limited.inc(IN_FLIGHT)
             raise ApiError(
                 429,
-                f"This API key may have {limit} requests under way at once; wait until one of them ends.",
+                f"This API key may have {limit} requests in flight; wait until one ends.",
                 "key_in_flight_limit",
                 retry_after_s=_IN_FLIGHT_RETRY_S,
             )

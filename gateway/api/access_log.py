@@ -28,7 +28,7 @@ def observation_of(line: bytes, model: str) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SkippedLineError("it is not JSON") from error
     if str(fields.get("uri", "")).partition("?")[0] not in _SERVED:
-        raise SkippedLineError("it is of another path")
+        raise SkippedLineError("it has another path")
     # After a retry nginx names every upstream it tried, the last one answered.
     engine = str(fields.get("upstream", "")).split(",")[-1].strip()
     if engine in ("", "-"):

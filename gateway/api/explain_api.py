@@ -17,8 +17,8 @@ from routing.values.decision import Decision
 PREFIX = "/api/v1/explain/"
 _EXPLAIN = "explain"
 _SHARED = (
-    "Tenants share caches in this pool, so an explanation would tell of others' prompts; "
-    "use a key with the scope manage, or have the tenants' caches kept apart."
+    "Tenants share caches in this pool, so an explanation would reveal others' prompts; use a key with the scope "
+    "manage, or isolate the tenants' caches."
 )
 
 
@@ -46,7 +46,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     engine_name: str
     reason_words: str
     queue_reason_words: str
-    """Why it was granted before the tickets beside it; empty where it did not wait."""
+    """Why it was dispatched before the queued requests beside it; empty where it did not wait."""
     decode_engine_name: str
     """Of `decision.pair`; empty where one engine does all."""
     pair_reason_words: str

@@ -11,11 +11,11 @@ from msgspec import Meta
 from gateway.api.untracked_requests import ReportingKeys
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.http_exchange import Exchange
-from gateway.http.json_body import decode_object, refuse_nul, typed
+from gateway.http.json_body import decode_object, reject_nul, typed
 from gateway.http.openai_error import ApiError
 from gateway.peers.peer_calls import PeerCalls
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.requests.lifecycle import PlacementDesk
+from gateway.requests.lifecycle import RequestLifecycle
 
 PREFIX = "/api/v1/requests/"
 _FEEDBACK = "feedback"
@@ -40,8 +40,8 @@ class Completion(msgspec.Struct, kw_only=True):
 class FeedbackApi:
     """Takes feedback; a repeated call is answered alike and changes nothing."""
 
-    def __init__(self, desk: PlacementDesk, reporting: ReportingKeys, peers: PeerCalls) -> None:
-        self._desk = desk
+    def __init__(self, lifecycle: RequestLifecycle, reporting: ReportingKeys, peers: PeerCalls) -> None:
+        self._lifecycle = lifecycle
         self._reporting = reporting
         self._peers = peers
         peers.serve(_FEEDBACK, self._take)
@@ -63,7 +63,7 @@ class FeedbackApi:
         decision_id, _, verb = subject.partition("/")
         if verb not in VERBS:
             raise ApiError(404, f"There is no such call; use {', '.join(VERBS)}.", "not_found")
-        record = self._desk.recent.find(decision_id, caller.tenant_id)
+        record = self._lifecycle.recent.find(decision_id, caller.tenant_id)
         if record is None:
             raise unknown_decision()
         self._reporting.told(caller.key_id, now)
@@ -71,18 +71,18 @@ class FeedbackApi:
             # What the gateway sees by itself is not for the caller to say.
             pass
         elif verb == "handed_over":
-            self._desk.handed_over(record, now, self._report(record, body).cached_tokens)
+            self._lifecycle.handed_over(record, now, self._report(record, body).cached_tokens)
         elif verb == "first_token":
-            self._desk.first_token(record, now)
+            self._lifecycle.first_token(record, now)
         elif verb == "complete":
             self._complete(record, body, now)
         else:
-            self._desk.failed(record, now, "reported_by_caller")
+            self._lifecycle.failed(record, now, "reported_by_caller")
         return msgspec.json.encode({"decision_id": decision_id, "outcome": record.outcome})
 
     def _complete(self, record: DecisionRecord, body: bytes, now: float) -> None:
         report = self._report(record, body)
-        self._desk.completed(
+        self._lifecycle.completed(
             record,
             now,
             cached_tokens=report.cached_tokens,
@@ -91,7 +91,7 @@ class FeedbackApi:
         )
 
     def _report(self, record: DecisionRecord, body: bytes) -> Completion:
-        refuse_nul(body)
+        reject_nul(body)
         report = typed(decode_object(body), Completion) if body else Completion()
         cached = report.cached_tokens
         if cached is not None:
@@ -101,4 +101,6 @@ class FeedbackApi:
 
 def unknown_decision() -> ApiError:
     """Return the 404 for a decision that is not here, or not the caller's: the two are not told apart."""
-    return ApiError(404, "No recent decision of yours has this id; decisions are kept for a while only.", "not_found")
+    return ApiError(
+        404, "You have no recent decision with this id; the gateway keeps decisions only for a while.", "not_found"
+    )

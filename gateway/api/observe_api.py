@@ -19,8 +19,9 @@ from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.requests.lifecycle import PlacementDesk, Wanted
+from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
+from gateway.requests.wanted import Wanted
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
@@ -34,9 +35,9 @@ _TOLD_PROBLEMS = 20
 class ObserveApi:
     """Takes observations and plays them back. Mutable: how many wait."""
 
-    def __init__(self, gateway: Gateway, desk: PlacementDesk, prompt_keys: PromptKeys) -> None:
+    def __init__(self, gateway: Gateway, lifecycle: RequestLifecycle, prompt_keys: PromptKeys) -> None:
         self._gateway = gateway
-        self._desk = desk
+        self._lifecycle = lifecycle
         self._prompt_keys = prompt_keys
         self._delay_s = gateway.settings.observe_delay_s
         self._count = gateway.metrics.observed.inc
@@ -56,7 +57,7 @@ class ObserveApi:
                 problems.append(LineProblem(number, error.message))
         if len(problems) == len(read):
             first = problems[0]
-            raise ApiError(400, f"No line was taken. Line {first.line}: {first.message}", "bad_observations")
+            raise ApiError(400, f"No line was accepted. Line {first.line}: {first.message}", "bad_observations")
         answer = ObserveAnswer(len(read) - len(problems), len(problems), problems[:_TOLD_PROBLEMS])
         await exchange.answer(200, msgspec.json.encode(answer))
 
@@ -66,20 +67,20 @@ class ObserveApi:
         if pool is None:
             raise unknown_model()
         if not pool.observes:
-            raise ApiError(409, "This pool routes by itself; an admin can let it observe instead.", "pool_routes")
+            raise ApiError(409, "This pool routes its requests; an admin can switch it to observe-only.", "pool_routes")
         engine_id = engine_named(pool, observed.engine)
         if engine_id is None:
             self._count(pool.entry.pool_id, "unknown_engine")
             raise ApiError(400, "No engine of this pool has this id, name or address.", "unknown_engine")
         if self._waiting >= MAX_WAITING:
             self._count(pool.entry.pool_id, "too_many")
-            raise ApiError(429, "Too many observations wait to be played back; send fewer.", "too_many")
+            raise ApiError(429, "Too many observations are waiting; send fewer.", "too_many")
         decision_id = self._gateway.new_id()
         prompt = observed_prompt(observed, pool.entry.block_tokens, decision_id)
         keyed = await self._prompt_keys.keys(pool, pool.domains.of(caller.tenant_id), prompt)
         wait_s = observed.started_at + self._delay_s - time()
         if wait_s > 2 * self._delay_s:
-            raise ApiError(400, "started_at lies in the future; check the clock of the sender.", "bad_field")
+            raise ApiError(400, "started_at is in the future; check the sender's clock.", "bad_field")
         self._count(pool.entry.pool_id, "accepted" if wait_s >= 0 else "late")
         self._waiting += 1
         loop = asyncio.get_running_loop()
@@ -100,7 +101,7 @@ class ObserveApi:
             reporter=reporter_of(caller, pool),
         )  # fmt: skip
         try:
-            record = None if engine_id is None else self._desk.observed(pool, wanted, keyed, engine_id)
+            record = None if engine_id is None else self._lifecycle.observed(pool, wanted, keyed, engine_id)
         except ApiError:
             # Longer than the pool takes, or of a class that it does not have.
             record = None
@@ -114,18 +115,18 @@ class ObserveApi:
         loop.call_later(observed.total_s, self._end, record, observed, now + observed.total_s)
 
     def _first_token(self, record: DecisionRecord, at_s: float) -> None:
-        self._desk.first_token(record, at_s)
+        self._lifecycle.first_token(record, at_s)
 
     def _end(self, record: DecisionRecord, observed: Observation, at_s: float) -> None:
         if observed.outcome == "completed":
             cached, output = observed.cached_tokens, observed.output_tokens
-            self._desk.completed(record, at_s, cached_tokens=cached, output_tokens=output)
+            self._lifecycle.completed(record, at_s, cached_tokens=cached, output_tokens=output)
         elif observed.outcome == "cancelled":
-            self._desk.cancelled(record, at_s)
+            self._lifecycle.cancelled(record, at_s)
         elif observed.outcome == "client_error":
-            self._desk.client_error(record, at_s, 400)
+            self._lifecycle.client_error(record, at_s, 400)
         else:
-            self._desk.failed(record, at_s, "reported_by_caller")
+            self._lifecycle.failed(record, at_s, "reported_by_caller")
 
 
 def engine_named(pool: LivePool, name: str) -> str | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from gateway.api.route_request import MAX_HASHES, Name, RouteRequest, Tokens, prompt_of, refuse_nul_names
+from gateway.api.route_request import MAX_HASHES, Name, RouteRequest, Tokens, prompt_of, reject_nul_names
 from gateway.http.json_body import BadBodyError, decode_value_in_turns, typed
 from gateway.http.openai_error import ApiError
 from gateway.requests.prompt import HashedPrompt, Prompt
@@ -97,7 +97,7 @@ async def _read_line(number: int, line: bytes) -> Observation | LineProblem:
         if not isinstance(value, dict):
             return LineProblem(number, "Each line must be a JSON object.")
         observed = typed(value, Observation)
-        refuse_nul_names(observed.request)
+        reject_nul_names(observed.request)
         return observed
     except ApiError as error:
         return LineProblem(number, error.message)

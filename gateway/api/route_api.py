@@ -14,17 +14,18 @@ from gateway.api.fleet_visibility import may_see_hits, reporter_of
 from gateway.api.idempotent_requests import RepeatedRequests
 from gateway.api.route_pair import EngineAddress, RoutePair, route_pair
 from gateway.api.route_request import RouteRequest, prompt_of, read, read_batch, read_flat
-from gateway.api.untracked_requests import ReportingKeys, UnattendedRequests, UntoldHolds, estimated_life_s
+from gateway.api.untracked_requests import ReportingKeys, UntoldHolds, UntrackedRequests, estimated_life_s
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError
 from gateway.peers.request_claims import PENDING, RECALL, RECALL_S
-from gateway.pool.observe_only import refuse_if_observing
+from gateway.pool.observe_only import reject_if_observing
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.requests.lifecycle import PlacementDesk, Wanted
+from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt_keys import KeyedPrompt, PromptKeys
+from gateway.requests.wanted import Wanted
 from routing.values.decision import Candidate
 
 if TYPE_CHECKING:
@@ -66,13 +67,13 @@ class RouteApi:
     """Answers questions about routes; keeps the answers of named requests for their repetition."""
 
     def __init__(
-        self, gateway: Gateway, desk: PlacementDesk, prompt_keys: PromptKeys, reporting: ReportingKeys
+        self, gateway: Gateway, lifecycle: RequestLifecycle, prompt_keys: PromptKeys, reporting: ReportingKeys
     ) -> None:
         self._gateway = gateway
-        self._desk = desk
+        self._lifecycle = lifecycle
         self._prompt_keys = prompt_keys
         self._reporting = reporting
-        self._unattended = UnattendedRequests(desk.assume_over)
+        self._untracked = UntrackedRequests(lifecycle.assume_over)
         self._untold = UntoldHolds()
         self._repeated: RepeatedRequests[RouteAnswer] = RepeatedRequests()
         gateway.peers.serve(RECALL, self._recall)
@@ -104,8 +105,8 @@ class RouteApi:
             return None
         wanted = self._wanted(pool, caller, asked, decision_id, arrived_s)
         if pool.lag.late:
-            self._desk.refuse_if_late(pool, wanted)
-        record = self._desk.place_at_once(pool, wanted, keyed)
+            self._lifecycle.reject_if_late(pool, wanted)
+        record = self._lifecycle.place_at_once(pool, wanted, keyed)
         return _encode(self._answer(pool, caller, record, asked, self._held_s(pool, caller, record, wanted)))
 
     async def batch(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
@@ -163,9 +164,9 @@ class RouteApi:
         pool = self._gateway.pool_for(caller, asked.model)
         if pool is None:
             raise unknown_model()
-        refuse_if_observing(pool)
+        reject_if_observing(pool)
         wanted = self._wanted(pool, caller, asked, decision_id, arrived_s)
-        self._desk.refuse_if_late(pool, wanted)
+        self._lifecycle.reject_if_late(pool, wanted)
         domain = pool.domains.of(caller.tenant_id, asked.cache_salt)
         keyed = await self._prompt_keys.keys(pool, domain, prompt_of(asked))
         return await self._placed(pool, caller, asked, keyed, wanted)
@@ -181,7 +182,7 @@ class RouteApi:
         quotas = self._gateway.key_quotas
         quotas.enter(caller, wanted.request_id, wanted.arrived_s)
         try:
-            record = await self._desk.place(pool, wanted, keyed, hold=asked.wait)
+            record = await self._lifecycle.place(pool, wanted, keyed, hold=asked.wait)
             held_s = self._held_s(pool, caller, record, wanted)
             answer = self._answer(pool, caller, record, asked, held_s)
         except BaseException:
@@ -193,13 +194,13 @@ class RouteApi:
     def _held_s(self, pool: LivePool, caller: ApiKeyEntry, record: DecisionRecord, wanted: Wanted) -> float:
         """Return how long the engine stays reserved; where nobody will tell of the request, see to its end."""
         policy = pool.entry.policy
-        if wanted.attended:
+        if wanted.tracked:
             return policy.reservation_ttl_s
         life_s = estimated_life_s(record, wanted.max_output_tokens, policy.tbt_slo_s, policy.reservation_ttl_s)
         if not pool.one_tenant and not self._untold.take(record, caller.key_id, life_s, monotonic()):
-            self._desk.let_go(record)
+            self._lifecycle.let_go(record)
             return 0.0
-        self._unattended.add(record, life_s)
+        self._untracked.add(record, life_s)
         return life_s
 
     def _wanted(
@@ -268,14 +269,14 @@ class RouteApi:
         return msgspec.structs.replace(answer, pair=pair)
 
     def _removed(self, record: DecisionRecord) -> ApiError:
-        self._desk.failed(record, monotonic(), "engine_removed")
+        self._lifecycle.failed(record, monotonic(), "engine_removed")
         return ApiError(503, "The engine was just removed; try again.", "no_engine", retry_after_s=1.0)
 
     def _undo(self, answer: RouteAnswer) -> None:
         """Release the engine of an answer that nobody is there to read."""
-        record = self._desk.recent.get(answer.decision_id)
+        record = self._lifecycle.recent.get(answer.decision_id)
         if record is not None:
-            self._desk.cancelled(record, monotonic())
+            self._lifecycle.cancelled(record, monotonic())
 
     def _undo_all(self, answers: list[RouteAnswer | msgspec.Raw]) -> None:
         for answer in answers:

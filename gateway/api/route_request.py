@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from gateway.http.json_body import BadBodyError, decode_object_in_turns, decode_value_in_turns, refuse_nul_name, typed
+from gateway.http.json_body import BadBodyError, decode_object_in_turns, decode_value_in_turns, reject_nul_name, typed
 from gateway.http.large_body import SMALL_BYTES
 from gateway.requests.prompt import HashedPrompt, Prompt, TokenPrompt, chat_prompt, completion_prompt
 from routing.policy.admission_document import ClassName
@@ -89,14 +89,14 @@ def _typed(value: object) -> RouteRequest:
         elif name in asked.__struct_fields__:
             value[name] = held.tolist()
             return _typed(value)
-    refuse_nul_names(asked)
+    reject_nul_names(asked)
     return asked
 
 
-def refuse_nul_names(asked: RouteRequest) -> None:
+def reject_nul_names(asked: RouteRequest) -> None:
     """Raise BadBodyError where the model or the session has a NUL in its name."""
-    refuse_nul_name(asked.model, "model")
-    refuse_nul_name(asked.session_id, "session_id")
+    reject_nul_name(asked.model, "model")
+    reject_nul_name(asked.session_id, "session_id")
 
 
 def prompt_of(asked: RouteRequest) -> Prompt:

@@ -20,7 +20,7 @@ GRACE_S = 10.0
 """Beyond its estimate a request has so long, for its way to the engine and its answer."""
 SLOWER = 2.0
 """So many times the estimated seconds until the end of its prefill."""
-MAX_UNATTENDED = 50_000
+MAX_UNTRACKED = 50_000
 """Of more requests at one time the reservation stands until it expires."""
 FEW = 8
 """Such requests for which a key may hold an engine at once, where other tenants have to wait for it."""
@@ -45,7 +45,7 @@ class ReportingKeys:
 
 
 def estimated_life_s(record: DecisionRecord, max_output_tokens: int, tbt_slo_s: float, at_most: float) -> float:
-    """Return the seconds after which a granted request that nobody tells of is over, by the decision's estimate."""
+    """Return the seconds after which a dispatched request that nobody tells of is over, by the decision's estimate."""
     decision = record.decision
     return min(at_most, decision.wait_s + SLOWER * decision.compute_s + max_output_tokens * tbt_slo_s + GRACE_S)
 
@@ -82,7 +82,7 @@ class UntoldHolds:
         return kept
 
 
-class UnattendedRequests:
+class UntrackedRequests:
     """Ends such requests when their time is over. Mutable: the requests by their time, and the loop's timer."""
 
     def __init__(self, assume_over: Callable[[DecisionRecord], None]) -> None:
@@ -96,7 +96,7 @@ class UnattendedRequests:
 
     def add(self, record: DecisionRecord, life_s: float) -> None:
         """End the request in `life_s` seconds, unless it was told of by then."""
-        if len(self._due) >= MAX_UNATTENDED:
+        if len(self._due) >= MAX_UNTRACKED:
             return
         loop = asyncio.get_running_loop()
         heappush(self._due, (loop.time() + life_s, next(self._numbers), record))

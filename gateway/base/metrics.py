@@ -32,17 +32,20 @@ class GatewayMetrics:
         self.requests = CounterFamily(
             registry,
             "switchyard_requests_total",
-            "Requests by how they ended: completed, failed, refused, cancelled.",
+            "Requests by outcome: completed, failed, refused, cancelled.",
             ("pool", "outcome"),
         )
         self.refusals = CounterFamily(
-            registry, "switchyard_refusals_total", "Requests that got no engine, by code.", ("pool", "code")
+            registry, "switchyard_refusals_total", "Rejected requests, by code.", ("pool", "code")
         )
-        self.grants = CounterFamily(
-            registry, "switchyard_grants_total", "Requests granted an engine: at_once, after_waiting.", ("pool", "how")
+        self.dispatches = CounterFamily(
+            registry,
+            "switchyard_grants_total",
+            "Requests dispatched to an engine: at_once, after_waiting.",
+            ("pool", "how"),
         )
         self.migrations = CounterFamily(
-            registry, "switchyard_migrations_total", "Moves of waiting tickets to another engine.", ("pool",)
+            registry, "switchyard_migrations_total", "Queued requests moved to another engine.", ("pool",)
         )
         self.prompt_tokens = CounterFamily(
             registry, "switchyard_prompt_tokens_total", "Prompt tokens of completed requests.", ("pool",)
@@ -56,21 +59,21 @@ class GatewayMetrics:
         self.retries = CounterFamily(
             registry,
             "switchyard_retries_total",
-            "Attempts on another engine before the first byte, by cause; budget_empty: a retry that was not made.",
+            "Retries on another engine before the first byte, by cause; budget_empty: a retry that was not made.",
             ("pool", "cause"),
         )
         self.cost_samples = CounterFamily(
             registry,
             "switchyard_cost_samples_total",
-            "Prefill times measured: taken, shared (other prefills ran beside it) or impossible.",
+            "Prefill times measured: taken, shared (with other prefills) or impossible.",
             ("pool", "result"),
         )
         self.key_sources = CounterFamily(
-            registry, "switchyard_key_sources_total", "How block keys of a request were made.", ("pool", "source")
+            registry, "switchyard_key_sources_total", "Source of a request's block keys.", ("pool", "source")
         )
         self._add_arms(registry)
         self._add_records(registry)
-        self._add_refused_at_the_door(registry)
+        self._add_rejected_at_the_door(registry)
         self._add_handoffs(registry)
         self._add_engine_counters(registry)
         self._add_histograms(registry)
@@ -80,7 +83,7 @@ class GatewayMetrics:
         self.arm_requests = CounterFamily(
             registry,
             "switchyard_arm_requests_total",
-            "Requests by how they ended, while policies are compared: live, canary, control.",
+            "Requests by outcome while policies are compared: live, canary, control.",
             ("pool", "arm", "outcome"),
         )
         self.arm_ttft = HistogramFamily(
@@ -95,37 +98,36 @@ class GatewayMetrics:
         self.decision_records = CounterFamily(
             registry,
             "switchyard_decision_records_total",
-            "Ended decisions: kept for the store, left_out by sampling, dropped because too many ended at once.",
+            "Completed decisions: kept for the store, left_out by sampling, dropped because too many ended at once.",
             ("result",),
         )
         self.shadow_decisions = CounterFamily(
             registry,
             "switchyard_shadow_decisions_total",
-            "Requests for which a shadow policy chose too, by whether it chose the same engine: yes or no.",
+            "Requests that a shadow compared, by whether it chose the same engine: yes or no.",
             ("pool", "agreed"),
         )
         self.observed = CounterFamily(
             registry,
             "switchyard_observed_requests_total",
-            "Requests that others routed: accepted, late (played back out of their time), unknown_engine, "
-            "out_of_service or too_many.",
+            "Observed requests: accepted, late (replayed out of order), unknown_engine, out_of_service or too_many.",
             ("pool", "result"),
         )
         self.traffic_rows = CounterFamily(
             registry,
             "switchyard_traffic_rows_total",
-            "Ended requests for the recordings: recorded, or dropped because too many are under way at once.",
+            "Requests for recordings: recorded, or dropped because too many are in flight.",
             ("result",),
         )
 
-    def _add_refused_at_the_door(self, registry: CollectorRegistry) -> None:
+    def _add_rejected_at_the_door(self, registry: CollectorRegistry) -> None:
         self.rejected_input = CounterFamily(
-            registry, "switchyard_rejected_input_total", "Requests refused for what they carry.", ("cause",)
+            registry, "switchyard_rejected_input_total", "Requests rejected for their content.", ("cause",)
         )
         self.key_limited = CounterFamily(
             registry,
             "switchyard_key_limited_total",
-            "Requests refused because their API key is at its limit: rate or in_flight.",
+            "Requests rejected because their API key is at its limit: rate or in_flight.",
             ("reason",),
         )
 
@@ -147,19 +149,19 @@ class GatewayMetrics:
 
     def _add_engine_counters(self, registry: CollectorRegistry) -> None:
         self.kv_events = CounterFamily(
-            registry, "switchyard_kv_events_total", "KV events taken in, by engine and type.", ("engine", "type")
+            registry, "switchyard_kv_events_total", "KV events received, by engine and type.", ("engine", "type")
         )
         self.kv_event_gaps = CounterFamily(
             registry, "switchyard_kv_event_gaps_total", "Gaps in an engine's event sequence.", ("engine",)
         )
         self.kv_events_unreadable = CounterFamily(
-            registry, "switchyard_kv_events_unreadable_total", "Event batches that could not be read.", ("engine",)
+            registry, "switchyard_kv_events_unreadable_total", "Unreadable event batches.", ("engine",)
         )
         self.unreadable_reports = CounterFamily(
-            registry, "switchyard_unreadable_reports_total", "Load reports of engines that were refused.", ("engine",)
+            registry, "switchyard_unreadable_reports_total", "Rejected load reports of engines.", ("engine",)
         )
         self.breaker_trips = CounterFamily(
-            registry, "switchyard_breaker_trips_total", "Times a breaker opened, by cause.", ("engine", "cause")
+            registry, "switchyard_breaker_trips_total", "Circuit breaker trips, by cause.", ("engine", "cause")
         )
 
     def _add_histograms(self, registry: CollectorRegistry) -> None:
@@ -171,12 +173,16 @@ class GatewayMetrics:
             TTFT_BUCKETS_S,
         )
         self.queue_wait = HistogramFamily(
-            registry, "switchyard_queue_wait_seconds", "Time a ticket waited at the gateway.", ("pool",), TTFT_BUCKETS_S
+            registry,
+            "switchyard_queue_wait_seconds",
+            "Time a request waited at the gateway.",
+            ("pool",),
+            TTFT_BUCKETS_S,
         )
         self.decision_seconds = HistogramFamily(
             registry,
             "switchyard_decision_seconds",
-            "Time of the deciding call itself, without waiting.",
+            "Time of the decision itself, without waiting.",
             ("pool",),
             DECISION_BUCKETS_S,
         )
@@ -184,17 +190,17 @@ class GatewayMetrics:
         self.loop_lag = HistogramFamily(
             registry,
             "switchyard_loop_lag_seconds",
-            "How much too late the event loop came back to a timer of 0.1 s.",
+            "Delay of the event loop on a 0.1 s timer.",
             (),
             LAG_BUCKETS_S,
         )
 
     def _add_gauges(self, registry: CollectorRegistry) -> None:
         self.outstanding_tokens = GaugeFamily(
-            registry, "switchyard_outstanding_tokens", "Uncached prompt tokens bound to or running on it.", ("engine",)
+            registry, "switchyard_outstanding_tokens", "Uncached prompt tokens in flight at the engine.", ("engine",)
         )
-        self.queue_tickets = GaugeFamily(
-            registry, "switchyard_queue_tickets", "Requests that wait at the gateway.", ("pool",)
+        self.queued_requests = GaugeFamily(
+            registry, "switchyard_queue_tickets", "Requests queued at the gateway.", ("pool",)
         )
         self.load_cv = GaugeFamily(
             registry,
@@ -203,18 +209,18 @@ class GatewayMetrics:
             ("pool",),
         )
         self.engine_state = GaugeFamily(
-            registry, "switchyard_engine_state", "1 for the state an engine is in, else 0.", ("engine", "state")
+            registry, "switchyard_engine_state", "1 for the engine's current state, else 0.", ("engine", "state")
         )
         self.index_bytes = GaugeFamily(
             registry, "switchyard_index_bytes", "Bytes that the pool's prefix index uses.", ("pool",)
         )
         self.gateway_late = Gauge(
             "switchyard_gateway_late",
-            "1 while this gateway's own loop is late, so that its time-outs condemn no engine, else 0.",
+            "1 while this gateway is late, so that its time-outs count against no engine, else 0.",
             registry=registry,
         )
         self.snapshot_version = Gauge(
-            "switchyard_snapshot_version", "Version of the topology snapshot being served.", registry=registry
+            "switchyard_snapshot_version", "Version of the topology snapshot in use.", registry=registry
         )
 
     def render(self) -> bytes:

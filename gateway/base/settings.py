@@ -69,7 +69,7 @@ class GatewaySettings:
     window_max_results: int = 16_384
     sample_interval_s: float = 0.5
     tick_s: float = 0.02
-    """A pool with waiting tickets looks at its router at least this often."""
+    """A pool with queued requests looks at its router at least this often."""
     probe_interval_s: float = 0.5
     """Pause between the gateway's own probes of an engine that is suspect or out of rotation."""
     probe_timeout_s: float = 1.0
@@ -96,14 +96,12 @@ class GatewaySettings:
     """What shadow policies chose is told this often."""
     arm_report_interval_s: float = 1.0
     """Results of arms are told to the control plane this often, while policies are compared."""
-    decision_interval_s: float = 0.5
-    """Ended decisions go to the decision store this often."""
+    request_interval_s: float = 0.5
+    """Ended requests go to the request log this often."""
     decisions_kept_per_s: float = 50.0
     """Decisions kept per second; beyond it a share of them, and all that missed their objective or failed."""
     recording: bool = True
-    """Every ended request goes to the recordings, as its shape."""
-    traffic_interval_s: float = 1.0
-    """How often they are sent there."""
+    """The shape of every ended request goes there too."""
     snapshot_refresh_s: float = 600.0
     """The snapshot on disk is confirmed this often while the gateway runs."""
     engine_bearer: str = field(default="", repr=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
-Callback = Callable[[str, bytes], None]
+Callback = Callable[[str, bytes], object]
 
 
 class Subscribers:

@@ -51,7 +51,7 @@ class BusState:
     connections: int
     """How often the server was reached; more than 1 means it was lost in between."""
     dropped: int
-    """Values and entries that found no place while they waited, or that the server refused."""
+    """Values and entries that found no place while they waited, or that the server rejected."""
     unreadable: int
     """Messages on our channels that nobody with the fleet secret published there; each is ignored."""
 

@@ -29,7 +29,7 @@ class WakeUpAge(Collector):
     @override
     def collect(self) -> Iterable[Metric]:
         """Yield the age of the last wake-up; before the first one, of this process."""
-        text = "Seconds since a background job was woken; it grows while no worker or no beat runs."
+        text = "Seconds since a background job was woken; grows while no worker or scheduler runs."
         yield GaugeMetricFamily(NAME, text, self._clock() - self._woken_s)
 
     def _hear(self, _topic: str, _value: bytes) -> None:

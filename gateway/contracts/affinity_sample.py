@@ -8,7 +8,6 @@ from __future__ import annotations
 import msgspec
 
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
-from gateway.pool.ttft_split import SplitSpan
 from routing.rings.ring_plan import RingPlan
 
 SCHEMA_VERSION = 1
@@ -43,6 +42,27 @@ class HitPoint(msgspec.Struct, frozen=True):
     differs: bool = False
 
 
+class SplitMean(msgspec.Struct, frozen=True):
+    """Mean parts of some requests' times to first token, in seconds; they sum to the mean TTFT."""
+
+    queue_s: float
+    """Waiting at the gateway for a dispatch."""
+    transfer_s: float
+    """From the hand-over to the first token: KV blocks on their way from the prefill engine to the decode engine."""
+    prefill_s: float
+    """The rest: on the engine until the first token, its own queue among it."""
+
+
+class SplitSpan(msgspec.Struct, frozen=True):
+    """One engine over one span of time."""
+
+    span_s: float
+    requests: int
+    mean: SplitMean
+    p90: SplitMean
+    """Of the requests whose TTFT lies around the 90th percentile: within an eighth of an octave, about 9 %."""
+
+
 class EngineAffinity(msgspec.Struct, frozen=True, kw_only=True):
     """One engine's part."""
 
@@ -50,7 +70,7 @@ class EngineAffinity(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     accepts: bool
     requests: int = 0
-    """Of the sampled window that were granted to it."""
+    """Of the sampled window that were dispatched to it."""
     split: tuple[SplitSpan, ...] = ()
     """Where its TTFT went, the shortest span first; spans without a request are left out."""
     trust: str = ""

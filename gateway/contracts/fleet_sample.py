@@ -32,7 +32,7 @@ class EngineCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Estimated seconds of the longest prefill that stands there."""
     failures_in_row: int
     slowness: float | None
-    """Median over the last minute: seconds from grant to first token over the estimate of the same."""
+    """Median over the last minute: seconds from dispatch to first token over the estimate of the same."""
     slowness_samples: int
     tbt_s: float | None
     """Median over the last minute of the mean seconds between a request's tokens."""
@@ -60,11 +60,11 @@ class PoolTotals(msgspec.Struct, frozen=True, kw_only=True):
     """What happened in a pool since the gateway started; two samples say what happened between them."""
 
     requests: int
-    """Answered, failed or refused; those that their clients gave up are left out."""
+    """Answered, failed or rejected; those that their clients gave up are left out."""
     on_time: int
     refused: int
     work_s: float
-    """Engine seconds of uncached prefill that granted requests asked for."""
+    """Engine seconds of uncached prefill that dispatched requests asked for."""
     prompt_tokens: int
     recomputed_tokens: int
     """Prompt tokens computed on one engine although another was believed to hold them."""
@@ -86,9 +86,9 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     outstanding_tokens: int
     outstanding_s: float
     running: int
-    """Granted requests that are not complete."""
+    """Dispatched requests that are not complete."""
     bound: int
-    """Tickets that wait at the gateway for this engine."""
+    """Requests that wait at the gateway for this engine."""
     oldest_bound_s: float | None = None
     """Seconds that the oldest of them has waited; 0 where none waits, None: the gateway does not say."""
     kv_usage: float | None
@@ -126,7 +126,7 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_s: float
     """Uncached prompt tokens that one engine of the pool prefills per second."""
     unbound: int
-    """Requests that wait at the gateway for no particular engine, parked ones among them."""
+    """Requests that wait at the gateway for no particular engine, deferred ones among them."""
     unbound_tokens: int
     oldest_wait_s: float
     load_cv: float
@@ -138,7 +138,7 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     ttft_p90_s: float | None
     ttft_p99_s: float | None
     on_time_share: float | None
-    """Share of requests with TTFT under the SLO, 0..1; refused and failed ones count as late."""
+    """Share of requests with TTFT under the SLO, 0..1; rejected and failed ones count as late."""
     hit_share: float | None
     """Cached share of prompt tokens as engines report it, 0..1."""
     late: int
@@ -148,16 +148,16 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     admission: str = ""
     """How admission judges load, as the policy names it; empty: the gateway does not say."""
     bound: int | None = None
-    """Tickets that wait for one engine, all engines together; here and below None: the gateway does not say."""
+    """Requests that wait for one engine, all engines together; here and below None: the gateway does not say."""
     granted_at_once_per_s: float | None = None
     granted_waited_per_s: float | None = None
-    """Grants of tickets."""
+    """Dispatches of queued requests."""
     queue_wait_mean_s: float | None = None
     queue_wait_p90_s: float | None = None
-    """Time at the gateway of the requests granted within the window, those at once with 0; None without a grant."""
+    """Time at the gateway of the requests dispatched within the window, at once with 0; None without a dispatch."""
     migrations_per_s: float | None = None
     overtaken_per_s: float | None = None
-    """Grants of tickets before which their engine was granted a ticket that came later."""
+    """Dispatches of queued requests before which their engine was given a request that came later."""
     refusals_per_s: dict[str, float] | None = None
     """By code; codes of which there was none within the window are left out."""
     totals: PoolTotals | None = None
@@ -180,7 +180,7 @@ class Lateness(msgspec.Struct, frozen=True, kw_only=True):
     away_s: float
     """Seconds of them in all."""
     refuses: bool
-    """It refuses requests for that reason at this moment."""
+    """It rejects requests for that reason at this moment."""
 
 
 class FleetSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ MAX_MOVES = 1000
 
 
 class MoveOrder(msgspec.Struct, frozen=True):
-    """Up to so many waiting tickets may leave an engine, each where it gains."""
+    """Up to so many queued requests may leave an engine, each where it gains."""
 
     engine_id: str
     at_most: int

@@ -8,10 +8,10 @@ corrected by d_i, by how much waits at that engine came out longer than estimate
     total  = max(0, A − H_b) + gateway      b: the candidate other than the chosen one, c, with the least H
     gateway = the part of P in which the gateway did not come to ask, which no engine would have spared
     A − H_b = admission + trade + growth + index, exactly, with
-      admission = P − P'                    parked by admission before an engine was chosen
+      admission = P − P'                    deferred by admission before an engine was chosen
       trade     = E_c − E_b                 known when it was decided: waiting taken for cache, or the reverse
       growth    = (W − wait_c) − d_b        the wait came out longer than estimated, set against b's
-                = queue_order               as much of it as younger tickets took that were granted before it
+                = queue_order               as much of it as younger queued requests took that were dispatched before it
                 + stale_view | load         the rest: by the age of what was known of the engine
       index     = C − compute_c             blocks that were not there any more had to be computed
 
@@ -63,19 +63,19 @@ class Course(msgspec.Struct, frozen=True, gc=False):
 
     ttft_s: float
     queued_s: float
-    """Until it was granted its engine."""
+    """Until it was dispatched to its engine."""
     compute_s: float
     """Its prefill with the hit that the engine reported, by the cost model of then."""
     hit_tokens: int
     """Reported; predicted where the engine reports none."""
     before_s: float = 0.0
     """Until its engine was chosen."""
-    parked: bool = False
+    deferred: bool = False
     """Admission kept it back until then."""
     gateway_s: float = 0.0
     """Of `before_s`, what passed before the gateway asked for an engine."""
     overtaken_s: float = 0.0
-    """Prefills of tickets that came later and were granted the same engine before it."""
+    """Prefills of queued requests that came later and were dispatched to the same engine before it."""
     view_age_s: float | None = None
     """Age of the chosen engine's last report when it was chosen; None: there was none, so the own ledger decided."""
 
@@ -119,7 +119,7 @@ def regret(options: Sequence[Option], course: Course, stale_after_s: float = STA
     chosen = options[0]
     if len(options) < 2:
         return Regret(chosen.engine_id, course.ttft_s, gateway_s, 0, gateway_s=gateway_s) if gateway_s else None
-    base_s = gateway_s if course.parked else course.before_s
+    base_s = gateway_s if course.deferred else course.before_s
     best = min(options[1:], key=lambda each: (each.estimate_s + each.drift_s, each.engine_id))
     best_ttft_s = base_s + max(0.0, best.estimate_s + best.drift_s)
     total_s = max(0.0, course.ttft_s - best_ttft_s)
@@ -150,7 +150,7 @@ def _raw_parts(chosen: Option, best: Option, drift_s: float, course: Course, sta
     }
 
 
-def refusal_regret(options: Sequence[Option], slack_s: float) -> Regret | None:
+def rejection_regret(options: Sequence[Option], slack_s: float) -> Regret | None:
     """Return what refusing cost: the time that the best engine would have left before the deadline.
 
     `slack_s` is the time from the decision to the deadline. All of it is admission's; zero where no engine was

@@ -63,7 +63,7 @@ class ShadowTally(msgspec.Struct):
     measured_s: float = 0.0
     """TTFT as it was."""
     cpu_s: float = 0.0
-    """CPU time of the shadow's choices and lessons."""
+    """CPU time of the shadow's choices and feedback."""
     cpu_max_s: float = 0.0
     engines: dict[str, EngineShare] = {}
     sample: list[Disagreement] = []

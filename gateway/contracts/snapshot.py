@@ -19,9 +19,13 @@ from routing.policy import policy_document
 from routing.policy.policy_document import RoutingPolicy
 from routing.policy.schema_versions import SchemaError, SchemaLine
 from routing.trials.arms import ArmEntry
+from routing.values.prepared_struct import prepared
 
 SCHEMA_VERSION = 1
 MAX_BYTES = 256 * MIB
+
+OBSERVE = "observe"
+"""PoolEntry.mode of a pool that only observes."""
 
 SNAPSHOT_SCHEMA = SchemaLine("snapshots", SCHEMA_VERSION)
 """Fields that are only added, with defaults, need no new schema: an older gateway skips them. Everything else
@@ -146,7 +150,9 @@ def as_live(entry: PoolEntry) -> tuple[PoolEntry, str]:
         msgspec.structs.replace(arm, placement=live_placement.live_placement(arm.placement)) for arm in entry.arms
     )
     if arms != entry.arms:
-        said = said or "A canary's placement is a baseline for simulation and what-if only; a new pool's takes over."
+        said = (
+            said or "A canary's placement is a baseline for simulation and what-if only; the default placement is used."
+        )
     return (msgspec.structs.replace(entry, policy=policy, arms=arms), said) if said else (entry, "")
 
 
@@ -164,7 +170,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
     try:
         if _schemas.decode(data).current:
             return _snapshot.decode(data)
-        return msgspec.convert(_upgraded(_fields.decode(data)), Snapshot)
+        return msgspec.convert(_upgraded(_fields.decode(data)), prepared(Snapshot))
     except msgspec.ValidationError as error:
         raise UnreadableMessageError(f"not {_WHAT}: {error}") from error
     except SchemaError as error:

@@ -1,7 +1,7 @@
-"""One decision with all that became of it, as it travels to the decision store and lies there. No prompt in it.
+"""One decision with all that became of it, as it travels to the request log and lies there. No prompt in it.
 
-Batches go over the stream topic TOPIC as msgpack. Fields are only ever added, with defaults, so that records
-of an earlier version stay readable.
+It travels in request batches (gateway.contracts.request_batch). Fields are only ever added, with defaults, so that
+records of an earlier version stay readable.
 """
 
 from __future__ import annotations
@@ -12,14 +12,9 @@ from hashlib import blake2b
 import msgspec
 
 from gateway.contracts.regret import Regret
-from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
 from routing.cost.cost_model import PrefillCost
 from routing.values.decision import Decision
 
-TOPIC = "decisions"
-"""Stream topic; values are encoded DecisionBatches."""
-MAX_BATCH = 256
-MAX_BATCH_BYTES = 4 * MIB
 UNANSWERED = "unanswered"
 """Outcome of a request whose end nobody told of until its reservation ran out."""
 _SESSION_CONTEXT = b"switchyard session\0"
@@ -56,7 +51,7 @@ class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     share: float = 1.0
     """Share of decisions like this one that were kept: each stands for 1 / share."""
     late: bool = False
-    """The objective was missed: first token too late, refused or failed."""
+    """The objective was missed: first token too late, rejected or failed."""
     decided_after_s: float = 0.0
     granted_after_s: float | None = None
     handed_over_after_s: float | None = None
@@ -88,26 +83,6 @@ class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Until the gateway asked its router for an engine: its own time, no engine's."""
 
 
-class DecisionBatch(msgspec.Struct, frozen=True):
-    """Decisions of one gateway whose requests have ended."""
-
-    gateway: str
-    decisions: tuple[StoredDecision, ...]
-
-
-def encode_batch(batch: DecisionBatch) -> bytes:
-    """Return the batch as msgpack."""
-    return _batch.encode(batch)
-
-
-def decode_batch(data: bytes) -> DecisionBatch:
-    """Read a batch; raises UnreadableMessageError on anything else."""
-    batch = _batch.decode(data)
-    if len(batch.decisions) > MAX_BATCH:
-        raise UnreadableMessageError(f"more than {MAX_BATCH} decisions in a batch")
-    return batch
-
-
 @lru_cache(maxsize=16_384)
 def session_digest(fleet_secret: bytes, session_id: str) -> str:
     """Return by what a session is known in records; nobody without the fleet's secret can tell which it is."""
@@ -119,6 +94,3 @@ def session_digest(fleet_secret: bytes, session_id: str) -> str:
 @lru_cache(maxsize=8)
 def _digest_key(fleet_secret: bytes) -> bytes:
     return blake2b(_SESSION_CONTEXT + fleet_secret, digest_size=32).digest()
-
-
-_batch = WireForm(DecisionBatch, "a batch of decisions", limit=MAX_BATCH_BYTES)

@@ -1,8 +1,7 @@
 """One request as recordings keep it: its shape, and what became of it. No prompt and nobody's name in it.
 
-Batches go over the stream topic TOPIC as msgpack, and stand so in the ring: the control plane keeps the bytes
-that the gateway made. Fields are only ever added, at the end and with defaults, so that rows of an earlier
-version stay readable.
+Rows travel in request batches (gateway.contracts.request_batch), and the request log keeps the bytes that the gateway
+made. Fields are only ever added, at the end and with defaults, so that rows of an earlier version stay readable.
 """
 
 from __future__ import annotations
@@ -11,16 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
-
-TOPIC = "traffic"
-"""Stream topic; values are encoded TrafficBatches."""
 BLOCK_TOKENS = 512
 """Block size of traces in Mooncake's form, whatever the pool's own is."""
 HEAD_BLOCKS = 16
 """First blocks of a pool with smaller ones that a row names."""
-MAX_BATCH = 512
-MAX_BATCH_BYTES = 8 * MIB
 
 
 class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -41,7 +34,7 @@ class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     outcome: str = ""
     """completed, failed, refused, cancelled, client_error or unanswered."""
     late: bool = False
-    """The objective was missed: first token too late, refused or failed."""
+    """The objective was missed: first token too late, rejected or failed."""
     ttft_s: float | None = None
     total_s: float | None = None
     cached_tokens: int | None = None
@@ -52,38 +45,6 @@ class TrafficRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     head: tuple[int, ...] = ()
     """Keys of the first blocks at the pool's own size, where that is smaller than a trace's; placements that keep
     equal beginnings together go by these."""
-
-
-class TrafficBatch(msgspec.Struct, frozen=True):
-    """Requests of one gateway."""
-
-    gateway: str
-    rows: tuple[TrafficRow, ...]
-
-
-class _Outline(msgspec.Struct, frozen=True):
-    """A batch whose rows are not looked into."""
-
-    gateway: str
-    rows: list[msgspec.Raw]
-
-
-def encode_batch(batch: TrafficBatch) -> bytes:
-    """Return the batch as msgpack."""
-    return _batch.encode(batch)
-
-
-def decode_rows(data: bytes) -> Sequence[TrafficRow]:
-    """Return the rows of a batch; raises UnreadableMessageError on anything else."""
-    return _batch.decode(data).rows
-
-
-def rows_in(data: bytes) -> int:
-    """Return the number of rows of a batch without reading them; raises UnreadableMessageError where it is none."""
-    count = len(_outline.decode(data).rows)
-    if count > MAX_BATCH:
-        raise UnreadableMessageError(f"more than {MAX_BATCH} rows in a batch")
-    return count
 
 
 def trace_blocks(keys: Sequence[int], prompt_tokens: int, block_tokens: int) -> tuple[int, ...]:
@@ -111,8 +72,3 @@ def trace_blocks(keys: Sequence[int], prompt_tokens: int, block_tokens: int) -> 
 def trace_head(keys: Sequence[int], block_tokens: int) -> tuple[int, ...]:
     """Return the keys of the prompt's first blocks; none where a trace's blocks are no larger."""
     return tuple(keys[:HEAD_BLOCKS]) if block_tokens < BLOCK_TOKENS else ()
-
-
-_WHAT = "a batch of traffic rows"
-_batch = WireForm(TrafficBatch, _WHAT, limit=MAX_BATCH_BYTES)
-_outline = WireForm(_Outline, _WHAT, limit=MAX_BATCH_BYTES)

@@ -6,6 +6,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from routing.values.prepared_struct import prepared
+
 MessageT = TypeVar("MessageT")
 
 MIB = 1 << 20
@@ -22,7 +24,7 @@ class WireForm(Generic[MessageT]):
 
     def __init__(self, kind: type[MessageT], what: str, *, limit: int) -> None:
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._decode = msgspec.msgpack.Decoder(prepared(kind)).decode
         self._what = what
         self._limit = limit
 

@@ -54,9 +54,9 @@ class Breaker:
         """Whether the engine ever proved healthy."""
         self.trips = 0
         self.refusals = 0
-        """Requests in a row that the engine refused and another might have taken."""
+        """Requests in a row that the engine rejected and another might have taken."""
         self.contradicted = False
-        """Whether another engine took a request that this one refused, since it last took one itself."""
+        """Whether another engine took a request that this one rejected, since it last took one itself."""
         self.on_change: Callable[[], None] | None = None
         self.on_doubt: Callable[[], None] | None = None
         self._settings = settings
@@ -113,23 +113,23 @@ class Breaker:
         if self.on_doubt is not None:
             self.on_doubt()
 
-    def record_refusal(self, status: int, now: float, *, shared: bool) -> None:
-        """Count a request refused with 401, 403, 404, 408 or 425; opens at the limit unless the others refuse, too."""
+    def record_rejection(self, status: int, now: float, *, shared: bool) -> None:
+        """Count a request rejected with 401, 403, 404, 408 or 425; opens at the limit unless the others reject, too."""
         if self.state == OPEN:
             return
         self.refusals += 1
         if not shared and (self.state == HALF_OPEN or self.refusals >= self._settings.refusals):
             words = counted.count(self.refusals, "request was", "requests in a row were")
-            self._open(HTTP_4XX, f"{words} refused with {status}", now)
+            self._open(HTTP_4XX, f"{words} rejected with {status}", now)
 
     def record_throttle(self, pause_s: float, now: float) -> None:
         """Take it out for as long as it asks for; that is no ejection, and makes no later one longer."""
         if self.state != OPEN:
-            self._open(THROTTLED, f"it asks for a pause of {pause_s:.0f} s (429)", now)
+            self._open(THROTTLED, f"it asked for a pause of {pause_s:.0f} s (429)", now)
             self._hold_until = now + pause_s
 
     def forgive(self, now: float) -> None:
-        """Take one refusal back, because all engines gave the same answer."""
+        """Take one rejection back, because all engines gave the same answer."""
         self.refusals = max(0, self.refusals - 1)
         if self.state == OPEN and self.cause == THROTTLED:
             self._close(now)
@@ -157,7 +157,7 @@ class Breaker:
         enough = self._silent >= self._settings.silent_reports
         contradicted = now - self._proved_at < self._settings.probe_outweighs_s
         if self.state != OPEN and enough and not contradicted and now - self._silent_since >= self._span_s:
-            self._open("silent", reason or "probes get no answer", now)
+            self._open("silent", reason or "no answer to probes", now)
 
     def observe_probe(self, serves: bool, reason: str, now: float, *, refused: bool = False) -> None:
         """Take in the gateway's own health probe; it alone brings an engine back.
@@ -171,7 +171,7 @@ class Breaker:
         if self.state == OPEN:
             self._keep_open(reason, now)
         elif refused or self.state == HALF_OPEN or self._failed_probes >= self._settings.failed_probes:
-            self._open("silent", reason or "health probes get no answer", now)
+            self._open("silent", reason or "no answer to health probes", now)
 
     def check(self) -> None:
         """Raise AssertionError unless state, reason and counts agree."""
@@ -197,7 +197,7 @@ class Breaker:
             if first:
                 self._close(now)
             else:
-                self._change(HALF_OPEN, f"answers again after: {self.reason}", now)
+                self._change(HALF_OPEN, f"recovering after: {self.reason}", now)
         elif self.state == HALF_OPEN and now - self.since >= self._settings.trial_s:
             self._close(now)
         elif self.state == CLOSED:

@@ -1,7 +1,7 @@
 """Reads the few series that a router needs out of an engine's Prometheus text, and distrusts the rest.
 
 The names are vLLM's, old and current. The text comes from another machine: it is bounded, scanned for
-known names only, and refused whole when one of them makes no sense.
+known names only, and rejected whole when one of them makes no sense.
 """
 
 from __future__ import annotations

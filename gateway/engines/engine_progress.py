@@ -25,9 +25,9 @@ FORGOTTEN_S = 1800.0
 class _Standing(msgspec.Struct, gc=False):
     """One request on the engine. Mutable: it gets its first token."""
 
-    granted_s: float
+    dispatched_s: float
     expected_s: float
-    """Seconds from grant to first token, what was ahead of it included."""
+    """Seconds from dispatch to first token, what was ahead of it included."""
     prefill_s: float
     first_token_s: float | None = None
     streams: bool = False
@@ -64,7 +64,7 @@ class EngineProgress:
         self._standing: dict[str, _Standing] = {}
         self._speed = EngineSpeed()
         self._answers: deque[tuple[float, bool]] = deque(maxlen=ANSWERS_JUDGED)
-        """When the last requests had an answer, and whether it refused them."""
+        """When the last requests had an answer, and whether it rejected them."""
 
     @property
     def failures_in_row(self) -> int:
@@ -83,7 +83,7 @@ class EngineProgress:
         self._failures = 0
         self._reported.clear()
 
-    def granted(self, request_id: str, prefill_s: float, now: float) -> None:
+    def dispatched(self, request_id: str, prefill_s: float, now: float) -> None:
         """Note a request that is given to the engine and should prefill for `prefill_s`."""
         if len(self._standing) >= MAX_STANDING:
             del self._standing[next(iter(self._standing))]
@@ -101,8 +101,8 @@ class EngineProgress:
         if standing is None or standing.first_token_s is not None:
             return
         standing.first_token_s = now
-        if self._vouches(standing.granted_s, now):
-            self._speed.first_token(now - standing.granted_s, standing.expected_s, now)
+        if self._vouches(standing.dispatched_s, now):
+            self._speed.first_token(now - standing.dispatched_s, standing.expected_s, now)
 
     def streams(self, request_id: str) -> None:
         """Note that a request's answer comes piece by piece, so that a pause of it means something."""
@@ -135,7 +135,7 @@ class EngineProgress:
             return
         self._speed.answered((now - standing.first_token_s) / (output_tokens - 1), now)
 
-    def refused(self, now: float) -> None:
+    def rejected(self, now: float) -> None:
         """Note that the engine answered a request with 4xx."""
         self._answers.append((now, True))
 
@@ -151,13 +151,13 @@ class EngineProgress:
         prefilling = [each for each in standing if each.first_token_s is None]
         # Nobody sees the first token of an answer that comes in whole, so it is never late.
         waited = [
-            (each.granted_s, each.expected_s)
+            (each.dispatched_s, each.expected_s)
             for each in prefilling
-            if not each.whole and self._vouches(each.granted_s, now)
+            if not each.whole and self._vouches(each.dispatched_s, now)
         ]
         slowness, slowness_samples = self._speed.slowness(waited, now)
         tbt_s, tbt_samples = self._speed.tbt(now)
-        answers = [refused for at_s, refused in self._answers if at_s > now - ANSWERS_COUNT_S]
+        answers = [rejected for at_s, rejected in self._answers if at_s > now - ANSWERS_COUNT_S]
         return EngineCounts(
             granted=len(standing),
             prefilling=len(prefilling),
@@ -176,8 +176,8 @@ class EngineProgress:
         )
 
     def _forget_old(self, now: float) -> None:
-        # In the order of their grants: the first young one ends the look.
+        # In the order of their dispatches: the first young one ends the look.
         for request_id, standing in list(self._standing.items()):
-            if standing.granted_s >= now - FORGOTTEN_S:
+            if standing.dispatched_s >= now - FORGOTTEN_S:
                 break
             del self._standing[request_id]

@@ -1,6 +1,6 @@
 """Answers that say more of the engine than of the request: another engine is asked before the client hears them.
 
-A wrong key, a model that was unloaded or a queue that is full make an engine refuse at once, and an engine that refuses
+A wrong key, a model that was unloaded or a queue that is full make an engine reject at once, and an engine that rejects
 at once looks idle. A request's own faults (400, 422) are the same everywhere and are relayed.
 """
 
@@ -12,12 +12,12 @@ import msgspec
 from gateway.http.http_exchange import Header
 
 TOO_MANY = 429
-REFUSALS = frozenset({401, 403, 404, 408, 425, TOO_MANY})
+REJECTIONS = frozenset({401, 403, 404, 408, 425, TOO_MANY})
 MAX_BODY_BYTES = 64 << 10
 _PASSED_HEADERS = ("content-type", "cache-control", "retry-after")
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Rejection(msgspec.Struct, frozen=True):
     """One such answer, kept for the client in case that all engines give it."""
 
     status: int
@@ -27,7 +27,7 @@ class Refusal(msgspec.Struct, frozen=True):
     """What Retry-After asks for; None: nothing that can be read."""
 
 
-async def read_refusal(response: aiohttp.ClientResponse) -> Refusal:
+async def read_rejection(response: aiohttp.ClientResponse) -> Rejection:
     """Return the answer with MAX_BODY_BYTES of its body at most."""
     body = bytearray()
     async for chunk in response.content.iter_any():
@@ -35,7 +35,7 @@ async def read_refusal(response: aiohttp.ClientResponse) -> Refusal:
         if len(body) >= MAX_BODY_BYTES:
             response.close()
             break
-    return Refusal(response.status, bytes(body), passed_headers(response), _pause_s(response))
+    return Rejection(response.status, bytes(body), passed_headers(response), _pause_s(response))
 
 
 def passed_headers(response: aiohttp.ClientResponse) -> list[Header]:

@@ -18,11 +18,11 @@ def health_state(engine: LiveEngine, now: float, *, accepts: bool) -> tuple[str,
     `accepts`: it takes new work; that can be so although its breaker is open, where too many are.
     """
     if engine.entry.desired_state == "maintenance":
-        return "maintenance", "taken out of service by an operator"
+        return "maintenance", "out of service by an operator"
     if engine.breaker.state == OPEN:
         return ("degraded" if accepts else _out_of_rotation(engine, now)), engine.breaker.reason
     if engine.entry.desired_state == "draining":
-        return "draining", "takes no new work, by an operator's wish"
+        return "draining", "drained by an operator, takes no new work"
     if engine.entry.health == QUARANTINED and not accepts:
         return QUARANTINED, engine.entry.health_reason
     if engine.entry.health != HEALTHY:

@@ -15,12 +15,12 @@ CAUSE_TITLES = {
     UNKNOWN: "unknown",
 }
 _CAUSES = {
-    TOKENIZER: "the engine cuts prompts into other tokens than our keys; compare its tokenizer with the pool's",
-    TEMPLATE: "a part that every prompt has is rendered differently; compare the engine's chat template",
-    SALT: "the engine keeps blocks under another cache salt; see that nothing in between changes cache_salt",
-    EVICTION: "the engine evicts blocks before they are used again; its KV memory is short for this traffic",
-    LATE_EVENT: "events of the engine come late or are lost; check its event endpoint and the network",
-    UNKNOWN: "no known cause fits",
+    TOKENIZER: "the engine tokenizes prompts differently from our keys; compare its tokenizer with the pool's",
+    TEMPLATE: "a part common to all prompts is rendered differently; compare the engine's chat template",
+    SALT: "the engine uses another cache salt; check that nothing in between changes cache_salt",
+    EVICTION: "the engine evicts blocks before they are reused; it has too little KV memory for this traffic",
+    LATE_EVENT: "the engine's events are late or lost; check its event endpoint and the network",
+    UNKNOWN: "no known cause",
 }
 
 
@@ -34,7 +34,7 @@ def verdict_words(verdict: HitVerdict) -> str:
     if verdict.grade == EXACT:
         return ""
     if verdict.share is None or (verdict.share == 0.0 and verdict.grade == BLIND):
-        found = f"the engine's hits are not those of the index ({count(verdict.requests, 'request')})"
+        found = f"the engine's hits differ from the index ({count(verdict.requests, 'request')})"
     else:
-        found = f"it had {verdict.share:.0%} of the tokens that the index said ({count(verdict.requests, 'request')})"
+        found = f"it had {verdict.share:.0%} of the tokens in the index ({count(verdict.requests, 'request')})"
     return f"{found}: {cause_words(verdict.cause)}" if verdict.cause else found

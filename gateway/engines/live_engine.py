@@ -98,7 +98,7 @@ class LiveEngine:
     def trust(self) -> Trust:
         """How far the prefix index of this engine can be trusted."""
         if self.intake is None:
-            return Trust(BLIND, "no event endpoint is set for this engine")
+            return Trust(BLIND, "this engine has no event endpoint")
         return self.intake.trust
 
     def facts(
@@ -120,9 +120,9 @@ class LiveEngine:
     def index_trust(self, *, by_dispatches: bool) -> Trust:
         """Return what routing makes of the index and people are shown: the least that events and hits allow."""
         if self.salts_seen.missing:
-            trust = Trust(DEGRADED, "events name no cache salts; the index is built from this gateway's own dispatches")
+            trust = Trust(DEGRADED, "its events have no cache salts; the index is built from this gateway's dispatches")
         elif by_dispatches:
-            trust = Trust(DEGRADED, "the index is built from this gateway's own dispatches")
+            trust = Trust(DEGRADED, "the index is built from this gateway's dispatches")
         else:
             trust = self.trust
         verdict = self.hits.verdict

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _OUTLIER_SHARE = 0.1
 """At most this share of a pool, and at least one engine, is kept out for wrong answers alone."""
 _CONTRADICTED_SHARE = 0.5
-"""The same where other engines took what these refused: beyond half of the pool the rest could not carry the load."""
+"""The same where other engines took what these rejected: beyond half of the pool the rest could not carry the load."""
 
 
 def excused_engines(engines: Collection[LiveEngine]) -> frozenset[str]:

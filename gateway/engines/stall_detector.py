@@ -51,7 +51,7 @@ class StallWatch:
                 return
             room, left = room - 1, left - 1
             streams = count(facts.streams, "stream has", "streams have")
-            yield engine_id, f"{streams} brought nothing for {silent_s:.1f} s"
+            yield engine_id, f"{streams} produced nothing for {silent_s:.1f} s"
 
     def _listen(self, watched: Mapping[str, Watched], accepting: Collection[str], now: float) -> None:
         step_s, since_s = 0.0, self._looked_at

@@ -24,6 +24,7 @@ from gateway.engines.engine_metrics import (
     scan_load,
 )
 from gateway.engines.http_get import NotPlainError, PlainAnswer, PlainGet, TooLongError
+from routing.values.prepared_struct import prepared
 
 MAX_ANSWER_BYTES = 64 << 10
 MAX_TOKENIZE_BYTES = 16 << 20
@@ -228,7 +229,7 @@ class VllmAdapter:
         )
 
     async def _metrics_text(self) -> bytes:
-        """Return the text of /metrics; a refusal counts as unreadable, because health is told elsewhere."""
+        """Return the text of /metrics; a rejection counts as unreadable, because health is told elsewhere."""
         try:
             return await self._get("/metrics", "metrics", limit=MAX_BYTES, types=_TEXT_TYPES)
         except EngineAnswerError as error:
@@ -320,15 +321,15 @@ def _unreachable(error: aiohttp.ClientError | OSError) -> EngineUnreachableError
     if isinstance(cause, ConnectionRefusedError):
         return EngineUnreachableError("connection refused", refused=True)
     if isinstance(error, aiohttp.ServerDisconnectedError) or isinstance(cause, ConnectionError):
-        return EngineUnreachableError("connection broke off")
+        return EngineUnreachableError("connection lost")
     return EngineUnreachableError(f"connection failed: {type(cause).__name__}")
 
 
 def _decode(answer: bytes, kind: type[Wanted], what: str) -> Wanted:
     try:
-        return msgspec.json.decode(answer, type=kind)
+        return msgspec.json.decode(answer, type=prepared(kind))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise EngineAnswerError(f"{what} answered something else than it should") from None
+        raise EngineAnswerError(f"{what} returned an unexpected answer") from None
 
 
 def _seen_from_here(endpoint: str, host: str) -> str:

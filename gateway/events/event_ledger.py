@@ -30,7 +30,7 @@ from routing.values.counted import count
 EXACT = "exact"
 DEGRADED = "degraded"
 BLIND = "blind"
-_UNREADABLE = "a batch of events could not be read; the index is being rebuilt from new ones"
+_UNREADABLE = "an event batch was unreadable; the index is being rebuilt from new events"
 
 
 class Trust(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class EventLedger:
     def trust(self) -> Trust:
         """How far the index of this engine can be trusted now."""
         if not self.heard:
-            return Trust(BLIND, "no event has been heard and no replay was answered")
+            return Trust(BLIND, "no events and no answer to a replay request")
         if self._foreign_block_size:
             return Trust(
                 BLIND,
@@ -106,7 +106,7 @@ class EventLedger:
         if self.wanted in ("start", "gap"):
             return Trust(DEGRADED, "missed events are being replayed")
         if not self._sequence.complete:
-            return Trust(DEGRADED, "older events are no longer to be had; the index is being rebuilt from new ones")
+            return Trust(DEGRADED, "older events are no longer available; the index is being rebuilt from new events")
         if self._unreadable:
             return Trust(DEGRADED, self._unreadable)
         return Trust(EXACT, "")

@@ -25,7 +25,7 @@ class ConnectionLimit:
     def __init__(self, most: int = MOST) -> None:
         self.most = most
         self._open: Counter[str] = Counter()
-        self._refuses = False
+        self._rejects = False
 
     def enter(self, address: str, connected: int) -> str | None:
         """Return the source to `leave` later; None where it, or `connected` in all, is over the limit."""
@@ -33,9 +33,9 @@ class ConnectionLimit:
         admitted = connected <= self.most and (not source or self._open[source] < self.most // 2)
         if admitted:
             self._open[source] += 1
-        elif not self._refuses:
+        elif not self._rejects:
             log_event("connections_refused", level=logging.WARNING, connected=connected, address=source)
-        self._refuses = not admitted
+        self._rejects = not admitted
         return source if admitted else None
 
     def leave(self, source: str) -> None:

@@ -1,6 +1,6 @@
 """The one ASGI wrapper around everything this process serves, the gateway's API and Django's pages alike.
 
-It checks the Host header, gives every request its id, refuses encoded, oversized and stalling bodies
+It checks the Host header, gives every request its id, rejects encoded, oversized and stalling bodies
 before anybody spools them, and says so in OpenAI's shape. Time and size of a request's *head* are
 the protocol's job (gateway.http.http_protocol).
 """
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from gateway.base.asgi_types import AsgiApp, Message, Receive, Scope, Send
-from gateway.http.guarded_receive import BodyWatch, GuardedReceive, RefusedAtEdgeError, too_large
+from gateway.http.guarded_receive import BodyWatch, GuardedReceive, RejectedAtEdgeError, too_large
 from gateway.http.request_head import SCOPE_KEY, RequestHead, new_id
 from gateway.http.sync_fast_path import Admission, Headers, InnerLane
 
@@ -39,7 +39,7 @@ class EdgeSettings:
 
 
 class Edge:
-    """Wraps an ASGI app; `count` is called with the cause of each request that is refused here.
+    """Wraps an ASGI app; `count` is called with the cause of each request that is rejected here.
 
     `fast_lane` (a GatewayApp) answers decisions without a task (gateway.http.sync_fast_path).
     """
@@ -78,7 +78,7 @@ class Edge:
             return None
         try:
             self._check(head, self._settings.body_limit)
-        except RefusedAtEdgeError:
+        except RejectedAtEdgeError:
             return None
         return head
 
@@ -100,29 +100,29 @@ class Edge:
         try:
             self._check(head, limit)
             await self._app(scope, GuardedReceive(receive, limit, self._watch), send_with_id)
-        except RefusedAtEdgeError as error:
+        except RejectedAtEdgeError as error:
             if started:
                 raise
-            await self._refuse(error, receive, send_with_id)
+            await self._reject(error, receive, send_with_id)
 
     def _check(self, head: RequestHead, limit: int) -> None:
         if head.repeats:
-            raise RefusedAtEdgeError(
+            raise RejectedAtEdgeError(
                 400, "Send Host, Authorization and Content-* headers once each.", "repeated_header"
             )
         headers = head.headers
         host = headers.get(b"host")
         if host is None or (host not in self._known_hosts and not self._allows(host)):
-            raise RefusedAtEdgeError(
-                400, "This Host is not served here; add it to the allowed hosts.", "host_not_allowed"
+            raise RejectedAtEdgeError(
+                400, "This Host is not allowed; add it to SWITCHYARD_ALLOWED_HOSTS.", "host_not_allowed"
             )
         length = headers.get(b"content-length")
         if length is not None and (not length.isdigit() or int(length[:20]) > limit):
             raise too_large(limit)
         encoding = headers.get(b"content-encoding")
         if encoding is not None and encoding.strip().lower() != b"identity":
-            raise RefusedAtEdgeError(
-                415, "Encoded bodies are not read; send the body without Content-Encoding.", "encoded_body"
+            raise RejectedAtEdgeError(
+                415, "Encoded bodies are not accepted; send the body without Content-Encoding.", "encoded_body"
             )
 
     def _allows(self, host: bytes) -> bool:
@@ -146,7 +146,7 @@ class Edge:
         await receive()
         await send({"type": "websocket.close", "code": 4400})
 
-    async def _refuse(self, error: RefusedAtEdgeError, receive: Receive, send: Send) -> None:
+    async def _reject(self, error: RejectedAtEdgeError, receive: Receive, send: Send) -> None:
         if self._count is not None:
             self._count(error.code)
         body = error.body

@@ -11,7 +11,7 @@ from gateway.http.openai_error import ApiError
 SWEEP_S = 0.5
 
 
-class RefusedAtEdgeError(ApiError):
+class RejectedAtEdgeError(ApiError):
     """The request breaks a rule of the edge; the edge answers and counts `code`, whoever was reading."""
 
 
@@ -51,7 +51,7 @@ class BodyWatch:
 
 
 class GuardedReceive:
-    """An ASGI `receive` that counts body bytes and raises RefusedAtEdgeError (413, or 408 through the watch)."""
+    """An ASGI `receive` that counts body bytes and raises RejectedAtEdgeError (413, or 408 through the watch)."""
 
     received = 0
     done = False
@@ -78,8 +78,8 @@ class GuardedReceive:
             if not self.expired or self._task is None:
                 raise
             self._task.uncancel()
-            text = "The body arrived too slowly; send it without pauses."
-            raise RefusedAtEdgeError(408, text, "body_timeout") from None
+            text = "The body arrived too slowly."
+            raise RejectedAtEdgeError(408, text, "body_timeout") from None
         finally:
             self._watch.leave(self)
         if message.get("more_body", False):
@@ -107,6 +107,6 @@ class GuardedReceive:
             self._task.cancel()
 
 
-def too_large(limit: int) -> RefusedAtEdgeError:
+def too_large(limit: int) -> RejectedAtEdgeError:
     """Return the 413 for a body over `limit` bytes."""
-    return RefusedAtEdgeError(413, f"The body is larger than the {limit} bytes allowed here.", "body_too_large")
+    return RejectedAtEdgeError(413, f"The body is larger than the {limit} bytes allowed here.", "body_too_large")

@@ -142,15 +142,15 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             return
         self._trailer_bytes += _field_bytes(name, value)
         if self._trailer_bytes > MAX_TRAILER_BYTES:
-            self._refuse_fields()
+            self._reject_fields()
 
-    def _refuse_fields(self) -> None:
+    def _reject_fields(self) -> None:
         self._close_with(_TOO_LARGE)
         raise _TooLargeError
 
     @override
     def send_400_response(self, msg: str) -> None:
-        # What was refused here has its answer; the parser only reports that it was stopped.
+        # What was rejected here has its answer; the parser only reports that it was stopped.
         if not self.transport.is_closing():
             super().send_400_response(msg)
 
@@ -188,7 +188,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     @override
     def on_headers_complete(self) -> None:
         if self._first_bytes + self._gathered_bytes + self._fed_bytes > MAX_HEAD_BYTES and self._has_large_head():
-            self._refuse_fields()
+            self._reject_fields()
         self._in_head = False
         self._gathered_bytes = -self._fed_bytes
         if self._lane is not None and self.url == PATH and self._may_take_lane():

@@ -18,6 +18,7 @@ import msgspec
 
 from gateway.http.large_body import SMALL_BYTES, TooManyPartsError, surveyed, surveyed_at_once
 from gateway.http.openai_error import ApiError
+from routing.values.prepared_struct import prepared
 
 MAX_DEPTH = 64
 MAX_CONTAINERS = 50_000
@@ -112,13 +113,13 @@ def _decoded(body: bytes) -> Any:
         raise _malformed(body, error) from None
 
 
-def refuse_nul(body: bytes) -> None:
+def reject_nul(body: bytes) -> None:
     """Raise BadBodyError where a string of this JSON holds a NUL, which no database takes."""
     if b"\\u0000" in body and b"\\u0000" in body.replace(b"\\\\", b""):
         raise BadBodyError("nul_character", "Strings must not contain NUL (\\u0000); remove it.")
 
 
-def refuse_nul_name(value: object, param: str) -> None:
+def reject_nul_name(value: object, param: str) -> None:
     """Raise BadBodyError where a name holds a NUL; prompts may."""
     if isinstance(value, str) and "\0" in value:
         raise BadBodyError("nul_character", f"A name must not contain NUL (field {param}); remove it.", param=param)
@@ -127,14 +128,14 @@ def refuse_nul_name(value: object, param: str) -> None:
 def typed(value: dict[str, Any], kind: Callable[..., T]) -> T:
     """Return `value` as the msgspec struct `kind`; raises BadBodyError naming the wrong field."""
     try:
-        return msgspec.convert(value, kind)  # type: ignore[no-any-return]  # a struct class is its own type
+        return msgspec.convert(value, prepared(kind))  # type: ignore[no-any-return]  # a struct class is its own type
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
         param = path.strip("`").removeprefix("$.") or None
         raise BadBodyError("bad_field", f"{message} (field {param or 'of the body'}).", param=param) from None
 
 
-_TOO_DEEP = f"The body is nested too deeply; at most {MAX_DEPTH} levels are read."
+_TOO_DEEP = f"The body is nested too deeply; at most {MAX_DEPTH} levels are allowed."
 
 
 def _check_nesting(body: bytes) -> None:
@@ -152,7 +153,9 @@ def _check_nesting(body: bytes) -> None:
 def _check_brackets(outside: bytes) -> None:
     brackets = outside.translate(None, _NOT_A_BRACKET)
     if len(brackets) > 2 * MAX_CONTAINERS:
-        raise BadBodyError("too_complex", f"The body holds more than {MAX_CONTAINERS} objects and lists; send fewer.")
+        raise BadBodyError(
+            "too_complex", f"The body contains more than {MAX_CONTAINERS} objects and lists; send fewer."
+        )
     if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > MAX_DEPTH:
         raise BadBodyError("too_deep", _TOO_DEEP)
 
@@ -173,7 +176,7 @@ def _malformed(body: bytes, error: msgspec.DecodeError) -> BadBodyError:
     if body.startswith(b"\xef\xbb\xbf"):
         return BadBodyError("byte_order_mark", "The body starts with a byte order mark; send plain UTF-8.")
     if "surrogate" in str(error) or _HALF_PAIR.search(body, _place_of(error, body) - _NEAR_BYTES):
-        return BadBodyError("lone_surrogate", "A string holds half of a surrogate pair; send whole characters.")
+        return BadBodyError("lone_surrogate", "A string contains half of a surrogate pair; send whole characters.")
     return BadBodyError("not_json", f"The body is not JSON: {error}.")
 
 

@@ -164,7 +164,7 @@ class _Scan:
                 # It is no list, or has a number that is no token id: for the decoder to name.
                 return None
             if len(numbers) > MAX_NUMBERS:
-                raise TooManyPartsError(f"The body holds more than {MAX_NUMBERS:,} numbers")
+                raise TooManyPartsError(f"The body contains more than {MAX_NUMBERS:,} numbers")
             start = cut + 1
             yield
         return numbers
@@ -173,7 +173,9 @@ class _Scan:
         if len(gap) > _SHORT_GAP_BYTES:
             numbers = gap.split(b",")
             if max(map(len, numbers)) > MAX_NUMBER_BYTES:
-                raise TooManyPartsError(f"The body holds a number over {MAX_NUMBER_BYTES} characters, blanks included")
+                raise TooManyPartsError(
+                    f"The body contains a number over {MAX_NUMBER_BYTES} characters, spaces included"
+                )
             self._add(len(numbers))
             gap = gap.translate(None, _NUMBERS)
         else:
@@ -185,7 +187,7 @@ class _Scan:
         self._parts += parts
         if self._parts > MAX_PARTS:
             raise TooManyPartsError(
-                f"The body holds more than {MAX_PARTS:,} numbers, strings, signs and fourths of escapes"
+                f"The body contains more than {MAX_PARTS:,} numbers, strings, signs and quarters of escapes"
             )
 
 

@@ -23,7 +23,7 @@ from gateway.http.request_head import TaggedIds, tag_of
 TOPIC_PREFIX = "peers/"
 ANSWER_S = 2.0
 MAX_UNDER_WAY = 1024
-"""Calls of others that are answered at once, and own calls that wait; one more is refused."""
+"""Calls of others that are answered at once, and own calls that wait; one more is rejected."""
 
 Handler = Callable[[ApiKeyEntry, str, bytes], Awaitable[bytes]]
 """Answers a call as the gateway that owns its subject: caller, subject, body; raises ApiError."""
@@ -100,13 +100,13 @@ class PeerCalls:
         try:
             return await self.ask(tag, verb, caller, subject, body)
         except PeerGoneError:
-            message = "No gateway that runs made this decision: the one that did is gone, and its reservations with it."
+            message = "The gateway that made this decision has ended, and its reservations with it."
             raise ApiError(404, message, "not_found") from None
 
     async def ask(self, tag: str, verb: str, caller: ApiKeyEntry, subject: str, body: bytes = b"") -> bytes:
         """Return the answer of the gateway with this tag; raises ApiError, and PeerGoneError where there is none."""
         if len(self._waiting) >= MAX_UNDER_WAY:
-            raise _away("Too many calls wait for other gateways; repeat this one.")
+            raise _away("Too many calls are waiting for other gateways; retry.")
         call = PeerCall(secrets.token_hex(8), self.tag, verb, subject, caller, body)
         answered: asyncio.Future[PeerAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[call.call_id] = answered
@@ -116,7 +116,7 @@ class PeerCalls:
                     raise PeerGoneError
                 answer = await answered
         except (BusAwayError, TimeoutError):
-            raise _away("The gateway that made this decision cannot be asked just now; repeat the call.") from None
+            raise _away("The gateway that made this decision is unreachable; retry.") from None
         finally:
             del self._waiting[call.call_id]
         if answer.status != 200:
@@ -141,7 +141,7 @@ class PeerCalls:
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
         elif len(self._answering) >= MAX_UNDER_WAY:
-            self._reply(message, _refusal(message, _away("The gateway that made this decision is busy; repeat.")))
+            self._reply(message, _rejection(message, _away("The gateway that made this decision is busy; retry.")))
         else:
             task = asyncio.create_task(self._answer(message), name="answer to a peer")
             self._answering.add(task)
@@ -151,23 +151,23 @@ class PeerCalls:
         handler = self._handlers.get(call.verb)
         try:
             if handler is None:
-                raise ApiError(501, "The gateway that made this decision has another version.", "not_implemented")
+                raise ApiError(501, "The gateway that made this decision runs another version.", "not_implemented")
             answer = PeerAnswer(call.call_id, await handler(call.caller, call.subject, call.body))
         except ApiError as error:
-            answer = _refusal(call, error)
+            answer = _rejection(call, error)
         except Exception as error:  # noqa: BLE001 - the edge of the task: who asked must hear that it failed
             log_event("crashed", level=logging.ERROR, error=type(error).__name__, where=call.verb)
             failed = ApiError(
                 500, "The gateway that made this decision failed; the error is in its log.", "internal_error"
             )
-            answer = _refusal(call, failed)
+            answer = _rejection(call, failed)
         self._reply(call, answer)
 
     def _reply(self, call: PeerCall, answer: PeerAnswer) -> None:
         self._bus.tell(TOPIC_PREFIX + call.reply_to, _FORM.encode(answer))
 
 
-def _refusal(call: PeerCall, error: ApiError) -> PeerAnswer:
+def _rejection(call: PeerCall, error: ApiError) -> PeerAnswer:
     return PeerAnswer(call.call_id, b"", error.status, error.message, error.code, error.param, error.retry_after_s)
 
 

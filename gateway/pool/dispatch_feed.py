@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gateway.base.event_log import log_event
@@ -16,22 +18,38 @@ if TYPE_CHECKING:
     from gateway.base.settings import GatewaySettings
     from gateway.engines.live_engine import LiveEngine
     from gateway.events.kv_event_intake import KvEventIntake
-    from gateway.pool.live_pool import LivePool
+    from routing.router import Router
     from routing.values.decision import Decision
     from routing.values.inference_request import InferenceRequest
 
+_TURN_BLOCKS = 8192
+"""So many blocks are stored in one turn of the event loop, which takes about 5 ms."""
+
 
 class DispatchFeed:
-    """Mutable: `tells`, the dispatches under way, and of the blocks told of how many each tenant brought."""
+    """Mutable: `tells`, the dispatches under way, how many blocks each tenant brought, and the count of clearings."""
 
-    def __init__(self, pool: LivePool, settings: GatewaySettings) -> None:
+    def __init__(
+        self,
+        router: Router,
+        engines: Mapping[str, LiveEngine],
+        settings: GatewaySettings,
+        *,
+        feeds: Callable[[LiveEngine], bool],
+        refresh: Callable[[], None],
+    ) -> None:
         self.tells = False
         """Whether any engine's part of the index is fed by dispatches."""
-        self._pool = pool
+        self._router = router
+        self._engines = engines
+        self._feeds = feeds
+        """Whether this engine's part of the index is fed by dispatches."""
+        self._refresh = refresh
         self._dispatched = DispatchedKeys(settings.max_dispatched)
+        self._cleared = 0
         self._blocks = TenantBlocks(max(1, settings.index_max_bytes // (INDEX_BYTES + TENANT_BYTES)))
 
-    def granted(self, decision: Decision, request: InferenceRequest, salted: bool) -> None:
+    def dispatched(self, decision: Decision, request: InferenceRequest, salted: bool) -> None:
         """Remember where the request goes, if what it leaves there may be ours to tell."""
         # Of a salted prompt that is new to its engine the events have to name the salt.
         if self.tells or (salted and not decision.hit_tokens):
@@ -43,18 +61,30 @@ class DispatchFeed:
         dispatch = self._dispatched.take(observation.request_id) if self._dispatched else None
         if dispatch is None or isinstance(observation, Failed):
             return
-        engine = self._pool.engines.get(dispatch.engine_id)
+        engine = self._engines.get(dispatch.engine_id)
         if engine is None or engine.incarnation != dispatch.incarnation:
             return
         intake = engine.intake
         if dispatch.salted and dispatch.keys and intake is not None and intake.trust.grade == EXACT:
             self._look_for_salts(engine, intake)
-        if self._pool.fed_by_dispatches(engine):
-            self._pool.router.blocks_stored(dispatch.engine_id, dispatch.keys)
-            self._pool.router.index.drop(self._blocks.touch(dispatch.tenant_id, dispatch.keys))
+        self._store(dispatch, len(dispatch.keys), self._cleared)
+
+    def _store(self, dispatch: Dispatch, end: int, cleared: int) -> None:
+        """Store the blocks before `end`, the last ones first as the index wants them; many take several turns."""
+        engine = self._engines.get(dispatch.engine_id)
+        if engine is None or engine.incarnation != dispatch.incarnation or cleared != self._cleared:
+            return
+        if self._feeds(engine):
+            start = max(0, end - _TURN_BLOCKS)
+            keys = dispatch.keys[start:end]
+            self._router.blocks_stored(dispatch.engine_id, keys)
+            self._router.index.drop(self._blocks.touch(dispatch.tenant_id, keys))
+            if start:
+                asyncio.get_running_loop().call_soon(self._store, dispatch, start, cleared)
 
     def clear(self) -> None:
         """Forget all, as when keys mean something else."""
+        self._cleared += 1
         self._dispatched.clear()
         self._blocks.clear()
 
@@ -63,7 +93,7 @@ class DispatchFeed:
         if not engine.salts_seen.look(intake.ledger.counts["salted"]):
             return
         log_event("salts_in_events", engine=engine.entry.engine_id, missing=engine.salts_seen.missing)
-        self._pool.router.blocks_cleared(engine.entry.engine_id)
+        self._router.blocks_cleared(engine.entry.engine_id)
         if not engine.salts_seen.missing:
             intake.resync()
-        self._pool.refresh()
+        self._refresh()

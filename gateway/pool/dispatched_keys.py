@@ -29,7 +29,7 @@ class DispatchedKeys:
         return len(self._dispatches)
 
     def add(self, request_id: str, dispatch: Dispatch) -> None:
-        """Remember a granted request."""
+        """Remember a dispatched request."""
         self._dispatches[request_id] = dispatch
         if len(self._dispatches) > self._limit:
             self._dispatches.popitem(last=False)

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gateway.engines.live_engine import LiveEngine
-    from gateway.pool.live_pool import LivePool
+    from routing.router import Router
 
 
 class IndexFeed:
     """Tells the pool's router what one engine's events say."""
 
-    def __init__(self, pool: LivePool, engine: LiveEngine) -> None:
-        self._pool = pool
+    def __init__(self, router: Router, engine: LiveEngine, restarted: Callable[[LiveEngine], None]) -> None:
+        self._router = router
         self._engine = engine
+        self._restarted = restarted
 
     def stored(self, keys: Sequence[int]) -> None:
         """These blocks are there; without salts nobody could say in which domain."""
         if self._engine.salts_seen.missing:
             return
-        self._pool.router.blocks_stored(self._engine.entry.engine_id, keys)
+        self._router.blocks_stored(self._engine.entry.engine_id, keys)
 
     def removed(self, keys: Sequence[int]) -> None:
         """These blocks are gone."""
         if self._engine.salts_seen.missing:
             return
-        self._pool.router.blocks_removed(self._engine.entry.engine_id, keys)
+        self._router.blocks_removed(self._engine.entry.engine_id, keys)
 
     def cleared(self) -> None:
         """No block is known to be there."""
-        self._pool.router.blocks_cleared(self._engine.entry.engine_id)
+        self._router.blocks_cleared(self._engine.entry.engine_id)
 
     def restarted(self) -> None:
         """The engine's process is a new one."""
-        self._pool.engine_restarted(self._engine)
+        self._restarted(self._engine)

@@ -19,7 +19,7 @@ from gateway.base.loop_lag import LoopLag
 from gateway.base.metrics import GatewayMetrics
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.engine_report import EngineReport
-from gateway.contracts.snapshot import EngineEntry, PoolEntry
+from gateway.contracts.snapshot import OBSERVE, EngineEntry, PoolEntry
 from gateway.engines.breaker import HALF_OPEN, OPEN
 from gateway.engines.health_verdict import PROBATION, sated, shares_of
 from gateway.engines.live_engine import READY, LiveEngine
@@ -28,14 +28,13 @@ from gateway.engines.stall_detector import StallWatch
 from gateway.events.event_ledger import EventLedger
 from gateway.events.event_salts import SaltsSeen
 from gateway.events.kv_event_intake import KvEventIntake
-from gateway.http.overload_rejection import queue_refusal
+from gateway.http.overload_rejection import queue_rejection
 from gateway.pool.cache_locality import AffinityBook
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.pool.engine_tasks import EngineTasks
 from gateway.pool.index_feed import IndexFeed
-from gateway.pool.observe_only import OBSERVE
 from gateway.pool.pool_progress import PoolProgress
-from gateway.pool.pool_rejections import PoolRefusals
+from gateway.pool.pool_rejections import PoolRejections
 from gateway.pool.pool_shadow import PoolShadow
 from gateway.pool.rebalancing import Rebalancing
 from gateway.pool.retry_budget import RetryBudget
@@ -49,7 +48,7 @@ from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import keeper_of
 from routing.router import Router
-from routing.values.decision import Granted, Refused
+from routing.values.decision import Dispatched, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Observation
 
@@ -90,7 +89,9 @@ class LivePool:
         self.traffic = TrafficWindow(settings.window_s, settings.window_max_results)
         self.queue = QueueWindow(settings.window_s)
         self.progress = PoolProgress(lag.vouches)
-        self.refusals = PoolRefusals(self, settings.breaker)
+        self.refusals = PoolRejections(
+            self.engines, self.progress, settings.breaker, accepts=self.accepts, refresh=self.refresh
+        )
         self.affinity = AffinityBook()
         self.shadow = PoolShadow(self.router, metrics)
         self.prefix_keeper = keeper_of(self.router)
@@ -102,7 +103,9 @@ class LivePool:
         self.lag = lag
         self._driver = RouterDriver(self.router, settings.tick_s)
         self.rebalancing = Rebalancing(self.router, self._driver.relieve)
-        self._feed = DispatchFeed(self, settings)
+        self._feed = DispatchFeed(
+            self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
+        )
         self._facts: tuple[EngineFacts, ...] = ()
         self._accepting: frozenset[str] = frozenset()
         self._stalls = StallWatch(settings.breaker.stall_s, lag.vouches)
@@ -116,33 +119,33 @@ class LivePool:
 
     async def place(
         self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
-    ) -> Granted | Refused:
-        """Return when the request is granted an engine or refused; cancelling withdraws it.
+    ) -> Dispatched | Rejected:
+        """Return when the request is dispatched to an engine or rejected; cancelling withdraws it.
 
-        With `hold` it may wait as a ticket, without it an engine is chosen at once. Raises ValueError
+        With `hold` it may wait in the queue, without it an engine is chosen at once. Raises ValueError
         for a request id that is already under way.
         """
-        if hold and not excluded and (late := queue_refusal(self.lag, self.router, request)):
+        if hold and not excluded and (late := queue_rejection(self.lag, self.router, request)):
             return late
         outcome = await self._driver.place(request, hold=hold, excluded=excluded)
         self._remember(outcome, request, salted)
         return outcome
 
-    def place_at_once(self, request: InferenceRequest, salted: bool = False) -> Granted | Refused:
+    def place_at_once(self, request: InferenceRequest, salted: bool = False) -> Dispatched | Rejected:
         """Return an engine for a request that does not wait; raises ValueError for an id already under way."""
         outcome = self._driver.place_at_once(request)
         self._remember(outcome, request, salted)
         return outcome
 
-    def take_observed(self, request: InferenceRequest, engine_id: str) -> Granted | None:
+    def take_observed(self, request: InferenceRequest, engine_id: str) -> Dispatched | None:
         """Account for a request that others have sent to the engine; None where it takes no work."""
-        granted = self._driver.take_observed(request, engine_id)
-        if granted is not None:
-            self._remember(granted, request, False)
-        return granted
+        dispatched = self._driver.take_observed(request, engine_id)
+        if dispatched is not None:
+            self._remember(dispatched, request, False)
+        return dispatched
 
     def observe(self, observation: Observation) -> None:
-        """Tell the router what happened to a request, and grant what follows; unknown ids are ignored."""
+        """Tell the router what happened to a request, and dispatch what follows; unknown ids are ignored."""
         self._feed.observed(observation)
         self._driver.observe(observation)
 
@@ -260,12 +263,12 @@ class LivePool:
             self._new_incarnation(engine, resync=True)
             self.refresh()
 
-    def refuse_waiting(self, code: str) -> None:
-        """Refuse the requests that wait for an engine."""
-        self._driver.refuse_waiting(code)
+    def reject_waiting(self, code: str) -> None:
+        """Reject the requests that wait for an engine."""
+        self._driver.reject_waiting(code)
 
     async def stop(self) -> None:
-        """End all tasks and refuse what still waits."""
+        """End all tasks and reject what still waits."""
         self._driver.stop()
         for engine_id in list(self.engines):
             self._drop(engine_id)
@@ -317,7 +320,8 @@ class LivePool:
         if self.by_dispatches or not entry.kv_events_endpoint:
             return
         engine.salts_seen = SaltsSeen()
-        ledger = EventLedger(IndexFeed(self, engine), self.seed, self.entry.block_tokens, self._settings.events)
+        feed = IndexFeed(self.router, engine, self.engine_restarted)
+        ledger = EventLedger(feed, self.seed, self.entry.block_tokens, self._settings.events)
         try:
             engine.intake = KvEventIntake(
                 entry.engine_id,
@@ -379,12 +383,12 @@ class LivePool:
 
     # -- an index fed by our own dispatches
 
-    def _remember(self, outcome: Granted | Refused, request: InferenceRequest, salted: bool) -> None:
-        if not isinstance(outcome, Granted):
+    def _remember(self, outcome: Dispatched | Rejected, request: InferenceRequest, salted: bool) -> None:
+        if not isinstance(outcome, Dispatched):
             return
         decision = outcome.decision
-        self.queue.granted(decision.queued_s)
-        self._feed.granted(decision, request, salted)
+        self.queue.dispatched(decision.queued_s)
+        self._feed.dispatched(decision, request, salted)
 
 
 def _observer(policy: RoutingPolicy) -> CostObserver:

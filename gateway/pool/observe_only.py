@@ -9,11 +9,8 @@ from gateway.http.openai_error import ApiError
 if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
-OBSERVE = "observe"
-"""PoolEntry.mode of such a pool."""
 
-
-def refuse_if_observing(pool: LivePool) -> None:
+def reject_if_observing(pool: LivePool) -> None:
     """Raise ApiError 409 where the pool routes nothing."""
     if pool.observes:
-        raise ApiError(409, "This pool only observes and routes nothing; send requests as before.", "pool_observes")
+        raise ApiError(409, "This pool only observes; send requests to your own proxy.", "pool_observes")

@@ -10,12 +10,12 @@ from routing.values.decision import Decision
 
 
 class PoolProgress:
-    """Follows granted requests. Mutable state: the totals, and one EngineProgress per engine."""
+    """Follows dispatched requests. Mutable state: the totals, and one EngineProgress per engine."""
 
     def __init__(self, vouches: Callable[[float, float], bool] = lambda _since_s, _now: True) -> None:
         self._vouches = vouches
         self.work_s = 0.0
-        """Engine seconds of uncached prefill that were granted."""
+        """Engine seconds of uncached prefill that were dispatched."""
         self.prompt_tokens = 0
         self.recomputed_tokens = 0
         """Prompt tokens computed on one engine although another candidate was believed to hold them."""
@@ -33,8 +33,8 @@ class PoolProgress:
         """Begin anew with an engine that left or restarted."""
         self._engines.pop(engine_id, None)
 
-    def granted(self, decision: Decision, now: float, prefix: int | None = None, attended: bool = True) -> None:
-        """Note a grant; `prefix` is its affinity key where the placement keeps prefixes to a few engines.
+    def dispatched(self, decision: Decision, now: float, prefix: int | None = None, tracked: bool = True) -> None:
+        """Note a dispatch; `prefix` is its affinity key where the placement keeps prefixes to a few engines.
 
         One that nobody attends says nothing of its engine: it may never have got there.
         """
@@ -45,9 +45,9 @@ class PoolProgress:
             best = max(best, candidate.hit_tokens)
         self.recomputed_tokens += best - hit_tokens
         if prefix is not None:
-            self.prefixes.granted(prefix, decision, best - hit_tokens, now)
-        if attended:
-            self.engine(decision.engine_id).granted(decision.decision_id, decision.compute_s, now)
+            self.prefixes.dispatched(prefix, decision, best - hit_tokens, now)
+        if tracked:
+            self.engine(decision.engine_id).dispatched(decision.decision_id, decision.compute_s, now)
 
     def moved(self, decision: Decision, now: float, *, prefilled: bool) -> None:
         """Note that a request's decode engine has it from here; `prefilled`: the other one has done its part."""
@@ -58,7 +58,7 @@ class PoolProgress:
             first.first_token(name, now)
         first.dropped(name)
         # How long the KV takes to come is nobody's measure, so no time is expected.
-        self.engine(decision.pair.engine_id).granted(name, 0.0, now)
+        self.engine(decision.pair.engine_id).dispatched(name, 0.0, now)
 
     def _at(self, decision: Decision) -> EngineProgress:
         """Return the engine that has the request now."""
@@ -69,7 +69,7 @@ class PoolProgress:
         return self.engine(decision.engine_id)
 
     def first_token(self, decision: Decision, now: float) -> None:
-        """Note the first token of a granted request."""
+        """Note the first token of a dispatched request."""
         self._at(decision).first_token(decision.decision_id, now)
 
     def completed(self, decision: Decision, output_tokens: int | None, now: float) -> None:

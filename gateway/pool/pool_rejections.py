@@ -1,34 +1,45 @@
-"""Whose fault it is that engines of a pool refuse requests: an engine's own, or the request's and the fleet's."""
+"""Whose fault it is that engines of a pool reject requests: an engine's own, or the request's and the fleet's."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from gateway.base.settings import BreakerSettings
-from gateway.engines.engine_rejection import TOO_MANY, Refusal
+from gateway.engines.engine_rejection import TOO_MANY, Rejection
 
 if TYPE_CHECKING:
     from gateway.engines.live_engine import LiveEngine
-    from gateway.pool.live_pool import LivePool
+    from gateway.pool.pool_progress import PoolProgress
 
 
-class PoolRefusals:
-    """Tells the breakers of a pool's engines of refusals; keeps no state of its own."""
+class PoolRejections:
+    """Tells the breakers of a pool's engines of rejections; keeps no state of its own."""
 
-    def __init__(self, pool: LivePool, limits: BreakerSettings) -> None:
-        self._pool = pool
+    def __init__(
+        self,
+        engines: Mapping[str, LiveEngine],
+        progress: PoolProgress,
+        limits: BreakerSettings,
+        *,
+        accepts: Callable[[str], bool],
+        refresh: Callable[[], None],
+    ) -> None:
+        self._engines = engines
+        self._progress = progress
         self._limits = limits
+        self._accepts = accepts
+        self._refresh = refresh
 
-    def refused(self, engine: LiveEngine, refusal: Refusal, now: float) -> None:
-        """Count a refusal against the engine, unless no other engine of its role is known to do better."""
+    def rejected(self, engine: LiveEngine, rejection: Rejection, now: float) -> None:
+        """Count a rejection against the engine, unless no other engine of its role is known to do better."""
         engine_id = engine.entry.engine_id
-        self._pool.progress.engine(engine_id).refused(now)
+        self._progress.engine(engine_id).rejected(now)
         shared = all(each.breaker.doubted for each in self._others(engine_id, (engine_id,)))
-        if refusal.status != TOO_MANY:
-            engine.breaker.record_refusal(refusal.status, now, shared=shared)
+        if rejection.status != TOO_MANY:
+            engine.breaker.record_rejection(rejection.status, now, shared=shared)
         elif not shared:
-            pause_s = self._limits.throttle_s if refusal.pause_s is None else refusal.pause_s
+            pause_s = self._limits.throttle_s if rejection.pause_s is None else rejection.pause_s
             engine.breaker.record_throttle(min(pause_s, self._limits.throttle_max_s), now)
 
     def untried(self, engine_id: str, tried: Collection[str]) -> frozenset[str]:
@@ -37,31 +48,33 @@ class PoolRefusals:
 
     def doubted(self, engine_ids: frozenset[str]) -> frozenset[str]:
         """Return those whose last answers were errors; none where that is all of them."""
-        doubted = frozenset(each for each in engine_ids if self._pool.engines[each].breaker.doubted)
+        doubted = frozenset(each for each in engine_ids if self._engines[each].breaker.doubted)
         return doubted if doubted != engine_ids else frozenset()
 
-    def contradict(self, refused: Collection[str]) -> None:
-        """Note that another engine took a request that these refused."""
-        news = [each.breaker for each in self._known(refused) if each.breaker.doubted and not each.breaker.contradicted]
+    def contradict(self, rejected: Collection[str]) -> None:
+        """Note that another engine took a request that these rejected."""
+        news = [
+            each.breaker for each in self._known(rejected) if each.breaker.doubted and not each.breaker.contradicted
+        ]
         for breaker in news:
             breaker.contradicted = True
         if news:
-            self._pool.refresh()
+            self._refresh()
 
-    def forgive(self, refused: Collection[str], now: float) -> None:
-        """Take these engines' last refusals back: all engines gave the same answer."""
-        for engine in self._known(refused):
+    def forgive(self, rejected: Collection[str], now: float) -> None:
+        """Take these engines' last rejections back: all engines gave the same answer."""
+        for engine in self._known(rejected):
             engine.breaker.forgive(now)
 
     def _known(self, engine_ids: Collection[str]) -> list[LiveEngine]:
-        engines = self._pool.engines
+        engines = self._engines
         return [engines[each] for each in engine_ids if each in engines]
 
     def _others(self, engine_id: str, tried: Collection[str]) -> list[LiveEngine]:
-        engines = self._pool.engines
+        engines = self._engines
         role = engines[engine_id].entry.role if engine_id in engines else None
         return [
             each
             for name, each in engines.items()
-            if name not in tried and self._pool.accepts(name) and role in (None, each.entry.role)
+            if name not in tried and self._accepts(name) and role in (None, each.entry.role)
         ]

@@ -21,5 +21,5 @@ def warn_of_roles(pool_id: str, engines: Iterable[EngineEntry]) -> None:
         level=logging.WARNING,
         pool=pool_id,
         missing=missing,
-        remedy=f"register a {missing} engine, or set the others to mixed; until then they are given no work",
+        remedy=f"register a {missing} engine, or set the others to mixed; until then they get no work",
     )

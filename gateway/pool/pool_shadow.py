@@ -16,7 +16,7 @@ from routing.ledger.fleet_view import FleetView
 from routing.router import Router
 from routing.trials.shadow import ShadowPolicy
 from routing.values.decision import Choice
-from routing.values.feedback_events import Answered, Lesson, Released
+from routing.values.feedback_events import Answered, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
 
 _BURST_S = 1.0
@@ -27,7 +27,7 @@ _MAX_EXPECTED = 4096
 
 
 class RunningShadow:
-    """One run of a shadow at this gateway; the router's bystander.
+    """One run of a shadow at this gateway; the router's observer.
 
     Mutable state: the policy (None once it has ended), the tally, how many choices it may make by now, and the
     predicted TTFT of compared requests until their first token.
@@ -75,19 +75,19 @@ class RunningShadow:
         self._expected[compared.request_id] = compared.live.cost
         self._counter.inc(self._pool_id, "yes" if compared.agreed else "no")
 
-    def learn(self, lesson: Lesson) -> None:
-        """Teach the policy, if it learns; a first token also tells how well it was predicted."""
+    def learn(self, event: FeedbackEvent) -> None:
+        """Feed the policy, if it learns; a first token also tells how well it was predicted."""
         if self._policy is None:
             return
-        if type(lesson) is Answered:
-            expected_s = self._expected.pop(lesson.request.request_id, None)
+        if type(event) is Answered:
+            expected_s = self._expected.pop(event.request.request_id, None)
             if expected_s is not None:
-                self.tally.note_answer(expected_s, lesson.at_s - lesson.request.arrived_s)
-        elif type(lesson) is Released:
-            self._expected.pop(lesson.request.request_id, None)
+                self.tally.note_answer(expected_s, event.at_s - event.request.arrived_s)
+        elif type(event) is Released:
+            self._expected.pop(event.request.request_id, None)
         began_ns = time.thread_time_ns()
         try:
-            self._policy.learn(lesson)
+            self._policy.learn(event)
         except Exception as error:  # noqa: BLE001 - as above
             self._fail(error)
         self.tally.cpu_s += (time.thread_time_ns() - began_ns) * 1e-9
@@ -95,7 +95,7 @@ class RunningShadow:
     def look_at_clock(self, unix: float) -> None:
         """End when the run's time is over."""
         if self._policy is not None and unix >= self.entry.until:
-            self._end("Its time is over.", failed=False)
+            self._end("Its time is up.", failed=False)
 
     def report(self, unix: float) -> ShadowReport:
         """Return what it has counted so far."""

@@ -13,7 +13,7 @@ class Rebalancing:
     """Follows the newest order of the newest holder. Mutable state: that order."""
 
     def __init__(self, router: Router, relieve: Callable[[str, int], None]) -> None:
-        """`relieve` moves up to so many tickets off an engine."""
+        """`relieve` moves up to so many queued requests off an engine."""
         self._router = router
         self._relieve = relieve
         self._last: RebalanceOrder | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -59,7 +60,9 @@ class DecisionRecord(msgspec.Struct, gc=False):
     salted: bool = False
     """Its blocks carry a cache salt in the engine."""
     recorded: bool = False
-    """It went to the decision store before its end, which nobody told in time."""
+    """It went to the request log before its end, which nobody told in time."""
+    keys: Sequence[int] | None = None
+    """Keys of the prompt's blocks until its traffic is recorded; None: it is recorded, or not to be."""
 
     @property
     def ttft_s(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Drives one Router in real time: hands grants to those who wait, and wakes it when time is due."""
+"""Drives one Router in real time: hands dispatches to those who wait, and wakes it when time is due."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import relieve
 from routing.router import Router
-from routing.values.decision import Granted, Outcome, Queued, Refused
+from routing.values.decision import Dispatched, Outcome, Queued, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Failed, Observation
 
@@ -27,17 +27,17 @@ class RouterDriver:
         self.router = router
         self._tick_s = tick_s
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[str, asyncio.Future[Granted | Refused]] = {}
+        self._waiting: dict[str, asyncio.Future[Dispatched | Rejected]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def place(self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str]) -> Granted | Refused:
-        """Return when the request is granted an engine or refused; cancelling withdraws it."""
+    async def place(self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str]) -> Dispatched | Rejected:
+        """Return when the request is dispatched to an engine or rejected; cancelling withdraws it."""
         now = time.monotonic()
         outcome = self.router.submit(request, now, hold=hold, excluded=excluded)
         if not isinstance(outcome, Queued):
             self._arm(now)
             return outcome
-        future: asyncio.Future[Granted | Refused] = self._loop.create_future()
+        future: asyncio.Future[Dispatched | Rejected] = self._loop.create_future()
         self._waiting[request.request_id] = future
         self._arm(now)
         try:
@@ -48,8 +48,8 @@ class RouterDriver:
         finally:
             self._waiting.pop(request.request_id, None)
 
-    def place_at_once(self, request: InferenceRequest) -> Granted | Refused:
-        """Return an engine for a request that does not wait, or the refusal."""
+    def place_at_once(self, request: InferenceRequest) -> Dispatched | Rejected:
+        """Return an engine for a request that does not wait, or the rejection."""
         now = time.monotonic()
         outcome = self.router.submit(request, now, hold=False)
         if isinstance(outcome, Queued):
@@ -57,12 +57,12 @@ class RouterDriver:
         self._arm(now)
         return outcome
 
-    def take_observed(self, request: InferenceRequest, engine_id: str) -> Granted | None:
+    def take_observed(self, request: InferenceRequest, engine_id: str) -> Dispatched | None:
         """Account for a request that others have sent to the engine; None where it takes no work."""
         now = time.monotonic()
-        granted = self.router.observed.take(request, engine_id, now)
+        dispatched = self.router.observed.take(request, engine_id, now)
         self._arm(now)
-        return granted
+        return dispatched
 
     def observe(self, observation: Observation) -> None:
         """Tell the router what happened to a request, and deliver what follows."""
@@ -85,35 +85,35 @@ class RouterDriver:
         self._deliver(self.router.report(engine_id, pending, now, room_tokens), now)
 
     def relieve(self, engine_id: str, at_most: int) -> None:
-        """Move tickets off an engine, and deliver what follows."""
+        """Move queued requests off an engine, and deliver what follows."""
         now = time.monotonic()
         self._deliver(relieve(self.router, engine_id, at_most, now), now)
 
     def stop(self) -> None:
-        """End the timer and refuse what still waits."""
+        """End the timer and reject what still waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.refuse_waiting("no_engine")
+        self.reject_waiting("no_engine")
 
-    def refuse_waiting(self, code: str) -> None:
-        """Refuse what still waits."""
+    def reject_waiting(self, code: str) -> None:
+        """Reject what still waits."""
         for request_id, future in self._waiting.items():
             if not future.done():
-                future.set_result(Refused(request_id, code, 1.0))
+                future.set_result(Rejected(request_id, code, 1.0))
 
     def _deliver(self, outcomes: list[Outcome], now: float) -> None:
-        """Hand outcomes to those who wait; a grant that nobody waits for is released again."""
+        """Hand outcomes to those who wait; a dispatch that nobody waits for is released again."""
         pending = list(outcomes)
         while pending:
             outcome = pending.pop(0)
             if isinstance(outcome, Queued):
                 continue
-            request_id = outcome.decision.decision_id if isinstance(outcome, Granted) else outcome.request_id
+            request_id = outcome.decision.decision_id if isinstance(outcome, Dispatched) else outcome.request_id
             future = self._waiting.get(request_id)
             if future is not None and not future.done():
                 future.set_result(outcome)
-            elif isinstance(outcome, Granted):
+            elif isinstance(outcome, Dispatched):
                 pending += self.router.observe(Failed(request_id), now)
         self._arm(now)
 

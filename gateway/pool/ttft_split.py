@@ -7,9 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-import msgspec
-
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.contracts.affinity_sample import SplitMean, SplitSpan
 
 SPANS_S = (60.0, 300.0, 900.0)
 BUCKET_S = 30.0
@@ -18,27 +16,6 @@ MAX_ENGINES = 1024
 _PER_OCTAVE = 8
 _LEAST_S = 0.001
 _MAX_BINS = 200
-
-
-class SplitMean(msgspec.Struct, frozen=True):
-    """Mean parts of some requests' times to first token, in seconds; they sum to the mean TTFT."""
-
-    queue_s: float
-    """Waiting at the gateway for a grant."""
-    transfer_s: float
-    """From the hand-over to the first token: KV blocks on their way from the prefill engine to the decode engine."""
-    prefill_s: float
-    """The rest: on the engine until the first token, its own queue among it."""
-
-
-class SplitSpan(msgspec.Struct, frozen=True):
-    """One engine over one span of time."""
-
-    span_s: float
-    requests: int
-    mean: SplitMean
-    p90: SplitMean
-    """Of the requests whose TTFT lies around the 90th percentile: within an eighth of an octave, about 9 %."""
 
 
 _Sums = list[float]
@@ -113,20 +90,6 @@ class TtftSplit:
                 near = bins[number]
                 break
         return SplitSpan(seconds, int(everything[0]), _mean(everything), _mean(near))
-
-
-def split_of(record: DecisionRecord) -> SplitMean | None:
-    """Return the parts of a request's TTFT; None where it had none, or spent time on an engine that failed it."""
-    decision, ttft_s = record.decision, record.ttft_s
-    if ttft_s is None or not decision.engine_id or len(record.attempts) > 1 + (decision.pair is not None):
-        return None
-    # A grant at once waited for no engine, but it may have waited for a gateway that was late itself.
-    queue_s = min(max(0.0, decision.queued_s, decision.decided_s - record.arrived_s), ttft_s)
-    rest_s = ttft_s - queue_s
-    transfer_s = 0.0
-    if decision.pair is not None and record.handed_over_s is not None and record.first_token_s is not None:
-        transfer_s = min(max(0.0, record.first_token_s - record.handed_over_s), rest_s)
-    return SplitMean(queue_s, transfer_s, rest_s - transfer_s)
 
 
 def _mean(sums: _Sums) -> SplitMean:

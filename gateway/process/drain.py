@@ -13,7 +13,7 @@ from gateway.http.openai_error import ApiError
 SHUTDOWN = "shutting_down"
 CUT_OFF = "shutdown"
 """How the record of a request says that the end of this process cut it off."""
-SENTENCE = "This gateway is shutting down; send the request again."
+SENTENCE = "This gateway is shutting down; retry."
 
 
 class ShuttingDownError(ApiError):
@@ -34,14 +34,14 @@ class Drain:
     Mutable state: `begun` and `cut`, the count, and the tasks that relay answers.
     """
 
-    def __init__(self, refuse_waiting: Callable[[], None]) -> None:
-        """`refuse_waiting` answers the requests that still wait for an engine."""
+    def __init__(self, reject_waiting: Callable[[], None]) -> None:
+        """`reject_waiting` answers the requests that still wait for an engine."""
         self.begun = False
         self.cut = False
         """What has not ended by now ends because of the shutdown, not because of its client."""
         self.under_way = 0
         """Requests that have not ended; whoever serves them counts them."""
-        self._refuse_waiting = refuse_waiting
+        self._reject_waiting = reject_waiting
         self._relays: set[asyncio.Task[object]] = set()
 
     @contextmanager
@@ -65,6 +65,6 @@ class Drain:
     def cut_off(self) -> None:
         """End what is still under way; each request is answered, or its stream ends with an error event."""
         self.begun = self.cut = True
-        self._refuse_waiting()
+        self._reject_waiting()
         for task in self._relays:
             task.cancel()

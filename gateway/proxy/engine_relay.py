@@ -14,13 +14,13 @@ import aiohttp
 import msgspec
 
 from gateway.engines.breaker import BROKEN_STREAM, CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
-from gateway.engines.engine_rejection import REFUSALS, TOO_MANY, Refusal, passed_headers, read_refusal
+from gateway.engines.engine_rejection import REJECTIONS, TOO_MANY, Rejection, passed_headers, read_rejection
 from gateway.http.http_exchange import Exchange
 from gateway.http.openai_error import ApiError, error_body
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.proxy.forwarded_request import ForwardedRequest
 from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
-from gateway.requests.lifecycle import PlacementDesk
+from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.openai_usage import StreamUsage, usage_of, with_cached_tokens
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class AttemptFailure(msgspec.Struct, frozen=True):
     status: int = 0
     engine_id: str = ""
     """Which engine failed; empty: the decision's."""
-    refusal: Refusal | None = None
+    rejection: Rejection | None = None
     """What it answered, where that goes to the client if all engines answer likewise."""
 
     def as_error(self) -> ApiError:
@@ -59,22 +59,22 @@ class AttemptFailure(msgspec.Struct, frozen=True):
         if self.kind == TIMEOUT:
             return ApiError(504, "The engine did not answer in time; try again.", "engine_timeout", retry_after_s=1.0)
         if self.kind == HANDOFF:
-            return ApiError(502, "The engine did not hand the prompt over; try again.", "handoff_failed")
+            return ApiError(502, "The engine did not hand over the prompt; try again.", "handoff_failed")
         if self.kind == THROTTLED:
-            pause_s = self.refusal.pause_s if self.refusal is not None else None
-            message = "The engines ask for a pause; try again later."
+            pause_s = self.rejection.pause_s if self.rejection is not None else None
+            message = "The engines are throttling; try again later."
             return ApiError(503, message, "engine_busy", retry_after_s=pause_s or 1.0)
         if self.kind == HTTP_4XX or (self.kind == HTTP_5XX and self.status != 503):
             return ApiError(502, f"The engine failed with status {self.status}; try again.", "engine_error")
         code = "engine_busy" if self.kind == HTTP_5XX else "engine_unreachable"
-        return ApiError(503, "No engine could take the request; try again.", code, retry_after_s=1.0)
+        return ApiError(503, "No engine accepted the request; try again.", code, retry_after_s=1.0)
 
 
 class EngineRelay:
     """One attempt after the other; keeps no state between them."""
 
-    def __init__(self, desk: PlacementDesk, settings: RelaySettings) -> None:
-        self._desk = desk
+    def __init__(self, lifecycle: RequestLifecycle, settings: RelaySettings) -> None:
+        self._lifecycle = lifecycle
         self._settings = settings
 
     async def attempt(
@@ -118,8 +118,8 @@ class EngineRelay:
             engine.breaker.record_failure(HTTP_5XX, monotonic())
             return AttemptFailure(HTTP_5XX, response.status)
         # A decode engine's 404 may mean the KV that it was to fetch.
-        if response.status in REFUSALS and not (request.handed_over and response.status == 404):
-            return await self.refused(engine, record, response)
+        if response.status in REJECTIONS and not (request.handed_over and response.status == 404):
+            return await self.rejected(engine, record, response)
         if request.handed_over and response.status >= 400:
             response.close()
             return AttemptFailure(HANDOFF, response.status)
@@ -127,14 +127,14 @@ class EngineRelay:
             return await self._stream(exchange, engine, record, request, response, guard)
         return await self._whole(exchange, engine, record, request, response, guard)
 
-    async def refused(
+    async def rejected(
         self, engine: LiveEngine, record: DecisionRecord, response: aiohttp.ClientResponse
     ) -> AttemptFailure:
         """Return an answer that another engine may not give, and let the engine's breaker know of it."""
-        refusal = await read_refusal(response)
-        record.pool.refusals.refused(engine, refusal, monotonic())
-        kind = THROTTLED if refusal.status == TOO_MANY else HTTP_4XX
-        return AttemptFailure(kind, refusal.status, engine.entry.engine_id, refusal)
+        rejection = await read_rejection(response)
+        record.pool.refusals.rejected(engine, rejection, monotonic())
+        kind = THROTTLED if rejection.status == TOO_MANY else HTTP_4XX
+        return AttemptFailure(kind, rejection.status, engine.entry.engine_id, rejection)
 
     async def _stream(
         self,
@@ -150,7 +150,7 @@ class EngineRelay:
         async for chunk in response.content.iter_any():
             guard.progress()
             if not exchange.started:
-                self._desk.first_token(record, monotonic())
+                self._lifecycle.first_token(record, monotonic())
                 engine.breaker.record_success(monotonic())
                 await exchange.start(200, passed_headers(response))
             progress.chunks += 1
@@ -166,7 +166,7 @@ class EngineRelay:
         if rest:
             await exchange.chunk(rest)
         used = usage.usage
-        self._desk.completed(
+        self._lifecycle.completed(
             record,
             monotonic(),
             cached_tokens=used.cached_tokens if used is not None else None,
@@ -195,7 +195,7 @@ class EngineRelay:
         engine.breaker.record_success(monotonic())
         if response.status == 200:
             used = usage_of(bytes(body))
-            self._desk.completed(
+            self._lifecycle.completed(
                 record,
                 monotonic(),
                 cached_tokens=used.cached_tokens if used is not None else None,
@@ -203,8 +203,8 @@ class EngineRelay:
                 prompt_tokens=used.counted_tokens if used is not None else None,
             )
         else:
-            record.pool.progress.engine(engine.entry.engine_id).refused(monotonic())
-            self._desk.client_error(record, monotonic(), response.status)
+            record.pool.progress.engine(engine.entry.engine_id).rejected(monotonic())
+            self._lifecycle.client_error(record, monotonic(), response.status)
         answer = (
             bytes(body) if request.cached_tokens is None else with_cached_tokens(bytes(body), request.cached_tokens)
         )
@@ -223,8 +223,8 @@ class EngineRelay:
             return self._failed_before_first_byte(engine, kind) if proves else AttemptFailure(kind)
         if proves:
             engine.breaker.record_failure(BROKEN_STREAM, monotonic())
-        self._desk.failed(record, monotonic(), BROKEN_STREAM)
-        event = error_body(502, "The engine failed while it was answering; send the request again.", BROKEN_STREAM)
+        self._lifecycle.failed(record, monotonic(), BROKEN_STREAM)
+        event = error_body(502, "The engine failed during the answer; retry the request.", BROKEN_STREAM)
         await exchange.chunk(b"\n\ndata: " + event + b"\n\n")
         await exchange.end()
         return None

@@ -44,7 +44,7 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     """Cached prompt tokens that the client is told of: those of the prefill, where another engine did it, or UNTOLD."""
 
     handed_over: bool = False
-    """Its prompt was computed by another engine: a refusal is no word on what the client sent."""
+    """Its prompt was computed by another engine: a rejection is no word on what the client sent."""
 
     def named(self, name: str) -> ForwardedRequest:
         """Return the request under a name of its own for the engines."""

@@ -15,14 +15,14 @@ import aiohttp
 import msgspec
 
 from gateway.engines.breaker import CONNECT, HTTP_5XX, NO_PROGRESS, TIMEOUT
-from gateway.engines.engine_rejection import REFUSALS, passed_headers
+from gateway.engines.engine_rejection import REJECTIONS, passed_headers
 from gateway.http.http_exchange import ClientGoneError, Exchange
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.proxy.engine_relay import BROKEN, HANDOFF, AttemptFailure, EngineRelay, RelaySettings, is_evidence
 from gateway.proxy.forwarded_request import ForwardedRequest
 from gateway.proxy.progress_guard import EngineSilentError, ProgressGuard
 from gateway.requests.handoff_bodies import PrefillAnswer, read_prefill_answer
-from gateway.requests.lifecycle import PlacementDesk
+from gateway.requests.lifecycle import RequestLifecycle
 from routing.values.engine_pair import EnginePair
 from routing.values.observation import FirstToken, HandedOver
 
@@ -41,8 +41,8 @@ PREFILL_FAILED, DECODE_FAILED, DECODE_LOST, CANCELLED = "prefill_failed", "decod
 class Handoff:
     """One paired attempt after the other; keeps no state between them."""
 
-    def __init__(self, desk: PlacementDesk, relay: EngineRelay, settings: RelaySettings) -> None:
-        self._desk = desk
+    def __init__(self, lifecycle: RequestLifecycle, relay: EngineRelay, settings: RelaySettings) -> None:
+        self._lifecycle = lifecycle
         self._relay = relay
         self._settings = settings
 
@@ -70,7 +70,7 @@ class Handoff:
         self._count(pool, outcome)
         first_s, handed_s = record.first_token_s, record.handed_over_s
         if first_s is not None and handed_s is not None:
-            self._desk.metrics.handoff_seconds.observe(pool.entry.pool_id, value=first_s - handed_s)
+            self._lifecycle.metrics.handoff_seconds.observe(pool.entry.pool_id, value=first_s - handed_s)
         return failure
 
     async def _legs(
@@ -100,7 +100,7 @@ class Handoff:
         if answer is None:
             return None, PREFILL_FAILED
         cached = answer.usage.cached_tokens if answer.usage is not None else None
-        self._desk.handed_over(record, monotonic(), cached)
+        self._lifecycle.handed_over(record, monotonic(), cached)
         leg = request.decode_leg(answer.kv_transfer_params, cached)
         failure = await self._decode(exchange, pool, record, second, leg, self._settings.decode_leg_s)
         return failure, DONE if failure is None and not record.error else DECODE_FAILED
@@ -113,7 +113,7 @@ class Handoff:
         record: DecisionRecord,
         request: ForwardedRequest,
     ) -> PrefillAnswer | AttemptFailure | None:
-        """Return the prefill leg's answer or failure; None: the engine refused the request, and the client knows."""
+        """Return the prefill leg's answer or failure; None: the engine rejected the request, and the client knows."""
         settings, engine_id, begun_s = self._settings, first.entry.engine_id, monotonic()
         watch = _EitherLost(first, second)
         try:
@@ -150,8 +150,8 @@ class Handoff:
             response.close()
             first.breaker.record_failure(HTTP_5XX, monotonic())
             return AttemptFailure(HTTP_5XX, response.status, engine_id)
-        if response.status in REFUSALS:
-            return await self._relay.refused(first, record, response)
+        if response.status in REJECTIONS:
+            return await self._relay.rejected(first, record, response)
         body = bytearray()
         async for chunk in response.content.iter_any():
             guard.progress()
@@ -161,8 +161,8 @@ class Handoff:
                 return AttemptFailure(HANDOFF, engine_id=engine_id)
         first.breaker.record_success(monotonic())
         if response.status >= 400:
-            record.pool.progress.engine(engine_id).refused(monotonic())
-            self._desk.client_error(record, monotonic(), response.status)
+            record.pool.progress.engine(engine_id).rejected(monotonic())
+            self._lifecycle.client_error(record, monotonic(), response.status)
             await exchange.answer(response.status, bytes(body), passed_headers(response))
             return None
         return read_prefill_answer(bytes(body)) or AttemptFailure(HANDOFF, engine_id=engine_id)
@@ -189,7 +189,7 @@ class Handoff:
         return None if failure is None else msgspec.structs.replace(failure, engine_id=second.entry.engine_id)
 
     def _count(self, pool: LivePool, outcome: str) -> None:
-        self._desk.metrics.handoffs.inc(pool.entry.pool_id, outcome)
+        self._lifecycle.metrics.handoffs.inc(pool.entry.pool_id, outcome)
 
 
 class _EitherLost:

@@ -15,22 +15,23 @@ from gateway.api.route_api import unknown_model
 from gateway.base.event_log import log_event
 from gateway.contracts.snapshot import ApiKeyEntry
 from gateway.engines.breaker import CONNECT, NO_PROGRESS
-from gateway.engines.engine_rejection import Refusal
+from gateway.engines.engine_rejection import Rejection
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
-from gateway.http.json_body import BadBodyError, decode_object_in_turns, refuse_nul_name
+from gateway.http.json_body import BadBodyError, decode_object_in_turns, reject_nul_name
 from gateway.http.openai_error import ApiError, error_body
-from gateway.pool.observe_only import refuse_if_observing
+from gateway.pool.observe_only import reject_if_observing
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
 from gateway.proxy.engine_relay import AttemptFailure, EngineRelay, RelaySettings
 from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
-from gateway.requests.lifecycle import PlacementDesk, Wanted
+from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.requests.priority_ceiling import allowed_priority
 from gateway.requests.prompt import Prompt, chat_prompt, completion_prompt
 from gateway.requests.prompt_keys import PromptKeys
+from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import COMPLETED
 from routing.values.observation import FirstToken
 
@@ -52,19 +53,19 @@ class Proxy:
     def __init__(
         self,
         gateway: Gateway,
-        desk: PlacementDesk,
+        lifecycle: RequestLifecycle,
         prompt_keys: PromptKeys,
         drain: Drain,
         *,
         settings: RelaySettings | None = None,
     ) -> None:
         self._gateway = gateway
-        self._desk = desk
+        self._lifecycle = lifecycle
         self._prompt_keys = prompt_keys
         self._drain = drain
         settings = settings or RelaySettings()
-        self._relay = EngineRelay(desk, settings)
-        self._handoff = Handoff(desk, self._relay, settings)
+        self._relay = EngineRelay(lifecycle, settings)
+        self._handoff = Handoff(lifecycle, self._relay, settings)
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve one chat or text completion, streamed or whole."""
@@ -76,7 +77,7 @@ class Proxy:
         decision_id = self._gateway.new_id() if exchange.head.given else exchange.head.request_id
         exchange.decision_id = decision_id
         wanted = _wanted(decision_id, caller, body, exchange, arrived_s)
-        self._desk.refuse_if_late(pool, wanted)
+        self._lifecycle.reject_if_late(pool, wanted)
         prompt: Prompt = chat_prompt(body) if exchange.path == CHAT else completion_prompt(body.get("prompt"))
         domain = pool.domains.of(caller.tenant_id, _own_salt(body))
         request = forwarded_request(
@@ -120,11 +121,11 @@ class Proxy:
         model = body.get("model")
         if not isinstance(model, str) or not model:
             raise BadBodyError("bad_field", "Send model as a string.", param="model")
-        refuse_nul_name(model, "model")
+        reject_nul_name(model, "model")
         pool = self._gateway.pool_for(caller, model)
         if pool is None:
             raise unknown_model()
-        refuse_if_observing(pool)
+        reject_if_observing(pool)
         return pool
 
     async def _serve_while_connected(
@@ -144,19 +145,19 @@ class Proxy:
         failures: list[AttemptFailure] = []
         try:
             for attempts_left in reversed(range(MAX_ATTEMPTS)):
-                record = await self._desk.place(pool, wanted, keyed, hold=True, excluded=excluded, earlier=record)
+                record = await self._lifecycle.place(pool, wanted, keyed, hold=True, excluded=excluded, earlier=record)
                 with self._drain.relay():
                     failure = await self._attempt(exchange, pool, record, request, last=attempts_left == 0)
                 if failure is None:
                     if failures and (record.first_token_s is not None or record.outcome == COMPLETED):
-                        pool.refusals.contradict([each.engine_id for each in failures if each.refusal is not None])
+                        pool.refusals.contradict([each.engine_id for each in failures if each.rejection is not None])
                     break
                 excluded |= {failure.engine_id or record.decision.engine_id}
                 failures.append(failure)
-                if failure.refusal is not None:
+                if failure.rejection is not None:
                     left = pool.refusals.untried(failure.engine_id, excluded)
                     if _alike(failures) and (attempts_left == 0 or not left):
-                        await self._relay_refusal(exchange, record, failures, failure.refusal, all_tried=not left)
+                        await self._relay_rejection(exchange, record, failures, failure.rejection, all_tried=not left)
                         break
                     excluded |= pool.refusals.doubted(left)
                 if attempts_left == 0:
@@ -168,7 +169,7 @@ class Proxy:
                 await self._cut_off(exchange, record, request)
                 return
             if record is not None:
-                self._desk.cancelled(record, monotonic())
+                self._lifecycle.cancelled(record, monotonic())
             raise
         finally:
             pool.retry_budget.leave(retried=retried)
@@ -176,7 +177,7 @@ class Proxy:
     async def _cut_off(self, exchange: Exchange, record: DecisionRecord | None, request: ForwardedRequest) -> None:
         """Tell the client that this process ends; raises ShuttingDownError where nothing has gone out yet."""
         if record is not None:
-            self._desk.cut_off(record, monotonic())
+            self._lifecycle.cut_off(record, monotonic())
         if not exchange.started:
             raise ShuttingDownError
         if request.streams:
@@ -215,28 +216,28 @@ class Proxy:
         if failure.kind in (CONNECT, NO_PROGRESS):
             return False
         if not pool.retry_budget.take():
-            self._desk.metrics.retries.inc(record.decision.pool_id, "budget_empty")
+            self._lifecycle.metrics.retries.inc(record.decision.pool_id, "budget_empty")
             self._give_up(record, failure)
         return True
 
-    async def _relay_refusal(
+    async def _relay_rejection(
         self,
         exchange: Exchange,
         record: DecisionRecord,
         failures: Sequence[AttemptFailure],
-        refusal: Refusal,
+        rejection: Rejection,
         *,
         all_tried: bool,
     ) -> None:
         """Tell the client what every engine that was asked has answered; what all answer is no engine's fault."""
         if all_tried:
             record.pool.refusals.forgive([each.engine_id for each in failures], monotonic())
-        self._desk.client_error(record, monotonic(), refusal.status)
-        await exchange.answer(refusal.status, refusal.body, refusal.headers)
+        self._lifecycle.client_error(record, monotonic(), rejection.status)
+        await exchange.answer(rejection.status, rejection.body, rejection.headers)
 
     def _retry(self, record: DecisionRecord, failure: AttemptFailure) -> None:
-        self._desk.released(record, failed=failure.refusal is None)
-        self._desk.metrics.retries.inc(record.decision.pool_id, failure.kind)
+        self._lifecycle.released(record, failed=failure.rejection is None)
+        self._lifecycle.metrics.retries.inc(record.decision.pool_id, failure.kind)
         log_event(
             "retried",
             decision_id=record.decision.decision_id,
@@ -248,13 +249,13 @@ class Proxy:
 
     def _give_up(self, record: DecisionRecord, failure: AttemptFailure) -> NoReturn:
         error: ApiError = failure.as_error()
-        self._desk.failed(record, monotonic(), error.code)
+        self._lifecycle.failed(record, monotonic(), error.code)
         raise error
 
 
 def _alike(failures: list[AttemptFailure]) -> bool:
-    """Return whether all attempts were refused with the same status."""
-    return all(each.refusal is not None and each.status == failures[0].status for each in failures)
+    """Return whether all attempts were rejected with the same status."""
+    return all(each.rejection is not None and each.status == failures[0].status for each in failures)
 
 
 def _wanted(
@@ -262,7 +263,7 @@ def _wanted(
 ) -> Wanted:
     headers = exchange.head.headers
     session = body.get("session_id") or headers.get(b"x-session-id", b"").decode("latin-1")
-    refuse_nul_name(session, "session_id")
+    reject_nul_name(session, "session_id")
     priority = _whole_number(body, "priority")
     return Wanted(
         decision_id,

@@ -59,8 +59,8 @@ class ProgressGuard:
 
     def _look(self) -> None:
         self._silent_s += CHECK_S
-        hopeless = self._engine.lost or (not self._begun and self._engine.stuck)
-        limit_s = min(self._limit_s, self._lost_s) if hopeless else self._limit_s
+        lost = self._engine.lost or (not self._begun and self._engine.stuck)
+        limit_s = min(self._limit_s, self._lost_s) if lost else self._limit_s
         if self._silent_s >= limit_s and self._task is not None:
             self._struck = True
             self._task.cancel()

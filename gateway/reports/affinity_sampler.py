@@ -62,9 +62,9 @@ class AffinitySampler:
         tree = await asyncio.to_thread(icicle, [(each.keys, each.weight) for each in prompts], least=least)
         view, placement = pool.router.view, pool.router.migration.placement
         on_rings = placement if isinstance(placement, OnRings) else None
-        granted = Counter[str]()
+        dispatched = Counter[str]()
         for each in prompts:
-            granted[each.engine_id] += each.weight
+            dispatched[each.engine_id] += each.weight
         engines = sorted(pool.engines.values(), key=lambda each: (each.entry.name, each.entry.engine_id))
         pool.affinity.ttft.keep_only(pool.engines)
         points = max(4, MAX_POINTS // max(1, len(engines)))
@@ -77,7 +77,7 @@ class AffinitySampler:
             sampled=len(prompts),
             span_s=now - prompts[0].at_s if prompts else 0.0,
             engines=tuple(
-                self._engine(pool, each, granted[each.entry.engine_id], points, now, unix) for each in engines
+                self._engine(pool, each, dispatched[each.entry.engine_id], points, now, unix) for each in engines
             ),
             accepting=tuple(view.engine_ids[target] for target in view.accepting),
             rings=on_rings.ring_plan() if on_rings is not None else None,
@@ -87,7 +87,7 @@ class AffinitySampler:
         )
 
     def _engine(
-        self, pool: LivePool, engine: LiveEngine, granted: int, points: int, now: float, unix: float
+        self, pool: LivePool, engine: LiveEngine, dispatched: int, points: int, now: float, unix: float
     ) -> EngineAffinity:
         engine_id = engine.entry.engine_id
         trust, verdict, samples = (
@@ -99,7 +99,7 @@ class AffinitySampler:
             engine_id=engine_id,
             name=engine.entry.name,
             accepts=pool.accepts(engine_id),
-            requests=granted,
+            requests=dispatched,
             split=pool.affinity.ttft.look(engine_id, now),
             trust=trust.grade,
             trust_reason=trust.reason,

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.bus.bus import Bus
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
-from gateway.traffic.traffic_window import COMPLETED, FAILED, REFUSED
+from gateway.traffic.traffic_window import COMPLETED, FAILED, REJECTED
 from planning.trials.arm_window import ArmTally, ArmWindow
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ class ArmResults:
         outcome = record.outcome
         if record.decision.arm:
             self._metrics.arm_requests.inc(record.decision.pool_id, record.decision.arm, outcome)
-        tally = self._tally(record) if outcome in (COMPLETED, FAILED, REFUSED) else None
+        tally = self._tally(record) if outcome in (COMPLETED, FAILED, REJECTED) else None
         if tally is None:
             return
         tally.count("ended")
-        if outcome in (FAILED, REFUSED):
+        if outcome in (FAILED, REJECTED):
             tally.count(outcome)
         if record.first_token_s is None:
             tally.count("judged")

@@ -1,16 +1,21 @@
-"""Makes the record of one ended decision: its terms, what was known then, what became of it, and regret."""
+"""Makes what the request log keeps of one ended request.
+
+Of each its row of traffic; of some the decision: its terms, what was known then, what became of it, and regret.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gateway.contracts.hit_sample import HitSample, mismatch_of
+from gateway.contracts.key_source import COUNTED
 from gateway.contracts.stored_decision import UNANSWERED, Known, StoredDecision, session_digest
+from gateway.contracts.traffic_row import TrafficRow, trace_blocks, trace_head
 from gateway.pool.engine_cost import engine_cost
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.reports.decision_sampling import is_late
 from gateway.reports.hindsight import Hindsight
-from gateway.requests.prompt_keys import REMEMBERED, TOKENIZED, TOKENS
 from routing.policy.admission_document import OFF
 from routing.values.decision import Candidate, Decision
 
@@ -18,8 +23,7 @@ if TYPE_CHECKING:
     from gateway.engines.live_engine import LiveEngine
     from gateway.pool.live_pool import LivePool
 
-_COUNTED = (TOKENS, TOKENIZED, REMEMBERED)
-"""Key sources under which the prompt's length is counted, not guessed."""
+_TENANT = "tenant\0"
 
 
 class DecisionRecorder:
@@ -43,14 +47,14 @@ class DecisionRecorder:
             record,
             cost,
             speed,
-            may_park=admission.mode != OFF and admission.defer_s > 0,
+            may_defer=admission.mode != OFF and admission.defer_s > 0,
             view_age_s=known[0].report_age_s if known else None,
         )
         decoder = pool.engines.get(decision.pair.engine_id) if decision.pair is not None else None
         pattern = engine.hits.verdict.cause if engine is not None else ""
         return StoredDecision(
             decision,
-            record.decided_at - (decision.queued_s if decision.engine_id else _after(record, record.finished_s) or 0.0),
+            _arrived_at(record),
             pool.entry.region,
             pool.entry.served_model,
             record.tenant_id,
@@ -87,13 +91,36 @@ class DecisionRecorder:
         )
 
 
+def traffic_row(record: DecisionRecord, keys: Sequence[int], fleet_secret: bytes, *, late: bool) -> TrafficRow:
+    """Return the shape of a request that ended, or whose end nobody will tell any more; `keys` are its prompt's."""
+    entry, decision, first_token_s = record.pool.entry, record.decision, record.first_token_s
+    return TrafficRow(
+        _arrived_at(record),
+        entry.pool_id,
+        decision.prompt_tokens,
+        record.output_tokens or 0,
+        trace_blocks(keys, decision.prompt_tokens, entry.block_tokens),
+        session_digest(fleet_secret, record.session_id),
+        session_digest(fleet_secret, _TENANT + record.tenant_id),
+        record.priority,
+        record.outcome or UNANSWERED,
+        late,
+        None if first_token_s is None else first_token_s - record.arrived_s,
+        _after(record, record.finished_s),
+        record.cached_tokens,
+        len(record.pool.router.view.accepting),
+        decision.policy_version,
+        trace_head(keys, entry.block_tokens),
+    )
+
+
 def hit_sample(record: DecisionRecord, engine: LiveEngine | None) -> HitSample | None:
     """Return predicted and reported hit side by side; None where the engine reported none."""
     decision, reported = record.decision, record.cached_tokens
     if engine is None or reported is None or record.finished_s is None:
         return None
     watch, block_tokens = engine.hits, record.pool.entry.block_tokens
-    counted = record.key_source in _COUNTED
+    counted = record.key_source in COUNTED
     return HitSample(
         decision.decided_s,
         decision.prompt_tokens,
@@ -108,14 +135,14 @@ def hit_sample(record: DecisionRecord, engine: LiveEngine | None) -> HitSample |
 
 
 def believed_tokens(decision: Decision, block_tokens: int) -> int:
-    """Return the prompt's tokens that the engine held by the index when it was granted, whatever the trust."""
+    """Return the prompt's tokens that the engine held by the index when it was dispatched, whatever the trust."""
     if not decision.candidates:
         return decision.hit_tokens
     chosen = decision.candidates[0]
     held = min(chosen.blocks * block_tokens, decision.prompt_tokens)
     if chosen.hit_tokens <= 0 or chosen.hit_tokens == decision.hit_tokens:
         return held if chosen.blocks else decision.hit_tokens
-    # Grants estimate anew; the trust in between is that of the choice.
+    # Dispatches estimate anew; the trust in between is that of the choice.
     return min(decision.prompt_tokens, round(decision.hit_tokens * held / chosen.hit_tokens))
 
 
@@ -126,6 +153,11 @@ def _known(pool: LivePool, candidate: Candidate, decision: Decision, engine: Liv
     trust = engine.index_trust(by_dispatches=pool.fed_by_dispatches(engine)).grade
     heard = engine.intake.heard.age_s(at_s) if engine.intake is not None else None
     return Known(candidate.engine_id, engine.entry.name, trust, engine.report_times.age_s(at_s), heard)
+
+
+def _arrived_at(record: DecisionRecord) -> float:
+    decision = record.decision
+    return record.decided_at - (decision.queued_s if decision.engine_id else _after(record, record.finished_s) or 0.0)
 
 
 def _after(record: DecisionRecord, moment_s: float | None) -> float | None:

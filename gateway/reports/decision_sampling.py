@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.traffic.traffic_window import FAILED, REFUSED
+from gateway.traffic.traffic_window import FAILED, REJECTED
 
 
 def is_late(record: DecisionRecord) -> bool:
-    """Return whether the objective was missed: first token too late, refused or failed."""
-    if record.outcome in (FAILED, REFUSED):
+    """Return whether the objective was missed: first token too late, rejected or failed."""
+    if record.outcome in (FAILED, REJECTED):
         return True
     ttft_s = record.ttft_s
     if ttft_s is None:
@@ -19,12 +19,11 @@ def is_late(record: DecisionRecord) -> bool:
     return ttft_s > record.ttft_slo_s
 
 
-def kept(ended: Sequence[DecisionRecord], at_most: float) -> list[tuple[DecisionRecord, float]]:
-    """Return the records to keep with the share of their like that is kept, in their order.
+def kept(ended: Sequence[DecisionRecord], late: Sequence[bool], at_most: float) -> list[tuple[DecisionRecord, float]]:
+    """Return the records to keep with the share of their like that is kept, in their order; `late` tells which missed.
 
     `at_most` bounds the ordinary ones, evenly spread over all of them; misses and failures are never left out.
     """
-    late = [is_late(record) for record in ended]
     ordinary = len(ended) - sum(late)
     wanted = min(ordinary, int(at_most))
     if wanted == ordinary:

@@ -117,7 +117,7 @@ class FleetSampler:
     ) -> tuple[list[EngineSample], float]:
         live = sorted(pool.engines.values(), key=lambda each: (each.entry.name, each.entry.engine_id))
         serving = {
-            each.entry.engine_id: loads[each.entry.engine_id].outstanding_s
+            each.entry.engine_id: loads[each.entry.engine_id].in_flight_s
             for each in live
             if pool.accepts(each.entry.engine_id) and each.entry.engine_id in loads
         }
@@ -136,7 +136,7 @@ class FleetSampler:
             samples.append(_engine_sample(pool, engine, load, shown, oldest_s, now))
             if engine.intake is not None:
                 self._event_counters.take(engine.entry.engine_id, engine.intake.ledger.counts)
-        pending = {engine_id: float(loads[engine_id].outstanding_tokens) for engine_id in serving}
+        pending = {engine_id: float(loads[engine_id].in_flight_tokens) for engine_id in serving}
         return samples, load_cv(self._smoother.update(pending, now))
 
     def _state(
@@ -147,7 +147,7 @@ class FleetSampler:
         accepts = pool.accepts(engine_id)
         if accepts:
             slo_s = pool.entry.policy.ttft_slo_s
-            hot = self._hotspots.update(engine_id, load.outstanding_s, median_s, slo_s, now)
+            hot = self._hotspots.update(engine_id, load.in_flight_s, median_s, slo_s, now)
         else:
             hot = False
             self._hotspots.forget(engine_id)
@@ -155,7 +155,7 @@ class FleetSampler:
         state, reason = health_state(engine, now, accepts=accepts)
         if state == "serving" and hot:
             state = "hot"
-            reason = f"{load.outstanding_s:.1f} s of work stand here, the pool's median is {median_s:.1f} s"
+            reason = f"{load.in_flight_s:.1f} s of in-flight work, the pool's median is {median_s:.1f} s"
         before = self._shown.get(engine_id)
         since = before.since if before is not None and before.state == state else unix
         self._shown[engine_id] = _Shown(state, reason, since)
@@ -181,8 +181,8 @@ class FleetSampler:
             policy_version=pool.router.policy_version,
             ttft_slo_s=policy.ttft_slo_s,
             tokens_per_s=tokens_per_s,
-            # A parked request waits at the gateway, too, and is bound to no engine.
-            unbound=unbound + len(pool.router.parked),
+            # A deferred request waits at the gateway, too, and is bound to no engine.
+            unbound=unbound + len(pool.router.deferred),
             unbound_tokens=unbound_tokens,
             oldest_wait_s=oldest_wait_s,
             load_cv=cv,
@@ -217,7 +217,7 @@ class FleetSampler:
             for state in STATES:
                 metrics.engine_state.set(engine.engine_id, state, value=1.0 if state == engine.state else 0.0)
         for pool in sample.pools:
-            metrics.queue_tickets.set(pool.pool_id, value=pool.unbound + (pool.bound or 0))
+            metrics.queued_requests.set(pool.pool_id, value=pool.unbound + (pool.bound or 0))
             metrics.load_cv.set(pool.pool_id, value=pool.load_cv)
         for live in self._pools():
             metrics.index_bytes.set(live.entry.pool_id, value=live.router.index.bytes_used)
@@ -237,7 +237,7 @@ class FleetSampler:
                 metrics.engine_state.remove(engine_id, state)
         for pool_id in self._pool_ids - pool_ids:
             self._queue_counters.forget(pool_id)
-            for family in (metrics.queue_tickets, metrics.load_cv, metrics.index_bytes):
+            for family in (metrics.queued_requests, metrics.load_cv, metrics.index_bytes):
                 family.remove(pool_id)
         self._pool_ids = pool_ids
 
@@ -256,8 +256,8 @@ def _engine_sample(
         state=shown.state,
         reason=shown.reason,
         since=shown.since,
-        outstanding_tokens=load.outstanding_tokens,
-        outstanding_s=load.outstanding_s,
+        outstanding_tokens=load.in_flight_tokens,
+        outstanding_s=load.in_flight_s,
         running=load.running,
         bound=load.bound,
         oldest_bound_s=oldest_bound_s,

@@ -1,42 +1,42 @@
-"""What is known only afterwards: who was granted before whom, how much longer waits came out, and so what was lost."""
+"""What is known only afterwards: who was dispatched before whom, how much longer waits were, and so what was lost."""
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 from typing import TypeVar
 
-from gateway.contracts.regret import Course, Option, Regret, refusal_regret, regret
+from gateway.contracts.regret import Course, Option, Regret, regret, rejection_regret
 from gateway.pool.recent_decisions import DecisionRecord
 from routing.cost.cost_model import PrefillCost
 from routing.values import reasons
 
 MAX_ENGINES = 4096
-MAX_GRANTS = 512
+MAX_DISPATCHES = 512
 MAX_DRIFTS = 8
 NEAR_S = 10.0
 """Waits of requests decided within this time of each other came out longer for the same reasons."""
 
-_Grant = tuple[float, float, float]
-"""Granted, arrived (monotonic seconds), estimated prefill seconds."""
+_Dispatch = tuple[float, float, float]
+"""Dispatched, arrived (monotonic seconds), estimated prefill seconds."""
 Noted = TypeVar("Noted")
 
 
 class Hindsight:
-    """Grants after a wait and drifts of waits, by engine; the engine that is silent longest leaves first.
+    """Dispatches after a wait and drifts of waits, by engine; the engine that is silent longest leaves first.
 
     Mutable state: both tables; one thread at a time.
     """
 
     def __init__(self) -> None:
-        self._grants: OrderedDict[str, deque[_Grant]] = OrderedDict()
+        self._dispatches: OrderedDict[str, deque[_Dispatch]] = OrderedDict()
         self._drifts: OrderedDict[str, deque[tuple[float, float]]] = OrderedDict()
 
-    def granted(self, record: DecisionRecord) -> None:
-        """Note a grant; of those at once nobody was passed over by."""
+    def dispatched(self, record: DecisionRecord) -> None:
+        """Note a dispatch; of those at once nobody was overtaken by."""
         decision = record.decision
         if decision.queued_s > 0.0:
-            grants = _of(self._grants, decision.engine_id, MAX_GRANTS)
-            grants.append((record.arrived_s + decision.queued_s, record.arrived_s, decision.compute_s))
+            dispatches = _of(self._dispatches, decision.engine_id, MAX_DISPATCHES)
+            dispatches.append((record.arrived_s + decision.queued_s, record.arrived_s, decision.compute_s))
 
     def regret_of(
         self,
@@ -44,12 +44,12 @@ class Hindsight:
         cost: PrefillCost,
         speed: float,
         *,
-        may_park: bool,
+        may_defer: bool,
         view_age_s: float | None,
     ) -> Regret | None:
         """Return what another engine would have spared the ended request; None where nothing can be said.
 
-        `cost` and `speed` are the chosen engine's; `may_park`: admission may have kept the request back.
+        `cost` and `speed` are the chosen engine's; `may_defer`: admission may have kept the request back.
         """
         decision, ttft_s = record.decision, record.ttft_s
         candidates = decision.candidates
@@ -66,7 +66,7 @@ class Hindsight:
         before_s = max(0.0, max(decision.decided_s, decision.migrated_s) - record.arrived_s)
         gateway_s = min(before_s, record.asked_s - record.arrived_s) if record.asked_s is not None else 0.0
         if not decision.engine_id:
-            return refusal_regret(options, record.ttft_slo_s - before_s)
+            return rejection_regret(options, record.ttft_slo_s - before_s)
         if ttft_s is None or not candidates or len(record.attempts) > 1 + (decision.pair is not None):
             # After a failed attempt the time went elsewhere; that is the engine's failure, no choice's.
             return None
@@ -80,7 +80,7 @@ class Hindsight:
             max(0.0, chosen.compute_s + longer_s),
             hit_tokens,
             before_s,
-            may_park and decision.reason != reasons.MIGRATED,
+            may_defer and decision.reason != reasons.MIGRATED,
             gateway_s,
             self._overtaken_s(record),
             view_age_s,
@@ -89,12 +89,12 @@ class Hindsight:
         return regret(options, course)
 
     def _overtaken_s(self, record: DecisionRecord) -> float:
-        granted_s = record.arrived_s + record.decision.queued_s
-        grants = self._grants.get(record.decision.engine_id, ())
+        dispatched_s = record.arrived_s + record.decision.queued_s
+        dispatches = self._dispatches.get(record.decision.engine_id, ())
         return sum(
             compute_s
-            for other_s, arrived_s, compute_s in grants
-            if arrived_s > record.arrived_s and arrived_s <= other_s < granted_s
+            for other_s, arrived_s, compute_s in dispatches
+            if arrived_s > record.arrived_s and arrived_s <= other_s < dispatched_s
         )
 
     def _note_drift(self, engine_id: str, decided_s: float, drift_s: float) -> None:

@@ -1,14 +1,14 @@
-"""Which engines are hot: far more outstanding work than the rest of their pool, for a while."""
+"""Which engines are hot: far more in-flight work than the rest of their pool, for a while."""
 
 from __future__ import annotations
 
 import msgspec
 
 ENTER_RATIO = 2.0
-"""Times the pool's median of outstanding seconds."""
+"""Times the pool's median of in-flight seconds."""
 LEAVE_RATIO = 1.5
 ENTER_SLO_SHARE = 0.5
-"""Share of the pool's TTFT SLO that the outstanding seconds must exceed as well."""
+"""Share of the pool's TTFT SLO that the in-flight seconds must exceed as well."""
 LEAVE_SLO_SHARE = 0.4
 HOLD_S = 2.0
 """Seconds a condition must last before the state follows."""
@@ -25,11 +25,11 @@ class HotspotDetector:
     def __init__(self) -> None:
         self._marks: dict[str, _Mark] = {}
 
-    def update(self, engine_id: str, outstanding_s: float, median_s: float, ttft_slo_s: float, now: float) -> bool:
+    def update(self, engine_id: str, in_flight_s: float, median_s: float, ttft_slo_s: float, now: float) -> bool:
         """Take in one reading and return whether the engine is hot."""
         mark = self._marks.setdefault(engine_id, _Mark(False, None))
         ratio, share = (LEAVE_RATIO, LEAVE_SLO_SHARE) if mark.hot else (ENTER_RATIO, ENTER_SLO_SHARE)
-        is_over = outstanding_s > ratio * median_s and outstanding_s > share * ttft_slo_s
+        is_over = in_flight_s > ratio * median_s and in_flight_s > share * ttft_slo_s
         if is_over == mark.hot:
             mark.turning_since = None
         elif mark.turning_since is None:

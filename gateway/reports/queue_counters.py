@@ -19,14 +19,14 @@ class QueueCounters:
     def take(self, pool_id: str, counts: CountsSeen) -> None:
         """Add the growth of one pool's counts; counts that fell belong to a new router and are added whole."""
         before = self._seen.get(pool_id, _NOTHING)
-        if counts.granted_at_once < before.granted_at_once or counts.queued < before.queued:
+        if counts.dispatched_at_once < before.dispatched_at_once or counts.queued < before.queued:
             before = _NOTHING
         self._seen[pool_id] = counts
         for how, growth in (
-            (AT_ONCE, counts.granted_at_once - before.granted_at_once),
-            (AFTER_WAITING, counts.granted_after_waiting - before.granted_after_waiting),
+            (AT_ONCE, counts.dispatched_at_once - before.dispatched_at_once),
+            (AFTER_WAITING, counts.dispatched_after_waiting - before.dispatched_after_waiting),
         ):
-            self._metrics.grants.inc(pool_id, how, amount=growth)
+            self._metrics.dispatches.inc(pool_id, how, amount=growth)
         self._metrics.migrations.inc(pool_id, amount=counts.migrated - before.migrated)
 
     def forget(self, pool_id: str) -> None:

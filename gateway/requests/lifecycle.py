@@ -11,19 +11,19 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from gateway.base.event_log import log_event
+from gateway.contracts.key_source import NONE
 from gateway.http.openai_error import ApiError
-from gateway.http.overload_rejection import lag_refusal
-from gateway.pool.decision_records import engines_of, new_record, no_decision
+from gateway.http.overload_rejection import lag_rejection
 from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
 from gateway.process.drain import CUT_OFF, SENTENCE, SHUTDOWN
+from gateway.requests.decision_records import engines_of, new_record, no_decision
 from gateway.requests.objectives import objectives
-from gateway.requests.prompt_keys import NONE, KeyedPrompt
-from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REFUSED, RequestResult
+from gateway.requests.prompt_keys import KeyedPrompt
+from gateway.requests.wanted import Wanted
+from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED, RequestResult
 from routing.values.counted import count
-from routing.values.decision import Decision, Granted, Refused
+from routing.values.decision import Decision, Dispatched, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, Failed, FirstToken, HandedOver
 
@@ -31,54 +31,28 @@ if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
     from gateway.pool.live_pool import LivePool
     from gateway.reports.arm_results import ArmResults
-    from gateway.reports.decision_outbox import DecisionOutbox
-    from gateway.reports.traffic_outbox import TrafficOutbox
+    from gateway.reports.request_outbox import RequestOutbox
 
 CLIENT_ERROR = "client_error"
 """The engine answered 4xx: the request is over, and neither the engine's nor the fleet's failure."""
 
-_REFUSALS = {
-    "no_engine": (503, "No engine of this model takes work now; try again."),
-    "queue_full": (429, "Too many requests wait for this model; try again later."),
-    "wait_expired": (429, "The request waited as long as it may without getting an engine; try again later."),
-    "hopeless": (429, "No engine could still meet the request's time to first token; try again later."),
-    "prefill_overload": (429, "The request would have missed its time to first token; try again later."),
-    "decode_overload": (429, "The engines' answers would have become too slow; try again later."),
+_REJECTIONS = {
+    "no_engine": (503, "No engine of this model is available; try again."),
+    "queue_full": (429, "The queue for this model is full; try again later."),
+    "wait_expired": (429, "The request reached the maximum wait without an engine; try again later."),
+    "hopeless": (429, "No engine can meet the request's TTFT objective; try again later."),
+    "prefill_overload": (429, "The request would miss its TTFT objective; try again later."),
+    "decode_overload": (429, "The engines' time per output token would be too high; try again later."),
     SHUTDOWN: (503, SENTENCE),
-    "gateway_late": (429, "This gateway cannot keep up at this moment; try again later."),
+    "gateway_late": (429, "This gateway cannot keep up; try again later."),
     "deadline_passed": (429, "The deadline of the request's SLO class passed while it waited; try again later."),
 }
 
 _UNREAD = KeyedPrompt((), 0, NONE)
-"""The prompt of a request that was refused before it was read; recordings, which want its shape, leave it out."""
+"""The prompt of a request that was rejected before it was read; recordings, which want its shape, leave it out."""
 
 
-class Wanted(msgspec.Struct, frozen=True, gc=False):
-    """What a caller asks for, whichever door it came through."""
-
-    request_id: str
-    tenant_id: str
-    arrived_s: float
-    ttft_slo_s: float | None = None
-    """None: the pool's own."""
-    max_output_tokens: int = 0
-    session_id: str = ""
-    priority: int | None = None
-    """None: its class's."""
-    tbt_slo_s: float | None = None
-    slo_class: str = ""
-    """The class that the request names."""
-    key_class: str = ""
-    """The class of its API key."""
-    attended: bool = True
-    """Somebody will tell what becomes of it."""
-    proxied: bool = False
-    """This gateway forwards it."""
-    reporter: str = ""
-    """The tenant, where what is known of the request will be its word alone; empty: it is believed."""
-
-
-class PlacementDesk:
+class RequestLifecycle:
     """The way in and out of a pool for single requests."""
 
     def __init__(
@@ -86,8 +60,7 @@ class PlacementDesk:
         metrics: GatewayMetrics,
         recent: RecentDecisions,
         ended: Callable[[str], None] | None = None,
-        outbox: DecisionOutbox | None = None,
-        traffic: TrafficOutbox | None = None,
+        outbox: RequestOutbox | None = None,
         arms: ArmResults | None = None,
     ) -> None:
         self.metrics = metrics
@@ -95,7 +68,6 @@ class PlacementDesk:
         self._ended = ended
         """Called with the decision's id at each request's end."""
         self._outbox = outbox
-        self._traffic = traffic
         self._arms = arms
 
     async def place(
@@ -108,7 +80,7 @@ class PlacementDesk:
         excluded: frozenset[str] = frozenset(),
         earlier: DecisionRecord | None = None,
     ) -> DecisionRecord:
-        """Return the record of a granted request; raises ApiError with 400, 429 or 503.
+        """Return the record of a dispatched request; raises ApiError with 400, 429 or 503.
 
         `earlier` is the record of the same request's attempt on another engine, which is continued.
         """
@@ -122,11 +94,11 @@ class PlacementDesk:
             raise
         return self._taken(pool, request, keyed, outcome, asked_s, earlier, wanted)
 
-    def refuse_if_late(self, pool: LivePool, wanted: Wanted) -> None:
+    def reject_if_late(self, pool: LivePool, wanted: Wanted) -> None:
         """Raise ApiError 429 where the gateway cannot keep up, before anybody is asked to read the prompt."""
-        refused = lag_refusal(pool.lag, pool.router, wanted.request_id)
-        if refused is not None:
-            raise self._refused(pool, _request(pool, wanted, _UNREAD), _UNREAD, refused, monotonic(), None)
+        rejected = lag_rejection(pool.lag, pool.router, wanted.request_id)
+        if rejected is not None:
+            raise self._rejected(pool, _request(pool, wanted, _UNREAD), _UNREAD, rejected, monotonic(), None)
 
     def place_at_once(self, pool: LivePool, wanted: Wanted, keyed: KeyedPrompt) -> DecisionRecord:
         """Return the record of a request that does not wait for its engine; raises ApiError as `place` does."""
@@ -141,34 +113,36 @@ class PlacementDesk:
         Raises ApiError 400 for a prompt over the pool's limit or an unknown SLO class.
         """
         request = _request(pool, wanted, keyed)
-        granted = pool.take_observed(request, engine_id)
-        return None if granted is None else self._taken(pool, request, keyed, granted, monotonic(), None, wanted)
+        dispatched = pool.take_observed(request, engine_id)
+        return None if dispatched is None else self._taken(pool, request, keyed, dispatched, monotonic(), None, wanted)
 
     def _taken(
         self,
         pool: LivePool,
         request: InferenceRequest,
         keyed: KeyedPrompt,
-        outcome: Granted | Refused,
+        outcome: Dispatched | Rejected,
         asked_s: float,
         earlier: DecisionRecord | None,
         wanted: Wanted,
     ) -> DecisionRecord:
-        """Count and keep the decision; raises ApiError for a refusal."""
-        if isinstance(outcome, Refused):
-            raise self._refused(pool, request, keyed, outcome, asked_s, earlier)
+        """Count and keep the decision; raises ApiError for a rejection."""
+        if isinstance(outcome, Rejected):
+            raise self._rejected(pool, request, keyed, outcome, asked_s, earlier)
         decision = outcome.decision
         self._count(decision, monotonic() - asked_s)
-        granted_s = request.arrived_s + decision.queued_s
-        granted_s = granted_s if granted_s > decision.decided_s else decision.decided_s
-        attended = wanted.attended and not wanted.reporter
+        dispatched_s = request.arrived_s + decision.queued_s
+        dispatched_s = dispatched_s if dispatched_s > decision.decided_s else decision.decided_s
+        tracked = wanted.tracked and not wanted.reporter
         keeper = pool.prefix_keeper
-        pool.progress.granted(decision, granted_s, keeper.prefix_of(request) if keeper is not None else None, attended)
-        if attended:
-            pool.costs.granted(
-                decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, granted_s
+        pool.progress.dispatched(
+            decision, dispatched_s, keeper.prefix_of(request) if keeper is not None else None, tracked
+        )
+        if tracked:
+            pool.costs.dispatched(
+                decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, dispatched_s
             )
-        pool.affinity.prompts.note(request.keys, decision.engine_id, granted_s)
+        pool.affinity.prompts.note(request.keys, decision.engine_id, dispatched_s)
         if earlier is not None:
             earlier.decision = decision
             earlier.attempts += engines_of(decision)
@@ -184,8 +158,6 @@ class PlacementDesk:
         self.recent.add(record)
         if self._outbox is not None:
             self._outbox.begun(record)
-        if self._traffic is not None:
-            self._traffic.noted(record, request.keys)
         self.metrics.key_sources.count((decision.pool_id, keyed.source))
         return record
 
@@ -196,7 +168,7 @@ class PlacementDesk:
         of_pool = (pool_id,)
         metrics.queue_wait.note(of_pool, decision.queued_s)
         if decision.queued_s == 0.0:
-            # Granted at once: nothing was awaited, so the time is that of deciding alone.
+            # Dispatched at once: nothing was awaited, so the time is that of deciding alone.
             metrics.decision_seconds.note(of_pool, took_s)
 
     def first_token(self, record: DecisionRecord, now: float) -> None:
@@ -278,7 +250,7 @@ class PlacementDesk:
         self._end_without_answer(record, FAILED, now, CUT_OFF, engine_failed=False)
 
     def client_error(self, record: DecisionRecord, now: float, status: int) -> None:
-        """Note that the engine refused the request for what it is."""
+        """Note that the engine rejected the request for what it is."""
         self._end_without_answer(record, CLIENT_ERROR, now, f"http_{status}")
 
     def released(self, record: DecisionRecord, *, failed: bool = True) -> None:
@@ -319,8 +291,8 @@ class PlacementDesk:
         if self._outbox is not None and not record.recorded:
             self._outbox.ended(record)
         self.metrics.requests.inc(decision.pool_id, outcome)
-        # A refusal is our own doing, whoever asked.
-        if self._arms is not None and decision.arm and (outcome == REFUSED or not record.reporter):
+        # A rejection is our own doing, whoever asked.
+        if self._arms is not None and decision.arm and (outcome == REJECTED or not record.reporter):
             self._arms.ended(record, on_time=on_time)
         counted = CANCELLED if outcome == CLIENT_ERROR else outcome
         result = RequestResult(
@@ -336,32 +308,32 @@ class PlacementDesk:
                 error=record.error,
             )
 
-    def _refused(
+    def _rejected(
         self,
         pool: LivePool,
         request: InferenceRequest,
         keyed: KeyedPrompt,
-        refused: Refused,
+        rejected: Rejected,
         asked_s: float,
         earlier: DecisionRecord | None,
     ) -> ApiError:
         pool_id = pool.entry.pool_id
         record = earlier
         if record is None:
-            record = new_record(no_decision(pool, request, refused), pool, request, keyed, (), asked_s)
+            record = new_record(no_decision(pool, request, rejected), pool, request, keyed, (), asked_s)
             self.recent.add(record)
-            if self._traffic is not None and keyed is not _UNREAD:
-                self._traffic.noted(record, request.keys)
-        self.metrics.refusals.inc(pool_id, refused.code)
-        self._end_without_answer(record, REFUSED, monotonic(), refused.code)
-        status, message = _REFUSALS.get(refused.code, _REFUSALS["queue_full"])
-        return ApiError(status, message, refused.code, retry_after_s=refused.retry_after_s)
+            if keyed is _UNREAD:
+                record.keys = None
+        self.metrics.refusals.inc(pool_id, rejected.code)
+        self._end_without_answer(record, REJECTED, monotonic(), rejected.code)
+        status, message = _REJECTIONS.get(rejected.code, _REJECTIONS["queue_full"])
+        return ApiError(status, message, rejected.code, retry_after_s=rejected.retry_after_s)
 
 
 def prompt_too_long(prompt_tokens: int, limit: int) -> ApiError:
     """Return the 400 for a prompt over the pool's limit."""
     message = (
-        f"The prompt has {count(prompt_tokens, 'token')}; this model takes at most {limit}. Send a shorter prompt."
+        f"The prompt has {count(prompt_tokens, 'token')}; the limit of this model is {limit}. Send a shorter prompt."
     )
     return ApiError(400, message, "context_length_exceeded", param="messages")
 

@@ -12,7 +12,7 @@ from routing.policy.admission_document import SloClass
 from routing.policy.policy_document import RoutingPolicy
 
 if TYPE_CHECKING:
-    from gateway.requests.lifecycle import Wanted
+    from gateway.requests.wanted import Wanted
 
 _NO_CLASS = SloClass()
 

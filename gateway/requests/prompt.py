@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.http.json_body import BadBodyError
+from routing.values.prepared_struct import prepared
 
 _TEMPLATE_FIELDS = ("tools", "chat_template", "chat_template_kwargs", "add_generation_prompt", "continue_final_message")
 _TokenIds = list[Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]]
@@ -79,7 +80,7 @@ def _token_ids(values: Sequence[int]) -> Sequence[int]:
     if isinstance(values, array):
         return values
     try:
-        return msgspec.convert(values, _TokenIds)
+        return msgspec.convert(values, prepared(_TokenIds))
     except msgspec.ValidationError:
         message = "Every entry of a list prompt must be a token id, 0 to 4294967295."
         raise BadBodyError("bad_field", message, param="prompt") from None

@@ -19,6 +19,7 @@ import msgspec
 
 from gateway.access.isolation_domains import SHARED
 from gateway.base.event_log import log_event
+from gateway.contracts.key_source import BYTES, HASHES, NONE, REMEMBERED, TOKENIZED, TOKENS
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError
 from gateway.http.json_body import BadBodyError
 from gateway.requests.prompt import ChatPrompt, HashedPrompt, Prompt, TextPrompt, TokenPrompt
@@ -27,13 +28,6 @@ from kvstore.keys.block_keys import TOKEN_BYTES, byte_block_keys, pack_tokens, r
 if TYPE_CHECKING:
     from gateway.engines.live_engine import LiveEngine
     from gateway.pool.live_pool import LivePool
-
-TOKENS = "tokens"
-TOKENIZED = "tokenized"
-REMEMBERED = "remembered"
-BYTES = "bytes"
-HASHES = "hashes"
-NONE = "none"
 
 BYTES_PER_TOKEN = 4
 MAX_TOKENIZERS_ASKED = 2

@@ -25,15 +25,15 @@ class _Counted(msgspec.Struct):
 
 
 class HotPrefixes:
-    """Counts one pool's grants by their prefixes. Mutable state: the spans of now and before."""
+    """Counts one pool's dispatches by their prefixes. Mutable state: the spans of now and before."""
 
     def __init__(self) -> None:
         self._now: dict[int, _Counted] = {}
         self._before: dict[int, _Counted] = {}
         self._began_s = 0.0
 
-    def granted(self, key: int, decision: Decision, recomputed: int, now: float) -> None:
-        """Count a grant under its prefix; `now` is monotonic seconds."""
+    def dispatched(self, key: int, decision: Decision, recomputed: int, now: float) -> None:
+        """Count a dispatch under its prefix; `now` is monotonic seconds."""
         self._turn(now)
         counted = self._now.get(key)
         if counted is None:

@@ -1,4 +1,4 @@
-"""The starts of the prompts of the last minutes, as block keys: a bounded, even sample of one pool's grants."""
+"""The starts of the prompts of the last minutes, as block keys: a bounded, even sample of one pool's dispatches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEAST_SPAN_S = 60.0
 
 
 class SeenPrompt(msgspec.Struct, frozen=True, gc=False):
-    """One prompt that was granted an engine."""
+    """One prompt that was dispatched to an engine."""
 
     at_s: float
     """Monotonic seconds."""
@@ -28,7 +28,7 @@ class SeenPrompt(msgspec.Struct, frozen=True, gc=False):
 
 
 class PrefixWindow:
-    """Keeps every n-th grant. Mutable state: the prompts, and how many come; the loop's thread alone."""
+    """Keeps every n-th dispatch. Mutable state: the prompts, and how many come; the loop's thread alone."""
 
     def __init__(self) -> None:
         self._prompts: deque[SeenPrompt] = deque(maxlen=MAX_PROMPTS)
@@ -38,7 +38,7 @@ class PrefixWindow:
         self._looked_s: float | None = None
 
     def note(self, keys: Sequence[int], engine_id: str, now: float) -> None:
-        """Count a grant; of a prompt without keys nothing is known. `now` is monotonic seconds."""
+        """Count a dispatch; of a prompt without keys nothing is known. `now` is monotonic seconds."""
         self._noted += 1
         self._left -= 1
         if self._left:

@@ -1,4 +1,4 @@
-"""What happened in one pool's queue within the last seconds: grants with their waits, migrations, refusals."""
+"""What happened in one pool's queue within the last seconds: dispatches with their waits, migrations, rejections."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from routing.ledger.router_counts import CountsSeen
 
 MAX_WAITS = 4096
-"""Waits kept between two looks; of more grants the newest count."""
+"""Waits kept between two looks; of more dispatches the newest count."""
 
 
 class QueueSummary(msgspec.Struct, frozen=True, gc=False):
-    """The window at one moment: events per second, waits in seconds (None: no grant to tell from)."""
+    """The window at one moment: events per second, waits in seconds (None: no dispatch to tell from)."""
 
     granted_at_once_per_s: float
     granted_waited_per_s: float
@@ -30,13 +30,13 @@ class _Look(msgspec.Struct, frozen=True):
     at_s: float
     counts: CountsSeen
     waits: tuple[float, ...]
-    """Of the grants since the look before."""
+    """Of the dispatches since the look before."""
 
 
 class QueueWindow:
-    """Looks at the counts of a router, `window_s` seconds of them, and the waits of the grants between.
+    """Looks at the counts of a router, `window_s` seconds of them, and the waits of the dispatches between.
 
-    A wait is the whole time at the gateway; a grant at once waited 0. Mutable state: `_looks` and the waits
+    A wait is the whole time at the gateway; a dispatch at once waited 0. Mutable state: `_looks` and the waits
     since the newest one.
     """
 
@@ -45,8 +45,8 @@ class QueueWindow:
         self._looks: deque[_Look] = deque()
         self._waits: deque[float] = deque(maxlen=MAX_WAITS)
 
-    def granted(self, waited_s: float) -> None:
-        """Note a grant."""
+    def dispatched(self, waited_s: float) -> None:
+        """Note a dispatch."""
         self._waits.append(waited_s)
 
     def look(self, counts: CountsSeen, now: float) -> QueueSummary | None:
@@ -65,13 +65,13 @@ class QueueWindow:
 def _summary(before: _Look, after: _Look, waits: list[float]) -> QueueSummary:
     old, new = before.counts, after.counts
     per_s = 1.0 / max(1.0, after.at_s - before.at_s)
-    refused = {code: count - old.refused.get(code, 0) for code, count in sorted(new.refused.items())}
+    rejected = {code: count - old.rejected.get(code, 0) for code, count in sorted(new.rejected.items())}
     return QueueSummary(
-        (new.granted_at_once - old.granted_at_once) * per_s,
-        (new.granted_after_waiting - old.granted_after_waiting) * per_s,
+        (new.dispatched_at_once - old.dispatched_at_once) * per_s,
+        (new.dispatched_after_waiting - old.dispatched_after_waiting) * per_s,
         (new.migrated - old.migrated) * per_s,
         (new.overtaken - old.overtaken) * per_s,
-        {code: count * per_s for code, count in refused.items() if count},
+        {code: count * per_s for code, count in rejected.items() if count},
         sum(waits) / len(waits) if waits else None,
         waits[math.ceil(0.9 * len(waits)) - 1] if waits else None,
     )

@@ -8,7 +8,7 @@ import msgspec
 
 COMPLETED = "completed"
 FAILED = "failed"
-REFUSED = "refused"
+REJECTED = "refused"
 CANCELLED = "cancelled"
 
 
@@ -79,7 +79,7 @@ class TrafficWindow:
         if result.outcome != CANCELLED:
             self.requests += 1
             self.on_time += result.on_time
-            self.refused += result.outcome == REFUSED
+            self.refused += result.outcome == REJECTED
         if engine_id is not None and result.outcome == COMPLETED:
             prompt, cached, predicted = self._totals.get(engine_id, (0, 0, 0))
             self._totals[engine_id] = (

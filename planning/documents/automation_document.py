@@ -26,29 +26,34 @@ class AutomationPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """How one pool steers itself."""
 
     schema_version: Annotated[
-        int, Meta(ge=1, le=SCHEMA_VERSION, title="Schema", description="Which form of this document it follows.")
+        int, Meta(ge=1, le=SCHEMA_VERSION, title="Schema", description="Schema version of this document.")
     ] = SCHEMA_VERSION
     health: Annotated[
         HealthDocument,
-        Meta(title="Engine health", description="Takes sick engines out and lets them come back slowly."),
+        Meta(title="Engine health", description="Quarantines unhealthy engines and returns them with slow start."),
     ] = HealthDocument()
     rebalance: Annotated[
         RebalanceDocument,
-        Meta(title="Rebalancing", description="Gives hot prefixes more engines and moves tickets off hot engines."),
+        Meta(
+            title="Rebalancing",
+            description="Gives hot prefixes more engines and moves queued requests off hot engines.",
+        ),
     ] = RebalanceDocument()
     scaling: Annotated[
         ScalingDocument,
-        Meta(title="Scaling", description="Adds engines when objectives are missed and drains them in calm times."),
+        Meta(title="Scaling", description="Adds engines when objectives are missed and drains them at low load."),
     ] = ScalingDocument()
     ratio: Annotated[
         RatioDocument,
-        Meta(title="Prefill/decode ratio", description="Lets engines change roles as the load shifts between them."),
+        Meta(
+            title="Prefill/decode ratio", description="Changes engine roles as load shifts between prefill and decode."
+        ),
     ] = RatioDocument()
     control_slice: Annotated[
         SliceDocument,
         Meta(
-            title="Control slice",
-            description="Keeps a simple rule on a small share of the sessions and falls back to it while the policy "
+            title="Holdback",
+            description="Keeps a small share of sessions on a simple rule, and falls back to it while the policy "
             "loses.",
         ),
     ] = SliceDocument()
@@ -58,11 +63,11 @@ def contradictions(policy: AutomationPolicy) -> list[str]:
     """Return what no single field can see, one sentence with its path each; empty where the document can run."""
     found = []
     if policy.scaling.min_engines > policy.scaling.max_engines:
-        found.append("engines at least is above engines at most - at `$.scaling.min_engines`")
+        found.append("min engines is above max engines - at `$.scaling.min_engines`")
     if policy.rebalance.cv_low > policy.rebalance.cv_high:
-        found.append("even below is above uneven above - at `$.rebalance.cv_low`")
+        found.append("even below exceeds uneven above - at `$.rebalance.cv_low`")
     if policy.health.ejection_s > policy.health.ejection_max_s:
-        found.append("quarantine is longer than the longest quarantine - at `$.health.ejection_s`")
+        found.append("quarantine is longer than max quarantine - at `$.health.ejection_s`")
     if policy.scaling.budget_cost and not policy.scaling.engine_h_cost:
-        found.append("a daily cost needs the price of an engine hour - at `$.scaling.engine_h_cost`")
+        found.append("a cost per day needs a price per engine hour - at `$.scaling.engine_h_cost`")
     return found

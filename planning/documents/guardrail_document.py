@@ -1,4 +1,4 @@
-"""The lines that a tried policy must not cross, as a canary or a control slice holds them."""
+"""The lines that a tried policy must not cross, as a canary or a holdback holds them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GuardDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ge=0,
             le=1,
             title="Late requests",
-            description="Its share of requests that miss their time to first token may be greater by this much.",
+            description="Maximum increase of the share of requests that miss their TTFT objective.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.01, 0.1]},
         ),
     ] = 0.03
@@ -27,7 +27,7 @@ class GuardDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ge=0,
             le=1,
             title="Failed requests",
-            description="Its share of failed requests may be greater by this much.",
+            description="Maximum increase of the share of failed requests.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.005, 0.05]},
         ),
     ] = 0.01
@@ -37,7 +37,7 @@ class GuardDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ge=1,
             le=100,
             title="Time to first token",
-            description="Its mean time to first token (geometric) may be so many times the other's.",
+            description="Maximum ratio of geometric mean TTFTs, candidate to baseline.",
             extra_json_schema={"x-unit": "×", "x-usual": [1.1, 2]},
         ),
     ] = 1.3
@@ -46,8 +46,8 @@ class GuardDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=1,
             le=100,
-            title="Slowest tenth",
-            description="No more than a tenth of its requests may take this many times the other's 90th percentile.",
+            title="Slowest 10 %",
+            description="At most 10 % of the candidate's requests may exceed this many times the baseline's p90.",
             extra_json_schema={"x-unit": "×", "x-usual": [1.2, 3]},
         ),
     ] = 1.5
@@ -56,8 +56,8 @@ class GuardDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=10,
             le=100_000,
-            title="Requests at least",
-            description="With fewer requests in either arm nothing is said.",
+            title="Min requests",
+            description="Requests per version needed for a verdict.",
             extra_json_schema={"x-unit": "requests", "x-usual": [30, 500]},
         ),
     ] = 40
@@ -66,9 +66,8 @@ class GuardDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=2,
             le=600,
-            title="Looks back",
-            description="Results of the last seconds are judged by themselves too, so that a regression that begins "
-            "late is not diluted.",
+            title="Recent window",
+            description="Also judges the most recent results separately, so that a late regression is not diluted.",
             extra_json_schema={"x-unit": "s", "x-usual": [20, 60]},
         ),
     ] = 45.0

@@ -17,8 +17,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Mode,
         Meta(
             title="Engine health",
-            description="off: the gateway's breaker alone. advise: verdicts are shown. act: quarantined engines get no "
-            "work and come back slowly.",
+            description="off: circuit breaker only. advise: show verdicts. act: quarantined engines get no work and "
+            "return with slow start.",
         ),
     ] = ACT
     stall_s: Annotated[
@@ -26,9 +26,9 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             gt=0,
             le=600,
-            title="No progress for",
-            description="An engine with requests whose counters stand this long, beyond what its longest prefill may "
-            "take, is quarantined.",
+            title="Stall timeout",
+            description="Quarantines an engine with requests whose counters do not change for this long beyond its "
+            "longest prefill.",
             extra_json_schema={"x-unit": "s", "x-usual": [5, 30]},
         ),
     ] = 10.0
@@ -37,9 +37,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             gt=0,
             le=600,
-            title="Decode bottleneck after",
-            description="An engine that decodes on but ends no prefill for this long, though prefills stand there, is "
-            "a suspect.",
+            title="Decode bottleneck timeout",
+            description="An engine that keeps decoding but completes no pending prefill for this long is suspect.",
             extra_json_schema={"x-unit": "s", "x-usual": [2, 10]},
         ),
     ] = 3.0
@@ -48,8 +47,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             gt=0,
             le=600,
-            title="Reports are good for",
-            description="Older readings of an engine are not judged; it keeps its last state.",
+            title="Report TTL",
+            description="Ignores older engine reports; the engine keeps its last state.",
             extra_json_schema={"x-unit": "s", "x-usual": [2, 15]},
         ),
     ] = 5.0
@@ -58,8 +57,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             gt=0,
             le=600,
-            title="Silent for",
-            description="An engine whose probes get no answer for this long is quarantined.",
+            title="Probe timeout",
+            description="Quarantines an engine whose probes get no answer for this long.",
             extra_json_schema={"x-unit": "s", "x-usual": [1, 10]},
         ),
     ] = 2.0
@@ -68,8 +67,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=1,
             le=1000,
-            title="Failures in a row",
-            description="So many failed requests in a row quarantine an engine.",
+            title="Consecutive failures",
+            description="Failed requests in a row that quarantine an engine.",
             extra_json_schema={"x-unit": "requests", "x-usual": [3, 10]},
         ),
     ] = 5
@@ -78,9 +77,9 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             gt=1,
             le=100,
-            title="Crawling at",
-            description="An engine is crawling when its prefills or its tokens take this many times what its peers' "
-            "take, and as many times what its cost model says.",
+            title="Slow threshold",
+            description="An engine is slow if its prefills or tokens take this many times as long as its peers' and "
+            "as its cost model predicts.",
             extra_json_schema={"x-unit": "×", "x-usual": [2, 5]},
         ),
     ] = 3.0
@@ -89,8 +88,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=1,
             le=10_000,
-            title="Judged from",
-            description="Requests within the window that a judgement of speed needs.",
+            title="Min samples",
+            description="Requests in the window needed to judge speed.",
             extra_json_schema={"x-unit": "requests", "x-usual": [3, 50]},
         ),
     ] = 3
@@ -99,8 +98,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             gt=0,
             le=3600,
-            title="Crawling for",
-            description="A suspect that crawls is quarantined after this time; the slower it is the sooner, but not "
+            title="Slow timeout",
+            description="Quarantines a slow engine after this time. Slower engines are quarantined sooner, but not "
             "before a third of it.",
             extra_json_schema={"x-unit": "s", "x-usual": [10, 60]},
         ),
@@ -110,8 +109,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=2,
             le=16,
-            title="Flapping at",
-            description="So many losses or restarts within the flapping window quarantine an engine.",
+            title="Flapping threshold",
+            description="Losses or restarts within the flapping window that quarantine an engine.",
             extra_json_schema={"x-unit": "times", "x-usual": [3, 5]},
         ),
     ] = 3
@@ -121,7 +120,7 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             gt=0,
             le=86_400,
             title="Flapping window",
-            description="Time over which losses and restarts are counted.",
+            description="Window for counting losses and restarts.",
             extra_json_schema={"x-unit": "s", "x-usual": [60, 600]},
         ),
     ] = 180.0
@@ -131,7 +130,7 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             gt=0,
             le=3600,
             title="Quarantine",
-            description="The first quarantine lasts this long, the n-th in a row n times as long.",
+            description="Duration of the first quarantine; the n-th in a row lasts n times as long.",
             extra_json_schema={"x-unit": "s", "x-usual": [10, 60]},
         ),
     ] = 30.0
@@ -140,8 +139,10 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             gt=0,
             le=86_400,
-            title="Longest quarantine",
-            description="No quarantine lasts longer; an engine that is well for as long begins anew at the first.",
+            title="Max quarantine",
+            description=(
+                "Maximum duration of a quarantine. An engine that stays healthy for as long starts over at the first."
+            ),
             extra_json_schema={"x-unit": "s", "x-usual": [120, 900]},
         ),
     ] = 300.0
@@ -150,8 +151,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=0,
             le=1,
-            title="Outliers at most",
-            description="Share of a pool that may be quarantined for being worse than the rest; one engine always may.",
+            title="Max ejection",
+            description="Maximum share of a pool that may be quarantined as outliers; one engine always may.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.05, 0.2]},
         ),
     ] = 0.1
@@ -160,8 +161,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=0,
             le=1,
-            title="Panic below",
-            description="With a smaller share of healthy engines nobody is quarantined for being worse than the rest.",
+            title="Panic threshold",
+            description="If the share of healthy engines is smaller, no engine is quarantined as an outlier.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.3, 0.5]},
         ),
     ] = 0.5
@@ -170,8 +171,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=0,
             le=3600,
-            title="Slow return",
-            description="Time over which an engine that comes back gets its full share of the load; 0: at once.",
+            title="Slow start",
+            description="Time until a returning engine gets its full share of load; 0: at once.",
             extra_json_schema={"x-unit": "s", "x-usual": [15, 120]},
         ),
     ] = 30.0
@@ -180,8 +181,8 @@ class HealthDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             gt=0,
             le=1,
-            title="Return begins at",
-            description="Share of the load with which a return begins.",
+            title="Slow start from",
+            description="Initial share of load.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.05, 0.3]},
         ),
     ] = 0.1

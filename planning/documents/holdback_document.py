@@ -1,4 +1,4 @@
-"""The settings of a pool's control slice, as an automation document holds them."""
+"""The settings of a pool's holdback, as an automation document holds them."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=0,
             le=0.1,
-            title="Control share",
-            description="Share of the sessions that the simple rule places, so that the policy is always compared with "
-            "it; 0: no control slice.",
+            title="Holdback share",
+            description="Share of sessions that the simple rule places, for a constant comparison with the policy; 0: "
+            "no holdback.",
             extra_json_schema={"x-unit": "share", "x-usual": [0, 0.05]},
         ),
     ] = 0.0
     placement: Annotated[
         Literal["least_loaded", "round_robin"],
-        Meta(title="Simple rule", description="Where the control slice's requests go; it knows nothing of caches."),
+        Meta(title="Simple rule", description="Places the holdback's requests without regard to caches."),
     ] = "least_loaded"
     fall_back: Annotated[
         bool,
         Meta(
             title="Fall back",
-            description="Let the simple rule place all sessions while the policy loses to it; off: only compare.",
+            description="Lets the simple rule place all sessions while the policy loses to it; off: compare only.",
         ),
     ] = True
     guards: Annotated[
         GuardDocument,
-        Meta(title="Losing", description="By how much the policy must be worse than the simple rule to lose."),
+        Meta(title="Guardrails", description="How much worse than the simple rule the policy must be to lose."),
     ] = GuardDocument()
     hold_s: Annotated[
         float,
         Meta(
             ge=0,
             le=3600,
-            title="Losing for",
-            description="The policy must lose for this long before the simple rule takes over.",
+            title="Fall back after",
+            description="Time the policy must lose before the simple rule takes over.",
             extra_json_schema={"x-unit": "s", "x-usual": [10, 120]},
         ),
     ] = 20.0
@@ -54,9 +54,8 @@ class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=10,
             le=86_400,
-            title="Try again after",
-            description="After so long the policy gets a share again; each time it loses again this doubles, up to 16 "
-            "times.",
+            title="Cooldown",
+            description="Time until the policy gets a share again; doubles after each loss, up to 16 times.",
             extra_json_schema={"x-unit": "s", "x-usual": [60, 1800]},
         ),
     ] = 300.0
@@ -65,8 +64,8 @@ class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             gt=0,
             le=0.5,
-            title="Share to try with",
-            description="Share of the sessions that the policy gets when it is tried again.",
+            title="Probe share",
+            description="Share of sessions that the policy gets after the cooldown.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.05, 0.2]},
         ),
     ] = 0.1
@@ -75,8 +74,8 @@ class SliceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=1,
             le=86_400,
-            title="Try for",
-            description="The policy must do well for this long to get all sessions back.",
+            title="Probe time",
+            description="Time without a loss until the policy gets all sessions back.",
             extra_json_schema={"x-unit": "s", "x-usual": [30, 600]},
         ),
     ] = 60.0

@@ -17,8 +17,7 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Mode,
         Meta(
             title="Prefill/decode ratio",
-            description="off: nothing. advise: plans are shown. act: engines are drained and come back in the other "
-            "role.",
+            description="off: nothing. advise: show plans. act: drain engines and restart them in the other role.",
         ),
     ] = ADVISE
     window_s: Annotated[
@@ -26,8 +25,8 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             gt=0,
             le=86_400,
-            title="Judged over",
-            description="The last seconds whose load samples are averaged, the highest and lowest tenth left out.",
+            title="Window",
+            description="Window of load samples to average, without the highest and lowest 10 %.",
             extra_json_schema={"x-unit": "s", "x-usual": [30, 600]},
         ),
     ] = 60.0
@@ -36,8 +35,8 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=1,
             le=100_000,
-            title="Judged from",
-            description="Samples of each role within the window without which nothing is planned.",
+            title="Min samples",
+            description="Samples of each role in the window needed for a plan.",
             extra_json_schema={"x-unit": "samples", "x-usual": [10, 100]},
         ),
     ] = 20
@@ -46,8 +45,8 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             gt=0,
             le=10,
-            title="Balanced within",
-            description="An imbalance factor between 1/(1 + this) and 1 + this is left as it is.",
+            title="Tolerance",
+            description="No change while the imbalance factor is between 1/(1 + this) and 1 + this.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.1, 0.5]},
         ),
     ] = 0.2
@@ -56,8 +55,8 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=0,
             le=10,
-            title="Turning back",
-            description="A flip against the direction of the last one needs an imbalance this much further out.",
+            title="Reversal hysteresis",
+            description="Extra imbalance needed to reverse the last role change.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.05, 0.3]},
         ),
     ] = 0.1
@@ -66,8 +65,8 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=0,
             le=86_400,
-            title="Persistent after",
-            description="The imbalance must last this long before an engine changes its role.",
+            title="Persistence",
+            description="Time the imbalance must last before an engine changes its role.",
             extra_json_schema={"x-unit": "s", "x-usual": [15, 300]},
         ),
     ] = 30.0
@@ -76,8 +75,8 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=1,
             le=100,
-            title="Flips at once",
-            description="Engines that one plan may give the other role.",
+            title="Max changes at once",
+            description="Maximum role changes per plan.",
             extra_json_schema={"x-unit": "engines", "x-usual": [1, 2]},
         ),
     ] = 1
@@ -86,8 +85,8 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=1,
             le=10_000,
-            title="Prefill engines at least",
-            description="The prefill role never has fewer engines by this automation's doing.",
+            title="Min prefill engines",
+            description="This automation never leaves fewer prefill engines.",
             extra_json_schema={"x-unit": "engines", "x-usual": [1, 4]},
         ),
     ] = 1
@@ -96,8 +95,8 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=1,
             le=10_000,
-            title="Decode engines at least",
-            description="The decode role never has fewer engines by this automation's doing.",
+            title="Min decode engines",
+            description="This automation never leaves fewer decode engines.",
             extra_json_schema={"x-unit": "engines", "x-usual": [1, 4]},
         ),
     ] = 1
@@ -106,8 +105,8 @@ class RatioDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=0,
             le=86_400,
-            title="Pause after a flip",
-            description="Time after a change of roles before the next one.",
+            title="Cooldown",
+            description="Time between role changes.",
             extra_json_schema={"x-unit": "s", "x-usual": [60, 1800]},
         ),
     ] = 120.0

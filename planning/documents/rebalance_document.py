@@ -17,8 +17,8 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Mode,
         Meta(
             title="Rebalancing",
-            description="off: requests migrate by the placement's own rule alone. advise: plans are shown. act: hot "
-            "prefixes get more candidates and tickets move.",
+            description="off: only the placement's own migration. advise: show plans. act: widen hot prefixes and move "
+            "queued requests.",
         ),
     ] = ADVISE
     cv_high: Annotated[
@@ -27,8 +27,7 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             ge=0,
             le=10,
             title="Uneven above",
-            description="Coefficient of variation of pending prefill tokens over the engines, each smoothed, from "
-            "which the load counts as uneven.",
+            description="Load CV (of smoothed pending prefill tokens) from which the load counts as uneven.",
             extra_json_schema={"x-unit": "× mean", "x-usual": [0.5, 1.5]},
         ),
     ] = 0.8
@@ -38,7 +37,7 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             ge=0,
             le=10,
             title="Even below",
-            description="Below this coefficient of variation, widened prefixes go back to their usual engines.",
+            description="Load CV below which widened prefixes return to their usual engines.",
             extra_json_schema={"x-unit": "× mean", "x-usual": [0.2, 0.6]},
         ),
     ] = 0.4
@@ -47,8 +46,8 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=0,
             le=3600,
-            title="Persistent after",
-            description="A hotspot must last this long before anything is done about it.",
+            title="Persistence",
+            description="Time a hotspot must last before any action.",
             extra_json_schema={"x-unit": "s", "x-usual": [3, 30]},
         ),
     ] = 5.0
@@ -57,8 +56,8 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             gt=1,
             le=100,
-            title="Hot at",
-            description="An engine is hot when its outstanding work is this many times the pool's mean.",
+            title="Hot threshold",
+            description="An engine is hot if its in-flight work is this many times the pool's mean.",
             extra_json_schema={"x-unit": "×", "x-usual": [1.5, 4]},
         ),
     ] = 2.0
@@ -67,8 +66,8 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=0,
             le=3600,
-            title="Hot from",
-            description="With less work than this an engine is never hot.",
+            title="Min hot work",
+            description="An engine with less in-flight work is never hot.",
             extra_json_schema={"x-unit": "s", "x-usual": [1, 10]},
         ),
     ] = 2.0
@@ -77,8 +76,8 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             gt=0,
             le=1,
-            title="Hot prefix at",
-            description="Share of a hot engine's recent work that one prefix must have to be widened.",
+            title="Hot prefix threshold",
+            description="Minimum share of a hot engine's recent work for a prefix to be widened.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.1, 0.5]},
         ),
     ] = 0.2
@@ -87,7 +86,7 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=2,
             le=8,
-            title="Candidates at most",
+            title="Max candidates",
             description="Engines that a widened prefix can go to.",
             extra_json_schema={"x-unit": "engines", "x-usual": [3, 6]},
         ),
@@ -97,8 +96,8 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=0,
             le=1000,
-            title="Widened prefixes",
-            description="Prefixes that may be widened at one time.",
+            title="Max widened prefixes",
+            description="Maximum prefixes widened at a time.",
             extra_json_schema={"x-unit": "prefixes", "x-usual": [4, 64]},
         ),
     ] = 16
@@ -108,7 +107,7 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             ge=0,
             le=86_400,
             title="Narrow after",
-            description="A widened prefix stays so for this long at least.",
+            description="Minimum time a prefix stays widened.",
             extra_json_schema={"x-unit": "s", "x-usual": [30, 600]},
         ),
     ] = 60.0
@@ -117,9 +116,9 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=0,
             le=1,
-            title="Recomputing at most",
-            description="While more than this share of the prompt tokens is computed although some engine holds it, no "
-            "prefix is widened: more spreading would cost more than it evens out.",
+            title="Max recompute share",
+            description="Widens no prefix while more than this share of prompt tokens is recomputed although another "
+            "engine holds it: spreading further would cost more than it balances.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.1, 0.4]},
         ),
     ] = 0.3
@@ -128,8 +127,8 @@ class RebalanceDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=0,
             le=10_000,
-            title="Tickets per round",
-            description="Waiting tickets that one round may move to another of their candidates.",
-            extra_json_schema={"x-unit": "tickets", "x-usual": [4, 64]},
+            title="Max moves per round",
+            description="Maximum queued requests that one round may move to another candidate.",
+            extra_json_schema={"x-unit": "requests", "x-usual": [4, 64]},
         ),
     ] = 16

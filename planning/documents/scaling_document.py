@@ -17,8 +17,7 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Mode,
         Meta(
             title="Scaling",
-            description="off: nothing. advise: plans are shown. act: engines are started and drained by the pool's "
-            "actuator.",
+            description="off: nothing. advise: show plans. act: the pool's actuator starts and drains engines.",
         ),
     ] = ADVISE
     min_engines: Annotated[
@@ -26,8 +25,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=1,
             le=10_000,
-            title="Engines at least",
-            description="The pool is never drained below this.",
+            title="Min engines",
+            description="The pool never drains below this.",
             extra_json_schema={"x-unit": "engines", "x-usual": [1, 16]},
         ),
     ] = 1
@@ -36,7 +35,7 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=1,
             le=10_000,
-            title="Engines at most",
+            title="Max engines",
             description="The pool never grows above this.",
             extra_json_schema={"x-unit": "engines", "x-usual": [2, 64]},
         ),
@@ -47,7 +46,7 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             gt=0,
             lt=1,
             title="Attainment",
-            description="Share of requests that should meet their TTFT objective.",
+            description="Target share of requests that meet their TTFT objective.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.9, 0.99]},
         ),
     ] = 0.9
@@ -56,8 +55,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             gt=0,
             le=3600,
-            title="Judged over",
-            description="The last seconds over which attainment, queue and work are judged.",
+            title="Window",
+            description="Window for attainment, queue and load.",
             extra_json_schema={"x-unit": "s", "x-usual": [15, 120]},
         ),
     ] = 30.0
@@ -66,8 +65,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=1,
             le=100_000,
-            title="Judged from",
-            description="Requests within the window without which attainment says nothing.",
+            title="Min samples",
+            description="Requests in the window needed to judge attainment.",
             extra_json_schema={"x-unit": "requests", "x-usual": [10, 200]},
         ),
     ] = 20
@@ -76,8 +75,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             gt=0,
             le=1,
-            title="Utilisation",
-            description="Share of the engines' time that the expected work should take; the size that is aimed at.",
+            title="Target utilization",
+            description="Target share of engine time for the expected load.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.5, 0.75]},
         ),
     ] = 0.6
@@ -87,8 +86,7 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             ge=0,
             le=0.5,
             title="Hysteresis",
-            description="The pool shrinks only where the expected work stays this share below the utilisation that "
-            "is aimed at, after the shrinking.",
+            description="Shrinks only if the expected load stays this far below the target utilization afterwards.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.1, 0.3]},
         ),
     ] = 0.2
@@ -97,8 +95,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=1,
             le=1000,
-            title="Added at once",
-            description="Engines that one plan may add.",
+            title="Max added at once",
+            description="Maximum engines added per plan.",
             extra_json_schema={"x-unit": "engines", "x-usual": [1, 8]},
         ),
     ] = 4
@@ -107,8 +105,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=1,
             le=1000,
-            title="Drained at once",
-            description="Engines that one plan may drain.",
+            title="Max drained at once",
+            description="Maximum engines drained per plan.",
             extra_json_schema={"x-unit": "engines", "x-usual": [1, 2]},
         ),
     ] = 1
@@ -117,8 +115,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=0,
             le=86_400,
-            title="Pause after adding",
-            description="Time after an addition, beyond the warm-up, before the next one.",
+            title="Scale-up cooldown",
+            description="Time between additions, after the warm-up.",
             extra_json_schema={"x-unit": "s", "x-usual": [15, 120]},
         ),
     ] = 30.0
@@ -127,8 +125,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=0,
             le=86_400,
-            title="Pause before draining",
-            description="Time after any change, and of calm, before an engine is drained.",
+            title="Scale-down cooldown",
+            description="Time after any change, at low load, before an engine is drained.",
             extra_json_schema={"x-unit": "s", "x-usual": [60, 900]},
         ),
     ] = 120.0
@@ -138,7 +136,7 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             ge=0,
             le=3600,
             title="Warm-up",
-            description="Time from the order to start an engine until it serves; the forecast looks as far ahead.",
+            description="Time from starting an engine until it serves. The forecast looks this far ahead.",
             extra_json_schema={"x-unit": "s", "x-usual": [10, 300]},
         ),
     ] = 30.0
@@ -147,8 +145,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=0,
             le=3600,
-            title="Warm-up ramp",
-            description="Time over which a new engine gets its full share of the load; 0: at once.",
+            title="Slow start",
+            description="Time until a new engine gets its full share of load; 0: at once.",
             extra_json_schema={"x-unit": "s", "x-usual": [0, 60]},
         ),
     ] = 0.0
@@ -156,8 +154,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         bool,
         Meta(
             title="Forecast",
-            description="Adds before the load comes: by the trend of the last minutes and the same time in past "
-            "seasons, where there is history.",
+            description="Adds engines ahead of load, by the trend of the last minutes and, with enough history, the "
+            "same time in past seasons.",
         ),
     ] = True
     season_s: Annotated[
@@ -166,7 +164,7 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             ge=60,
             le=604_800,
             title="Season",
-            description="Period after which load repeats.",
+            description="Period of the load pattern.",
             extra_json_schema={"x-unit": "s", "x-usual": [86400, 604800]},
         ),
     ] = 86_400.0
@@ -175,8 +173,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=0,
             le=1e6,
-            title="Engine hours a day",
-            description="Engine hours within the last 24 hours beyond which nothing is added; 0: no bound.",
+            title="Engine hours per day",
+            description="Adds no engine beyond this many engine hours in the last 24 hours; 0: no limit.",
             extra_json_schema={"x-unit": "h", "x-usual": [24, 2400]},
         ),
     ] = 0.0
@@ -185,8 +183,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=0,
             le=1e6,
-            title="Price of an engine hour",
-            description="In the currency of the daily cost below.",
+            title="Price per engine hour",
+            description="In the currency of the cost per day.",
             extra_json_schema={"x-unit": "per h", "x-usual": [0.5, 50]},
         ),
     ] = 0.0
@@ -195,8 +193,8 @@ class ScalingDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             ge=0,
             le=1e9,
-            title="Cost a day",
-            description="Cost within the last 24 hours beyond which nothing is added; 0: no bound.",
+            title="Cost per day",
+            description="Adds no engine beyond this cost in the last 24 hours; 0: no limit.",
             extra_json_schema={"x-unit": "per day", "x-usual": [10, 10000]},
         ),
     ] = 0.0

@@ -49,12 +49,12 @@ class _Judged(msgspec.Struct, frozen=True):
 
 
 def plan_health(
-    facts: PoolFacts, memory: HealthMemory, settings: HealthDocument, *, newcomer_ramp_s: float = 0.0
+    facts: PoolFacts, memory: HealthMemory, settings: HealthDocument, *, slow_start_s: float = 0.0
 ) -> tuple[HealthPlan, HealthMemory]:
     """Return a verdict on each engine, and the memory for the next round.
 
     Engines that are not meant to serve (starting, draining, out) are not judged and begin anew afterwards. Over
-    `newcomer_ramp_s` (ScalingDocument.ramp_s) an engine that has just begun to serve gets a growing share of the load.
+    `slow_start_s` (ScalingDocument.ramp_s) an engine that has just begun to serve gets a growing share of the load.
     """
     now_s = facts.now_s
     active = [each for each in facts.engines if each.standing == ACTIVE]
@@ -72,7 +72,7 @@ def plan_health(
             held_back.add(each.facts.engine_id)
         moved[each.facts.engine_id] = after
     verdicts = tuple(
-        _verdict(each, moved.get(each.engine_id), panic, settings, now_s, newcomer_ramp_s) for each in facts.engines
+        _verdict(each, moved.get(each.engine_id), panic, settings, now_s, slow_start_s) for each in facts.engines
     )
     changed = tuple(
         each.engine_id
@@ -165,7 +165,7 @@ def _quarantined(each: _Judged, settings: HealthDocument, now_s: float) -> Engin
     memory = msgspec.structs.replace(memory, since_s=now_s, until_s=None, signs={}, forgiven=each.facts.failures_in_row)
     if not settings.ramp_s:
         return msgspec.structs.replace(memory, state=HEALTHY, code="", text="")
-    return msgspec.structs.replace(memory, state=PROBATION, text=f"comes back after: {memory.text}")
+    return msgspec.structs.replace(memory, state=PROBATION, text=f"returning after: {memory.text}")
 
 
 def _verdict(
@@ -174,7 +174,7 @@ def _verdict(
     panic: bool,
     settings: HealthDocument,
     now_s: float,
-    newcomer_ramp_s: float,
+    slow_start_s: float,
 ) -> Verdict:
     if memory is None:
         text = f"not judged while it is {facts.standing}"
@@ -187,14 +187,14 @@ def _verdict(
     if state == QUARANTINED:
         share = 0.0
         if panic and code in OUTLIER_CODES:
-            state, share, text = SUSPECT, 1.0, f"quarantine suspended, too few engines are well: {text}"
+            state, share, text = SUSPECT, 1.0, f"not quarantined, too few engines are healthy: {text}"
     elif state == PROBATION:
         ramp_s = settings.ramp_s
-    elif state == HEALTHY and facts.since_s is not None and now_s - facts.since_s < newcomer_ramp_s:
-        state, code, text = PROBATION, NEWCOMER, "it has just begun to serve"
-        since_s, ramp_s = facts.since_s, newcomer_ramp_s
+    elif state == HEALTHY and facts.since_s is not None and now_s - facts.since_s < slow_start_s:
+        state, code, text = PROBATION, NEWCOMER, "it has just started to serve"
+        since_s, ramp_s = facts.since_s, slow_start_s
     if ramp_s:
-        share = _ramped(since_s, ramp_s, settings, now_s)
+        share = _in_slow_start(since_s, ramp_s, settings, now_s)
     return Verdict(
         engine_id=facts.engine_id,
         incarnation=facts.incarnation,
@@ -208,7 +208,7 @@ def _verdict(
     )
 
 
-def _ramped(from_s: float, ramp_s: float, settings: HealthDocument, now_s: float) -> float:
+def _in_slow_start(from_s: float, ramp_s: float, settings: HealthDocument, now_s: float) -> float:
     """Return the share of the load that an engine gets which began to come at `from_s`."""
     done = max((now_s - from_s) / ramp_s, 0.0)
     return min(1.0, settings.ramp_from + (1.0 - settings.ramp_from) * done)
@@ -238,15 +238,18 @@ def _reasons(
         for name in changed
     ]
     if panic:
-        text = f"fewer than {100 * settings.panic_share:.0f} % of the engines are well: outliers keep their work"
+        text = (
+            f"fewer than {100 * settings.panic_share:.0f} % of engines are healthy (panic threshold): outliers "
+            "are not quarantined"
+        )
         reasons.append(Reason("panic", text))
     elif held_back:
-        text = f"{', '.join(sorted(held_back))} would be quarantined, but no more of the pool may be out as outliers"
+        text = f"{', '.join(sorted(held_back))} would be quarantined, but max ejection is reached"
         reasons.append(Reason("outlier_limit", text))
     if not reasons:
         counts = Counter(memory.state for memory in moved.values())
         text = ", ".join(
             f"{counts[state]} {state}" for state in (HEALTHY, SUSPECT, QUARANTINED, PROBATION) if counts[state]
         )
-        reasons.append(Reason("no_change", f"nothing changed: {text}" if text else "no engine is meant to serve"))
+        reasons.append(Reason("no_change", f"no change: {text}" if text else "no engine should be serving"))
     return tuple(reasons)

@@ -27,19 +27,19 @@ LYING = "lying"
 FAILURES = "failures"
 CRAWLING = "crawling"
 FLAPPING = "flapping"
-REFUSING = "refusing"
+REJECTING = "refusing"
 BOTTLENECK = "decode_bottleneck"
 FROZEN_METRICS = "frozen_metrics"
 GARBAGE_METRICS = "garbage_metrics"
 EVENT_GAPS = "event_gaps"
 
-OUTLIER_CODES = frozenset({FAILURES, CRAWLING, FLAPPING, REFUSING})
+OUTLIER_CODES = frozenset({FAILURES, CRAWLING, FLAPPING, REJECTING})
 """What an engine can be quarantined for that is worse than the rest."""
 STANDING_FAULTS = frozenset({UNREACHABLE, PAUSED})
 """Faults that are over when the engine says so: their quarantine needs no term."""
 
-REFUSES = 0.9
-"""Share of refused requests from which an engine serves nobody: one client's bad requests among others stay below."""
+REJECTS = 0.9
+"""Share of rejected requests from which an engine serves nobody: one client's bad requests among others stay below."""
 FULL = 0.85
 """Share of the KV memory from which a long prompt may not fit."""
 _INSTANT_S = 1e-6
@@ -69,7 +69,7 @@ def signs_of(
         *_silence(facts, memory, settings, now_s),
         *_standstill(facts, memory, settings, now_s),
         *_failing(facts, memory, settings, now_s),
-        *_refusing(facts, peers, settings),
+        *_rejecting(facts, peers, settings),
         *_crawling(facts, peers, settings, tbt_slo_s),
         *_doubts(facts, memory, settings, now_s),
     ]
@@ -97,11 +97,9 @@ def _silence(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument,
         silent_s = max(now_s - since_s, 0.0)
         served = facts.granted > 0 and since_s < memory.served_s and now_s - memory.served_s < settings.silent_s
         grade = DOUBT if served else FAULT
-        yield Sign(
-            UNREACHABLE, grade, f"probes have got no answer for {silent_s:.1f} s", _left(settings.silent_s, silent_s)
-        )
+        yield Sign(UNREACHABLE, grade, f"no probe answered for {silent_s:.1f} s", _left(settings.silent_s, silent_s))
     elif facts.paused:
-        yield Sign(PAUSED, FAULT, f"the engine answers and says that it is {facts.paused}")
+        yield Sign(PAUSED, FAULT, f"the engine answers but reports that it is {facts.paused}")
 
 
 def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> Iterator[Sign]:
@@ -118,21 +116,22 @@ def _standstill(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
     if not standing or served_for_s < limit_s:
         return
     if claims and facts.running == 0 and (facts.waiting or 0) > 0 and counted_for_s >= limit_s:
-        yield Sign(
-            NOT_STARTING, FAULT, f"requests wait in it ({facts.waiting}) and none has run for {counted_for_s:.0f} s"
-        )
+        waiting = count(facts.waiting or 0, "waiting request")
+        yield Sign(NOT_STARTING, FAULT, f"it has {waiting}, but none has run for {counted_for_s:.0f} s")
     elif claims and counted_for_s >= limit_s:
         ones = _run(facts.running) if facts.running else f"{_requests(facts.granted)} had no answer"
-        yield Sign(NO_PROGRESS, FAULT, f"{ones} and no token was counted for {counted_for_s:.0f} s")
+        yield Sign(NO_PROGRESS, FAULT, f"{ones}, and no token was counted for {counted_for_s:.0f} s")
     elif facts.streaming > 0:
         streams = count(facts.streaming, "stream has", "streams have")
-        text = f"{streams} brought nothing for {served_for_s:.0f} s"
+        text = f"{streams} produced nothing for {served_for_s:.0f} s"
         lies = claims and counted_for_s < limit_s
         yield (
-            Sign(LYING, FAULT, f"{text}, though its metrics show progress") if lies else Sign(NO_PROGRESS, FAULT, text)
+            Sign(LYING, FAULT, f"{text}, although its metrics show progress")
+            if lies
+            else Sign(NO_PROGRESS, FAULT, text)
         )
     elif frozen and facts.granted > 0 and served_for_s >= UNKNOWN_PREFILL * limit_s:
-        text = f"{_requests(facts.granted)} brought nothing for {served_for_s:.0f} s, and its metrics stand"
+        text = f"{_requests(facts.granted)} produced nothing for {served_for_s:.0f} s, and its metrics do not change"
         yield Sign(NO_PROGRESS, FAULT, text)
 
 
@@ -146,14 +145,14 @@ def _failing(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument,
         yield Sign(FLAPPING, OUTLIER, text)
 
 
-def _refusing(facts: EngineFacts, peers: Peers, settings: HealthDocument) -> Iterator[Sign]:
-    """Yield a sign where the engine refuses what its peers take; what all refuse is not the engine's fault."""
+def _rejecting(facts: EngineFacts, peers: Peers, settings: HealthDocument) -> Iterator[Sign]:
+    """Yield a sign where the engine rejects what its peers take; what all reject is not the engine's fault."""
     share, elsewhere = known(facts.refused_share), peers.refused_share
     if share is None or elsewhere is None or facts.refused_samples < settings.failures:
         return
-    if share >= REFUSES and share >= settings.slow_factor * elsewhere:
-        text = f"it refused {100 * share:.0f} % of its requests (4xx), elsewhere {100 * elsewhere:.0f} %"
-        yield Sign(REFUSING, OUTLIER, text)
+    if share >= REJECTS and share >= settings.slow_factor * elsewhere:
+        text = f"it rejected {100 * share:.0f} % of its requests (4xx), other engines {100 * elsewhere:.0f} %"
+        yield Sign(REJECTING, OUTLIER, text)
 
 
 def _crawling(facts: EngineFacts, peers: Peers, settings: HealthDocument, tbt_slo_s: float) -> Iterator[Sign]:
@@ -170,7 +169,10 @@ def _crawling(facts: EngineFacts, peers: Peers, settings: HealthDocument, tbt_sl
             yield Sign(CRAWLING, DOUBT, text)
         elif slowness >= factor * peers.slowness:
             yield Sign(
-                CRAWLING, OUTLIER, f"{text}, elsewhere {peers.slowness:.1f} times", _patience_s(settings, slowness)
+                CRAWLING,
+                OUTLIER,
+                f"{text}, on other engines {peers.slowness:.1f} times",
+                _patience_s(settings, slowness),
             )
     elif (
         tbt_s is not None
@@ -178,7 +180,7 @@ def _crawling(facts: EngineFacts, peers: Peers, settings: HealthDocument, tbt_sl
         and facts.tbt_samples >= settings.slow_samples
         and tbt_s >= max(factor * peers.tbt_s, tbt_slo_s)
     ):
-        text = f"tokens come {1000 * tbt_s:.0f} ms apart, elsewhere {1000 * peers.tbt_s:.0f} ms"
+        text = f"tokens are {1000 * tbt_s:.0f} ms apart, on other engines {1000 * peers.tbt_s:.0f} ms"
         slow_too = facts.role == "decode" or (judged and slowness is not None and slowness >= factor / 2)
         hold_s = _patience_s(settings, tbt_s / max(peers.tbt_s, _INSTANT_S))
         yield Sign(CRAWLING, OUTLIER, text, hold_s) if slow_too else Sign(CRAWLING, DOUBT, text)
@@ -196,16 +198,16 @@ def _doubts(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, 
     usage = known(facts.kv_usage)
     if facts.prefilling > 0 and stands_s >= limit_s and memory.served_s > memory.first_token_s and (usage or 1) >= FULL:
         prefills = count(facts.prefilling, "prefill has", "prefills have")
-        yield Sign(BOTTLENECK, DOUBT, f"it decodes, but {prefills} stood for {stands_s:.1f} s")
+        yield Sign(BOTTLENECK, DOUBT, f"it decodes, but {prefills} made no progress for {stands_s:.1f} s")
     if facts.reachable and facts.report_s is not None and not facts.readable:
-        yield Sign(GARBAGE_METRICS, DOUBT, "it answers, but its metrics cannot be read")
+        yield Sign(GARBAGE_METRICS, DOUBT, "it answers, but its metrics are unreadable")
     elif wrong := _impossible(facts, memory, settings, now_s):
         yield Sign(GARBAGE_METRICS, DOUBT, wrong)
     elif are_frozen(facts, memory):
-        text = f"its counters have stood for {now_s - memory.counters_moved_s:.0f} s while answers came from it"
+        text = f"its counters have not changed for {now_s - memory.counters_moved_s:.0f} s while it answered requests"
         yield Sign(FROZEN_METRICS, DOUBT, text)
     if memory.gap_s is not None and now_s - memory.gap_s <= settings.flap_window_s:
-        yield Sign(EVENT_GAPS, DOUBT, "its KV events had a gap; the prefix index of it is not exact")
+        yield Sign(EVENT_GAPS, DOUBT, "its KV events had a gap, so its prefix index is not exact")
 
 
 def _impossible(facts: EngineFacts, memory: EngineMemory, settings: HealthDocument, now_s: float) -> str:
@@ -219,11 +221,11 @@ def _impossible(facts: EngineFacts, memory: EngineMemory, settings: HealthDocume
     }
     for name, value in named.items():
         if value is not None and known(value) is None:
-            return f"its metrics say {name} = {value}"
+            return f"its metrics report {name} = {value}"
     if (known(facts.kv_usage) or 0.0) > 1.01:
-        return f"its metrics say KV usage = {facts.kv_usage}"
+        return f"its metrics report KV usage = {facts.kv_usage}"
     if memory.backwards_s is not None and now_s - memory.backwards_s <= settings.flap_window_s:
-        return "its counters ran backwards without a restart"
+        return "its counters decreased without a restart"
     return ""
 
 

@@ -39,11 +39,11 @@ class EngineSpeed:
     def __init__(self) -> None:
         self._ready_s = 0.0
         self._first_tokens: deque[_Told] = deque(maxlen=MAX_SAMPLES)
-        self._tbt: deque[tuple[float, float]] = deque(maxlen=MAX_SAMPLES)
+        self._tpot: deque[tuple[float, float]] = deque(maxlen=MAX_SAMPLES)
 
     def expects(self, prefill_s: float, now: float) -> float:
         """Note a prefill that is given to the engine; return the seconds to its first token, what is ahead included."""
-        # No max(): each grant comes this way.
+        # No max(): each dispatch comes this way.
         self._ready_s = (self._ready_s if self._ready_s > now else now) + prefill_s
         return self._ready_s - now
 
@@ -54,7 +54,7 @@ class EngineSpeed:
 
     def answered(self, tbt_s: float, now: float) -> None:
         """Note the mean seconds between the tokens of one answer."""
-        self._tbt.append((now, tbt_s))
+        self._tpot.append((now, tbt_s))
 
     def usual(self) -> float:
         """Return how many times its estimate a first token has usually taken; 1 where nothing is known."""
@@ -63,16 +63,16 @@ class EngineSpeed:
     def slowness(self, standing: Iterable[tuple[float, float]], now: float) -> Speed:
         """Return the median of seconds to first token over expected seconds.
 
-        `standing`: (moment of the grant, expected seconds) of requests without a first token. One that is late says
+        `standing`: (moment of the dispatch, expected seconds) of requests without a first token. One that is late says
         so before its first token comes, if it ever does. Several late ones, or a run of slow ones up to the newest,
         tell of a change: what came before the first of them was due says nothing of it.
         """
         while self._first_tokens and self._first_tokens[0].at_s < now - WINDOW_S:
             self._first_tokens.popleft()
         late = [
-            _Told(granted_s + expected_s, now, (now - granted_s) / expected_s)
-            for granted_s, expected_s in standing
-            if 0 < expected_s < now - granted_s
+            _Told(dispatched_s + expected_s, now, (now - dispatched_s) / expected_s)
+            for dispatched_s, expected_s in standing
+            if 0 < expected_s < now - dispatched_s
         ]
         since = min(each.due_s for each in late) if len(late) >= TELLING else 0.0
         told = [*self._first_tokens, *late]
@@ -81,9 +81,9 @@ class EngineSpeed:
 
     def tbt(self, now: float) -> Speed:
         """Return the median of the mean seconds between an answer's tokens."""
-        while self._tbt and self._tbt[0][0] < now - WINDOW_S:
-            self._tbt.popleft()
-        return _median([seconds for _, seconds in self._tbt])
+        while self._tpot and self._tpot[0][0] < now - WINDOW_S:
+            self._tpot.popleft()
+        return _median([seconds for _, seconds in self._tpot])
 
 
 def _change_s(told: Sequence[_Told]) -> float:

@@ -73,7 +73,7 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Share of its last answers that were 4xx, 0..1."""
     refused_samples: int = 0
     slowness: float | None = None
-    """Median over the window: seconds from grant to first token over the estimate of the same; 1: as estimated.
+    """Median over the window: seconds from dispatch to first token over the estimate of the same; 1: as estimated.
     Requests that have stood for longer than their estimate count with the time so far."""
     slowness_samples: int = 0
     tbt_s: float | None = None
@@ -93,7 +93,7 @@ class PoolWindow(msgspec.Struct, frozen=True, kw_only=True):
     from_s: float
     span_s: float
     requests: int
-    """Requests that were answered or refused."""
+    """Requests that were answered or rejected."""
     on_time: int
     """Those of them with a first token within their objective."""
     refused: int = 0
@@ -101,7 +101,7 @@ class PoolWindow(msgspec.Struct, frozen=True, kw_only=True):
     """Engine seconds that the requests which arrived in the span ask for: uncached prefill, and decode where that takes
     the engine's time."""
     queued: int = 0
-    """Tickets that waited at the end of the span, bound or not."""
+    """Requests that waited at the end of the span, bound or not."""
     queued_s: float = 0.0
     """Engine seconds of work that waited at the end of the span, at the gateway or on engines."""
     prompt_tokens: int = 0

@@ -27,25 +27,25 @@ class PeerSpeeds:
 
     def __init__(self, engines: Sequence[EngineFacts], settings: HealthDocument) -> None:
         self._least = settings.slow_samples
-        self._refused = sorted(each for each in map(self._refused_of, engines) if each is not None)
+        self._rejected = sorted(each for each in map(self._rejected_of, engines) if each is not None)
         self._slowness = sorted(each for each in map(self._slowness_of, engines) if each is not None)
-        self._tbts = sorted(each for each in map(self._tbt_of, engines) if each is not None)
+        self._tpots = sorted(each for each in map(self._tpot_of, engines) if each is not None)
 
     def peers_of(self, facts: EngineFacts) -> Peers:
         """Return the medians over the engines but this one, which is among them."""
         return Peers(
             _median_without(self._slowness, self._slowness_of(facts)),
-            _median_without(self._tbts, self._tbt_of(facts)),
-            _median_without(self._refused, self._refused_of(facts)),
+            _median_without(self._tpots, self._tpot_of(facts)),
+            _median_without(self._rejected, self._rejected_of(facts)),
         )
 
-    def _refused_of(self, facts: EngineFacts) -> float | None:
+    def _rejected_of(self, facts: EngineFacts) -> float | None:
         return known(facts.refused_share) if facts.refused_samples >= self._least else None
 
     def _slowness_of(self, facts: EngineFacts) -> float | None:
         return known(facts.slowness) if facts.slowness_samples >= self._least else None
 
-    def _tbt_of(self, facts: EngineFacts) -> float | None:
+    def _tpot_of(self, facts: EngineFacts) -> float | None:
         return known(facts.tbt_s) if facts.tbt_samples >= self._least else None
 
 

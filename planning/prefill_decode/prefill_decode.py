@@ -43,7 +43,7 @@ def plan_ratio(
     else:
         memory, step, reasons = _step(facts, counts, seen, memory, settings)
     if step and _is_changing(facts.engines):
-        step, reasons = 0, [Reason("changing", "an engine still drains or comes up")]
+        step, reasons = 0, [Reason("changing", "an engine is still draining or starting")]
     flips = _flips(facts.engines, step)
     if flips:
         to = flips[0].after
@@ -78,7 +78,7 @@ def _by_hand(counts: dict[Role, int], prefill: int, settings: RatioDocument) -> 
     total = counts[PREFILL] + counts[DECODE]
     wanted = max(min(prefill, total - settings.min_decode), min(settings.min_prefill, total))
     step = counts[PREFILL] - wanted
-    text = f"an operator asks for {prefill} of {count(total, 'engine')} to prefill"
+    text = f"an operator set {prefill} of {count(total, 'engine')} to prefill"
     return step, [Reason("override", text if wanted == prefill else f"{text}; the bounds make it {wanted}")]
 
 
@@ -92,9 +92,9 @@ def _step(
     """Return the memory, how many engines go to decode (negative: to prefill), and why."""
     now_s = facts.now_s
     if not counts[PREFILL] or not counts[DECODE]:
-        return RatioMemory(), 0, [Reason("no_roles", "the pool does not have engines of both roles")]
+        return RatioMemory(), 0, [Reason("no_roles", "the pool lacks engines of both roles")]
     if seen is None:
-        return memory, 0, [Reason("no_facts", f"fewer than {settings.min_samples} load samples of a role are known")]
+        return memory, 0, [Reason("no_facts", f"fewer than {settings.min_samples} load samples of a role")]
     to = DECODE if seen.factor > 1.0 else PREFILL
     turning = memory.flipped_to not in ("", to)
     limit = 1.0 + settings.band + (settings.hysteresis if turning else 0.0)
@@ -102,13 +102,17 @@ def _step(
     words = f"f_im = {seen.factor:.2f} (prefill {seen.prefill_load:.2f}, decode {seen.decode_load:.2f})"
     if out <= limit:
         memory = msgspec.structs.replace(memory, out_since_s=None, out_role="")
-        return memory, 0, [Reason("balanced", f"{words} is within the band of {limit:.2f}")]
+        return memory, 0, [Reason("balanced", f"{words} is within the tolerance of {limit:.2f}")]
     if memory.out_role != to or memory.out_since_s is None:
         memory = msgspec.structs.replace(memory, out_since_s=now_s, out_role=to)
     waits = _waits(memory, words, settings, now_s)
     size = 0 if waits else _size(counts, seen, to, settings)
     if not size:
-        return memory, 0, [waits or Reason("bound", f"{words}, but a flip would go too far or leave too few engines")]
+        return (
+            memory,
+            0,
+            [waits or Reason("bound", f"{words}, but a role change would overshoot or leave too few engines")],
+        )
     return memory, size if to == DECODE else -size, [Reason(f"more_{to}", words)]
 
 
@@ -117,9 +121,9 @@ def _waits(memory: RatioMemory, words: str, settings: RatioDocument, now_s: floa
     left_s = settings.hold_s - (now_s - memory.out_since_s) if memory.out_since_s is not None else settings.hold_s
     pause_s = settings.cool_down_s - (now_s - memory.flipped_s) if memory.flipped_s is not None else 0.0
     if left_s > 0:
-        return Reason("not_persistent", f"{words} has to last for another {left_s:.0f} s")
+        return Reason("not_persistent", f"{words} must last another {left_s:.0f} s")
     if pause_s > 0:
-        return Reason("cool_down", f"{words}, but the last flip is too young for another {pause_s:.0f} s")
+        return Reason("cool_down", f"{words}, but the cooldown lasts another {pause_s:.0f} s")
     return None
 
 

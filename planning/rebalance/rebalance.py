@@ -1,7 +1,7 @@
-"""Relieves engines that stay hot: more engines for their hot prefixes, and tickets moved away.
+"""Relieves engines that stay hot: more engines for their hot prefixes, and queued requests moved away.
 
 Two candidates per prefix bound the load of most traffic, but one prefix with more than its share keeps
-its engines hot however tickets migrate (DualMap §3.3; d > 2 in A.9). Such a prefix gets one more
+its engines hot however queued requests migrate (DualMap §3.3; d > 2 in A.9). Such a prefix gets one more
 candidate at a time, as the ring gives them, and gives them back in calm times. A low coefficient of variation alone
 is no goal: while much is computed again that another engine holds, nothing is spread further.
 """
@@ -15,7 +15,7 @@ import msgspec
 from planning.documents.rebalance_document import RebalanceDocument
 from planning.facts.fleet_facts import ACTIVE, EngineFacts, PoolFacts, PrefixFacts, known
 from planning.facts.reason import Reason
-from planning.rebalance.rebalance_plan import MoveTickets, RebalanceMemory, RebalancePlan, Widened
+from planning.rebalance.rebalance_plan import MigrateRequests, RebalanceMemory, RebalancePlan, Widened
 from routing.values.counted import count
 
 NEEDED = 0.5
@@ -26,7 +26,7 @@ class _Look(msgspec.Struct, frozen=True, kw_only=True):
     """One round's view of the pool."""
 
     work_s: dict[str, float]
-    """Engine id → outstanding work of the engines that serve."""
+    """Engine id → in-flight work of the engines that serve."""
     mean_s: float
     cv: float
     """As the Fleet page and /metrics show it."""
@@ -110,13 +110,13 @@ def _widen(
     if not usual_d or not look.hot or look.cv < settings.cv_high:
         return widened, wider, reasons
     if look.recomputed is not None and look.recomputed > settings.recomputed_share:
-        text = f"{100 * look.recomputed:.0f} % of the prompt tokens are computed again: nothing is spread further"
+        text = f"{100 * look.recomputed:.0f} % of prompt tokens are recomputed: no prefix is widened further"
         return widened, wider, [Reason("recomputing", text)]
     for engine_id in look.hot:
         prefix = _hottest(engine_id, prefixes, settings)
         if prefix is None:
             reasons.append(
-                Reason("no_hot_prefix", f"no prefix has {settings.prefix_share:.2f} of the work of {engine_id}")
+                Reason("no_hot_prefix", f"no prefix causes {settings.prefix_share:.2f} of the work of {engine_id}")
             )
             continue
         before = widened.get(prefix.key)
@@ -124,14 +124,14 @@ def _widen(
         if prefix.key in wider or (before is not None and now_s - before.since_s < settings.hold_s):
             continue
         if d > min(settings.d_max, len(look.work_s)):
-            reasons.append(Reason("widest", f"prefix {prefix.key} has {d - 1} candidates, the most it may have"))
+            reasons.append(Reason("widest", f"prefix {prefix.key} has {d - 1} candidates, the maximum"))
         elif before is None and len(widened) >= settings.max_widened:
-            reasons.append(Reason("full", f"{len(widened)} prefixes are widened, the most there may be"))
+            reasons.append(Reason("full", f"{len(widened)} prefixes are widened, the maximum"))
         else:
             widened[prefix.key] = Widened(d, now_s, now_s)
             wider.append(prefix.key)
             share = prefix.work_s_by_engine[engine_id] / _work_of(engine_id, prefixes)
-            text = f"prefix {prefix.key} brings {100 * share:.0f} % of the work of {engine_id}: {d} candidates"
+            text = f"prefix {prefix.key} causes {100 * share:.0f} % of the work of {engine_id}: {d} candidates"
             reasons.append(Reason("hot_prefix", text))
     return widened, wider, reasons
 
@@ -173,33 +173,33 @@ def _narrow(
         if now_s - each.since_s >= settings.cool_down_s and (even or now_s - each.needed_s >= settings.cool_down_s)
     )
     kept = {key: each for key, each in widened.items() if key not in over}
-    why = "the load has been even" if even else "they have not been hot"
+    why = "the load was even" if even else "they were not hot"
     reasons = [Reason("calm", f"{why} for {settings.cool_down_s:.0f} s: {len(over)} prefixes narrowed")] if over else []
     return kept, over, reasons
 
 
-def _moves(look: _Look, serving: Sequence[EngineFacts], settings: RebalanceDocument) -> tuple[MoveTickets, ...]:
-    """Let tickets leave the hot engines, the hottest first, within the round's bound."""
-    tickets = {each.engine_id: each.tickets for each in serving}
+def _moves(look: _Look, serving: Sequence[EngineFacts], settings: RebalanceDocument) -> tuple[MigrateRequests, ...]:
+    """Let queued requests leave the hot engines, the hottest first, within the round's bound."""
+    queued_requests = {each.engine_id: each.tickets for each in serving}
     left = settings.max_moves
-    moves: list[MoveTickets] = []
+    moves: list[MigrateRequests] = []
     for engine_id in look.hot:
-        count = min(tickets.get(engine_id, 0), left)
+        count = min(queued_requests.get(engine_id, 0), left)
         if count > 0:
-            moves.append(MoveTickets(engine_id, count))
+            moves.append(MigrateRequests(engine_id, count))
             left -= count
     return tuple(moves)
 
 
-def _told(look: _Look, moves: Sequence[MoveTickets], settings: RebalanceDocument) -> list[Reason]:
+def _told(look: _Look, moves: Sequence[MigrateRequests], settings: RebalanceDocument) -> list[Reason]:
     """Return what the round moves, or why it found nothing to do."""
     if moves:
-        tickets = count(sum(each.at_most for each in moves), "ticket")
-        return [Reason("hot_engine", f"{', '.join(look.hot)} {_stay(look.hot)} hot: up to {tickets} may move")]
+        queued_requests = count(sum(each.at_most for each in moves), "ticket")
+        return [Reason("hot_engine", f"{', '.join(look.hot)} {_stay(look.hot)} hot: up to {queued_requests} may move")]
     if look.hot:
-        return [Reason("no_tickets", f"{', '.join(look.hot)} {_stay(look.hot)} hot, but no ticket waits there")]
+        return [Reason("no_tickets", f"{', '.join(look.hot)} {_stay(look.hot)} hot, but no request is queued there")]
     if len(look.work_s) < 2:
-        return [Reason("no_choice", "there are fewer than two engines to balance")]
+        return [Reason("no_choice", "fewer than two engines to balance")]
     return [Reason("no_hotspot", _spread(look, settings))]
 
 

@@ -7,8 +7,8 @@ import msgspec
 from planning.facts.reason import Reason
 
 
-class MoveTickets(msgspec.Struct, frozen=True):
-    """Waiting tickets that may leave an engine, each for another of its own candidates where it gains by that."""
+class MigrateRequests(msgspec.Struct, frozen=True):
+    """Queued requests that may leave an engine, each for another of its own candidates where it gains by that."""
 
     engine_id: str
     at_most: int
@@ -25,7 +25,7 @@ class RebalancePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that got more candidates in this round."""
     narrower: tuple[str, ...] = ()
     """Keys that went back to the usual number."""
-    moves: tuple[MoveTickets, ...] = ()
+    moves: tuple[MigrateRequests, ...] = ()
     load_cv: float | None = None
     hot: tuple[str, ...] = ()
     """Engines that have been hot for long enough."""

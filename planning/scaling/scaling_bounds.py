@@ -30,19 +30,17 @@ def _bounded_up(look: ScalingRound, change: int, by_hand: bool) -> tuple[int, li
     pause_s = settings.warm_up_s + settings.up_cool_down_s
     left_s = pause_s - (look.now_s - memory.added_s) if memory.added_s is not None else 0.0
     if left_s > 0 and not by_hand and look.engines >= settings.min_engines:
-        return 0, [Reason("cool_down", f"engines were added lately; the next may be in {left_s:.0f} s")]
+        return 0, [Reason("cool_down", f"engines were added recently; the next can be added in {left_s:.0f} s")]
     if by_hand:
         return change, []
     bounded = min(change, settings.max_up)
     affordable = _affordable(look)
     if affordable is not None and affordable < bounded and look.engines + affordable >= settings.min_engines:
         spent = engine_h_of_day(memory, look.now_s)
-        text = (
-            f"{spent:.1f} engine hours were used within a day: the budget has room for {affordable} of {bounded} more"
-        )
+        text = f"{spent:.1f} engine hours used in 24 h: the budget allows {affordable} of {bounded} more"
         return affordable, [Reason("budget", text)]
     if bounded < change:
-        return bounded, [Reason("step", f"{change} are needed, {bounded} are added at once")]
+        return bounded, [Reason("step", f"{change} needed, at most {bounded} added at once")]
     return bounded, []
 
 
@@ -62,7 +60,7 @@ def _bounded_down(look: ScalingRound, change: int, by_hand: bool) -> tuple[int, 
     settings, memory = look.settings, look.memory
     draining = sum(each.standing == DRAINING for each in look.facts.engines)
     if draining:
-        return 0, [Reason("draining", count(draining, "engine still drains", "engines still drain"))]
+        return 0, [Reason("draining", count(draining, "engine is still draining", "engines are still draining"))]
     if by_hand:
         return -change, []
     if look.engines > settings.max_engines:
@@ -71,5 +69,5 @@ def _bounded_down(look: ScalingRound, change: int, by_hand: bool) -> tuple[int, 
     last_s = max((each for each in moments if each is not None), default=look.now_s)
     left_s = settings.down_cool_down_s - (look.now_s - last_s)
     if left_s > 0:
-        return 0, [Reason("cool_down", f"the pool has to stay calm for another {left_s:.0f} s")]
+        return 0, [Reason("cool_down", f"the load must stay low for another {left_s:.0f} s")]
     return -min(change, settings.max_down), []

@@ -17,7 +17,7 @@ def wanted_engines(look: ScalingRound, override: int | None) -> tuple[int, list[
     settings, engines = look.settings, look.engines
     if override is not None:
         wanted = min(max(override, settings.min_engines), settings.max_engines)
-        text = f"an operator asks for {count(override, 'engine')}"
+        text = f"an operator set {count(override, 'engine')}"
         return wanted, [Reason("override", text if wanted == override else f"{text}; the bounds make it {wanted}")]
     there = count(engines, "engine is", "engines are")
     if engines < settings.min_engines:
@@ -25,14 +25,14 @@ def wanted_engines(look: ScalingRound, override: int | None) -> tuple[int, list[
     if engines > settings.max_engines:
         return settings.max_engines, [Reason("above_max", f"{there} more than {settings.max_engines}")]
     if look.load.demand is None:
-        return engines, [Reason("no_facts", "nothing is known of the pool's last seconds")]
+        return engines, [Reason("no_facts", "no recent data about the pool")]
     up = _why_more(look)
     if up:
         backlog = look.load.queued_s / (look.settings.warm_up_s + 2 * look.facts.ttft_slo_s)
         risen = max(look.expected, look.load.latest_demand or 0.0)
         wanted = max(look.needed(risen), engines + 1, ceil(look.load.demand + backlog) + look.lost)
         if engines >= settings.max_engines:
-            up.append(Reason("at_max", f"the pool has {count(engines, 'engine')} already, the most it may have"))
+            up.append(Reason("at_max", f"the pool has {count(engines, 'engine')}, the maximum"))
         return min(wanted, settings.max_engines), up
     return _fewer(look)
 
@@ -49,11 +49,11 @@ def _why_more(look: ScalingRound) -> list[Reason]:
         reasons.append(Reason("violation", text))
     ahead_s = load.queued_s + max(load.queue_growth, 0.0) * settings.warm_up_s
     if load.queue_growth > 0 and demand > engines and ahead_s > slo_s * max(engines, 1):
-        text = f"{load.queued_s:.0f} s of work wait and grow by {load.queue_growth:.1f} s a second"
+        text = f"{load.queued_s:.0f} s of work are queued, growing by {load.queue_growth:.1f} s per second"
         reasons.append(Reason("queue_growth", text))
     limit = look.most
     if look.forecast is not None and look.forecast.ahead > limit:
-        text = f"a demand of {look.forecast.ahead:.1f} engines is expected ({look.forecast.basis})"
+        text = f"a demand of {look.forecast.ahead:.1f} engines is forecast ({look.forecast.basis})"
         reasons.append(Reason("forecast", f"{text}; adds above {limit:.1f} of {engines}"))
     elif look.forecast is None and demand > limit:
         there = f"{count(engines, 'engine')} ({_percent(demand, engines)})"
@@ -68,10 +68,10 @@ def _fewer(look: ScalingRound) -> tuple[int, list[Reason]]:
     attained = load.attainment is None or load.attainment >= settings.attainment
     if not attained:
         share = 100 * (load.attainment or 0.0)
-        text = f"{share:.0f} % of requests were on time, but the engines are not busy: more of them would not help"
+        text = f"{share:.0f} % of requests were on time, but the engines are not busy: adding more would not help"
         return engines, [Reason("late_not_busy", text)]
     if load.queued_s > 0.5 * look.facts.ttft_slo_s * max(engines, 1):
-        return engines, [Reason("queue", f"{load.queued_s:.0f} s of work wait")]
+        return engines, [Reason("queue", f"{load.queued_s:.0f} s of work are queued")]
     enough = max(settings.min_engines, look.needed(look.lasting / (1.0 - settings.hysteresis)))
     memory = look.memory
     remembered = memory.too_few_s is not None and look.now_s - memory.too_few_s < TOO_FEW_FOR_S
@@ -91,12 +91,12 @@ def _right_size(look: ScalingRound, engines: int) -> str:
     working, settings = engines - look.lost, look.settings
     fewer = f"removes below {look.least:.1f}"
     if engines <= settings.min_engines:
-        fewer = f"{settings.min_engines} is the fewest allowed"
+        fewer = f"{settings.min_engines} is the minimum"
     elif look.lasting <= look.least:
-        fewer = f"{look.memory.too_few} {'was' if look.memory.too_few == 1 else 'were'} too few lately"
+        fewer = f"{look.memory.too_few} {'was' if look.memory.too_few == 1 else 'were'} too few recently"
     load = f"load is {look.lasting:.1f} of {count(working, 'engine')} ({_percent(look.lasting, working)})"
     return f"{load}; adds above {look.most:.1f}, {fewer}"
 
 
 def _percent(part: float, whole: int) -> str:
-    return f"{100 * part / whole:.0f} %" if whole > 0 else "none works"
+    return f"{100 * part / whole:.0f} %" if whole > 0 else "none is working"

@@ -38,7 +38,7 @@ class ArmSlice(msgspec.Struct, frozen=True, gc=False):
     tried: ArmWindow
 
 
-class GuardReading(msgspec.Struct, frozen=True, gc=False):
+class GuardrailReading(msgspec.Struct, frozen=True, gc=False):
     """One guard: both values, what is between them, how far that can be trusted, and the line.
 
     `late` and `failed` are shares; `ttft` is in seconds and its difference a ratio at equal prompt lengths; `tail` the
@@ -60,13 +60,13 @@ class GuardReading(msgspec.Struct, frozen=True, gc=False):
 class Comparison(msgspec.Struct, frozen=True, gc=False):
     """All guards of one stretch of time."""
 
-    readings: tuple[GuardReading, ...]
+    readings: tuple[GuardrailReading, ...]
     base_requests: int
     tried_requests: int
     enough: bool
 
     @property
-    def worse(self) -> tuple[GuardReading, ...]:
+    def worse(self) -> tuple[GuardrailReading, ...]:
         """The guards whose lines are crossed beyond doubt."""
         return tuple(each for each in self.readings if each.verdict == WORSE)
 
@@ -91,14 +91,14 @@ def compare(slices: Sequence[ArmSlice], guards: GuardDocument) -> Comparison:
 
 def _share(
     guard: str, slices: Sequence[ArmSlice], count: Callable[[ArmWindow], tuple[int, int]], limit: float, enough: bool
-) -> GuardReading:
+) -> GuardrailReading:
     """Return the difference of two shares."""
     base = [count(each.base) for each in slices]
     tried = [count(each.tried) for each in slices]
     (base_hits, base_of), (tried_hits, tried_of) = _sums(base), _sums(tried)
     if not base_of or not tried_of or not enough:
         values = (base_hits / base_of if base_of else None, tried_hits / tried_of if tried_of else None)
-        return GuardReading(guard, *values, None, None, None, limit, TOO_FEW)
+        return GuardrailReading(guard, *values, None, None, None, limit, TOO_FEW)
     p, q = base_hits / base_of, tried_hits / tried_of
     alike = _binomial(base_hits, base_of) + _binomial(tried_hits, tried_of)
     residuals = [
@@ -108,12 +108,12 @@ def _share(
     return _reading(guard, p, q, q - p, math.sqrt(max(alike, _clustered(residuals))), limit)
 
 
-def _ttft(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards: GuardDocument) -> GuardReading:
+def _ttft(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards: GuardDocument) -> GuardrailReading:
     """Return the ratio of the geometric means of the times to first token, at equal lengths of the prompts."""
     n, m = base.answered, tried.answered
     if min(n, m) < guards.min_requests:
         values = (math.exp(base.ttft_log_sum / n) if n else None, math.exp(tried.ttft_log_sum / m) if m else None)
-        return GuardReading(TTFT, *values, None, None, None, guards.ttft_ratio, TOO_FEW)
+        return GuardrailReading(TTFT, *values, None, None, None, guards.ttft_ratio, TOO_FEW)
     slope = _slope(base, tried)
     mean, other = _log_sum(base, slope) / n, _log_sum(tried, slope) / m
     alike = _spread(base, slope) / n + _spread(tried, slope) / m
@@ -127,7 +127,7 @@ def _ttft(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards:
     lower, upper = math.exp(ratio - DOUBT * error), math.exp(ratio + DOUBT * error)
     verdict = _verdict(ratio, error, math.log(guards.ttft_ratio))
     values = math.exp(base.ttft_log_sum / n), math.exp(tried.ttft_log_sum / m)
-    return GuardReading(TTFT, *values, math.exp(ratio), lower, upper, guards.ttft_ratio, verdict)
+    return GuardrailReading(TTFT, *values, math.exp(ratio), lower, upper, guards.ttft_ratio, verdict)
 
 
 def _slope(base: ArmWindow, tried: ArmWindow) -> float:
@@ -146,12 +146,12 @@ def _log_sum(window: ArmWindow, slope: float) -> float:
     return window.ttft_log_sum - slope * window.size_log_sum
 
 
-def _tail(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards: GuardDocument) -> GuardReading:
+def _tail(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards: GuardDocument) -> GuardrailReading:
     """Return the share of requests that take longer than the line lets a tenth of them."""
     slow_s = quantile_s(base, 1 - TAIL_SHARE)
     m = tried.answered
     if slow_s is None or min(base.answered, m) < guards.min_requests:
-        return GuardReading(TAIL, None, None, None, None, None, TAIL_SHARE, TOO_FEW)
+        return GuardrailReading(TAIL, None, None, None, None, None, TAIL_SHARE, TOO_FEW)
     line_s = slow_s * guards.tail_ratio
     over = [_over(each.tried, line_s) for each in slices]
     share = sum(over) / m
@@ -162,9 +162,9 @@ def _tail(slices: Sequence[ArmSlice], base: ArmWindow, tried: ArmWindow, guards:
     return _reading(TAIL, _over(base, line_s) / base.answered, share, share, error, TAIL_SHARE)
 
 
-def _reading(guard: str, base: float, tried: float, difference: float, error: float, limit: float) -> GuardReading:
+def _reading(guard: str, base: float, tried: float, difference: float, error: float, limit: float) -> GuardrailReading:
     lower, upper = difference - DOUBT * error, difference + DOUBT * error
-    return GuardReading(guard, base, tried, difference, lower, upper, limit, _verdict(difference, error, limit))
+    return GuardrailReading(guard, base, tried, difference, lower, upper, limit, _verdict(difference, error, limit))
 
 
 def _verdict(difference: float, error: float, limit: float) -> str:

@@ -42,7 +42,7 @@ class ArmWindow(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def late(self) -> int:
-        """Requests that missed their objective: first token too late, refused or failed."""
+        """Requests that missed their objective: first token too late, rejected or failed."""
         return self.judged - self.on_time
 
     @property

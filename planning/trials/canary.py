@@ -9,7 +9,7 @@ import msgspec
 
 from planning.documents.guardrail_document import GuardDocument
 from planning.facts.reason import Reason
-from planning.trials.arm_comparison import FAILED, LATE, TAIL, TTFT, ArmSlice, Comparison, GuardReading, compare
+from planning.trials.arm_comparison import FAILED, LATE, TAIL, TTFT, ArmSlice, Comparison, GuardrailReading, compare
 from routing.values.counted import count
 
 Advance = Literal["by_hand", "steps", "promote"]
@@ -57,14 +57,16 @@ def plan_canary(facts: CanaryFacts) -> CanaryPlan:
         return CanaryPlan(KEEP, (waiting,), together)
     last = facts.step + 1 >= len(facts.steps)
     if last and facts.advance == "promote":
-        words = f"{_percent(facts.steps[facts.step])} of the sessions did well for {facts.step_for_s:.0f} s"
+        words = f"{_percent(facts.steps[facts.step])} of sessions did well for {facts.step_for_s:.0f} s"
         return CanaryPlan(PROMOTE, (Reason("did_well", words),), together)
     if last:
         return CanaryPlan(
-            KEEP, (Reason("last_step", "No guard looks broken at its last step; promote or abort it."),), together
+            KEEP,
+            (Reason("last_step", "No guardrail looks broken at the last step. Promote or abort the canary."),),
+            together,
         )
     after = _percent(facts.steps[facts.step + 1])
-    words = f"{_percent(facts.steps[facts.step])} of the sessions did well for {facts.step_for_s:.0f} s; {after} next"
+    words = f"{_percent(facts.steps[facts.step])} of sessions did well for {facts.step_for_s:.0f} s; {after} next"
     return CanaryPlan(STEP, (Reason("did_well", words),), together)
 
 
@@ -77,7 +79,7 @@ def _worse(facts: CanaryFacts) -> list[Reason]:
         for pool in sorted(scopes):
             for reading in compare(scopes[pool], facts.guards).worse:
                 where = f" in pool {pool}" if pool else ""
-                found.setdefault(reading.guard, Reason(f"worse_{reading.guard}", guard_words(reading) + where))
+                found.setdefault(reading.guard, Reason(f"worse_{reading.guard}", guardrail_words(reading) + where))
     return list(found.values())
 
 
@@ -87,23 +89,24 @@ def _waits(facts: CanaryFacts, together: Comparison) -> Reason | None:
         counts = (
             f"{count(together.tried_requests, 'request')} of the canary, {together.base_requests} of the live version"
         )
-        return Reason("too_few", f"Too few to judge by: {counts}; each needs {facts.guards.min_requests}")
+        return Reason("too_few", f"Not enough requests: {counts}; each needs {facts.guards.min_requests}")
     suspects = [each for each in together.readings if each.verdict == "suspect"]
     if suspects:
-        return Reason("suspect", f"{guard_words(suspects[0])}, which may still be chance")
+        return Reason("suspect", f"{guardrail_words(suspects[0])}, but this may be chance")
     if facts.step_for_s < facts.min_dwell_s:
         left_s = facts.min_dwell_s - facts.step_for_s
         return Reason(
-            "dwell", f"No guard looks broken; stays at {_percent(facts.steps[facts.step])} for {left_s:.0f} s more"
+            "dwell",
+            f"No guardrail looks broken; stays at {_percent(facts.steps[facts.step])} for another {left_s:.0f} s",
         )
     if facts.frozen:
-        return Reason("frozen", "No guard looks broken; goes no further by itself while a pool of it is frozen")
+        return Reason("frozen", "No guardrail looks broken; does not advance while one of its pools is frozen")
     if facts.advance == "by_hand":
-        return Reason("by_hand", "No guard looks broken; waits for somebody to take the next step")
+        return Reason("by_hand", "No guardrail looks broken; ready for the next step")
     return None
 
 
-def guard_words(reading: GuardReading, tried: str = "the canary", base: str = "the live version") -> str:
+def guardrail_words(reading: GuardrailReading, tried: str = "the canary", base: str = "the live version") -> str:
     """Return a guard as a sentence with its figures."""
     if reading.base is None or reading.tried is None:
         return f"{reading.guard} is not known"

@@ -10,12 +10,12 @@ import math
 
 import msgspec
 
-from planning.trials.arm_comparison import TTFT, WORSE, GuardReading
+from planning.trials.arm_comparison import TTFT, WORSE, GuardrailReading
 
 HOLDS, NOT_YET, BROKEN = "holds", "not_yet", "broken"
 
 
-class GuardCertainty(msgspec.Struct, frozen=True, gc=False):
+class GuardrailCertainty(msgspec.Struct, frozen=True, gc=False):
     """What is known of one guard."""
 
     guard: str
@@ -27,27 +27,27 @@ class GuardCertainty(msgspec.Struct, frozen=True, gc=False):
     """Of not_yet: the difference itself is beyond the threshold, so that more requests would not show that it holds."""
 
 
-def certainty(reading: GuardReading, *, requests: int, least: int, since_s: float) -> GuardCertainty:
+def certainty(reading: GuardrailReading, *, requests: int, least: int, since_s: float) -> GuardrailCertainty:
     """Return what a reading says after `requests` of the arm with fewer came in `since_s` seconds.
 
     `least` is how many either arm needs before anything is said.
     """
     if reading.verdict == WORSE:
-        return GuardCertainty(reading.guard, BROKEN)
+        return GuardrailCertainty(reading.guard, BROKEN)
     if reading.difference is None or reading.upper is None:
         wait_s = since_s * max(0, least - requests) / requests if requests else None
-        return GuardCertainty(reading.guard, NOT_YET, wait_s)
+        return GuardrailCertainty(reading.guard, NOT_YET, wait_s)
     if reading.upper <= reading.limit:
-        return GuardCertainty(reading.guard, HOLDS)
+        return GuardrailCertainty(reading.guard, HOLDS)
     difference, upper, limit = (
         _scaled(reading.guard, each) for each in (reading.difference, reading.upper, reading.limit)
     )
     if difference >= limit:
-        return GuardCertainty(reading.guard, NOT_YET, beyond=True)
+        return GuardrailCertainty(reading.guard, NOT_YET, beyond=True)
     narrower = (upper - difference) / (limit - difference)
     # The interval narrows with the root of the count; around counts of nothing, with the count itself.
     more = narrower if not reading.base and not reading.tried else narrower**2
-    return GuardCertainty(reading.guard, NOT_YET, since_s * (more - 1))
+    return GuardrailCertainty(reading.guard, NOT_YET, since_s * (more - 1))
 
 
 def _scaled(guard: str, value: float) -> float:

@@ -12,8 +12,8 @@ import msgspec
 
 from planning.documents.holdback_document import SliceDocument
 from planning.facts.reason import Reason
-from planning.trials.arm_comparison import ArmSlice, Comparison, GuardReading, compare
-from planning.trials.canary import guard_words
+from planning.trials.arm_comparison import ArmSlice, Comparison, GuardrailReading, compare
+from planning.trials.canary import guardrail_words
 
 State = Literal["off", "slice", "fallback", "probing"]
 MAX_DOUBLINGS = 4
@@ -21,7 +21,7 @@ CALM_FACTOR = 4
 """After so many cool-downs without a loss, the next one is short again."""
 
 
-class SliceMemory(msgspec.Struct, frozen=True):
+class HoldbackMemory(msgspec.Struct, frozen=True):
     """What one look leaves to the next; moments in unix seconds."""
 
     state: State = "off"
@@ -31,7 +31,7 @@ class SliceMemory(msgspec.Struct, frozen=True):
     """How often the policy has lost again soon after it was tried."""
 
 
-class SliceFacts(msgspec.Struct, frozen=True):
+class HoldbackFacts(msgspec.Struct, frozen=True):
     """What was observed since the state began: base is the simple rule, tried the policy."""
 
     now_s: float
@@ -41,7 +41,7 @@ class SliceFacts(msgspec.Struct, frozen=True):
     """An operator froze the pool: who serves stays as it is."""
 
 
-class SlicePlan(msgspec.Struct, frozen=True):
+class HoldbackPlan(msgspec.Struct, frozen=True):
     """Who serves from now on."""
 
     share: float
@@ -51,13 +51,15 @@ class SlicePlan(msgspec.Struct, frozen=True):
     comparison: Comparison
 
 
-def plan_slice(facts: SliceFacts, memory: SliceMemory, settings: SliceDocument) -> tuple[SlicePlan, SliceMemory]:
+def plan_holdback(
+    facts: HoldbackFacts, memory: HoldbackMemory, settings: SliceDocument
+) -> tuple[HoldbackPlan, HoldbackMemory]:
     """Return who serves, and what to remember."""
     comparison = compare(facts.whole, settings.guards)
     worse = {each.guard: each for each in (*comparison.worse, *compare(facts.recent, settings.guards).worse)}
     after, reason = _next(facts, memory, settings, comparison, tuple(worse.values()))
     reasons = (reason,) if reason is not None else ()
-    return SlicePlan(share_of(after.state, settings), after.state != memory.state, reasons, comparison), after
+    return HoldbackPlan(share_of(after.state, settings), after.state != memory.state, reasons, comparison), after
 
 
 def share_of(state: State, settings: SliceDocument) -> float:
@@ -66,25 +68,25 @@ def share_of(state: State, settings: SliceDocument) -> float:
     return shares[state]
 
 
-def cool_down_s(memory: SliceMemory, settings: SliceDocument) -> float:
+def cool_down_s(memory: HoldbackMemory, settings: SliceDocument) -> float:
     """Return how long the simple rule serves before the policy is tried again."""
     return float(settings.cool_down_s * 2**memory.doublings)
 
 
 def _next(
-    facts: SliceFacts,
-    memory: SliceMemory,
+    facts: HoldbackFacts,
+    memory: HoldbackMemory,
     settings: SliceDocument,
     comparison: Comparison,
-    worse: tuple[GuardReading, ...],
-) -> tuple[SliceMemory, Reason | None]:
+    worse: tuple[GuardrailReading, ...],
+) -> tuple[HoldbackMemory, Reason | None]:
     now_s = facts.now_s
     if not settings.share:
-        return (memory, None) if memory.state == "off" else (SliceMemory("off", now_s), _OFF)
+        return (memory, None) if memory.state == "off" else (HoldbackMemory("off", now_s), _OFF)
     if memory.state == "off" or (not settings.fall_back and memory.state != "slice"):
-        return SliceMemory("slice", now_s), Reason("slice", "The policy asks for it")
+        return HoldbackMemory("slice", now_s), Reason("slice", "The policy has a holdback")
     if facts.frozen:
-        return memory, Reason("frozen", "The pool is frozen; who serves stays as it is")
+        return memory, Reason("frozen", "The pool is frozen and keeps its current state")
     if memory.state == "fallback":
         return _in_fallback(now_s, memory, settings)
     return _judged(now_s, memory, settings, comparison, worse)
@@ -92,15 +94,15 @@ def _next(
 
 def _judged(
     now_s: float,
-    memory: SliceMemory,
+    memory: HoldbackMemory,
     settings: SliceDocument,
     comparison: Comparison,
-    worse: tuple[GuardReading, ...],
-) -> tuple[SliceMemory, Reason | None]:
+    worse: tuple[GuardrailReading, ...],
+) -> tuple[HoldbackMemory, Reason | None]:
     """Judge the policy where both arms have sessions."""
     losing_since_s = (memory.losing_since_s if memory.losing_since_s is not None else now_s) if worse else None
     memory = msgspec.structs.replace(memory, losing_since_s=losing_since_s)
-    words = guard_words(worse[0], "the policy", "the simple rule") if worse else ""
+    words = guardrail_words(worse[0], "the policy", "the simple rule") if worse else ""
     if losing_since_s is not None and settings.fall_back and now_s - losing_since_s >= settings.hold_s:
         return _lost(now_s, memory), Reason("policy_loses", words)
     if worse:
@@ -113,28 +115,28 @@ def _judged(
     return memory, None
 
 
-def _lost(now_s: float, memory: SliceMemory) -> SliceMemory:
+def _lost(now_s: float, memory: HoldbackMemory) -> HoldbackMemory:
     calm = memory.state == "slice" and memory.doublings == 0
     doublings = 0 if calm else min(memory.doublings + 1, MAX_DOUBLINGS)
-    return SliceMemory("fallback", now_s, None, doublings)
+    return HoldbackMemory("fallback", now_s, None, doublings)
 
 
-def _in_fallback(now_s: float, memory: SliceMemory, settings: SliceDocument) -> tuple[SliceMemory, Reason]:
+def _in_fallback(now_s: float, memory: HoldbackMemory, settings: SliceDocument) -> tuple[HoldbackMemory, Reason]:
     left_s = memory.since_s + cool_down_s(memory, settings) - now_s
     if left_s > 0:
-        return memory, Reason("fallback", f"The policy lost; it is tried again in {left_s:.0f} s")
+        return memory, Reason("fallback", f"The policy lost; probed again in {left_s:.0f} s")
     tried = msgspec.structs.replace(memory, state="probing", since_s=now_s, losing_since_s=None)
-    return tried, Reason("try_again", f"The policy is tried on {settings.probe_share * 100:.3g} % of the sessions")
+    return tried, Reason("try_again", f"The policy is probed on {settings.probe_share * 100:.3g} % of sessions")
 
 
 def _in_probe(
-    now_s: float, memory: SliceMemory, settings: SliceDocument, comparison: Comparison
-) -> tuple[SliceMemory, Reason]:
+    now_s: float, memory: HoldbackMemory, settings: SliceDocument, comparison: Comparison
+) -> tuple[HoldbackMemory, Reason]:
     if now_s - memory.since_s < settings.probe_s or not comparison.fine:
-        return memory, Reason("probing", "The policy is tried again on a share of the sessions")
+        return memory, Reason("probing", "The policy is probed again on a share of sessions")
     # One more than before, so that a loss soon after the return waits longer.
-    back = SliceMemory("slice", now_s, None, min(memory.doublings + 1, MAX_DOUBLINGS))
-    return back, Reason("policy_back", "The policy did well beside the simple rule; it serves again")
+    back = HoldbackMemory("slice", now_s, None, min(memory.doublings + 1, MAX_DOUBLINGS))
+    return back, Reason("policy_back", "The policy did as well as the simple rule and serves again")
 
 
-_OFF = Reason("off", "The policy asks for no control slice")
+_OFF = Reason("off", "The policy has no holdback")

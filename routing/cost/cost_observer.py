@@ -1,6 +1,6 @@
 """Turns what a gateway sees of its requests into samples of prefill and decode times.
 
-The seconds from grant to first token are a prefill's only where the engine had no other prefill of ours
+The seconds from dispatch to first token are a prefill's only where the engine had no other prefill of ours
 meanwhile. Decodes beside it are not excluded: under load there always are some, and the time that they
 add is what the next request will meet too.
 """
@@ -24,10 +24,10 @@ _LEAST_DECODE_TOKENS = 16
 
 
 class _Open(msgspec.Struct, gc=False):
-    """A granted request. Mutable: `shared`, and what is known once its first token came."""
+    """A dispatched request. Mutable: `shared`, and what is known once its first token came."""
 
     engine_id: str
-    granted_s: float
+    dispatched_s: float
     prompt_tokens: int
     hit_tokens: int
     shared: bool = False
@@ -41,7 +41,7 @@ class _Open(msgspec.Struct, gc=False):
 class CostObserver:
     """Follows the requests of one pool and fits a cost for each kind of its engines.
 
-    Mutable state: `_open` (granted requests in order of their grants), `_prefilling` (request ids per
+    Mutable state: `_open` (dispatched requests in order of their dispatches), `_prefilling` (request ids per
     engine), `_decoding` (requests and their prompt tokens per engine), `_kinds` with the declared speed of
     each engine, the fits, and the counts of samples.
     """
@@ -64,7 +64,7 @@ class CostObserver:
         for kind, fit in self._fits.items():
             fit.keep(frozenset(each for each, (its, _) in engines.items() if its == kind))
 
-    def granted(self, request_id: str, engine_id: str, prompt_tokens: int, hit_tokens: int, now: float) -> None:
+    def dispatched(self, request_id: str, engine_id: str, prompt_tokens: int, hit_tokens: int, now: float) -> None:
         """Note that a request was sent to an engine; another attempt takes the place of the one before."""
         opened = self._open
         if request_id in opened:
@@ -166,7 +166,7 @@ class CostObserver:
             self.samples[SHARED] += 1
             return
         hit = entry.hit_tokens if cached_tokens is None else cached_tokens
-        seconds = ended_s - entry.granted_s
+        seconds = ended_s - entry.dispatched_s
         taken = fit.prefilled(entry.engine_id, entry.prompt_tokens, hit, seconds, speed=speed)
         self.samples[TAKEN if taken else IMPOSSIBLE] += 1
 

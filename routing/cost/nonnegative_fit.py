@@ -74,7 +74,7 @@ class NonNegativeFit:
         return _dot(self.coefficients, features)
 
     def learn(self, features: Sequence[float], seconds: float) -> None:
-        """Take one sample in; seconds are above 0 and finite (the caller refuses others)."""
+        """Take one sample in; seconds are above 0 and finite (the caller rejects others)."""
         self._levels.add(seconds / max(_dot(self._prior, features), _TINY))
         if self.samples < _SCALED_FIRST:
             # Judged by a prior that is far off, outliers would look like everything else.

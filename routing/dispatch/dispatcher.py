@@ -1,4 +1,4 @@
-"""Carries out what placement and order say: binds requests, lets tickets wait, grants them, and lets go.
+"""Carries out what placement and order say: binds requests, lets queued requests wait, dispatches them, and lets go.
 
 One dispatcher per router; the router is its only caller. Synchronous and clock-free.
 """
@@ -22,18 +22,18 @@ from routing.ledger.router_counts import RouterCounts
 from routing.placements.candidate_scores import candidate
 from routing.placements.placement import Placement
 from routing.policy.policy_document import RoutingPolicy
-from routing.queue.dispatch_limit import PushGate
+from routing.queue.dispatch_limit import DispatchLimit
 from routing.queue.target_queue import LineRules
 from routing.registry import PolicyStageError, Table, build_placement, build_queue_order, pair_problem
 from routing.trials.arms import Arms
-from routing.trials.decision_observer import Bystander
+from routing.trials.decision_observer import DecisionObserver
 from routing.values import reasons
-from routing.values.decision import CENTRAL, Choice, Decision, Fetch, Granted, Outcome, Queued, Refused
-from routing.values.feedback_events import Bound, Lesson, Released
+from routing.values.decision import CENTRAL, Choice, Decision, Dispatched, Fetch, Outcome, Queued, Rejected
+from routing.values.feedback_events import Bound, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
 
-Judge = Callable[[InferenceRequest, Choice, float], Refused | None]
-"""Says whether a request for which this was chosen is refused (None: it is not) at a moment."""
+Judge = Callable[[InferenceRequest, Choice, float], Rejected | None]
+"""Says whether a request for which this was chosen is rejected (None: it is not) at a moment."""
 
 
 class Dispatcher:
@@ -60,12 +60,20 @@ class Dispatcher:
         self.view = FleetView(self.in_flight.match, self.index.match, PrefillCost.of(policy.prefill_cost))
         self.fleet = FleetTable(self.view, self.index)
         self.reservations = Reservations(self.view)
-        self.push_gate = PushGate(self.reservations)
+        self.dispatch_limit = DispatchLimit(self.reservations)
         self.waiting = WaitingRoom(build_queue_order(policy.order))
-        self.pulling = Pulling(self)
+        self.pulling = Pulling(
+            self.view,
+            self.waiting,
+            self.reservations,
+            self.dispatch_limit,
+            self.rng,
+            bind=self.bind,
+            match_at_dispatch=self.match_at_dispatch,
+        )
         self.next_expiry_s = NEVER
         self.counts = RouterCounts()
-        self.bystander: Bystander | None = None
+        self.observer: DecisionObserver | None = None
         self._placements = placements
         self.policy, self.arms = policy, Arms(build_placement(policy.placement, placements), placements)
         self.adopt(policy, policy_version)
@@ -83,7 +91,7 @@ class Dispatcher:
         self.arms.follow(placement)
         self._names = policy.placement.name, policy.order.name
         self.waiting.reorder(order, LineRules(policy.fairness, policy.max_passed_over_s or NEVER))
-        self.push_gate.adopt(policy.push, policy.grant_tokens, policy.grant_lookahead_s)
+        self.dispatch_limit.adopt(policy.push, policy.grant_tokens, policy.grant_lookahead_s)
         self.view.set_prefill_cost(PrefillCost.of(policy.prefill_cost))
 
     @property
@@ -91,15 +99,15 @@ class Dispatcher:
         """The placement in force."""
         return self.arms.live
 
-    def accompany(self, bystander: Bystander | None) -> None:
-        """Let a bystander see each choice and hear each lesson from now on; None: nobody."""
-        self.bystander = bystander
-        self.arms.listen(None if bystander is None else bystander.learn)
+    def accompany(self, observer: DecisionObserver | None) -> None:
+        """Let an observer see each choice and hear each feedback event from now on; None: nobody."""
+        self.observer = observer
+        self.arms.listen(None if observer is None else observer.learn)
 
-    def teach(self, lesson: Lesson) -> None:
+    def update(self, event: FeedbackEvent) -> None:
         """Tell a learning placement what happened."""
         if self.arms.learn is not None:
-            self.arms.learn(lesson)
+            self.arms.learn(event)
 
     def place(
         self,
@@ -111,27 +119,27 @@ class Dispatcher:
     ) -> Outcome:
         """Choose an engine and bind the request to it, or leave it unbound; without `hold` it does not wait.
 
-        `judge` may refuse the request for what was chosen.
+        `judge` may reject the request for what was chosen.
         """
         view = self.view.without(excluded) if excluded else self.view
         if not view.accepting:
-            return self._park(request, Choice(CENTRAL, reasons.NO_ENGINE), now, hold=hold, excluded=excluded)
+            return self._enqueue(request, Choice(CENTRAL, reasons.NO_ENGINE), now, hold=hold, excluded=excluded)
         arms = self.arms
-        placement = arms.live if arms.tried is None else arms.placement_of(request)
+        placement = arms.live if arms.candidate_arms is None else arms.placement_of(request)
         choice = placement.choose(request, view, now, self.rng)
-        if judge is not None and (refused := judge(request, choice, now)) is not None:
-            return msgspec.structs.replace(refused, candidates=choice.candidates)
+        if judge is not None and (rejected := judge(request, choice, now)) is not None:
+            return msgspec.structs.replace(rejected, candidates=choice.candidates)
         # A request that failed elsewhere is placed among fewer engines; its first choice was seen. What an arm chose
         # is not the live policy's choice.
-        if self.bystander is not None and not excluded and placement is arms.live:
-            self.bystander.placed(request, choice, view, now)
+        if self.observer is not None and not excluded and placement is arms.live:
+            self.observer.placed(request, choice, view, now)
         if choice.target == CENTRAL and hold:
-            queued = self._park(request, choice, now, hold=True, excluded=excluded)
-            return (self.pulling.grant(request.request_id, now) if self.waiting.pulls else None) or queued
+            queued = self._enqueue(request, choice, now, hold=True, excluded=excluded)
+            return (self.pulling.dispatch(request.request_id, now) if self.waiting.pulls else None) or queued
         return self.bind(request, choice, now, hold)
 
     def bind(self, request: InferenceRequest, choice: Choice, now: float, hold: bool) -> Outcome:
-        """Give the request to the chosen engine: at once, or as a ticket that waits for it."""
+        """Give the request to the chosen engine: at once, or once it can take it."""
         self.view.decisions += 1
         candidates = choice.candidates
         chosen = candidates[0]
@@ -160,7 +168,7 @@ class Dispatcher:
             candidates,
             choice.fetch,
         )
-        if self.arms.tried is not None:
+        if self.arms.candidate_arms is not None:
             decision = self.arms.signed(decision, request)
         coming = coming_keys(request.keys, chosen.blocks)
         uncached = prompt_tokens - hit_tokens
@@ -174,39 +182,39 @@ class Dispatcher:
             self.waiting.add(target, request, chosen.compute_s, decision)
             return Queued(decision)
         expires_s = now + self._ttl_s
-        granted = Reservation(request, target, compute_s, uncached, expires_s, coming, now, PREFILLING)
-        self.reservations.begin(granted, now)
-        self._note_grant(target, prompt_tokens, expires_s)
+        dispatched = Reservation(request, target, compute_s, uncached, expires_s, coming, now, PREFILLING)
+        self.reservations.begin(dispatched, now)
+        self._note_dispatch(target, prompt_tokens, expires_s)
         if choice.fetch is not None:
             self._sends(choice.fetch, now)
-        return Granted(decision)
+        return Dispatched(decision)
 
     def _may_go(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
         if self.waiting.has(target):
             return False
         self.reservations.refresh_overdue(target, now)
-        return self.push_gate.may_push(target, uncached_tokens, prompt_tokens, now)
+        return self.dispatch_limit.may_dispatch(target, uncached_tokens, prompt_tokens, now)
 
-    def _park(
+    def _enqueue(
         self, request: InferenceRequest, choice: Choice, now: float, *, hold: bool, excluded: frozenset[str]
     ) -> Outcome:
         """Keep a request unbound until an engine can take it, or until the placement binds it."""
         if not hold:
-            return Refused(request.request_id, "no_engine", 1.0)
+            return Rejected(request.request_id, "no_engine", 1.0)
         decision = Decision.of(request, choice, now, self._pool_id, 0, self.policy, self.policy_version)
-        if self.arms.tried is not None:
+        if self.arms.candidate_arms is not None:
             decision = self.arms.signed(decision, request)
         compute_s = min((each.compute_s for each in choice.candidates), default=self.view.unheld_s(request))
         self.waiting.add(CENTRAL, request, compute_s, decision, excluded)
         return Queued(decision)
 
-    def _note_grant(self, target: int, prompt_tokens: int, expires_s: float) -> None:
+    def _note_dispatch(self, target: int, prompt_tokens: int, expires_s: float) -> None:
         self.next_expiry_s = expires_s if expires_s < self.next_expiry_s else self.next_expiry_s
-        if self.push_gate.reports:
-            self.push_gate.granted(target, prompt_tokens)
+        if self.dispatch_limit.reports:
+            self.dispatch_limit.dispatched(target, prompt_tokens)
 
     def pump(self, now: float) -> list[Outcome]:
-        """Bind unbound tickets if engines take work, then grant on every target with tickets."""
+        """Bind unbound requests if engines take work, then dispatch on every target with queued requests."""
         outcomes = self.pump_central(now)
         for target in self.waiting.targets():
             if target != CENTRAL:
@@ -214,80 +222,80 @@ class Dispatcher:
         return outcomes
 
     def pump_engine(self, target: int, now: float) -> list[Outcome]:
-        """Grant what follows from news of one target."""
+        """Dispatch what follows from news of one target."""
         outcomes = self.pump_target(target, now)
         return outcomes + self.pump_central(now) if self.waiting.has(CENTRAL) else outcomes
 
     def pump_reported(self, target: int, now: float) -> list[Outcome]:
-        """Grant what one target may be given by its report."""
+        """Dispatch what one target may be given by its report."""
         outcomes = self.pump_target(target, now)
-        return outcomes + self.pulling.grant_on([target], now) if self.waiting.pulls else outcomes
+        return outcomes + self.pulling.dispatch_on([target], now) if self.waiting.pulls else outcomes
 
     def pump_central(self, now: float) -> list[Outcome]:
-        """Bind unbound tickets in order of their coming until the placement leaves one where it is."""
+        """Bind unbound requests in order of their coming until the placement leaves one where it is."""
         outcomes: list[Outcome] = []
         if self.waiting.pulls:
-            return self.pulling.grant_all(now) if self.view.accepting else outcomes
-        for ticket in self.waiting.of(CENTRAL) if self.view.accepting else ():
-            request = ticket.request
+            return self.pulling.dispatch_all(now) if self.view.accepting else outcomes
+        for queued in self.waiting.of(CENTRAL) if self.view.accepting else ():
+            request = queued.request
             choice = self.arms.placement_of(request).choose(request, self.view, now, self.rng)
             if choice.target == CENTRAL:
                 break
             self.waiting.remove(request.request_id)
             outcome = self.bind(request, choice, now, hold=True)
-            if isinstance(outcome, Granted):
+            if isinstance(outcome, Dispatched):
                 waited = msgspec.structs.replace(outcome.decision, queued_s=now - request.arrived_s)
-                outcomes.append(Granted(waited))
+                outcomes.append(Dispatched(waited))
         return outcomes
 
     def pump_target(self, target: int, now: float) -> list[Outcome]:
-        """Grant the target's tickets in their order while they fit."""
+        """Dispatch the target's queued requests in their order while they fit."""
         outcomes: list[Outcome] = []
         waiting = self.waiting
         if not waiting.has(target) or self.fleet.target_of(self.view.engine_ids[target]) != target:
             return outcomes
         self.reservations.refresh_overdue(target, now)
         # Asked with no tokens first: where nothing fits, the order need not be worked out.
-        while waiting.has(target) and self.push_gate.may_push(target, 0, 0, now):
+        while waiting.has(target) and self.dispatch_limit.may_dispatch(target, 0, 0, now):
             pick = waiting.next(target, self.view, max(now, self.reservations.free_at(target)))
-            reservation = self.reservations.get(pick.ticket.request.request_id) if pick is not None else None
+            reservation = self.reservations.get(pick.queued.request.request_id) if pick is not None else None
             if pick is None or reservation is None:
                 break
             request = reservation.request
-            if not self.push_gate.may_push(target, reservation.uncached_tokens, request.prompt_tokens, now):
+            if not self.dispatch_limit.may_dispatch(target, reservation.uncached_tokens, request.prompt_tokens, now):
                 break
-            outcomes.append(self._grant_ticket(reservation, now, pick.reason))
-        self.reservations.pass_over(target, waiting.passed_over_s(target), now)
+            outcomes.append(self._dispatch_queued(reservation, now, pick.reason))
+        self.reservations.note_late_last(target, waiting.late_last_s(target), now)
         self._expect_no_more(target)
         return outcomes
 
     def _expect_no_more(self, target: int) -> None:
-        """Count blocks of tickets that were given up no longer as on their way: newcomers go before them."""
+        """Count blocks of queued requests that were given up no longer as on their way: newcomers go before them."""
         for request_id in self.waiting.given_up(target):
             reservation = self.reservations.get(request_id)
-            # Since it was given up it may have been granted, or moved to another engine.
+            # Since it was given up it may have been dispatched, or moved to another engine.
             if reservation is not None and reservation.phase == WAITING and reservation.target == target:
                 self.in_flight.remove(target, reservation.coming)
                 reservation.coming = ()
 
-    def _grant_ticket(self, reservation: Reservation, now: float, queue_reason: str) -> Granted:
-        """Grant with fresh estimates: caches have moved while the ticket waited."""
+    def _dispatch_queued(self, reservation: Reservation, now: float, queue_reason: str) -> Dispatched:
+        """Dispatch with fresh estimates: caches have moved while the queued request waited."""
         request, target = reservation.request, reservation.target
-        decision, overtook = self.waiting.grant(request.request_id, reservation.compute_s, now)
+        decision, overtook = self.waiting.dispatch(request.request_id, reservation.compute_s, now)
         self.in_flight.remove(target, reservation.coming)
-        blocks = self.match_at_grant(request, target)
+        blocks = self.match_at_dispatch(request, target)
         reservation.coming = coming_keys(request.keys, blocks)
         self.in_flight.add(target, reservation.coming)
-        fetch = self._fetch_at_grant(decision, request, blocks) if decision.fetch is not None else None
+        fetch = self._fetch_at_dispatch(decision, request, blocks) if decision.fetch is not None else None
         hit = self.view.hit_tokens(request, target, blocks if fetch is None else fetch.blocks)
         compute_s = self.view.compute_s(request, target, hit) + (0.0 if fetch is None else fetch.seconds)
         self.reservations.reestimate(reservation, compute_s, request.prompt_tokens - hit)
         expires_s = reservation.expires_s = now + self._ttl_s
-        self.reservations.grant(reservation, now)
-        self._note_grant(target, request.prompt_tokens, expires_s)
+        self.reservations.dispatch(reservation, now)
+        self._note_dispatch(target, request.prompt_tokens, expires_s)
         if fetch is not None:
             self._sends(fetch, now)
-        return decision.granted(now - request.arrived_s, hit, compute_s, fetch, queue_reason, overtook)
+        return decision.dispatched(now - request.arrived_s, hit, compute_s, fetch, queue_reason, overtook)
 
     def _sends(self, fetch: Fetch, now: float) -> None:
         """Count a transfer on its sender's link, where transfers go one after another."""
@@ -296,19 +304,19 @@ class Dispatcher:
             busy_until = self.view.sending_until
             busy_until[source] = max(busy_until[source], now) + fetch.seconds
 
-    def _fetch_at_grant(self, decision: Decision, request: InferenceRequest, blocks: int) -> Fetch | None:
+    def _fetch_at_dispatch(self, decision: Decision, request: InferenceRequest, blocks: int) -> Fetch | None:
         source = self.fleet.target_of(decision.fetch.source_engine_id) if decision.fetch is not None else None
         at_source = self.view.resident_match(request).blocks(source) if source is not None else 0
-        return decision.fetch_at_grant(blocks, at_source)
+        return decision.fetch_at_dispatch(blocks, at_source)
 
-    def match_at_grant(self, request: InferenceRequest, target: int) -> int:
-        """Return the leading blocks that the prefill will find: those of tickets that it overtakes are not there."""
+    def match_at_dispatch(self, request: InferenceRequest, target: int) -> int:
+        """Return the leading blocks that the prefill will find: those of requests that it overtakes are not there."""
         if self.reservations.prefilling(target):
             return self.view.match(request).blocks(target)
         return self.index.match(request.keys, 1 << target).blocks(target)
 
     def move(self, request_id: str, target: int, now: float) -> None:
-        """Let a waiting ticket wait for another target instead; raises KeyError where none waits."""
+        """Let a queued request wait for another target instead; raises KeyError where none waits."""
         decision = self.waiting.decision(request_id)
         request = self.withdraw(request_id, now).request
         view = self.view
@@ -329,20 +337,20 @@ class Dispatcher:
         uncached = request.prompt_tokens - scored.hit_tokens
         reservation = Reservation(request, target, scored.compute_s, uncached, NEVER, coming_keys(request.keys, blocks))
         self.in_flight.add(target, reservation.coming)
-        self.teach(Bound(request, scored.engine_id, scored.hit_tokens, now))
+        self.update(Bound(request, scored.engine_id, scored.hit_tokens, now))
         self.reservations.hold(reservation, now)
         self.waiting.add(target, request, scored.compute_s, moved)
         self.counts.migrated += 1
 
     def release(self, request_id: str, now: float, *, finished: bool = False) -> Reservation | None:
-        """Let a request go, waiting or granted; returns what stood for it, None (and no harm) where nothing did."""
+        """Let a request go, waiting or dispatched; returns what stood for it, None (and no harm) where nothing did."""
         waited = request_id in self.waiting
         if waited:
             self.waiting.remove(request_id)
         reservation = self.reservations.release(request_id, now)
         if reservation is not None:
             if waited:
-                self.reservations.pass_over(reservation.target, self.waiting.passed_over_s(reservation.target), now)
+                self.reservations.note_late_last(reservation.target, self.waiting.late_last_s(reservation.target), now)
             self._forget(reservation, now, finished=finished)
         return reservation
 
@@ -353,15 +361,15 @@ class Dispatcher:
             self.arms.learn(Released(reservation.request, engine_id, now, finished))
 
     def withdraw(self, request_id: str, now: float) -> Reservation:
-        """Take a waiting ticket out and return it with its request."""
-        ticket = self.waiting.ticket(request_id)
+        """Take a queued request out and return it with its request."""
+        queued = self.waiting.queued(request_id)
         reservation = self.release(request_id, now)
-        return reservation if reservation is not None else Reservation(ticket.request, CENTRAL, 0.0, 0)
+        return reservation if reservation is not None else Reservation(queued.request, CENTRAL, 0.0, 0)
 
     def empty(self, target: int, now: float) -> list[Reservation]:
-        """Release all that stands on a target that is gone and return its waiting tickets."""
-        waiting = [self.withdraw(ticket.request.request_id, now) for ticket in self.waiting.of(target)]
-        self.push_gate.forget(target)
+        """Release all that stands on a target that is gone and return its queued requests."""
+        waiting = [self.withdraw(queued.request.request_id, now) for queued in self.waiting.of(target)]
+        self.dispatch_limit.forget(target)
         for reservation in self.reservations.close_target(target):
             self._forget(reservation, now)
         return waiting

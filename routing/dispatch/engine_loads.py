@@ -7,7 +7,7 @@ from routing.ledger.fleet_table import FleetTable
 from routing.ledger.fleet_view import EngineLoad, FleetView
 from routing.ledger.reservations import Reservations
 from routing.pd.pair_assignment import EnginePairs
-from routing.queue.dispatch_limit import PushGate
+from routing.queue.dispatch_limit import DispatchLimit
 from routing.values.decision import CENTRAL
 
 
@@ -15,7 +15,7 @@ def engine_loads(
     fleet: FleetTable,
     view: FleetView,
     reservations: Reservations,
-    push_gate: PushGate,
+    dispatch_limit: DispatchLimit,
     pairs: EnginePairs | None,
     now: float,
 ) -> list[EngineLoad]:
@@ -28,18 +28,18 @@ def engine_loads(
         loads.append(
             EngineLoad(
                 facts.engine_id,
-                view.outstanding_tokens[target],
-                reservations.outstanding_s(target, now),
-                reservations.granted(target) + legs,
+                view.in_flight_tokens[target],
+                reservations.in_flight_s(target, now),
+                reservations.dispatched(target) + legs,
                 reservations.waiting(target),
-                push_gate.stepped_down(target, now),
+                dispatch_limit.stepped_down(target, now),
             )
         )
     return loads
 
 
 def oldest_waits(view: FleetView, waiting: WaitingRoom, now: float) -> dict[str, float]:
-    """Return, for each engine with tickets bound to it, the seconds that the oldest has waited."""
+    """Return, for each engine with queued requests bound to it, the seconds that the oldest has waited."""
     return {
         view.engine_ids[target]: now - min(each.request.arrived_s for each in waiting.of(target))
         for target in waiting.targets()
@@ -48,7 +48,7 @@ def oldest_waits(view: FleetView, waiting: WaitingRoom, now: float) -> dict[str,
 
 
 def unbound_work(waiting: WaitingRoom, now: float) -> tuple[int, int, float]:
-    """Return number, prompt tokens and longest wait in seconds of the tickets bound to no engine."""
-    tickets = waiting.of(CENTRAL)
-    tokens = sum(each.request.prompt_tokens for each in tickets)
-    return len(tickets), tokens, max((now - each.request.arrived_s for each in tickets), default=0.0)
+    """Return number, prompt tokens and longest wait in seconds of the queued requests bound to no engine."""
+    queued_requests = waiting.of(CENTRAL)
+    tokens = sum(each.request.prompt_tokens for each in queued_requests)
+    return len(queued_requests), tokens, max((now - each.request.arrived_s for each in queued_requests), default=0.0)

@@ -1,10 +1,10 @@
-"""Hotspot-aware migration: tickets of overloaded engines go to another of their own candidates (DualMap §3.3).
+"""Hotspot-aware migration: queued requests of overloaded engines go to another of their own candidates (DualMap §3.3).
 
 It begins when a request had to be bound although every one of its candidates would miss its
-objective, or when an engine is found held up by its decodes, whose tickets then see that delay too (A.8.3);
-each of those engines is relieved (A.2.2). A ticket may move where it gains time (eq. 6)
+objective, or when an engine is found held up by its decodes, whose queued requests then see that delay too (A.8.3);
+each of those engines is relieved (A.2.2). A queued request may move where it gains time (eq. 6)
 and would be on time, counting what it has waited already; the largest gain goes first, until all that
-are left are expected to be on time. Only tickets move, never running work, and only among the
+are left are expected to be on time. Only queued requests move, never running work, and only among the
 candidates that placement chose between, so that prefixes keep to their engines.
 """
 
@@ -14,22 +14,22 @@ from collections.abc import Iterable, Sequence
 
 from routing.dispatch.dispatcher import Dispatcher
 from routing.placements.placement import Placement
-from routing.queue.queue_order import Ticket
+from routing.queue.queue_order import QueuedRequest
 from routing.values.decision import Decision, Outcome
 
 MAX_EXAMINED = 256
-"""Tickets of one engine that are looked at in one round, oldest first."""
+"""Queued requests of one engine that are looked at in one round, oldest first."""
 PAUSE_S = 0.05
 """An engine is relieved so often at most; each round looks at its whole queue."""
 MIN_GAIN_S = 0.0
 
 
 class Migration:
-    """Notices overload and moves tickets. Mutable: the hot engines of now, and when each was relieved last."""
+    """Notices overload and moves queued requests. Mutable: the hot engines of now, and when each was relieved last."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.moved = 0
-        """Tickets moved since the start."""
+        """Queued requests moved since the start."""
         self._dispatcher = dispatcher
         self._hot: set[str] = set()
         self._relieved_s: dict[str, float] = {}
@@ -54,7 +54,7 @@ class Migration:
 
     @property
     def placement(self) -> Placement:
-        """The placement whose candidates tickets move between."""
+        """The placement whose candidates queued requests move between."""
         return self._dispatcher.placement
 
     @property
@@ -63,7 +63,7 @@ class Migration:
         return bool(self._hot)
 
     def relieve(self, now: float) -> list[Outcome]:
-        """Move what gains by it away from the hot engines; returns the grants that follow."""
+        """Move what gains by it away from the hot engines; returns the dispatches that follow."""
         outcomes: list[Outcome] = []
         if not self._hot:
             return outcomes
@@ -82,7 +82,7 @@ class Migration:
         return outcomes
 
     def relieve_engine(self, engine_id: str, at_most: int, now: float) -> list[Outcome]:
-        """Move up to `at_most` tickets away from an engine that is found hot; returns the grants that follow.
+        """Move up to `at_most` requests away from an engine that is found hot; returns the dispatches that follow.
 
         Unknown engines are ignored.
         """
@@ -94,63 +94,63 @@ class Migration:
         return outcomes
 
     def _relieve(self, target: int, now: float, at_most: int = MAX_EXAMINED) -> set[int]:
-        """Move tickets of one engine; returns the targets that got some."""
+        """Move queued requests of one engine; returns the targets that got some."""
         dispatcher = self._dispatcher
-        tickets = dispatcher.waiting.of(target)[:MAX_EXAMINED]
+        queued_requests = dispatcher.waiting.of(target)[:MAX_EXAMINED]
         start_s = dispatcher.reservations.start_s(target, now)
         touched: set[int] = set()
-        if not _any_late(tickets, start_s, now):
+        if not _any_late(queued_requests, start_s, now):
             return touched
-        moves = sorted(self._moves(tickets, target, start_s, now), key=lambda move: (-move[0], move[1]))
-        left = {ticket.request.request_id: ticket for ticket in tickets}
+        moves = sorted(self._moves(queued_requests, target, start_s, now), key=lambda move: (-move[0], move[1]))
+        left = {queued.request.request_id: queued for queued in queued_requests}
         for _, position, other in moves:
-            ticket = tickets[position]
-            request_id = ticket.request.request_id
-            if request_id not in left or self._ttft_s(ticket, other, now)[0] > ticket.request.ttft_slo_s:
+            queued = queued_requests[position]
+            request_id = queued.request.request_id
+            if request_id not in left or self._ttft_s(queued, other, now)[0] > queued.request.ttft_slo_s:
                 continue
             dispatcher.move(request_id, other, now)
             self.moved += 1
             touched.add(other)
             del left[request_id]
-            if len(tickets) - len(left) >= at_most or not _any_late(list(left.values()), start_s, now):
+            if len(queued_requests) - len(left) >= at_most or not _any_late(list(left.values()), start_s, now):
                 break
         return touched
 
     def _moves(
-        self, tickets: Sequence[Ticket], target: int, start_s: float, now: float
+        self, queued_requests: Sequence[QueuedRequest], target: int, start_s: float, now: float
     ) -> list[tuple[float, int, int]]:
-        """Return (gain in seconds, position of the ticket, other target) of all moves that are worth it."""
+        """Return (gain in seconds, position of the queued request, other target) of all moves that are worth it."""
         dispatcher = self._dispatcher
         moves: list[tuple[float, int, int]] = []
         end_s = start_s
-        for position, ticket in enumerate(tickets):
-            end_s += ticket.compute_s
-            here_s = now - ticket.request.arrived_s + end_s
-            decision = dispatcher.waiting.decision(ticket.request.request_id)
-            if dispatcher.arms.tried is not None and not dispatcher.arms.moves(decision):
+        for position, queued in enumerate(queued_requests):
+            end_s += queued.compute_s
+            here_s = now - queued.request.arrived_s + end_s
+            decision = dispatcher.waiting.decision(queued.request.request_id)
+            if dispatcher.arms.candidate_arms is not None and not dispatcher.arms.moves(decision):
                 continue
             for candidate in decision.candidates:
                 other = dispatcher.fleet.target_of(candidate.engine_id)
                 if other is None or other == target or not dispatcher.view.accepting_mask >> other & 1:
                     continue
-                there_s, _ = self._ttft_s(ticket, other, now)
-                if here_s - there_s > MIN_GAIN_S and there_s <= ticket.request.ttft_slo_s:
+                there_s, _ = self._ttft_s(queued, other, now)
+                if here_s - there_s > MIN_GAIN_S and there_s <= queued.request.ttft_slo_s:
                     moves.append((here_s - there_s, position, other))
         return moves
 
-    def _ttft_s(self, ticket: Ticket, target: int, now: float) -> tuple[float, float]:
-        """Return the ticket's time to first token from its arrival, were it bound there now, and its prefill."""
-        view, request = self._dispatcher.view, ticket.request
+    def _ttft_s(self, queued: QueuedRequest, target: int, now: float) -> tuple[float, float]:
+        """Return the request's time to first token from its arrival, were it bound there now, and its prefill."""
+        view, request = self._dispatcher.view, queued.request
         blocks = view.match(request).blocks(target)
         compute_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
         return now - request.arrived_s + view.wait_s(target, now) + compute_s, compute_s
 
 
-def _any_late(tickets: Sequence[Ticket], start_s: float, now: float) -> bool:
-    """Return whether any of the tickets, served in this order from `start_s` on, would miss its objective."""
+def _any_late(queued_requests: Sequence[QueuedRequest], start_s: float, now: float) -> bool:
+    """Return whether any of the queued requests, served in this order from `start_s` on, would miss its objective."""
     end_s = now + start_s
-    for ticket in tickets:
-        end_s += ticket.compute_s
-        if end_s > ticket.request.deadline_s:
+    for queued in queued_requests:
+        end_s += queued.compute_s
+        if end_s > queued.request.deadline_s:
             return True
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from routing.dispatch.dispatcher import Dispatcher
 from routing.placements.candidate_scores import candidate
 from routing.values import reasons
-from routing.values.decision import Choice, Granted
+from routing.values.decision import Choice, Dispatched
 from routing.values.inference_request import InferenceRequest
 
 
@@ -15,7 +15,7 @@ class ObservedRequests:
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
 
-    def take(self, request: InferenceRequest, engine_id: str, now: float) -> Granted | None:
+    def take(self, request: InferenceRequest, engine_id: str, now: float) -> Dispatched | None:
         """Bind a request to the engine that serves it; None for an engine that is unknown or out of service.
 
         Raises ValueError for an id that is already here.
@@ -28,8 +28,8 @@ class ObservedRequests:
             return None
         sent = candidate(request, view, target, view.match(request).blocks(target), now)
         choice = Choice(target, reasons.OBSERVED, (sent,))
-        if dispatcher.bystander is not None:
-            dispatcher.bystander.placed(request, choice, view, now)
+        if dispatcher.observer is not None:
+            dispatcher.observer.placed(request, choice, view, now)
         outcome = dispatcher.bind(request, choice, now, hold=False)
         dispatcher.counts.answered(outcome)
-        return outcome if isinstance(outcome, Granted) else None
+        return outcome if isinstance(outcome, Dispatched) else None

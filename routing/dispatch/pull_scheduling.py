@@ -1,21 +1,27 @@
-"""Late binding, carried out: engines that can take work pull unbound tickets (research on scheduling §5, `late`)."""
+"""Late binding, carried out: engines that can take work pull unbound requests (research on scheduling §5, `late`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from random import Random
 
 import msgspec
 
-from routing.ledger.fleet_view import NEVER
+from routing.dispatch.request_queue import WaitingRoom
+from routing.ledger.fleet_view import NEVER, FleetView
+from routing.ledger.reservations import Reservations
 from routing.placements.candidate_scores import KEPT, candidate
 from routing.placements.least_cost import LeastCost
+from routing.queue.dispatch_limit import DispatchLimit
 from routing.queue.queue_order import Pick
 from routing.values import reasons
-from routing.values.decision import CENTRAL, Choice, Granted, Outcome
+from routing.values.decision import CENTRAL, Choice, Dispatched, Outcome
+from routing.values.inference_request import InferenceRequest
 
-if TYPE_CHECKING:
-    from routing.dispatch.dispatcher import Dispatcher
+Bind = Callable[[InferenceRequest, Choice, float, bool], Outcome]
+"""Gives a request to the chosen engine at a moment; the last argument says whether it may wait there."""
+MatchAtDispatch = Callable[[InferenceRequest, int], int]
+"""Returns the leading blocks that the prefill of a request will find at a target."""
 
 _OTHERS = LeastCost()
 """Whom a decision names beside the engine that pulled."""
@@ -24,92 +30,104 @@ _OTHERS = LeastCost()
 class Pulling:
     """Lets each engine that can take work pull, the one that is idle for longest first.
 
-    Mutable state: whether an engine is known to want a ticket that it was not granted yet.
+    Mutable state: whether an engine is known to want a queued request that it was not given yet.
     """
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
+    def __init__(
+        self,
+        view: FleetView,
+        waiting: WaitingRoom,
+        reservations: Reservations,
+        dispatch_limit: DispatchLimit,
+        rng: Random,
+        *,
+        bind: Bind,
+        match_at_dispatch: MatchAtDispatch,
+    ) -> None:
+        self._view = view
+        self._waiting = waiting
+        self._reservations = reservations
+        self._dispatch_limit = dispatch_limit
+        self._rng = rng
+        self._bind = bind
+        self._match_at_dispatch = match_at_dispatch
         self._wanted = False
 
-    def grant_all(self, now: float) -> list[Outcome]:
-        """Grant unbound tickets until no engine that can take work wants one."""
+    def dispatch_all(self, now: float) -> list[Outcome]:
+        """Dispatch unbound requests until no engine that can take work wants one."""
         self._wanted = False
-        return self.grant_on(self._dispatcher.view.accepting, now)
+        return self.dispatch_on(self._view.accepting, now)
 
-    def grant_on(self, targets: Sequence[int], now: float) -> list[Outcome]:
-        """Grant unbound tickets until none of these targets that can take work wants one."""
+    def dispatch_on(self, targets: Sequence[int], now: float) -> list[Outcome]:
+        """Dispatch unbound requests until none of these targets that can take work wants one."""
         outcomes: list[Outcome] = []
-        waiting = self._dispatcher.waiting
+        waiting = self._waiting
         wanted = True
         while wanted and waiting.has(CENTRAL):
             wanted = False
             for target in self._free(targets, now):
                 pick = self._pick(target, now)
-                granted = self._grant(target, pick, now) if pick is not None else None
-                if granted is not None:
-                    outcomes.append(granted)
+                dispatched = self._dispatch(target, pick, now) if pick is not None else None
+                if dispatched is not None:
+                    outcomes.append(dispatched)
                     wanted = True
         return outcomes
 
-    def grant(self, request_id: str, now: float) -> Granted | None:
-        """Grant this unbound ticket, which has just come, if an engine that can take work wants it first."""
-        for target in self._free(self._dispatcher.view.accepting, now):
+    def dispatch(self, request_id: str, now: float) -> Dispatched | None:
+        """Dispatch this unbound request, which has just come, if an engine that can take work wants it first."""
+        for target in self._free(self._view.accepting, now):
             pick = self._pick(target, now)
-            if pick is not None and pick.ticket.request.request_id == request_id:
-                return self._grant(target, pick, now)
+            if pick is not None and pick.queued.request.request_id == request_id:
+                return self._dispatch(target, pick, now)
             self._wanted = self._wanted or pick is not None
         return None
 
     def moments(self, now: float) -> list[float]:
         """Return when engines that are busy are to be asked again, as far as time alone makes them free."""
-        dispatcher = self._dispatcher
-        opens_at = (dispatcher.push_gate.opens_at(target, now) for target in dispatcher.view.accepting)
+        opens_at = (self._dispatch_limit.opens_at(target, now) for target in self._view.accepting)
         moments = [moment for moment in opens_at if now < moment < NEVER]
         return [*moments, now] if self._wanted else moments
 
     def ahead_s(self) -> float:
-        """Return the seconds for which the unbound tickets that go before a newcomer keep the whole pool busy."""
-        view = self._dispatcher.view
+        """Return the seconds for which the unbound requests that go before a newcomer keep the whole pool busy."""
+        view = self._view
         speed = sum(view.speeds[target] for target in view.accepting)
-        return self._dispatcher.waiting.unbound_s() / speed if speed else 0.0
+        return self._waiting.unbound_s() / speed if speed else 0.0
 
     def _pick(self, target: int, now: float) -> Pick | None:
-        dispatcher = self._dispatcher
-        at_s = max(now, dispatcher.reservations.free_at(target))
-        return dispatcher.waiting.pull(target, dispatcher.view, at_s)
+        at_s = max(now, self._reservations.free_at(target))
+        return self._waiting.pull(target, self._view, at_s)
 
     def _free(self, targets: Sequence[int], now: float) -> list[int]:
-        """Return the targets that can take work and have no ticket bound to them, the one idle for longest first."""
-        dispatcher = self._dispatcher
-        ready_at = dispatcher.view.ready_at
-        mask = dispatcher.view.accepting_mask
-        for target in dispatcher.view.accepting:
-            dispatcher.reservations.refresh_overdue(target, now)
+        """Return the targets that can take work and have no request bound to them, the one idle for longest first."""
+        ready_at = self._view.ready_at
+        mask = self._view.accepting_mask
+        for target in self._view.accepting:
+            self._reservations.refresh_overdue(target, now)
         free = [
             target
             for target in targets
             if mask >> target & 1
-            and not dispatcher.waiting.has(target)
-            and dispatcher.push_gate.may_push(target, 0, 0, now)
+            and not self._waiting.has(target)
+            and self._dispatch_limit.may_dispatch(target, 0, 0, now)
         ]
         return sorted(free, key=lambda target: (ready_at[target], target))
 
-    def _grant(self, target: int, pick: Pick, now: float) -> Granted | None:
-        """Bind the ticket to the target and grant it, with fresh estimates; None where it does not fit there."""
-        dispatcher, request = self._dispatcher, pick.ticket.request
-        view = dispatcher.view
-        blocks = dispatcher.match_at_grant(request, target)
+    def _dispatch(self, target: int, pick: Pick, now: float) -> Dispatched | None:
+        """Bind the request to the target and dispatch it, with fresh estimates; None where it does not fit there."""
+        view, request = self._view, pick.queued.request
+        blocks = self._match_at_dispatch(request, target)
         chosen = candidate(request, view, target, blocks, now)
         uncached_tokens = request.prompt_tokens - chosen.hit_tokens
-        if not dispatcher.push_gate.may_push(target, uncached_tokens, request.prompt_tokens, now):
+        if not self._dispatch_limit.may_dispatch(target, uncached_tokens, request.prompt_tokens, now):
             return None
-        others = _OTHERS.choose(request, view, now, dispatcher.rng).candidates
+        others = _OTHERS.choose(request, view, now, self._rng).candidates
         kept = (chosen, *(each for each in others if each.engine_id != chosen.engine_id))[:KEPT]
-        _, overtook = dispatcher.waiting.grant(request.request_id, chosen.compute_s, now)
-        granted = dispatcher.bind(request, Choice(target, reasons.PULLED, kept), now, hold=False)
-        if not isinstance(granted, Granted):
+        _, overtook = self._waiting.dispatch(request.request_id, chosen.compute_s, now)
+        dispatched = self._bind(request, Choice(target, reasons.PULLED, kept), now, False)
+        if not isinstance(dispatched, Dispatched):
             raise TypeError("a bound request that does not wait is granted")
         decision = msgspec.structs.replace(
-            granted.decision, queued_s=now - request.arrived_s, queue_reason=pick.reason, overtook=overtook
+            dispatched.decision, queued_s=now - request.arrived_s, queue_reason=pick.reason, overtook=overtook
         )
-        return Granted(decision)
+        return Dispatched(decision)

@@ -1,4 +1,4 @@
-"""The tickets of one pool: requests that wait at the gateway, bound to a target or to none."""
+"""The queued requests of one pool: requests that wait at the gateway, bound to a target or to none."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from heapq import heapify, heappop, heappush
 from routing.ledger.fleet_view import FleetView
 from routing.policy.policy_document import RoutingPolicy
 from routing.queue.orders.fifo import Fifo
-from routing.queue.queue_order import Pick, PullingOrder, QueueOrder, Ticket
+from routing.queue.queue_order import Pick, PullingOrder, QueuedRequest, QueueOrder
 from routing.queue.target_queue import NO_RULES, LineRules, WaitingLine
 from routing.values.decision import CENTRAL, Decision
 from routing.values.inference_request import InferenceRequest
 
 
 class WaitingRoom:
-    """Tickets by target, in lines that the order and the rules keep.
+    """Queued requests by target, in lines that the order and the rules keep.
 
-    Mutable state: `_lines` (per target that has tickets), `places` (of each ticket), `_by_tenant`, how many tickets
-    each tenant has, and `_arrivals`, a heap of (arrival, request id) of all tickets and possibly of some that are gone.
+    Mutable state: `_lines` (per target that has requests), `places` (of each request), `_by_tenant`, how many requests
+    each tenant has, and `_arrivals`, a heap of (arrival, request id) of all requests and perhaps of some that are gone.
     """
 
     def __init__(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
         self._order = order
         self._rules = rules
         self.pulls = isinstance(order, PullingOrder)
-        """Whether engines pull unbound tickets, instead of the placement binding them."""
+        """Whether engines pull unbound requests, instead of the placement binding them."""
         self._lines: dict[int, WaitingLine] = {}
         self.places: dict[str, tuple[int, Decision]] = {}
         """Request id → target and the decision so far; only this class changes it."""
@@ -39,14 +39,14 @@ class WaitingRoom:
         return request_id in self.places
 
     def reorder(self, order: QueueOrder, rules: LineRules = NO_RULES) -> None:
-        """Keep the tickets, those that wait already too, in another order from now on."""
+        """Keep the queued requests, those that wait already too, in another order from now on."""
         self._order, self._rules = order, rules
         self.pulls = isinstance(order, PullingOrder)
         lines, self._lines = self._lines, {}
         for target in sorted(lines):
             line = self._lines[target] = self._new_line(target)
-            for ticket in lines[target].tickets:
-                line.add(ticket)
+            for queued in lines[target].queued_requests:
+                line.add(queued)
 
     def add(
         self,
@@ -60,100 +60,100 @@ class WaitingRoom:
         line = self._lines.get(target)
         if line is None:
             line = self._lines[target] = self._new_line(target)
-        line.add(Ticket(request, compute_s, excluded))
+        line.add(QueuedRequest(request, compute_s, excluded))
         self._by_tenant[request.tenant_id] = self._by_tenant.get(request.tenant_id, 0) + 1
         self.places[request.request_id] = (target, decision)
         heappush(self._arrivals, (request.arrived_s, request.request_id))
 
-    def of(self, target: int) -> Sequence[Ticket]:
-        """Return the tickets of a target as they stand now (later changes do not show), in order of their coming."""
+    def of(self, target: int) -> Sequence[QueuedRequest]:
+        """Return the requests of a target as they stand now (later changes do not show), in order of their coming."""
         line = self._lines.get(target)
-        return line.tickets if line is not None else ()
+        return line.queued_requests if line is not None else ()
 
-    def first(self, target: int) -> Ticket:
-        """Return the ticket that came first to a target that has some."""
+    def first(self, target: int) -> QueuedRequest:
+        """Return the queued request that came first to a target that has some."""
         return self._lines[target].oldest
 
     def has(self, target: int) -> bool:
-        """Return whether any ticket waits for the target."""
+        """Return whether any queued request waits for the target."""
         return target in self._lines
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the ticket that goes next to a target that has some, if its prefill would start at `at_s`."""
+        """Return the queued request that goes next to a target that has some, if its prefill would start at `at_s`."""
         return self._lines[target].next(target, view, at_s)
 
     def pull(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the unbound ticket that the target had better have next; None where there is none."""
+        """Return the unbound request that the target had better have next; None where there is none."""
         line = self._lines.get(CENTRAL)
         return line.next(target, view, at_s) if line is not None else None
 
-    def passed_over_s(self, target: int) -> float:
-        """Return the estimated prefill seconds of the target's tickets that a newcomer would not wait for."""
+    def late_last_s(self, target: int) -> float:
+        """Return the estimated prefill seconds of the target's queued requests that a newcomer would not wait for."""
         line = self._lines.get(target)
-        return line.passed_over_s if line is not None else 0.0
+        return line.late_last_s if line is not None else 0.0
 
     def given_up(self, target: int) -> list[str]:
-        """Return the ids of the target's tickets that were found hopeless since the last question; some may be gone."""
+        """Return the ids of the target's requests that were found infeasible since last asked; some may be gone."""
         line = self._lines.get(target)
         return line.given_up() if line is not None else []
 
     def unbound_s(self) -> float:
-        """Return the estimated prefill seconds, on one engine, of unbound tickets that a newcomer has to wait for."""
+        """Return the estimated prefill seconds, on one engine, of unbound requests that a newcomer has to wait for."""
         line = self._lines.get(CENTRAL)
         return line.ahead_s if line is not None else 0.0
 
     def targets(self) -> list[int]:
-        """Return the targets that have tickets, in order."""
+        """Return the targets that have queued requests, in order."""
         return sorted(self._lines)
 
-    def ticket(self, request_id: str) -> Ticket:
-        """Return the request's ticket; raises KeyError where none waits."""
-        return self._lines[self.places[request_id][0]].ticket(request_id)
+    def queued(self, request_id: str) -> QueuedRequest:
+        """Return the queued request of this id; raises KeyError where none waits."""
+        return self._lines[self.places[request_id][0]].queued(request_id)
 
     def decision(self, request_id: str) -> Decision:
-        """Return the decision that a ticket waits under; raises KeyError where none waits."""
+        """Return the decision that a queued request waits under; raises KeyError where none waits."""
         return self.places[request_id][1]
 
     def remove(self, request_id: str) -> Decision:
-        """Take a ticket out and return the decision it waited under; raises KeyError where none waits."""
+        """Take a queued request out and return the decision it waited under; raises KeyError where none waits."""
         target, decision = self.places.pop(request_id)
         line = self._lines[target]
-        ticket = line.ticket(request_id)
-        line.remove(ticket)
-        self._left(target, line, ticket)
+        queued = line.queued(request_id)
+        line.remove(queued)
+        self._left(target, line, queued)
         return decision
 
-    def grant(self, request_id: str, seconds: float, now: float) -> tuple[Decision, int]:
-        """Take out a ticket that is granted so much prefill.
+    def dispatch(self, request_id: str, seconds: float, now: float) -> tuple[Decision, int]:
+        """Take out a queued request that is dispatched with so much prefill.
 
-        Returns the decision it waited under and how many tickets of its line came earlier and stay
+        Returns the decision it waited under and how many queued requests of its line came earlier and stay
         behind; raises KeyError where none waits.
         """
         target, decision = self.places.pop(request_id)
         line = self._lines[target]
-        ticket = line.ticket(request_id)
-        overtook = line.grant(ticket, seconds, now)
-        self._left(target, line, ticket)
+        queued = line.queued(request_id)
+        overtook = line.dispatch(queued, seconds, now)
+        self._left(target, line, queued)
         return decision, overtook
 
-    def older_than(self, arrived_s: float) -> list[Ticket]:
-        """Return the tickets that arrived at or before this moment."""
+    def older_than(self, arrived_s: float) -> list[QueuedRequest]:
+        """Return the queued requests that arrived at or before this moment."""
         oldest = self.oldest_arrival_s()
         if oldest is None or oldest > arrived_s:
             return []
         return [
-            ticket
+            queued
             for target in self.targets()
-            for ticket in self._lines[target].tickets
-            if ticket.request.arrived_s <= arrived_s
+            for queued in self._lines[target].queued_requests
+            if queued.request.arrived_s <= arrived_s
         ]
 
-    def is_full(self, tenant: str, policy: RoutingPolicy, parked: int) -> bool:
-        """Return whether no further ticket of this tenant may wait beside so many parked requests.
+    def is_full(self, tenant: str, policy: RoutingPolicy, deferred: int) -> bool:
+        """Return whether no further queued request of this tenant may wait beside so many deferred requests.
 
-        Where grants go round the tenants, one that holds less than its part of the places gets in beyond them.
+        Where dispatches go round the tenants, one that holds less than its part of the places gets in beyond them.
         """
-        places, standing = policy.max_tickets, len(self.places) + parked
+        places, standing = policy.max_tickets, len(self.places) + deferred
         if standing < places:
             return False
         held = self._by_tenant.get(tenant, 0)
@@ -161,24 +161,24 @@ class WaitingRoom:
         return not policy.fairness.enabled or standing >= 2 * places or held * sharing >= places
 
     def oldest_arrival_s(self) -> float | None:
-        """Return the arrival of the ticket that waits longest; None while nothing waits."""
+        """Return the arrival of the request that waits longest; None while nothing waits."""
         while self._arrivals and self._arrivals[0][1] not in self.places:
             heappop(self._arrivals)
         return self._arrivals[0][0] if self._arrivals else None
 
     def check(self) -> None:
-        """Raise AssertionError unless tickets, places, lines and arrivals agree."""
-        standing = {ticket.request.request_id: target for target in self._lines for ticket in self.of(target)}
+        """Raise AssertionError unless queued requests, places, lines and arrivals agree."""
+        standing = {queued.request.request_id: target for target in self._lines for queued in self.of(target)}
         if standing != {request_id: target for request_id, (target, _) in self.places.items()}:
-            raise AssertionError("tickets and their places differ")
+            raise AssertionError("queued requests and their places differ")
         if sum(self._by_tenant.values()) != len(self.places) or 0 in self._by_tenant.values():
-            raise AssertionError("the tenants' tickets do not add up")
+            raise AssertionError("the tenants' queued requests do not add up")
         for line in self._lines.values():
             line.check()
             if not len(line):
-                raise AssertionError("a target is listed without tickets")
+                raise AssertionError("a target is listed without queued requests")
         if set(self.places) - {request_id for _, request_id in self._arrivals}:
-            raise AssertionError("a ticket's arrival is not known")
+            raise AssertionError("a queued request's arrival is not known")
 
     def _new_line(self, target: int) -> WaitingLine:
         order = self._order
@@ -186,9 +186,9 @@ class WaitingRoom:
             return WaitingLine(order.queue, self._rules)
         return WaitingLine(order.pool_queue if isinstance(order, PullingOrder) else Fifo().queue, self._rules)
 
-    def _left(self, target: int, line: WaitingLine, ticket: Ticket) -> None:
-        """Tidy up after a ticket that left."""
-        tenant = ticket.request.tenant_id
+    def _left(self, target: int, line: WaitingLine, queued: QueuedRequest) -> None:
+        """Tidy up after a queued request that left."""
+        tenant = queued.request.tenant_id
         self._by_tenant[tenant] -= 1
         if not self._by_tenant[tenant]:
             del self._by_tenant[tenant]
@@ -196,8 +196,8 @@ class WaitingRoom:
             del self._lines[target]
         if len(self._arrivals) > 2 * len(self.places) + 64:
             self._arrivals = [
-                (ticket.request.arrived_s, ticket.request.request_id)
+                (queued.request.arrived_s, queued.request.request_id)
                 for each in self._lines.values()
-                for ticket in each.tickets
+                for queued in each.queued_requests
             ]
             heapify(self._arrivals)

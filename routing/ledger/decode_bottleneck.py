@@ -3,7 +3,7 @@
 Prefill goes first on a co-located engine until its KV memory is full; then prefills stand until decodes
 end. How long cannot be known, so the time without a first token stands in for it: D = now − the last
 first token, once that is T or more while prefills stand there. D is added to the TTFT estimate of newcomers
-and of the tickets that wait there, which migrate where that makes them late (A.8.3). Beyond the paper, an
+and of the requests that wait there, which migrate where that makes them late (A.8.3). Beyond the paper, an
 engine that reports free memory is not held up by decodes, however slow it is.
 """
 
@@ -22,7 +22,7 @@ _FULL = 0.85
 class Bottlenecks:
     """Keeps the delays of the reservations true.
 
-    Mutable: last first tokens, since when tickets alone wait for a target, memory, and when it looked last.
+    Mutable: last first tokens, since when queued requests alone wait for a target, memory, and when it looked last.
     """
 
     def __init__(self, reservations: Reservations) -> None:
@@ -83,7 +83,7 @@ class Bottlenecks:
     def _standing_s(self, target: int, now: float) -> float:
         """Return the seconds for which requests have stood there without a first token; 0 with memory left.
 
-        Tickets that are held back because the engine has no room for them stand there too.
+        Queued requests that are held back because the engine has no room for them stand there too.
         """
         since_s = self._reservations.oldest_prefill_s(target)
         if since_s is None and self._reservations.waiting(target):

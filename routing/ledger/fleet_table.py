@@ -74,8 +74,8 @@ class FleetTable:
         while len(view.engine_ids) <= target:
             view.engine_ids.append("")
             view.ready_at.append(NEVER)
-            view.outstanding_tokens.append(0)
-            view.outstanding_requests.append(0)
+            view.in_flight_tokens.append(0)
+            view.in_flight_requests.append(0)
             view.pending_requests.append(0)
             view.active_blocks.append(0)
             view.sent_blocks.append(0)
@@ -92,8 +92,8 @@ class FleetTable:
         view.speeds[target] = facts.speed
         view.trusts[target] = facts.trust
         if is_new:
-            view.outstanding_tokens[target] = 0
-            view.outstanding_requests[target] = 0
+            view.in_flight_tokens[target] = 0
+            view.in_flight_requests[target] = 0
             view.pending_requests[target] = 0
             view.active_blocks[target] = 0
             view.sent_blocks[target] = 0

@@ -43,14 +43,14 @@ class EngineLoad(msgspec.Struct, frozen=True, gc=False):
     """Work that the gateway has given to one engine and that is not finished."""
 
     engine_id: str
-    outstanding_tokens: int
+    in_flight_tokens: int
     """Uncached prompt tokens bound to the engine or in prefill there."""
-    outstanding_s: float
+    in_flight_s: float
     """Seconds until the engine would have prefilled them."""
     running: int
-    """Granted requests that are not complete."""
+    """Dispatched requests that are not complete."""
     bound: int
-    """Tickets that wait at the gateway for this engine."""
+    """Requests that wait at the gateway for this engine."""
     stepped_down: bool = False
     """The policy pushes by the engine's reports and has none that is fresh: its prefill window alone decides."""
 
@@ -64,7 +64,7 @@ class FleetView:
 
     __slots__ = (
         "_derived", "_match", "_prefill_cost", "_resident_match", "accepting", "accepting_mask", "active_blocks",
-        "alike", "costs", "decisions", "decode_costs", "engine_ids", "outstanding_requests", "outstanding_tokens",
+        "alike", "costs", "decisions", "decode_costs", "engine_ids", "in_flight_requests", "in_flight_tokens",
         "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks", "speeds",
         "transfers_possible", "trusts", "uniform", "version", "widened",
     )  # fmt: skip
@@ -82,14 +82,14 @@ class FleetView:
         """When the target is expected to have prefilled all its work; NEVER where it takes none."""
         self.ready_order: ReadyOrder | None = None
         """The targets by `ready_at`; None where there are few."""
-        self.outstanding_tokens: list[int] = []
-        """Uncached prompt tokens of tickets bound to the target and of prefills there."""
-        self.outstanding_requests: list[int] = []
-        """Tickets bound to the target and granted requests that are not complete."""
+        self.in_flight_tokens: list[int] = []
+        """Uncached prompt tokens of queued requests bound to the target and of prefills there."""
+        self.in_flight_requests: list[int] = []
+        """Queued requests bound to the target and dispatched requests that are not complete."""
         self.pending_requests: list[int] = []
-        """Tickets bound to the target and prefills there: requests that have no token yet."""
+        """Queued requests bound to the target and prefills there: requests that have no token yet."""
         self.active_blocks: list[int] = []
-        """Prompt blocks of all outstanding requests, cached or not."""
+        """Prompt blocks of all in-flight requests, cached or not."""
         self.sent_blocks: list[int] = []
         """Prompt blocks ever sent to this incarnation that it was not known to hold or to get."""
         self.sending_until: list[float] = []
@@ -188,8 +188,8 @@ class FleetView:
 
 
 _SHARED = (
-    "active_blocks", "alike", "costs", "decisions", "decode_costs", "engine_ids", "outstanding_requests",
-    "outstanding_tokens", "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks",
+    "active_blocks", "alike", "costs", "decisions", "decode_costs", "engine_ids", "in_flight_requests",
+    "in_flight_tokens", "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks",
     "speeds", "transfers_possible", "trusts", "uniform", "version", "widened",
 )  # fmt: skip
 """What a narrowed view takes over as it is."""

@@ -31,20 +31,20 @@ class Reservation(msgspec.Struct, gc=False):
     expires_s: float = NEVER
     coming: Sequence[int] = ()
     """Keys of the prompt's blocks that the target gets through this request."""
-    granted_s: float = 0.0
+    dispatched_s: float = 0.0
     phase: str = WAITING
 
 
 class _TargetWork:
     """Sums over one target's reservations."""
 
-    __slots__ = ("decoding", "delay_s", "free_at", "passed_over_s", "prefilling", "waiting", "waiting_s")
+    __slots__ = ("decoding", "delay_s", "free_at", "late_last_s", "prefilling", "waiting", "waiting_s")
 
     def __init__(self) -> None:
         self.free_at = 0.0
         self.delay_s = 0.0
         self.waiting_s = 0.0
-        self.passed_over_s = 0.0
+        self.late_last_s = 0.0
         self.waiting = 0
         self.decoding = 0
         self.prefilling: dict[str, Reservation] = {}
@@ -53,8 +53,8 @@ class _TargetWork:
 class Reservations:
     """All reservations of one pool; keeps the view's load lists true.
 
-    Mutable state: `by_id`, `_work` (per target), and of the view `ready_at`, `outstanding_tokens`,
-    `outstanding_requests`, `pending_requests`, `active_blocks` and `sent_blocks`.
+    Mutable state: `by_id`, `_work` (per target), and of the view `ready_at`, `in_flight_tokens`,
+    `in_flight_requests`, `pending_requests`, `active_blocks` and `sent_blocks`.
     """
 
     def __init__(self, view: FleetView) -> None:
@@ -100,26 +100,26 @@ class Reservations:
         self._count_in(reservation)
         self._prefill(reservation, self._work[reservation.target], now)
 
-    def grant(self, reservation: Reservation, now: float) -> None:
+    def dispatch(self, reservation: Reservation, now: float) -> None:
         """Move a waiting reservation into prefill."""
         work = self._work[reservation.target]
         self._leave_waiting(reservation, work)
-        reservation.phase, reservation.granted_s = PREFILLING, now
+        reservation.phase, reservation.dispatched_s = PREFILLING, now
         self._prefill(reservation, work, now)
 
     def reestimate(self, reservation: Reservation, compute_s: float, uncached_tokens: int) -> None:
         """Correct what a waiting reservation is expected to cost; caches have moved since it was bound."""
         work = self._work[reservation.target]
         work.waiting_s += compute_s - reservation.compute_s
-        self._view.outstanding_tokens[reservation.target] += uncached_tokens - reservation.uncached_tokens
+        self._view.in_flight_tokens[reservation.target] += uncached_tokens - reservation.uncached_tokens
         reservation.compute_s = compute_s
         reservation.uncached_tokens = uncached_tokens
 
-    def pass_over(self, target: int, seconds: float, now: float) -> None:
-        """Expect a newcomer to be granted before waiting work of so many seconds (hopeless tickets go last)."""
+    def note_late_last(self, target: int, seconds: float, now: float) -> None:
+        """Expect a newcomer to be dispatched before waiting work of so many seconds (infeasible requests go last)."""
         work = self._work[target]
-        if seconds != work.passed_over_s:
-            work.passed_over_s = seconds
+        if seconds != work.late_last_s:
+            work.late_last_s = seconds
             self._refresh(target, work, now)
 
     def delay(self, target: int, seconds: float, now: float) -> None:
@@ -129,9 +129,9 @@ class Reservations:
         self._refresh(target, work, now)
 
     def oldest_prefill_s(self, target: int) -> float | None:
-        """Return when the oldest prefill that runs on the target was granted; None where none runs."""
+        """Return when the oldest prefill that runs on the target was dispatched; None where none runs."""
         work = self._work[target]
-        return next(iter(work.prefilling.values())).granted_s if work.prefilling else None
+        return next(iter(work.prefilling.values())).dispatched_s if work.prefilling else None
 
     def first_token(self, request_id: str, now: float) -> Reservation | None:
         """Note that a prefill is over; None where no prefill of this id stands."""
@@ -169,10 +169,10 @@ class Reservations:
             return
         head = next(iter(work.prefilling.values()))
         behind_s = sum(each.compute_s for each in work.prefilling.values()) - head.compute_s
-        work.free_at = now + behind_s + _OVERRUN * (now - head.granted_s)
+        work.free_at = now + behind_s + _OVERRUN * (now - head.dispatched_s)
         self._refresh(target, work, now)
 
-    def may_grant(self, target: int, uncached_tokens: int, grant_tokens: int, until: float) -> bool:
+    def may_start(self, target: int, uncached_tokens: int, grant_tokens: int, until: float) -> bool:
         """Return whether a prefill may be sent: nothing runs, both fit the token budget, or it is free by `until`."""
         work = self._work[target]
         if not work.prefilling or work.free_at <= until:
@@ -180,7 +180,7 @@ class Reservations:
         running = sum(each.uncached_tokens for each in work.prefilling.values())
         return running + uncached_tokens <= grant_tokens
 
-    def outstanding_s(self, target: int, now: float) -> float:
+    def in_flight_s(self, target: int, now: float) -> float:
         """Return the seconds until the target would have prefilled all it was given."""
         work = self._work[target]
         return max(work.free_at - now, 0.0) + work.waiting_s if work.prefilling or work.waiting else 0.0
@@ -190,28 +190,28 @@ class Reservations:
         return self._work[target].free_at
 
     def start_s(self, target: int, now: float) -> float:
-        """Return the seconds until the first ticket's prefill starts: running prefills, and what holds the target up.
+        """Return the seconds until the first request's prefill starts: running prefills, and what holds the target up.
 
         These are T_q of the head of its queue and D of DualMap A.8.3.
         """
         work = self._work[target]
         return max(work.free_at - now, 0.0) + work.delay_s
 
-    def granted(self, target: int) -> int:
-        """Return the granted requests on the target that are not complete."""
+    def dispatched(self, target: int) -> int:
+        """Return the dispatched requests on the target that are not complete."""
         work = self._work[target]
         return len(work.prefilling) + work.decoding
 
     def prefilling(self, target: int) -> int:
-        """Return the granted requests on the target that have no token yet."""
+        """Return the dispatched requests on the target that have no token yet."""
         return len(self._work[target].prefilling)
 
     def waiting(self, target: int) -> int:
-        """Return the tickets bound to the target."""
+        """Return the queued requests bound to the target."""
         return self._work[target].waiting
 
     def expired(self, now: float) -> list[str]:
-        """Return the ids of granted reservations past their expiry."""
+        """Return the ids of dispatched reservations past their expiry."""
         return [
             request_id for request_id, each in self.by_id.items() if each.phase is not WAITING and each.expires_s <= now
         ]
@@ -227,8 +227,8 @@ class Reservations:
                 raise AssertionError(f"target {target}: {work.waiting} waiting is wrong")
             if work.decoding != sum(each.phase is DECODING for each in mine):
                 raise AssertionError(f"target {target}: {work.decoding} decoding is wrong")
-            if not -1e-6 <= work.passed_over_s <= work.waiting_s + 1e-6:
-                raise AssertionError(f"target {target}: {work.passed_over_s} s passed over is wrong")
+            if not -1e-6 <= work.late_last_s <= work.waiting_s + 1e-6:
+                raise AssertionError(f"target {target}: {work.late_last_s} s passed over is wrong")
             if abs(work.waiting_s - sum(each.compute_s for each in mine if each.phase is WAITING)) > 1e-6:
                 raise AssertionError(f"target {target}: {work.waiting_s} s of waiting work is wrong")
             self._check_view(target, mine)
@@ -237,21 +237,21 @@ class Reservations:
 
     def _check_view(self, target: int, mine: Sequence[Reservation]) -> None:
         view = self._view
-        if view.outstanding_requests[target] != len(mine):
-            raise AssertionError(f"target {target}: {view.outstanding_requests[target]} requests is wrong")
+        if view.in_flight_requests[target] != len(mine):
+            raise AssertionError(f"target {target}: {view.in_flight_requests[target]} requests is wrong")
         if view.pending_requests[target] != sum(each.phase is not DECODING for each in mine):
             raise AssertionError(f"target {target}: {view.pending_requests[target]} pending is wrong")
         if view.active_blocks[target] != sum(len(each.request.keys) for each in mine):
             raise AssertionError(f"target {target}: {view.active_blocks[target]} active blocks is wrong")
         tokens = sum(each.uncached_tokens for each in mine if each.phase is not DECODING)
-        if view.outstanding_tokens[target] != tokens:
-            raise AssertionError(f"target {target}: {view.outstanding_tokens[target]} tokens is not {tokens}")
+        if view.in_flight_tokens[target] != tokens:
+            raise AssertionError(f"target {target}: {view.in_flight_tokens[target]} tokens is not {tokens}")
 
     def _count_in(self, reservation: Reservation) -> None:
         view, target, request = self._view, reservation.target, reservation.request
         keys = len(request.keys)
-        view.outstanding_tokens[target] += reservation.uncached_tokens
-        view.outstanding_requests[target] += 1
+        view.in_flight_tokens[target] += reservation.uncached_tokens
+        view.in_flight_requests[target] += 1
         view.pending_requests[target] += 1
         view.active_blocks[target] += keys
         # Of a long prompt only some of the blocks that come are noted.
@@ -261,10 +261,10 @@ class Reservations:
     def _count_out(self, reservation: Reservation) -> None:
         view, target = self._view, reservation.target
         if reservation.phase is WAITING:
-            view.outstanding_tokens[target] -= reservation.uncached_tokens
+            view.in_flight_tokens[target] -= reservation.uncached_tokens
         if reservation.phase is not DECODING:
             view.pending_requests[target] -= 1
-        view.outstanding_requests[target] -= 1
+        view.in_flight_requests[target] -= 1
         view.active_blocks[target] -= len(reservation.request.keys)
 
     def _prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
@@ -284,10 +284,10 @@ class Reservations:
         """Correct the expected end by what really happened: the others start over from now."""
         del work.prefilling[reservation.request.request_id]
         work.free_at = now + sum(each.compute_s for each in work.prefilling.values())
-        self._view.outstanding_tokens[reservation.target] -= reservation.uncached_tokens
+        self._view.in_flight_tokens[reservation.target] -= reservation.uncached_tokens
 
     def _refresh(self, target: int, work: _TargetWork, now: float) -> None:
-        waiting_s = work.waiting_s - work.passed_over_s
+        waiting_s = work.waiting_s - work.late_last_s
         more_s = waiting_s + work.delay_s
         self._ready(target, max(work.free_at, now) + more_s if more_s > 0 else work.free_at)
 

@@ -1,6 +1,6 @@
-"""What one router has done with its requests since it began: grants, tickets, migrations, refusals, overtakings.
+"""What one router has done with its requests since it began: dispatches, waits, migrations, rejections, overtakings.
 
-Counted at the router's door, from the outcomes it returns, so that a new code of refusal counts without
+Counted at the router's door, from the outcomes it returns, so that a new code of rejection counts without
 being known here. Constant work per outcome.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from routing.values.decision import Granted, Outcome, Queued, Refused
+from routing.values.decision import Dispatched, Outcome, Queued, Rejected
 
 _SAME_S = 1e-9
 """Arrivals are worked out from waits; closer than this they count as one moment."""
@@ -19,23 +19,23 @@ _SAME_S = 1e-9
 class CountsSeen(msgspec.Struct, frozen=True, gc=False):
     """The counts at one moment; every figure only grows."""
 
-    granted_at_once: int = 0
-    granted_after_waiting: int = 0
+    dispatched_at_once: int = 0
+    dispatched_after_waiting: int = 0
     queued: int = 0
-    """Requests that became tickets."""
+    """Requests that were queued."""
     migrated: int = 0
-    """Moves of a waiting ticket to another engine; one ticket may move more than once."""
+    """Moves of a queued request to another engine; one queued request may move more than once."""
     overtaken: int = 0
-    """Grants of tickets before which their engine was granted a ticket that came to the gateway later."""
-    refused: dict[str, int] = {}
-    """By code of Refused."""
+    """Dispatches of queued requests before which their engine was given a request that came to the gateway later."""
+    rejected: dict[str, int] = {}
+    """By code of Rejected."""
 
 
 class RouterCounts:
     """Counts one router's outcomes; the router and its dispatcher write, everyone else takes `seen()`.
 
-    Mutable state: the counts, refusals of tickets among them, and per engine the latest arrival of any ticket
-    that it was granted.
+    Mutable state: the counts, rejections of requests among them, and per engine the latest arrival of any request
+    that it was given.
     """
 
     def __init__(self) -> None:
@@ -44,35 +44,35 @@ class RouterCounts:
         self._after_waiting = 0
         self._queued = 0
         self._overtaken = 0
-        self._refused: dict[str, int] = {}
-        self._refused_tickets = 0
+        self._rejected: dict[str, int] = {}
+        self._rejected_queued = 0
         self._latest_arrival_s: dict[str, float] = {}
 
     def seen(self) -> CountsSeen:
         """Return the counts as they stand."""
         return CountsSeen(
-            self._at_once, self._after_waiting, self._queued, self.migrated, self._overtaken, dict(self._refused)
+            self._at_once, self._after_waiting, self._queued, self.migrated, self._overtaken, dict(self._rejected)
         )
 
     def answered(self, outcome: Outcome) -> Outcome:
         """Count what a new request was answered and return it."""
-        if isinstance(outcome, Granted):
+        if isinstance(outcome, Dispatched):
             self._at_once += 1
         elif isinstance(outcome, Queued):
             self._queued += 1
         else:
-            self._refuse(outcome)
+            self._reject(outcome)
         return outcome
 
     def followed(self, outcomes: list[Outcome], now: float) -> list[Outcome]:
-        """Count what became of tickets and return it."""
+        """Count what became of queued requests and return it."""
         for outcome in outcomes:
-            if isinstance(outcome, Granted):
+            if isinstance(outcome, Dispatched):
                 self._after_waiting += 1
                 self._overtake(outcome.decision.engine_id, now - outcome.decision.queued_s)
-            elif isinstance(outcome, Refused):
-                self._refused_tickets += 1
-                self._refuse(outcome)
+            elif isinstance(outcome, Rejected):
+                self._rejected_queued += 1
+                self._reject(outcome)
         return outcomes
 
     def keep(self, engine_ids: Iterable[str]) -> None:
@@ -81,18 +81,18 @@ class RouterCounts:
         self._latest_arrival_s = {each: latest[each] for each in engine_ids if each in latest}
 
     def check(self, waiting: int) -> None:
-        """Raise AssertionError unless `waiting` tickets can be left of those that were queued and not answered."""
-        if min(self.migrated, self._at_once, self._after_waiting, self._queued, *self._refused.values(), 0) < 0:
+        """Raise AssertionError unless `waiting` requests can be left of those that were queued and not answered."""
+        if min(self.migrated, self._at_once, self._after_waiting, self._queued, *self._rejected.values(), 0) < 0:
             raise AssertionError("a count is negative")
-        if self._refused_tickets > sum(self._refused.values()):
-            raise AssertionError("more tickets are refused than requests")
+        if self._rejected_queued > sum(self._rejected.values()):
+            raise AssertionError("more queued requests are rejected than requests")
         if self._overtaken > self._after_waiting:
-            raise AssertionError("more tickets were overtaken than granted")
-        if waiting > self._queued - self._after_waiting - self._refused_tickets:
-            raise AssertionError("more tickets wait than were queued and not answered")
+            raise AssertionError("more queued requests were overtaken than dispatched")
+        if waiting > self._queued - self._after_waiting - self._rejected_queued:
+            raise AssertionError("more queued requests wait than were queued and not answered")
 
-    def _refuse(self, refused: Refused) -> None:
-        self._refused[refused.code] = self._refused.get(refused.code, 0) + 1
+    def _reject(self, rejected: Rejected) -> None:
+        self._rejected[rejected.code] = self._rejected.get(rejected.code, 0) + 1
 
     def _overtake(self, engine_id: str, arrived_s: float) -> None:
         latest_s = self._latest_arrival_s.get(engine_id)

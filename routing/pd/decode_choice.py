@@ -71,7 +71,7 @@ def choose_decoder(standings: Sequence[DecodeStanding], prompt_tokens: int, need
         )
     )
     best = [place for *_, place in ranked[:KEPT]]
-    reason = reasons.LEAST_TBT if len(standings) > 1 else reasons.ONLY_DECODER
+    reason = reasons.LEAST_TPOT if len(standings) > 1 else reasons.ONLY_DECODER
     if ranked[0][0]:
         reason = reasons.MOST_ROOM
     kept = tuple(scored(standings[place], prompt_tokens, need) for place in best)

@@ -1,6 +1,6 @@
 """Decode work promised to engines: the second leg of each request whose prefill runs on another engine.
 
-A leg stands from the grant, so that decode engines are charged for work that is still in prefill, until the
+A leg stands from the dispatch, so that decode engines are charged for work that is still in prefill, until the
 request ends, expires, or its engine is gone; releasing twice is harmless.
 """
 

@@ -1,7 +1,7 @@
-"""Gives each request that was granted a prefill engine its decode engine, and keeps the second leg's account.
+"""Gives each request that was given a prefill engine its decode engine, and keeps the second leg's account.
 
 Only pools with roles have it; the router makes it when the first prefill or decode engine comes. The decode
-engine is chosen at the grant, when the prefill begins, because loads are known best then; admission looks at
+engine is chosen at the dispatch, when the prefill begins, because loads are known best then; admission looks at
 the same figures before (Mooncake Alg. 1, lines 17 to 19).
 """
 
@@ -22,7 +22,7 @@ from routing.pd.decode_choice import DecodeStanding, choose_decoder, need_tokens
 from routing.pd.decode_legs import DecodeLeg, DecodeLegs
 from routing.policy.admission_document import EARLY, PREDICTIVE_SYSTEM
 from routing.policy.policy_document import RoutingPolicy
-from routing.values.decision import Granted, Outcome, Refused
+from routing.values.decision import Dispatched, Outcome, Rejected
 from routing.values.engine_pair import DECODE, MIXED, PREFILL, EnginePair
 from routing.values.inference_request import InferenceRequest
 
@@ -99,7 +99,7 @@ class EnginePairs:
         self.alone = frozenset(target_of(each.engine_id) for each in engines if each.role == MIXED)
 
     def answered(self, request: InferenceRequest, excluded: frozenset[str], outcome: Outcome, now: float) -> Outcome:
-        """Return what a new request is answered, with its decode engine if it is granted.
+        """Return what a new request is answered, with its decode engine if it is dispatched.
 
         It does not get the excluded ones unless there are no others, also if it waits first.
         """
@@ -108,21 +108,21 @@ class EnginePairs:
         return self.settled(outcome, now)
 
     def settled(self, outcome: Outcome, now: float) -> Outcome:
-        """Return the outcome, with its decode engine if it is a grant; a refused request leaves nothing here."""
-        if isinstance(outcome, Granted):
+        """Return the outcome, with its decode engine if it is a dispatch; a rejected request leaves nothing here."""
+        if isinstance(outcome, Dispatched):
             return self.paired(outcome, now)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, Rejected):
             self._excluded.pop(outcome.request_id, None)
         return outcome
 
-    def paired(self, granted: Granted, now: float) -> Granted:
-        """Return the grant with its decode engine, whose leg is counted from here; as it is for a mixed engine."""
-        decision = granted.decision
+    def paired(self, dispatched: Dispatched, now: float) -> Dispatched:
+        """Return the dispatch with its decode engine, whose leg is counted from here; as it is for a mixed engine."""
+        decision = dispatched.decision
         request_id = decision.decision_id
         excluded = self._excluded.pop(request_id, frozenset())
         reservation = self._reservations.get(request_id)
         if reservation is None or reservation.target not in self._prefillers or not self._decoders:
-            return granted
+            return dispatched
         request = reservation.request
         choice = choose_decoder(
             self._standings(excluded, now, now), request.prompt_tokens, _need(request), tie_salt(request)
@@ -142,7 +142,7 @@ class EnginePairs:
             leg.need_tokens,
             choice.candidates,
         )
-        return Granted(msgspec.structs.replace(decision, pair=pair))
+        return Dispatched(msgspec.structs.replace(decision, pair=pair))
 
     @property
     def decoders(self) -> tuple[int, ...]:
@@ -193,10 +193,10 @@ class EnginePairs:
     def check(self) -> None:
         """Raise AssertionError unless legs and their sums agree, and exclusions are those of waiting requests."""
         self.legs.check()
-        if len(self._excluded) > self._tickets():
+        if len(self._excluded) > self._queued():
             raise AssertionError("an exclusion outlived its request")
 
-    def _tickets(self) -> int:
+    def _queued(self) -> int:
         """Return the requests that wait at the gateway."""
         return sum(map(len, self._waiting))
 
@@ -220,7 +220,7 @@ class EnginePairs:
     def _expected(self, target: int, now: float, at_s: float, decoders: int) -> tuple[float, float]:
         """Return how many of a target's legs, and of the waiting requests, will decode there at a later moment."""
         legs, ahead_s, uniform_s = self.legs, at_s - now, self._admission.decode_s
-        waiting = self._tickets() / decoders
+        waiting = self._queued() / decoders
         if uniform_s:
             share = self._still_decoding(now, ahead_s, uniform_s)
             staying = self._book.decoding_after(target, at_s - uniform_s)

@@ -28,7 +28,7 @@ class CacheAffinity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=1,
             le=64,
             title="Key length",
-            description="Leading blocks of the prompt that choose its engine.",
+            description="Leading prompt blocks that determine the engine.",
             extra_json_schema={"x-unit": "blocks", "x-usual": [1, 4]},
         ),
     ] = 2

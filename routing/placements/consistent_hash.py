@@ -29,7 +29,7 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=1,
             le=1000,
             title="Load bound",
-            description="An engine takes up to this many times the mean of outstanding requests.",
+            description="Maximum in-flight requests per engine, as a multiple of the mean.",
             extra_json_schema={"x-unit": "× mean", "x-usual": [1.1, 2]},
         ),
     ] = 1.25
@@ -39,7 +39,7 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=1,
             le=1000,
             title="Virtual nodes",
-            description="Points per engine on the ring; more points share the keys more evenly.",
+            description="Points per engine on the ring; more points distribute keys more evenly.",
             extra_json_schema={"x-unit": "points", "x-usual": [50, 200]},
         ),
     ] = 100
@@ -49,14 +49,14 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=1,
             le=64,
             title="Key length",
-            description="Leading blocks of the prompt that choose its place on the ring.",
+            description="Leading prompt blocks that determine the position on the ring.",
             extra_json_schema={"x-unit": "blocks", "x-usual": [1, 4]},
         ),
     ] = 2
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the first engine clockwise of the key that has fewer requests than its share allows."""
-        accepting, requests = view.accepting, view.outstanding_requests
+        accepting, requests = view.accepting, view.in_flight_requests
         ring = view.derived(("hash_ring", self.virtual_nodes), self._build)
         mean = (sum([requests[target] for target in accepting]) + 1) / len(accepting)
         share = math.ceil(self.load_bound * mean)

@@ -1,4 +1,7 @@
-"""DualMap: a few candidates by hash rings over the prompt's prefix, chosen between by the SLO (§3.2)."""
+"""DualMap: a few candidates by hash rings over the prompt's prefix, chosen between by the SLO (§3.2).
+
+Its migration of queued requests (§3.3, eq. 6) is a stage of its own: routing.dispatch.migration.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from routing.rings.prefix_hotness import PrefixHotness
 from routing.rings.ring_plan import RingPlan
 from routing.values import reasons
 from routing.values.decision import Candidate, Choice
-from routing.values.feedback_events import Bound, Lesson
+from routing.values.feedback_events import Bound, FeedbackEvent
 from routing.values.inference_request import InferenceRequest
 
 _MAX_KEY_BLOCKS = 64
@@ -31,8 +34,8 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         Literal["slo", "affinity", "least_loaded", "min_ttft"],
         Meta(
             title="Selection",
-            description="Which candidate wins: slo takes the longer match while it meets the TTFT objective, "
-            "affinity always does, least_loaded never, min_ttft takes the least time to first token.",
+            description="Which candidate wins. slo: the longer match while it meets the TTFT objective. affinity: "
+            "always the longer match. least_loaded: the less loaded. min_ttft: the lowest TTFT.",
         ),
     ] = "slo"
     d: Annotated[
@@ -51,7 +54,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             ge=1,
             le=1000,
             title="Virtual nodes",
-            description="Points per engine on each ring; more points share the keys more evenly.",
+            description="Points per engine on each ring; more points distribute keys more evenly.",
             extra_json_schema={"x-unit": "points", "x-usual": [50, 200]},
         ),
     ] = 100
@@ -61,7 +64,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             ge=1,
             le=64,
             title="Key length",
-            description="Leading blocks of the prompt that choose its candidates; the least where keys adapt.",
+            description="Leading prompt blocks that determine the candidates; the minimum with adaptive keys.",
             extra_json_schema={"x-unit": "blocks", "x-usual": [1, 4]},
         ),
     ] = 2
@@ -69,8 +72,8 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         bool,
         Meta(
             title="Adaptive key",
-            description="Lengthen the key below a prefix with more than its share of the traffic, so that its "
-            "requests spread over more engines.",
+            description="Lengthens the key below a prefix with more than its share of traffic, so that its requests "
+            "spread over more engines.",
         ),
     ] = True
     hotness_window: Annotated[
@@ -79,7 +82,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             ge=10,
             le=100_000,
             title="Hotness window",
-            description="Requests over which a prefix's share of the traffic is counted.",
+            description="Window, in requests, for a prefix's share of traffic.",
             extra_json_schema={"x-unit": "requests", "x-usual": [500, 5000]},
         ),
     ] = 1000
@@ -87,7 +90,9 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         bool,
         Meta(
             title="Migration",
-            description="Move tickets to their other candidate when all candidates of a new request are overloaded.",
+            description=(
+                "Moves queued requests to their other candidate when all candidates of a new request are overloaded."
+            ),
         ),
     ] = True
 
@@ -134,10 +139,10 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             scores.insert(0, scores.pop(at))
         return Choice(targets[at], reason, tuple(scores) if len(scores) <= KEPT else tuple(scores[:KEPT]))
 
-    def learn(self, lesson: Lesson) -> None:
+    def learn(self, event: FeedbackEvent) -> None:
         """Count a bound request for the hotness of its prefix."""
-        if type(lesson) is Bound:
-            self._hotness.observe(lesson.request.head or lesson.request.keys, self._engines)
+        if type(event) is Bound:
+            self._hotness.observe(event.request.head or event.request.keys, self._engines)
 
     def _best(
         self, request: InferenceRequest, view: FleetView, targets: Sequence[int], scores: list[Candidate]
@@ -177,7 +182,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
                 return holder, reasons.LONGEST_MATCH
             reason = reasons.SLO_SWITCH
         one, other = pair
-        loads = view.outstanding_tokens
+        loads = view.in_flight_tokens
         if loads[one] == loads[other]:
             salt = tie_salt(request)
             return (1 if other ^ salt < one ^ salt else 0), reason
@@ -209,7 +214,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
 def _least_loaded(request: InferenceRequest, view: FleetView, targets: Sequence[int], among: Sequence[int]) -> int:
     """Return the position of the target with the fewest pending uncached tokens, ties by the prompt's salt."""
-    loads = view.outstanding_tokens
+    loads = view.in_flight_tokens
     chosen, salt = among[0], -1
     best = loads[targets[chosen]]
     for at in among[1:]:

@@ -14,7 +14,7 @@ from routing.placements.ewma_load import DecayingLoad
 from routing.placements.residual_model import ResidualModel
 from routing.values import reasons
 from routing.values.decision import Choice
-from routing.values.feedback_events import Answered, Bound, Lesson, Released
+from routing.values.feedback_events import Answered, Bound, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
 
 _MAX_ENGINES = 4096
@@ -55,7 +55,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             ge=0,
             le=1000,
             title="Cost of uncached tokens",
-            description="Time that 1,000 prompt tokens take that no cache holds (α_miss); the paper fixes 1.",
+            description="Time per 1,000 uncached prompt tokens (α_miss); the paper uses 1.",
             extra_json_schema={"x-unit": "s per 1,000 tok", "x-usual": [0.05, 1]},
         ),
     ] = 1.0
@@ -65,7 +65,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             ge=0,
             le=1000,
             title="Cost of cached tokens",
-            description="Time that 1,000 prompt tokens take that the cache holds (α_cached); the paper fixes 0.",
+            description="Time per 1,000 cached prompt tokens (α_cached); the paper uses 0.",
             extra_json_schema={"x-unit": "s per 1,000 tok", "x-usual": [0, 0.01]},
         ),
     ] = 0.0
@@ -75,7 +75,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             gt=0,
             le=1,
             title="Load decay",
-            description="Factor (ρ) that the load keeps in each interval; 1 never forgets by itself.",
+            description="Factor (ρ) by which the load decays in each interval; 1: no decay.",
             extra_json_schema={"x-unit": "×", "x-usual": [0.9, 1]},
         ),
     ] = 31 / 32
@@ -92,16 +92,16 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
     keep_standing: Annotated[
         bool,
         Meta(
-            title="Keep standing queues",
-            description="Never forget the cost of requests that have no first token yet; not in the paper.",
+            title="Keep pending load",
+            description="Does not decay the load of requests without a first token; not in the paper.",
         ),
     ] = False
     residual: Annotated[
         Literal["full", "bias"],
         Meta(
             title="Residual",
-            description="What the regression sees: full for cached tokens, uncached tokens, load and a constant; "
-            "bias for the constant alone.",
+            description="Inputs of the regression. full: cached tokens, uncached tokens, load and a constant. bias: "
+            "the constant only.",
         ),
     ] = "full"
     forgetting: Annotated[
@@ -109,8 +109,8 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         Meta(
             gt=0,
             le=1,
-            title="Forgetting",
-            description="Weight (λ) that an observation keeps with each newer one; 0.95 follows changes faster.",
+            title="Forgetting factor",
+            description="Weight (λ) that an observation keeps per newer one; 0.95 adapts faster.",
             extra_json_schema={"x-unit": "×", "x-usual": [0.95, 1]},
         ),
     ] = 0.992
@@ -120,7 +120,7 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             gt=0,
             le=1e6,
             title="Prior variance",
-            description="How freely the regression moves from zero at first.",
+            description="Initial variance of the regression's weights.",
             extra_json_schema={"x-unit": "s²", "x-usual": [1, 100]},
         ),
     ] = 10.0
@@ -137,17 +137,17 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
             costs[target] = self._estimate(request, view.engine_ids[target], hit, now)
         return least(request, view, now, held, costs, reasons.LEAST_LATENCY)
 
-    def learn(self, lesson: Lesson) -> None:
+    def learn(self, event: FeedbackEvent) -> None:
         """Count what is sent, learn from first tokens (from ends where none was seen), release what is over."""
-        request, engine_id, now = lesson.request, lesson.engine_id, lesson.at_s
-        if isinstance(lesson, Bound):
-            self._send(request, self._engine(engine_id), lesson.hit_tokens, now)
+        request, engine_id, now = event.request, event.engine_id, event.at_s
+        if isinstance(event, Bound):
+            self._send(request, self._engine(engine_id), event.hit_tokens, now)
             return
         engine = self._engines.get(engine_id)
         sent = engine.sent.pop(request.request_id, None) if engine is not None else None
         if engine is None or sent is None:
             return
-        if isinstance(lesson, Answered) or (isinstance(lesson, Released) and lesson.finished):
+        if isinstance(event, Answered) or (isinstance(event, Released) and event.finished):
             engine.model.update(sent.features, now - request.arrived_s - sent.estimate)
         engine.load.release(sent.cost, sent.at_s, now)
 

@@ -31,7 +31,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0.01,
             le=1000,
             title="β, compute weight",
-            description="How many seconds of waiting one second of recomputing is worth.",
+            description="Seconds of waiting that equal one second of recomputation.",
             extra_json_schema={"x-unit": "s per s", "x-usual": [4, 12]},
         ),
     ] = 8.0
@@ -67,7 +67,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             wait = ready_at[target] - now
             wait = wait if wait > 0.0 else 0.0
             cost = beta * compute + wait
-            if blocks and wait == 0.0 and not view.outstanding_requests[target] and _few(others, view):
+            if blocks and wait == 0.0 and not view.in_flight_requests[target] and _few(others, view):
                 shared_hit = view.hit_tokens(request, target, blocks)
                 cost -= (beta - 1.0) * (compute - view.compute_s(request, target, shared_hit))
             scored.append((cost, target ^ salt, target, compute, 0, 0, wait))

@@ -18,7 +18,7 @@ class LeastLoaded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the least loaded engine."""
-        tokens = view.outstanding_tokens
+        tokens = view.in_flight_tokens
         least = min([tokens[each] for each in view.accepting])
         ties = [each for each in view.accepting if tokens[each] == least]
         target = ties[tie_salt(request) % len(ties)]

@@ -28,7 +28,7 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=1,
             le=100,
             title="Balancing threshold",
-            description="Blocks are fetched where the best match is more than this many times the engine's own.",
+            description="Fetches blocks if the best match is more than this many times the engine's own.",
             extra_json_schema={"x-unit": "×", "x-usual": [1, 2]},
         ),
     ] = 1.2
@@ -38,7 +38,7 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=1,
             le=100_000_000,
             title="KV bytes per token",
-            description="Size of one token's keys and values in all layers of the served model.",
+            description="Bytes of one token's KV in all layers of the served model.",
             extra_json_schema={"x-unit": "B per tok", "x-usual": [20_000, 400_000]},
         ),
     ] = 57_344
@@ -48,7 +48,7 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             gt=0,
             le=10_000,
             title="Transfer bandwidth",
-            description="What one engine can send to others.",
+            description="Send bandwidth of one engine.",
             extra_json_schema={"x-unit": "Gbit/s", "x-usual": [25, 800]},
         ),
     ] = 100.0
@@ -56,8 +56,8 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     congestion: Annotated[
         bool,
         Meta(
-            title="Senders' queues",
-            description="Count the transfers that a sender is still busy with, and fetch from the least busy holder.",
+            title="Sender queues",
+            description="Counts a sender's current transfers, and fetches from the least busy holder.",
         ),
     ] = False
 

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from routing.ledger.fleet_view import FleetView
 from routing.values.decision import Choice
-from routing.values.feedback_events import Lesson
+from routing.values.feedback_events import FeedbackEvent
 from routing.values.inference_request import InferenceRequest
 
 
@@ -19,7 +19,7 @@ class Placement(Protocol):
         """Return the target for the request, with a reason and the best few candidates.
 
         The target is CENTRAL where the request had better wait unbound; the first candidate is then
-        where it goes if it cannot wait. Only looks: what was chosen comes back as a lesson.
+        where it goes if it cannot wait. Only looks: what was chosen comes back as a feedback event.
         """
         ...
 
@@ -28,12 +28,12 @@ class Placement(Protocol):
 class LearningPlacement(Placement, Protocol):
     """A placement that learns from what became of its choices."""
 
-    def learn(self, lesson: Lesson) -> None:
-        """Take note of one lesson."""
+    def learn(self, event: FeedbackEvent) -> None:
+        """Take note of one feedback event."""
         ...
 
 
-def learning_method(placement: Placement) -> Callable[[Lesson], None] | None:
-    """Return how to teach the placement, None where it does not learn, or says by `learns` that it need not."""
+def learning_method(placement: Placement) -> Callable[[FeedbackEvent], None] | None:
+    """Return how to feed the placement, None where it does not learn, or says by `learns` that it need not."""
     wants = getattr(placement, "learns", True)
     return placement.learn if wants and isinstance(placement, LearningPlacement) else None

@@ -14,7 +14,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class PowerOfTwo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Draws two engines by chance and takes the one with fewer outstanding requests."""
+    """Draws two engines by chance and takes the one with fewer in-flight requests."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the freer of two engines drawn without replacement; the only engine where there is but one."""
@@ -25,5 +25,5 @@ class PowerOfTwo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def two_choices(request: InferenceRequest, view: FleetView, now: float, held: list[int], rng: Random) -> Choice:
     """Return the choice of the rule; `held` is indexed by target."""
     drawn = rng.sample(view.accepting, min(2, len(view.accepting)))
-    requests = {target: float(view.outstanding_requests[target]) for target in drawn}
+    requests = {target: float(view.in_flight_requests[target]) for target in drawn}
     return least(request, view, now, held, requests, reasons.TWO_CHOICES)

@@ -28,7 +28,7 @@ class ResidualModel:
         return math.fsum([weight * value for weight, value in zip(self.theta, features, strict=True)])
 
     def update(self, features: Sequence[float], observed: float) -> None:
-        """Learn one observation; one that is not a finite number teaches nothing."""
+        """Learn one observation; one that is not a finite number changes nothing."""
         error = observed - self.predict(features)
         if not math.isfinite(error):
             return

@@ -28,7 +28,7 @@ class SkyWalker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=10_000,
             title="Pending limit",
-            description="Requests without a first token that an engine may have and still take another.",
+            description="Maximum requests without a first token at an engine that still accepts another.",
             extra_json_schema={"x-unit": "requests", "x-usual": [0, 8]},
         ),
     ] = 0

@@ -22,8 +22,9 @@ class AdmissionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Literal["off", "early", "predictive_system", "predictive_instance"],
         Meta(
             title="Early rejection",
-            description="off: by no load. early: by the load now. predictive_system: by the decode load expected when "
-            "the request's own decode begins, averaged over the pool. predictive_instance: the same on its engine.",
+            description="off: never. early: by current load. predictive_system: by the decode load expected when the "
+            "request's own decode begins, averaged over the pool. predictive_instance: the same, on its own "
+            "engine.",
         ),
     ] = "off"
     threshold: Annotated[
@@ -32,7 +33,7 @@ class AdmissionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             gt=0,
             le=100,
             title="Load limit",
-            description="Refuses when an expected time is more than this many times its objective.",
+            description="Rejects a request when an expected time exceeds its objective by this factor.",
             extra_json_schema={"x-unit": "×", "x-usual": [0.8, 1.5]},
         ),
     ] = 1.0
@@ -42,8 +43,7 @@ class AdmissionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             ge=0,
             le=3600,
             title="Decode time",
-            description="Uniform time that every decode is expected to take; 0: decodes are expected to go on ending "
-            "at the rate that is observed.",
+            description="Expected time of every decode; 0: use the observed completion rate.",
             extra_json_schema={"x-unit": "s", "x-usual": [0, 60]},
         ),
     ] = 0.0
@@ -52,18 +52,18 @@ class AdmissionDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=0,
             le=600,
-            title="Retry after",
-            description="A request that load refuses is parked this long and tried again while it can still be on "
-            "time; 0: it is refused at once.",
+            title="Defer for",
+            description="Defers a request that is rejected for load by this long and retries while it can still be on "
+            "time; 0: rejects at once.",
             extra_json_schema={"x-unit": "s", "x-usual": [0, 2]},
         ),
     ] = 0.0
     refuse_hopeless: Annotated[
         bool,
         Meta(
-            title="Refuse hopeless",
-            description="Answers 429 at once to requests that no engine could serve on time even next; prompts that "
-            "are too long for their objective on an idle engine are still served.",
+            title="Reject SLO-infeasible",
+            description="Answers 429 at once to requests that no engine can serve on time. Prompts too long for their "
+            "objective even on an idle engine are still served.",
         ),
     ] = False
 
@@ -86,8 +86,8 @@ class SloClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(
             ge=0,
             le=60,
-            title="TBT objective",
-            description="Mean time between tokens; 0: the pool's.",
+            title="TPOT objective",
+            description="Mean time per output token; 0: the pool's.",
             extra_json_schema={"x-unit": "s", "x-usual": [0.02, 0.5]},
         ),
     ] = 0.0
@@ -97,8 +97,7 @@ class SloClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ge=0,
             le=86_400,
             title="Deadline",
-            description="A request that still waits this long after its arrival is refused; 0: the pool's longest "
-            "wait alone counts.",
+            description="Rejects a request that has waited this long; 0: only the pool's maximum wait applies.",
             extra_json_schema={"x-unit": "s", "x-usual": [0, 600]},
         ),
     ] = 0.0
@@ -108,7 +107,7 @@ class SloClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ge=-1_000_000,
             le=1_000_000,
             title="Priority",
-            description="Lower goes first where the queue order looks at it; a request's own priority overrides it.",
+            description="Lower goes first, if the queue order uses priorities. A request's own priority overrides it.",
             extra_json_schema={"x-usual": [-10, 10]},
         ),
     ] = 0

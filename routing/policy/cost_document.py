@@ -27,7 +27,7 @@ class DecodeCostDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             ge=0,
             le=1,
             title="Per sequence",
-            description="Time per request that decodes in the step.",
+            description="Time per request in the decode step.",
             extra_json_schema={"x-unit": "s", "x-usual": [0, 1e-3]},
         ),
     ] = 0.1e-3
@@ -37,7 +37,7 @@ class DecodeCostDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             ge=0,
             le=1e-3,
             title="Per context token",
-            description="Time per token that the step's requests attend to.",
+            description="Time per token in the context of the step's requests.",
             extra_json_schema={"x-unit": "s per tok", "x-usual": [0, 1e-6]},
         ),
     ] = 30e-9

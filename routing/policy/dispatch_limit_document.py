@@ -16,9 +16,9 @@ class PushDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     mode: Annotated[
         Literal["pending", "outstanding", "blind"],
         Meta(
-            title="Push when",
-            description="pending: the prefill window has room and the engine reports nothing that it has accepted and "
-            "not started. outstanding: fewer requests than the limit are unfinished there. blind: at once.",
+            title="Dispatch when",
+            description="pending: the prefill window has room and the engine reports no accepted request that has not "
+            "started. outstanding: fewer in-flight requests than the limit. blind: at once.",
         ),
     ] = "pending"
     max_outstanding: Annotated[
@@ -26,8 +26,8 @@ class PushDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Meta(
             ge=1,
             le=100_000,
-            title="Outstanding limit",
-            description="Granted, unfinished requests that an engine may have (mode outstanding).",
+            title="In-flight limit",
+            description="Maximum in-flight requests per engine (mode outstanding).",
             extra_json_schema={"x-unit": "requests", "x-usual": [4, 64]},
         ),
     ] = 16
@@ -36,9 +36,9 @@ class PushDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Meta(
             gt=0,
             le=60,
-            title="Reports are good for",
-            description="An older report of an engine is ignored: its prefill window alone then decides, which the "
-            "engine's load shows.",
+            title="Report TTL",
+            description="Ignores older engine reports; the prefill window alone then decides. The engine's load shows "
+            "this.",
             extra_json_schema={"x-unit": "s", "x-usual": [0.3, 1]},
         ),
     ] = 0.5
@@ -46,6 +46,6 @@ class PushDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         bool,
         Meta(
             title="Wait for memory",
-            description="Holds a prompt back while the engine reports too little free KV memory for it (mode pending).",
+            description="Holds a request while the engine reports too little free KV memory for it (mode pending).",
         ),
     ] = True

@@ -19,9 +19,9 @@ class FairnessDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     enabled: Annotated[
         bool,
         Meta(
-            title="Fair between tenants",
-            description="Grants go round the tenants that wait by their weights; within a tenant by the queue order. "
-            "Live pools do so by themselves once two tenants have API keys.",
+            title="Fair to tenants",
+            description="Dispatches alternate between waiting tenants by weight, and follow the queue order within a "
+            "tenant. Live pools turn it on once two tenants have API keys.",
         ),
     ] = False
     weights: Annotated[
@@ -29,7 +29,7 @@ class FairnessDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         Meta(
             max_length=MAX_TENANTS,
             title="Weights",
-            description="By tenant id: twice the weight is twice the prefill time while both wait.",
+            description="By tenant id. Twice the weight gets twice the prefill time while both wait.",
         ),
     ] = {}
     default_weight: Annotated[
@@ -37,8 +37,8 @@ class FairnessDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         Meta(
             ge=0.001,
             le=1_000_000,
-            title="Usual weight",
-            description="Weight of a tenant that is not listed.",
+            title="Default weight",
+            description="Weight of tenants that are not listed.",
             extra_json_schema={"x-unit": "×", "x-usual": [1, 10]},
         ),
     ] = 1.0
@@ -47,9 +47,9 @@ class FairnessDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         Meta(
             ge=0.01,
             le=1,
-            title="Largest share",
-            description="No tenant gets more than this share of the prefill time while others wait, whatever its "
-            "weight; where that leaves something over, the tenants that wait share it evenly.",
+            title="Max share",
+            description="Maximum share of prefill time per tenant while others wait. Waiting tenants split the "
+            "remainder evenly.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.3, 1]},
         ),
     ] = 1.0

@@ -27,10 +27,8 @@ Parameter = bool | int | float | str
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One placement or queue order by its registered name, with its own parameters."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=64, title="Rule", description="A name of the registry.")]
-    params: Annotated[
-        dict[str, Parameter], Meta(title="Parameters", description="What the rule of this name can be told.")
-    ] = {}
+    name: Annotated[str, Meta(min_length=1, max_length=64, title="Rule", description="Name of the rule.")]
+    params: Annotated[dict[str, Parameter], Meta(title="Parameters", description="Settings of the rule.")] = {}
 
 
 class PrefillCostDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,7 +50,7 @@ class PrefillCostDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             gt=0,
             le=1,
             title="Per token",
-            description="Time per prompt token that no cache holds.",
+            description="Time per uncached prompt token.",
             extra_json_schema={"x-unit": "s per tok", "x-usual": [1e-5, 5e-4]},
         ),
     ] = 0.08e-3
@@ -62,7 +60,7 @@ class PrefillCostDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             ge=0,
             le=1e-3,
             title="Per token pair",
-            description="Time per pair of an uncached token and one it attends to.",
+            description="Time per pair of an uncached token and a token it attends to.",
             extra_json_schema={"x-unit": "s per tok²", "x-usual": [0, 1e-7]},
         ),
     ] = 2e-9
@@ -72,7 +70,7 @@ class PrefillCostDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             ge=0,
             le=1e-2,
             title="Per cached token",
-            description="Time per prompt token that a cache holds.",
+            description="Time per cached prompt token.",
             extra_json_schema={"x-unit": "s per tok", "x-usual": [0, 5e-5]},
         ),
     ] = 2e-6
@@ -82,21 +80,21 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How one pool routes."""
 
     schema_version: Annotated[
-        int, Meta(ge=1, le=SCHEMA_VERSION, title="Schema", description="Which form of this document it follows.")
+        int, Meta(ge=1, le=SCHEMA_VERSION, title="Schema", description="Schema version of this document.")
     ] = SCHEMA_VERSION
     placement: Annotated[Stage, Meta(title="Placement", description="Chooses the engine of each request.")] = (
         msgspec.field(default_factory=lambda: Stage(name="least_cost"))
     )
-    order: Annotated[Stage, Meta(title="Queue order", description="Chooses which waiting ticket is granted next.")] = (
-        msgspec.field(default_factory=lambda: Stage(name="shed", params={"forget_blocks": True}))
-    )
+    order: Annotated[
+        Stage, Meta(title="Queue order", description="Chooses which queued request is dispatched next.")
+    ] = msgspec.field(default_factory=lambda: Stage(name="shed", params={"forget_blocks": True}))
     ttft_slo_s: Annotated[
         float,
         Meta(
             gt=0,
             le=3600,
             title="TTFT objective",
-            description="Time to first token that a request should meet; later ones count as late.",
+            description="Target time to first token. Slower requests count as late.",
             extra_json_schema={"x-unit": "s", "x-usual": [0.5, 30], "x-group": "Service level"},
         ),
     ] = 5.0
@@ -105,8 +103,8 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             gt=0,
             le=60,
-            title="TBT objective",
-            description="Mean time between tokens that a request should meet; admission judges decode load by it.",
+            title="TPOT objective",
+            description="Target mean time per output token. Admission judges decode load by it.",
             extra_json_schema={"x-unit": "s", "x-usual": [0.02, 0.5], "x-group": "Service level"},
         ),
     ] = 0.1
@@ -115,27 +113,27 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             max_length=MAX_CLASSES,
             title="SLO classes",
-            description="Objectives of their own for requests or API keys that name the class.",
+            description="Objectives of requests or API keys that name the class.",
         ),
     ] = {}
     admission: Annotated[
         AdmissionDocument,
-        Meta(title="Admission", description="Refuses at once what the fleet cannot serve within its objectives."),
+        Meta(title="Admission", description="Rejects requests that the fleet cannot serve within their objectives."),
     ] = AdmissionDocument()
     prefill_cost: Annotated[
         PrefillCostDocument,
-        Meta(title="Prefill cost", description="Estimates the time that a prompt takes to prefill on an engine."),
+        Meta(title="Prefill cost", description="Estimates the prefill time of a prompt."),
     ] = msgspec.field(default_factory=PrefillCostDocument)
     decode_cost: Annotated[
         DecodeCostDocument,
-        Meta(title="Decode cost", description="Estimates the time of one decode step of an engine."),
+        Meta(title="Decode cost", description="Estimates the time of one decode step."),
     ] = DecodeCostDocument()
     cost: Annotated[
         Literal["fixed", "fitted"],
         Meta(
-            title="Estimates",
-            description="fixed: by the costs written here. fitted: by costs learned from what requests took, where "
-            "those have been more exact.",
+            title="Cost model",
+            description="fixed: the costs below. fitted: costs learned from observed requests, where they are more "
+            "accurate.",
             extra_json_schema={"x-group": "Cost"},
         ),
     ] = "fixed"
@@ -144,9 +142,9 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=0,
             le=600,
-            title="Decode bottleneck after",
-            description="An engine with full KV memory that has made no first token for this long, though prefills "
-            "stand there, is expected to be held up as long again; 0: never.",
+            title="Decode bottleneck timeout",
+            description="If an engine with full KV memory produces no first token for this long despite pending "
+            "prefills, its expected delay is as long again; 0: never.",
             extra_json_schema={"x-unit": "s", "x-usual": [2, 10], "x-group": "Cost"},
         ),
     ] = 0.0
@@ -156,7 +154,7 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ge=0,
             le=1,
             title="Retry budget",
-            description="Share of the requests under way that may be on another attempt, after an engine failed them.",
+            description="Maximum share of running requests that may be retries after an engine failure.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.1, 0.3], "x-group": "Limits"},
         ),
     ] = 0.2
@@ -165,28 +163,28 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=0,
             le=10_000,
-            title="Retries at any load",
-            description="So many requests may always be on another attempt.",
+            title="Min retries",
+            description="Retries always allowed, whatever the load.",
             extra_json_schema={"x-unit": "requests", "x-usual": [1, 10], "x-group": "Limits"},
         ),
     ] = 3
     push: Annotated[
         PushDocument,
-        Meta(title="Pushing", description="Holds tickets at the gateway until their engine can start them."),
+        Meta(title="Dispatch limit", description="Holds requests at the gateway until their engine can start them."),
     ] = PushDocument()
     fairness: Annotated[
         FairnessDocument,
-        Meta(title="Fairness", description="Shares the engines between the tenants that wait."),
+        Meta(title="Fairness", description="Shares engines between waiting tenants."),
     ] = FairnessDocument()
     max_passed_over_s: Annotated[
         float,
         Meta(
             ge=0,
             le=3600,
-            title="Longest passing over",
-            description="A ticket that later ones have been granted before for this long goes next, even if it is late "
-            "anyway; 0: no bound.",
-            extra_json_schema={"x-unit": "s", "x-usual": [10, 60], "x-group": "Grants"},
+            title="Starvation limit",
+            description="A queued request that has been overtaken for this long goes next, even if it is already "
+            "late; 0: no limit.",
+            extra_json_schema={"x-unit": "s", "x-usual": [10, 60], "x-group": "Dispatch"},
         ),
     ] = 0.0
     grant_tokens: Annotated[
@@ -195,8 +193,8 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ge=1,
             le=1_000_000,
             title="Prefill window",
-            description="Uncached tokens that may be prefilling on one engine at once.",
-            extra_json_schema={"x-unit": "tok", "x-usual": [1024, 16_384], "x-group": "Grants"},
+            description="Maximum uncached tokens in prefill on one engine at a time.",
+            extra_json_schema={"x-unit": "tok", "x-usual": [1024, 16_384], "x-group": "Dispatch"},
         ),
     ] = 2048
     grant_lookahead_s: Annotated[
@@ -205,8 +203,8 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ge=0,
             le=5,
             title="Look-ahead",
-            description="A ticket is granted this long before its engine is expected to be free.",
-            extra_json_schema={"x-unit": "s", "x-usual": [0, 0.5], "x-group": "Grants"},
+            description="Dispatches a request this long before its engine is expected to be free.",
+            extra_json_schema={"x-unit": "s", "x-usual": [0, 0.5], "x-group": "Dispatch"},
         ),
     ] = 0.05
     max_tickets: Annotated[
@@ -214,9 +212,9 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=1,
             le=1_000_000,
-            title="Waiting tickets",
-            description="Tickets that may wait in the pool before new requests get 429.",
-            extra_json_schema={"x-unit": "tickets", "x-usual": [100, 20_000], "x-group": "Limits"},
+            title="Queue limit",
+            description="Maximum queued requests in the pool; further requests get 429.",
+            extra_json_schema={"x-unit": "requests", "x-usual": [100, 20_000], "x-group": "Limits"},
         ),
     ] = 2000
     max_wait_s: Annotated[
@@ -224,8 +222,8 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             gt=0,
             le=3600,
-            title="Longest wait",
-            description="A ticket that waited this long is refused with 429.",
+            title="Max wait",
+            description="Rejects a request with 429 after it has waited this long.",
             extra_json_schema={"x-unit": "s", "x-usual": [5, 300], "x-group": "Limits"},
         ),
     ] = 60.0
@@ -235,13 +233,13 @@ class RoutingPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             gt=0,
             le=86_400,
             title="Reservation lifetime",
-            description="A reservation that nobody completes is released after this time.",
+            description="Releases a reservation without a report after this time.",
             extra_json_schema={"x-unit": "s", "x-usual": [60, 3600], "x-group": "Limits"},
         ),
     ] = 600.0
 
     def fair_to_tenants(self) -> RoutingPolicy:
-        """Return the policy with grants that go round the tenants that wait."""
+        """Return the policy with dispatches that go round the tenants that wait."""
         if self.fairness.enabled:
             return self
         return msgspec.structs.replace(self, fairness=msgspec.structs.replace(self.fairness, enabled=True))

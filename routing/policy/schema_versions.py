@@ -49,4 +49,4 @@ class SchemaLine:
             return {**self.upgrade(deepcopy(copy)), FIELD: self.current}
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             # Upgraders read what an earlier program has validated; people can write anything.
-            raise SchemaError(f"{version} is said to be its schema, but it does not read like one of these") from error
+            raise SchemaError(f"its schema_version is {version}, but it does not match that schema") from error

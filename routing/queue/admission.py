@@ -1,8 +1,8 @@
-"""Refuses a request at once where the fleet cannot serve it within its objectives (Mooncake §4.3).
+"""Rejects a request at once where the fleet cannot serve it within its objectives (Mooncake §4.3).
 
 The load of a stage is an expected time over its objective: that of prefill the expected TTFT on the
 chosen engine over the TTFT objective, that of decode the time of a decode step over the TBT objective.
-A request is refused where either passes the policy's threshold, before its prefill costs anything.
+A request is rejected where either passes the policy's threshold, before its prefill costs anything.
 
 `early` (§4.3.2) takes the decode load as it is; it lags behind what prefill has under way, so that the
 two swing against each other (§4.3.3). `predictive_system` (§4.3.4) takes it as of the moment t at which
@@ -24,14 +24,14 @@ from routing.ledger.fleet_view import NEVER, FleetView
 from routing.policy.admission_document import EARLY, OFF, PREDICTIVE_INSTANCE, AdmissionDocument
 from routing.policy.policy_document import RoutingPolicy
 from routing.values import reasons
-from routing.values.decision import CENTRAL, Choice, Refused
+from routing.values.decision import CENTRAL, Choice, Rejected
 from routing.values.inference_request import InferenceRequest
 
 if TYPE_CHECKING:
     from routing.pd.pair_assignment import EnginePairs
 
 Bound = tuple[int, float]
-"""A ticket's target, and the prefill seconds that were estimated for it there."""
+"""A queued request's target, and the prefill seconds that were estimated for it there."""
 
 _LEAST_RETRY_S = 1.0
 
@@ -39,8 +39,8 @@ _LEAST_RETRY_S = 1.0
 class Admission:
     """Judges choices. Mutable state: the settings of the policy in force, and the book of decodes.
 
-    `free_at` returns when the prefills that run on a target are expected to end, tickets not counted;
-    `unbound_s` the seconds that a request waits for the unbound tickets before it.
+    `free_at` returns when the prefills that run on a target are expected to end, queued requests not counted;
+    `unbound_s` the seconds that a request waits for the unbound requests before it.
     """
 
     def __init__(
@@ -61,24 +61,24 @@ class Admission:
     def adopt(self, policy: RoutingPolicy) -> None:
         """Judge by this policy from now on."""
         self.settings: AdmissionDocument = policy.admission
-        self._tbt_slo_s = policy.tbt_slo_s
+        self._tpot_slo_s = policy.tbt_slo_s
         self._decode_cost = DecodeCost.of(policy.decode_cost)
         self._token_s = 1.0 / PrefillCost.of(policy.prefill_cost).tokens_per_s()
         if self.pairs is not None:
             self.pairs.adopt(policy)
         self.judges = policy.admission.mode != OFF or policy.admission.refuse_hopeless
 
-    def judge(self, request: InferenceRequest, choice: Choice, now: float) -> Refused | None:
-        """Return the refusal of a request for which this engine was chosen; None: it may go on."""
+    def judge(self, request: InferenceRequest, choice: Choice, now: float) -> Rejected | None:
+        """Return the rejection of a request for which this engine was chosen; None: it may go on."""
         ttft_s = self.expected_ttft_s(request, choice, now)
         left_s = request.deadline_s - now
-        if self.settings.refuse_hopeless and ttft_s > left_s and self.is_hopeless(request, now):
-            return Refused(request.request_id, reasons.HOPELESS, max(_LEAST_RETRY_S, ttft_s - left_s))
+        if self.settings.refuse_hopeless and ttft_s > left_s and self.is_infeasible(request, now):
+            return Rejected(request.request_id, reasons.INFEASIBLE, max(_LEAST_RETRY_S, ttft_s - left_s))
         if self.settings.mode == OFF:
             return None
         spare_s = self.settings.threshold * request.ttft_slo_s - (now - request.arrived_s) - ttft_s
         if spare_s < 0:
-            return Refused(request.request_id, reasons.PREFILL_OVERLOAD, max(_LEAST_RETRY_S, -spare_s))
+            return Rejected(request.request_id, reasons.PREFILL_OVERLOAD, max(_LEAST_RETRY_S, -spare_s))
         return self._judge_decode(request, choice, now, now + ttft_s)
 
     def expected_ttft_s(self, request: InferenceRequest, choice: Choice, now: float) -> float:
@@ -88,17 +88,17 @@ class Admission:
             return best.wait_s + best.compute_s
         return self._unbound_s() + self._least(request, now)[0]
 
-    def is_hopeless(self, request: InferenceRequest, now: float, bound: Bound | None = None) -> bool:
+    def is_infeasible(self, request: InferenceRequest, now: float, bound: Bound | None = None) -> bool:
         """Return whether no engine could serve the request on time even if it went next.
 
         A prompt whose prefill alone takes longer than its objective is not: refusing it would be for
-        ever, for no wait makes it shorter. `bound` is given for a ticket.
+        ever, for no wait makes it shorter. `bound` is given for a queued request.
         """
         ttft_s, compute_s = self._least(request, now, bound)
         return now + ttft_s > request.deadline_s and compute_s <= request.ttft_slo_s
 
     def last_chance_s(self, request: InferenceRequest, now: float, bound: Bound | None) -> float:
-        """Return the latest moment at which a ticket's prefill on the best engine could start and be on time."""
+        """Return the latest moment at which a request's prefill on the best engine could start and be on time."""
         compute_s = self._least(request, now, bound)[1]
         return request.deadline_s - compute_s if compute_s <= request.ttft_slo_s else NEVER
 
@@ -109,7 +109,7 @@ class Admission:
         """
         targets = (target,) if target is not None else self.pairs.decoders if self.pairs else self._view.accepting
         steps = [self._step_s(each, self._batch(each, now, at_s)) for each in targets]
-        return sum(steps) / (len(steps) * self._tbt_slo_s or 1.0)
+        return sum(steps) / (len(steps) * self._tpot_slo_s or 1.0)
 
     def prefill_load(self, now: float, slo_s: float) -> float:
         """Return the mean over the accepting engines of their wait over the objective."""
@@ -122,26 +122,26 @@ class Admission:
 
     # -- the decode side
 
-    def _judge_decode(self, request: InferenceRequest, choice: Choice, now: float, at_s: float) -> Refused | None:
+    def _judge_decode(self, request: InferenceRequest, choice: Choice, now: float, at_s: float) -> Rejected | None:
         if self.pairs is not None and choice.target not in self.pairs.alone:
-            limit_s = self.settings.threshold * (request.tbt_slo_s or self._tbt_slo_s)
+            limit_s = self.settings.threshold * (request.tbt_slo_s or self._tpot_slo_s)
             wait_s = self.pairs.overload_s(request, now, at_s, limit_s)
             if wait_s is not None:
-                return Refused(request.request_id, reasons.DECODE_OVERLOAD, max(_LEAST_RETRY_S, wait_s))
+                return Rejected(request.request_id, reasons.DECODE_OVERLOAD, max(_LEAST_RETRY_S, wait_s))
             return None
         moment = None if self.settings.mode == EARLY else at_s
         alone = self.settings.mode == PREDICTIVE_INSTANCE and choice.target != CENTRAL
         targets = (choice.target,) if alone else self._view.accepting
         batches = [self._batch(target, now, moment) + 1 for target in targets]
         step_s = sum(map(self._step_s, targets, batches)) / len(targets)
-        limit_s = self.settings.threshold * (request.tbt_slo_s or self._tbt_slo_s)
+        limit_s = self.settings.threshold * (request.tbt_slo_s or self._tpot_slo_s)
         if step_s <= limit_s:
             return None
         batch = sum(batches) / len(targets)
         fitting = self._cost(targets[0]).batch_within(limit_s, self.book.context_tokens)
         # Decodes end evenly over the time that one takes.
         retry_s = self.decode_s * min(1.0, max(0.0, batch - fitting) / batch)
-        return Refused(request.request_id, reasons.DECODE_OVERLOAD, max(_LEAST_RETRY_S, retry_s))
+        return Rejected(request.request_id, reasons.DECODE_OVERLOAD, max(_LEAST_RETRY_S, retry_s))
 
     @property
     def decode_s(self) -> float:
@@ -185,7 +185,7 @@ class Admission:
         others, ttft_s, compute_s = view.accepting_mask, NEVER, NEVER
         match = view.match(request)
         if bound is not None:
-            # The ticket's own blocks are on their way to its engine: what others hold is what is resident.
+            # The request's own blocks are on their way to its engine: what others hold is what is resident.
             match, (own, compute_s) = view.resident_match(request), bound
             ttft_s = max(free_at(own) - now, 0.0) + compute_s
         for blocks, mask in (*match.groups, (0, view.accepting_mask)):

@@ -11,10 +11,10 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from heapq import heappop, heappush
 
-from routing.queue.queue_order import Ticket
+from routing.queue.queue_order import QueuedRequest
 
-Entry = tuple[float, int, float, Ticket]
-"""Deadline, number of its coming (so that no two compare equal), estimated prefill seconds, ticket."""
+Entry = tuple[float, int, float, QueuedRequest]
+"""Deadline, number of its coming (so that no two compare equal), estimated prefill seconds, queued request."""
 
 _RUN = 48
 """A run is split when it holds twice as many entries."""

@@ -1,4 +1,4 @@
-"""Requests that load has refused for the moment and that are tried again (Mooncake §4.3)."""
+"""Requests that load has rejected for the moment and that are tried again (Mooncake §4.3)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from routing.queue.slo_expiry import LastChances
 from routing.values.inference_request import InferenceRequest
 
 
-class Parked:
-    """Parked requests and when each is tried again. Mutable state: the requests by id, and their moments."""
+class Deferred:
+    """Deferred requests and when each is tried again. Mutable state: the requests by id, and their moments."""
 
     def __init__(self) -> None:
         self.requests: dict[str, InferenceRequest] = {}
@@ -22,13 +22,13 @@ class Parked:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self.requests
 
-    def park(self, request: InferenceRequest, until: float) -> None:
+    def defer(self, request: InferenceRequest, until: float) -> None:
         """Keep a request until this moment."""
         self.requests[request.request_id] = request
         self._moments.set(request.request_id, until)
 
     def drop(self, request_id: str) -> bool:
-        """Let a request go that is not wanted any more; returns False (no harm) where none of this id is parked."""
+        """Let a request go that is not wanted any more; returns False (no harm) where none of this id is deferred."""
         self._moments.forget(request_id)
         return self.requests.pop(request_id, None) is not None
 
@@ -42,7 +42,7 @@ class Parked:
             yield self.requests.pop(request_id)
 
     def check(self) -> None:
-        """Raise AssertionError unless every parked request will be tried again."""
+        """Raise AssertionError unless every deferred request will be tried again."""
         self._moments.check()
         if len(self._moments) != len(self.requests):
-            raise AssertionError("a parked request is forgotten")
+            raise AssertionError("a deferred request is forgotten")

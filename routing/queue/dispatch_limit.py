@@ -19,7 +19,7 @@ _HELD_S = 0.25
 
 
 class _Report(msgspec.Struct, gc=False):
-    """One engine's last report. Mutable: what was granted since is taken off the room."""
+    """One engine's last report. Mutable: what was dispatched since is taken off the room."""
 
     pending: int
     room_tokens: float
@@ -31,7 +31,7 @@ class _Report(msgspec.Struct, gc=False):
     """Something was held back because of it."""
 
 
-class PushGate:
+class DispatchLimit:
     """Says who may be given work. Mutable state: the settings, and `reports`, the last one of each target."""
 
     def __init__(self, reservations: Reservations) -> None:
@@ -42,9 +42,9 @@ class PushGate:
     def adopt(self, settings: PushDocument, grant_tokens: int, lookahead_s: float) -> None:
         """Follow these settings from now on."""
         self._settings = settings
-        self._grant_tokens = grant_tokens
+        self._window_tokens = grant_tokens
         self._lookahead_s = lookahead_s
-        self._blind, self._outstanding = settings.mode == BLIND, settings.mode == OUTSTANDING
+        self._blind, self._by_count = settings.mode == BLIND, settings.mode == OUTSTANDING
 
     def report(self, target: int, pending: int, room_tokens: int | None, now: float) -> None:
         """Note that an engine has so many requests that it has not started, and room for so many tokens."""
@@ -55,8 +55,8 @@ class PushGate:
         else:
             self.reports[target] = _Report(pending, room, now, last.held_tokens, last.held_until_s)
 
-    def granted(self, target: int, prompt_tokens: int) -> None:
-        """Note a grant: its prompt takes room that the last report still counts as free."""
+    def dispatched(self, target: int, prompt_tokens: int) -> None:
+        """Note a dispatch: its prompt takes room that the last report still counts as free."""
         report = self.reports.get(target)
         if report is not None:
             report.room_tokens -= prompt_tokens
@@ -71,20 +71,20 @@ class PushGate:
         """Forget the report of a target that is gone."""
         self.reports.pop(target, None)
 
-    def may_push(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
+    def may_dispatch(self, target: int, uncached_tokens: int, prompt_tokens: int, now: float) -> bool:
         """Return whether the target may be given a prompt of so many tokens."""
         if self._blind:
             return True
         standing = self._reservations
-        if self._outstanding:
-            return standing.granted(target) < self._settings.max_outstanding
-        if not standing.may_grant(target, uncached_tokens, self._grant_tokens, now + self._lookahead_s):
+        if self._by_count:
+            return standing.dispatched(target) < self._settings.max_outstanding
+        if not standing.may_start(target, uncached_tokens, self._window_tokens, now + self._lookahead_s):
             return False
         report = self.reports.get(target)
         if report is None or now >= report.at_s + self._settings.report_max_age_s:
             return True
         pending = report.pending > 0 and standing.prefilling(target) > 0
-        if not pending and (self._has_room(report, prompt_tokens, now) or not standing.granted(target)):
+        if not pending and (self._has_room(report, prompt_tokens, now) or not standing.dispatched(target)):
             return True
         report.blocks = True
         return False
@@ -102,7 +102,7 @@ class PushGate:
 
     def opens_at(self, target: int, now: float) -> float:
         """Return when time alone may let the target be given work; inf where only news of it can."""
-        if self._blind or self._outstanding:
+        if self._blind or self._by_count:
             return NEVER
         report = self.reports.get(target)
         free_s = self._reservations.free_at(target) - self._lookahead_s
@@ -112,7 +112,7 @@ class PushGate:
 
     def stepped_down(self, target: int, now: float) -> bool:
         """Return whether reports are wanted and none is fresh: the prefill window alone decides."""
-        if self._blind or self._outstanding:
+        if self._blind or self._by_count:
             return False
         report = self.reports.get(target)
         return report is None or now >= report.at_s + self._settings.report_max_age_s

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from routing.ledger.fleet_view import FleetView
-from routing.queue.queue_order import Ticket
+from routing.queue.queue_order import QueuedRequest
 
 
 class Fit(NamedTuple):
-    """One ticket seen from one engine; seconds of prefill."""
+    """One queued request seen from one engine; seconds of prefill."""
 
     compute_s: float
     """On the engine that asks."""
@@ -19,12 +19,12 @@ class Fit(NamedTuple):
     """When the first of the engines where it is less than here would be through with it; inf where there is none."""
 
 
-def fit(ticket: Ticket, target: int, view: FleetView, now: float) -> Fit:
-    """Return what the ticket's prefill takes on the target and elsewhere, counting blocks on their way."""
-    request, excluded = ticket.request, ticket.excluded
+def fit(queued: QueuedRequest, target: int, view: FleetView, now: float) -> Fit:
+    """Return what the request's prefill takes on the target and elsewhere, counting blocks on their way."""
+    request, excluded = queued.request, queued.excluded
     groups = view.match(request).groups
     if not view.alike or excluded:
-        return _fit_each(ticket, target, view, now)
+        return _fit_each(queued, target, view, now)
     compute_s = best_s = view.compute_s(request, target, 0)
     home_end_s = float("inf")
     bit = 1 << target
@@ -39,9 +39,9 @@ def fit(ticket: Ticket, target: int, view: FleetView, now: float) -> Fit:
     return Fit(compute_s, best_s, home_end_s)
 
 
-def least_compute_s(ticket: Ticket, view: FleetView) -> float:
+def least_compute_s(queued: QueuedRequest, view: FleetView) -> float:
     """Return the least prefill seconds over all accepting engines, of which there is one at least."""
-    request = ticket.request
+    request = queued.request
     groups = view.match(request).groups
     if view.alike:
         target = view.accepting[0]
@@ -54,14 +54,14 @@ def least_compute_s(ticket: Ticket, view: FleetView) -> float:
     )
 
 
-def _fit_each(ticket: Ticket, target: int, view: FleetView, now: float) -> Fit:
-    """Look at every engine by itself: they differ in speed or trust, or some are not for this ticket."""
-    request = ticket.request
+def _fit_each(queued: QueuedRequest, target: int, view: FleetView, now: float) -> Fit:
+    """Look at every engine by itself: they differ in speed or trust, or some are not for this queued request."""
+    request = queued.request
     held = {each: blocks for blocks, mask in view.match(request).groups for each in view.accepting if mask >> each & 1}
     seconds = {
         each: view.compute_s(request, each, view.hit_tokens(request, each, held.get(each, 0)))
         for each in view.accepting
-        if each == target or view.engine_ids[each] not in ticket.excluded
+        if each == target or view.engine_ids[each] not in queued.excluded
     }
     here_s = seconds[target]
     ends = (max(view.ready_at[each], now) + cost_s for each, cost_s in seconds.items() if cost_s < here_s)

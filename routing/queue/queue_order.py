@@ -1,4 +1,4 @@
-"""The second of the two protocols: which waiting ticket goes next."""
+"""The second of the two protocols: which queued request goes next."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ from routing.ledger.fleet_view import FleetView
 from routing.values.inference_request import InferenceRequest
 
 
-class Ticket(msgspec.Struct, frozen=True, gc=False):
+class QueuedRequest(msgspec.Struct, frozen=True, gc=False):
     """A request that waits at the gateway, with the estimated prefill time on its target."""
 
     request: InferenceRequest
     compute_s: float
-    """On the best engine there is, where the ticket is bound to none."""
+    """On the best engine there is, where the queued request is bound to none."""
     excluded: frozenset[str] = frozenset()
-    """Engines that an unbound ticket goes to only if no other takes work."""
+    """Engines that an unbound request goes to only if no other takes work."""
 
 
 class Pick(NamedTuple):
-    """The ticket that goes next, and why this one: a code of routing.values.reasons."""
+    """The queued request that goes next, and why this one: a code of routing.values.reasons."""
 
-    ticket: Ticket
+    queued: QueuedRequest
     reason: str
 
 
-class TicketQueue(Protocol):
-    """The tickets of one target, kept as an order likes them. Mutable; the waiting room owns it.
+class OrderedQueue(Protocol):
+    """The queued requests of one target, kept as an order likes them. Mutable; the waiting room owns it.
 
-    Tickets come in order of binding and leave by grant or withdrawal; both cost far less than a walk
-    over all of them, so that a grant stays cheap when hundreds wait.
+    Queued requests come in order of binding and leave by dispatch or withdrawal; both cost far less than a walk
+    over all of them, so that a dispatch stays cheap when hundreds wait.
     """
 
-    def add(self, ticket: Ticket) -> None:
-        """Take a ticket in; its request's id is new here."""
+    def add(self, queued: QueuedRequest) -> None:
+        """Take a queued request in; its request's id is new here."""
         ...
 
-    def remove(self, ticket: Ticket) -> None:
-        """Let a ticket go that was added."""
+    def remove(self, queued: QueuedRequest) -> None:
+        """Let a queued request go that was added."""
         ...
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the ticket to grant to `target`, whose prefill would start at `at_s`; never asked while empty.
+        """Return the request to dispatch to `target`, whose prefill would start at `at_s`; never asked while empty.
 
-        None, of unbound tickets only: what waits had better go elsewhere. Only looks: the same question
-        has the same answer until a ticket comes or goes or time passes.
+        None, of unbound requests only: what waits had better go elsewhere. Only looks: the same question
+        has the same answer until a queued request comes or goes or time passes.
         """
         ...
 
     def given_up(self) -> list[str]:
-        """Return the ids of tickets that go last from now on, each told once; some may be gone."""
+        """Return the ids of queued requests that go last from now on, each told once; some may be gone."""
         ...
 
     @property
-    def passed_over_s(self) -> float:
-        """Estimated prefill seconds of the tickets that any newcomer is granted before, as far as is known."""
+    def late_last_s(self) -> float:
+        """Estimated prefill seconds of the requests that any newcomer is dispatched before, as far as is known."""
         ...
 
     def check(self) -> None:
@@ -65,17 +65,17 @@ class TicketQueue(Protocol):
 
 
 class QueueOrder(Protocol):
-    """Decides in which order the tickets bound to a target are granted."""
+    """Decides in which order the queued requests bound to a target are dispatched."""
 
-    def queue(self) -> TicketQueue:
+    def queue(self) -> OrderedQueue:
         """Return an empty queue in this order."""
         ...
 
 
 @runtime_checkable
 class PullingOrder(QueueOrder, Protocol):
-    """An order that also binds: engines pull from one queue of all unbound tickets."""
+    """An order that also binds: engines pull from one queue of all unbound requests."""
 
-    def pool_queue(self) -> TicketQueue:
-        """Return an empty queue for the unbound tickets of the whole pool."""
+    def pool_queue(self) -> OrderedQueue:
+        """Return an empty queue for the unbound requests of the whole pool."""
         ...

@@ -1,58 +1,58 @@
-"""Tickets by a rank of one's choice, the lowest first; a heap whose entries are dropped lazily."""
+"""Queued requests by a rank of one's choice, the lowest first; a heap whose entries are dropped lazily."""
 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from routing.queue.queue_order import Ticket
+from routing.queue.queue_order import QueuedRequest
 
 Rank = tuple[float, float]
-"""What a ticket is ordered by; equal ranks go in order of coming."""
+"""What a queued request is ordered by; equal ranks go in order of coming."""
 
 
-class RankedTickets:
+class RankedRequests:
     """A priority queue with removal.
 
-    Mutable state: `compute_s`, `_number_of` (request id → number of its coming), `_heap` (rank, number, ticket; an
-    entry whose number is no longer its ticket's is dead) and `_numbers`.
+    Mutable state: `compute_s`, `_number_of` (request id → number of its coming), `_heap` (rank, number, request; an
+    entry whose number is no longer its request's is dead) and `_numbers`.
     """
 
     def __init__(self) -> None:
         self.compute_s = 0.0
-        """Estimated prefill seconds of all tickets together."""
+        """Estimated prefill seconds of all queued requests together."""
         self._number_of: dict[str, int] = {}
-        self._heap: list[tuple[Rank, int, Ticket]] = []
+        self._heap: list[tuple[Rank, int, QueuedRequest]] = []
         self._numbers = 0
 
     def __len__(self) -> int:
         return len(self._number_of)
 
-    def __contains__(self, ticket: Ticket) -> bool:
-        return ticket.request.request_id in self._number_of
+    def __contains__(self, queued: QueuedRequest) -> bool:
+        return queued.request.request_id in self._number_of
 
-    def add(self, ticket: Ticket, rank: Rank) -> None:
-        """Take a ticket in."""
+    def add(self, queued: QueuedRequest, rank: Rank) -> None:
+        """Take a queued request in."""
         self._numbers += 1
-        self.compute_s += ticket.compute_s
-        self._number_of[ticket.request.request_id] = self._numbers
-        heappush(self._heap, (rank, self._numbers, ticket))
+        self.compute_s += queued.compute_s
+        self._number_of[queued.request.request_id] = self._numbers
+        heappush(self._heap, (rank, self._numbers, queued))
         if len(self._heap) > 2 * len(self._number_of) + 64:
             self._heap = [entry for entry in self._heap if self._stands(entry)]
             heapify(self._heap)
 
-    def remove(self, ticket: Ticket) -> None:
-        """Let a ticket go; raises KeyError where it is not."""
-        del self._number_of[ticket.request.request_id]
-        self.compute_s = self.compute_s - ticket.compute_s if self._number_of else 0.0
+    def remove(self, queued: QueuedRequest) -> None:
+        """Let a queued request go; raises KeyError where it is not."""
+        del self._number_of[queued.request.request_id]
+        self.compute_s = self.compute_s - queued.compute_s if self._number_of else 0.0
 
-    def first(self) -> Ticket:
-        """Return the ticket of the lowest rank; raises IndexError where there is none."""
+    def first(self) -> QueuedRequest:
+        """Return the queued request of the lowest rank; raises IndexError where there is none."""
         while not self._stands(self._heap[0]):
             heappop(self._heap)
         return self._heap[0][2]
 
     def check(self) -> None:
-        """Raise AssertionError unless every ticket has exactly one entry that stands."""
+        """Raise AssertionError unless every queued request has exactly one entry that stands."""
         standing = [entry[2].request.request_id for entry in self._heap if self._stands(entry)]
         seconds = sum(entry[2].compute_s for entry in self._heap if self._stands(entry))
         if abs(seconds - self.compute_s) > 1e-6:
@@ -60,5 +60,5 @@ class RankedTickets:
         if sorted(standing) != sorted(self._number_of):
             raise AssertionError(f"entries {standing} are not the tickets {list(self._number_of)}")
 
-    def _stands(self, entry: tuple[Rank, int, Ticket]) -> bool:
+    def _stands(self, entry: tuple[Rank, int, QueuedRequest]) -> bool:
         return self._number_of.get(entry[2].request.request_id) == entry[1]

@@ -1,14 +1,14 @@
-"""For how long a ticket has been passed over: how long ago one that came later was granted first."""
+"""For how long a queued request has been overtaken: how long ago one that came later was dispatched first."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 
 
-class PassedOver:
-    """Grants by the numbers of their tickets' coming.
+class Starvation:
+    """Dispatches by the numbers of their queued requests' coming.
 
-    Only grants count that came later than all granted before: the first of those beyond a ticket's own
+    Only dispatches count that came later than all dispatched before: the first of those beyond a queued request's own
     number was the first to pass it. Mutable state: `_numbers` and `_moments`, both rising.
     """
 
@@ -19,8 +19,8 @@ class PassedOver:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def granted(self, number: int, now: float, oldest: int) -> None:
-        """Note a grant; tickets that came before number `oldest` are all gone."""
+    def dispatched(self, number: int, now: float, oldest: int) -> None:
+        """Note a dispatch; queued requests that came before number `oldest` are all gone."""
         if not self._numbers or number > self._numbers[-1]:
             self._numbers.append(number)
             self._moments.append(now)
@@ -29,6 +29,6 @@ class PassedOver:
             del self._numbers[:gone], self._moments[:gone]
 
     def since(self, number: int) -> float:
-        """Return when a ticket was first passed over; inf where it never was."""
+        """Return when a queued request was first overtaken; inf where it never was."""
         at = bisect_right(self._numbers, number)
         return self._moments[at] if at < len(self._moments) else float("inf")

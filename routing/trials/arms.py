@@ -16,7 +16,7 @@ from routing.placements.placement import Placement, learning_method
 from routing.policy.policy_document import Stage
 from routing.registry import PLACEMENTS, PolicyStageError, Table, build_placement, pair_problem
 from routing.values.decision import Decision
-from routing.values.feedback_events import Lesson
+from routing.values.feedback_events import FeedbackEvent
 from routing.values.inference_request import InferenceRequest
 
 LIVE = "live"
@@ -66,12 +66,12 @@ class Arm:
 class Arms:
     """The live placement and those that are tried beside it. Mutable: all of it, through its verbs."""
 
-    __slots__ = ("_listener", "_placements", "learn", "live", "live_rebalances", "tried")
+    __slots__ = ("_listener", "_placements", "candidate_arms", "learn", "live", "live_rebalances")
 
     def __init__(self, live: Placement, placements: Table = PLACEMENTS) -> None:
         self._placements = placements
-        self._listener: Callable[[Lesson], None] | None = None
-        self.tried: tuple[Arm, ...] | None = None
+        self._listener: Callable[[FeedbackEvent], None] | None = None
+        self.candidate_arms: tuple[Arm, ...] | None = None
         """In the order in which they are asked; None: nothing is tried."""
         self.follow(live)
 
@@ -79,7 +79,7 @@ class Arms:
         """Let this placement choose for all requests that no arm takes."""
         self.live = live
         self.live_rebalances: bool = getattr(live, "rebalance", False)
-        self._teach_all()
+        self._wire_feedback()
 
     def built(self, entries: Sequence[ArmEntry], order: str) -> tuple[Arm, ...] | None:
         """Return these arms for a queue of this order, without using them; raises PolicyStageError.
@@ -101,24 +101,24 @@ class Arms:
 
     def attempt(self, arms: tuple[Arm, ...] | None) -> None:
         """Use these arms from now on (None: none)."""
-        self.tried = arms
-        self._teach_all()
+        self.candidate_arms = arms
+        self._wire_feedback()
 
-    def listen(self, listener: Callable[[Lesson], None] | None) -> None:
-        """Let one more hear every lesson (None: nobody), who places nothing."""
+    def listen(self, listener: Callable[[FeedbackEvent], None] | None) -> None:
+        """Let one more hear every feedback event (None: nobody), who places nothing."""
         self._listener = listener
-        self._teach_all()
+        self._wire_feedback()
 
     def of(self, request: InferenceRequest) -> Arm | None:
         """Return the arm that the request belongs to; None: the live policy."""
-        for arm in self.tried or ():
+        for arm in self.candidate_arms or ():
             if arm.takes(request):
                 return arm
         return None
 
     def name_of(self, request: InferenceRequest) -> str:
         """Return the name of the request's arm; empty while nothing is tried."""
-        if self.tried is None:
+        if self.candidate_arms is None:
             return ""
         arm = self.of(request)
         return LIVE if arm is None else arm.entry.arm
@@ -140,47 +140,47 @@ class Arms:
 
     @property
     def rebalances(self) -> bool:
-        """Whether any placement at work moves waiting tickets."""
-        return self.live_rebalances or any(arm.rebalances for arm in self.tried or ())
+        """Whether any placement at work moves queued requests."""
+        return self.live_rebalances or any(arm.rebalances for arm in self.candidate_arms or ())
 
     def moves(self, decision: Decision) -> bool:
-        """Return whether the placement that made the decision may have its ticket moved."""
-        for arm in self.tried or ():
+        """Return whether the placement that made the decision may have its queued request moved."""
+        for arm in self.candidate_arms or ():
             if arm.entry.arm == decision.arm:
                 return arm.rebalances
         return self.live_rebalances
 
     def check(self) -> None:
-        """Raise AssertionError unless arms have names of their own and every placement that learns is taught."""
-        arms = self.tried or ()
-        if self.tried is not None and not arms:
+        """Raise AssertionError unless arms have names of their own and every placement that learns gets feedback."""
+        arms = self.candidate_arms or ()
+        if self.candidate_arms is not None and not arms:
             raise AssertionError("no arm is tried, and yet decisions look for one")
         if len({arm.entry.arm for arm in arms} | {LIVE}) < len(arms) + 1:
             raise AssertionError("two arms have one name")
         learning = any(learning_method(each) is not None for each in (self.live, *(arm.placement for arm in arms)))
         if (learning or self._listener is not None) != (self.learn is not None):
-            raise AssertionError("a placement that learns is not taught, or there is none to teach")
+            raise AssertionError("a placement that learns gets no feedback, or there is none to feed")
 
     def _known(self, entry: ArmEntry) -> Placement | None:
-        for arm in self.tried or ():
+        for arm in self.candidate_arms or ():
             if arm.entry.trial_id == entry.trial_id and arm.entry.placement == entry.placement:
                 return arm.placement
         return None
 
-    def _teach_all(self) -> None:
-        """Every arm hears what became of every request: they share the engines, so they share the lessons."""
-        methods = [learning_method(self.live), *(arm.learn for arm in self.tried or ()), self._listener]
+    def _wire_feedback(self) -> None:
+        """Every arm hears what became of every request: they share the engines, so they share the feedback."""
+        methods = [learning_method(self.live), *(arm.learn for arm in self.candidate_arms or ()), self._listener]
         wanting = [each for each in methods if each is not None]
-        self.learn: Callable[[Lesson], None] | None = None
+        self.learn: Callable[[FeedbackEvent], None] | None = None
         if len(wanting) == 1:
             self.learn = wanting[0]
         elif wanting:
             self.learn = _each(tuple(wanting))
 
 
-def _each(methods: tuple[Callable[[Lesson], None], ...]) -> Callable[[Lesson], None]:
-    def learn(lesson: Lesson) -> None:
+def _each(methods: tuple[Callable[[FeedbackEvent], None], ...]) -> Callable[[FeedbackEvent], None]:
+    def learn(event: FeedbackEvent) -> None:
         for method in methods:
-            method(lesson)
+            method(event)
 
     return learn

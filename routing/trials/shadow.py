@@ -17,7 +17,7 @@ from routing.placements.placement import learning_method
 from routing.policy.policy_document import RoutingPolicy
 from routing.registry import CENTRAL_PLACEMENT, build_placement
 from routing.values.decision import CENTRAL, Candidate, Choice
-from routing.values.feedback_events import Lesson
+from routing.values.feedback_events import FeedbackEvent
 from routing.values.inference_request import InferenceRequest
 
 _COMPARED = frozenset({"schema_version", "placement", "prefill_cost"})
@@ -87,10 +87,10 @@ class ShadowPolicy:
             choice.reason,
         )
 
-    def learn(self, lesson: Lesson) -> None:
-        """Teach a learning placement what really happened: its own choices were not carried out."""
+    def learn(self, event: FeedbackEvent) -> None:
+        """Tell a learning placement what really happened: its own choices were not carried out."""
         if self._learn is not None:
-            self._learn(lesson)
+            self._learn(event)
 
 
 def judged(request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> Candidate:
@@ -117,13 +117,13 @@ def shadow_problem(live: RoutingPolicy | None, other: RoutingPolicy) -> str:
     """
     for name, policy in (("live policy", live), ("draft", other)):
         if policy is not None and policy.placement.name == CENTRAL_PLACEMENT:
-            return f"The {name} lets engines pull requests instead of choosing one for each; ask a what-if."
+            return f"The {name} lets engines pull requests instead of choosing an engine per request; run a what-if."
     if live is None:
         return ""
     if live.placement == other.placement and live.prefill_cost == other.prefill_cost:
         different = ", ".join(uncompared_parts(live, other)) or "nothing"
         return (
-            f"Both place requests by the same rule and costs (different: {different}), so they would always "
-            "agree; ask a what-if."
+            f"Both place requests by the same rule and costs (different: {different}), so they would always agree; "
+            "run a what-if."
         )
     return ""

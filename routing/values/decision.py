@@ -71,17 +71,17 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     decided_s: float
     """Monotonic seconds of the deciding process."""
     queued_s: float = 0.0
-    """Seconds the ticket waited before its grant (0 until granted)."""
+    """Seconds the queued request waited before its dispatch (0 until dispatched)."""
     candidates: tuple[Candidate, ...] = ()
     fetch: Fetch | None = None
     queue_reason: str = ""
-    """Why it was granted before the tickets beside it, a code of routing.values.reasons; empty: it did not wait."""
+    """Why it was dispatched before the requests beside it, a code of routing.values.reasons; empty: it did not wait."""
     overtook: int = 0
-    """Tickets that had waited longer for the same engine, or unbound as this one, and stayed behind."""
+    """Queued requests that had waited longer for the same engine, or unbound as this one, and stayed behind."""
     pair: EnginePair | None = None
-    """Who decodes, where `engine_id` only prefills; known from the grant on."""
+    """Who decodes, where `engine_id` only prefills; known from the dispatch on."""
     migrated_s: float = 0.0
-    """When the waiting ticket was moved to this engine, as `decided_s`; 0: it was not."""
+    """When the queued request was moved to this engine, as `decided_s`; 0: it was not."""
     arm: str = ""
     """live, canary or control: who chose, while policies are compared; empty: nothing is tried."""
 
@@ -121,7 +121,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
             choice.fetch,
         )
 
-    def fetch_at_grant(self, held: int, at_source: int) -> Fetch | None:
+    def fetch_at_dispatch(self, held: int, at_source: int) -> Fetch | None:
         """Return what the planned fetch still brings, None where it brings nothing.
 
         `held` leading blocks are on the chosen engine when the prefill starts, `at_source` on the source.
@@ -132,7 +132,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         block_s = planned.seconds / (planned.blocks - self.candidates[0].blocks)
         return Fetch(planned.source_engine_id, at_source, block_s * (at_source - held))
 
-    def granted(
+    def dispatched(
         self,
         queued_s: float,
         hit_tokens: int,
@@ -140,8 +140,8 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         fetch: Fetch | None,
         queue_reason: str = "",
         overtook: int = 0,
-    ) -> Granted:
-        """Return the grant of this decision after its wait, with fresh estimates."""
+    ) -> Dispatched:
+        """Return the dispatch of this decision after its wait, with fresh estimates."""
         fresh = msgspec.structs.replace(
             self,
             hit_tokens=hit_tokens,
@@ -151,29 +151,32 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
             queue_reason=queue_reason,
             overtook=overtook,
         )
-        return Granted(fresh)
+        return Dispatched(fresh)
 
 
-class Granted(msgspec.Struct, frozen=True, gc=False):
+class Dispatched(msgspec.Struct, frozen=True, gc=False):
     """Send the request to `decision.engine_id` at once; a reservation stands there."""
 
     decision: Decision
 
 
 class Queued(msgspec.Struct, frozen=True, gc=False):
-    """The request waits at the gateway as a ticket; its Granted or Refused comes from a later call."""
+    """The request waits at the gateway; its Dispatched or Rejected comes from a later call."""
 
     decision: Decision
 
 
-class Refused(msgspec.Struct, frozen=True, gc=False):
-    """The request gets no engine: `code` is one of routing.values.reasons.REFUSALS."""
+class Rejected(msgspec.Struct, frozen=True, gc=False):
+    """The request gets no engine: `code` is one of routing.values.reasons.REJECTIONS."""
 
     request_id: str
     code: str
     retry_after_s: float
+    """When to ask again. Queue full or wait over: the wait for the least loaded engine. Admission: how late the request
+    would be, or how long decodes take to fall below the limit. Late gateway: twice its lag, or the wait beyond the
+    objective. No engine: a constant."""
     candidates: tuple[Candidate, ...] = ()
-    """The engines that were looked at, where it was refused for their load."""
+    """The engines that were looked at, where it was rejected for their load."""
 
 
-Outcome = Granted | Queued | Refused
+Outcome = Dispatched | Queued | Rejected

@@ -37,4 +37,4 @@ class Released(msgspec.Struct, frozen=True, gc=False):
     finished: bool
 
 
-Lesson = Bound | Answered | Released
+FeedbackEvent = Bound | Answered | Released

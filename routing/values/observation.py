@@ -1,4 +1,4 @@
-"""What the world tells the router about requests it has granted."""
+"""What the world tells the router about requests it has dispatched."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ _SLACK_S = 0.1
 
 
 class _Followed(msgspec.Struct, gc=False):
-    """One request that has not ended. Mutable: where it was last seen granted, and what was expected there."""
+    """One request that has not ended. Mutable: where it was last seen dispatched, and what was expected there."""
 
     record: RequestRecord
     engine_id: str = ""
-    granted_s: float | None = None
+    dispatched_s: float | None = None
     expected_s: float = 0.0
     started: bool = False
 
@@ -39,7 +39,7 @@ class SpeedWatch:
         for record in simulation.history[self._seen :]:
             self._followed[record.request.request_id] = _Followed(record)
         self._seen = len(simulation.history)
-        for each in sorted(filter(_is_new, self._followed.values()), key=lambda each: each.record.granted_s or 0.0):
+        for each in sorted(filter(_is_new, self._followed.values()), key=lambda each: each.record.dispatched_s or 0.0):
             self._expect(each)
         for each in self._followed.values():
             self._hear(each, now)
@@ -48,11 +48,11 @@ class SpeedWatch:
     def slowness(self, station: Station, now: float) -> Speed:
         """Return the median of seconds to first token over expected seconds, late requests included."""
         standing = [
-            (found.granted_s, found.expected_s)
+            (found.dispatched_s, found.expected_s)
             for name, record in station.live.items()
             if record.first_token_s is None
             and (found := self._followed.get(name)) is not None
-            and found.granted_s is not None
+            and found.dispatched_s is not None
         ]
         return self._of(station.engine_id).slowness(standing, now)
 
@@ -62,15 +62,15 @@ class SpeedWatch:
 
     def _expect(self, each: _Followed) -> None:
         record = each.record
-        each.engine_id, each.granted_s = record.engine_id, record.granted_s
-        each.expected_s = self._of(each.engine_id).expects(record.compute_s, record.granted_s or 0.0) + _SLACK_S
+        each.engine_id, each.dispatched_s = record.engine_id, record.dispatched_s
+        each.expected_s = self._of(each.engine_id).expects(record.compute_s, record.dispatched_s or 0.0) + _SLACK_S
 
     def _hear(self, each: _Followed, now: float) -> None:
         record = each.record
         speed = self._of(each.engine_id)
-        if record.first_token_s is not None and each.granted_s is not None and not each.started:
+        if record.first_token_s is not None and each.dispatched_s is not None and not each.started:
             each.started = True
-            speed.first_token(record.first_token_s - each.granted_s, each.expected_s, now)
+            speed.first_token(record.first_token_s - each.dispatched_s, each.expected_s, now)
         if record.status == FINISHED and record.tbt_s is not None:
             speed.answered(record.tbt_s, now)
 
@@ -79,5 +79,5 @@ class SpeedWatch:
 
 
 def _is_new(each: _Followed) -> bool:
-    """Return whether the request was granted since it was last seen."""
-    return each.record.granted_s is not None and each.record.granted_s != each.granted_s
+    """Return whether the request was dispatched since it was last seen."""
+    return each.record.dispatched_s is not None and each.record.dispatched_s != each.dispatched_s

@@ -78,13 +78,13 @@ class FleetAutomation:
         facts = self.watch.look(simulation, self._starting, now)
         self.sizes.append((now, len(simulation.router.view.accepting)))
         if self._policy.health.mode != OFF:
-            self._steer_health(simulation, facts)
+            self._automate_health(simulation, facts)
         if self._policy.rebalance.mode != OFF:
-            self.rebalance.steer(simulation, facts)
+            self.rebalance.automate(simulation, facts)
         if self._policy.scaling.mode != OFF:
-            self._steer_scaling(simulation, facts)
+            self._automate_scaling(simulation, facts)
         if self._policy.ratio.mode != OFF:
-            self._steer_ratio(simulation, facts)
+            self._automate_ratio(simulation, facts)
         simulation.call_at(now + TICK_S, self._tick)
 
     def _stop_drained(self, simulation: FleetSimulation) -> None:
@@ -97,9 +97,9 @@ class FleetAutomation:
                 else:
                     self._order(simulation, station.engine_id, self._restart_s, role, turned=True)
 
-    def _steer_health(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
+    def _automate_health(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
         plan, self._health_memory = plan_health(
-            facts, self._health_memory, self._policy.health, newcomer_ramp_s=self._policy.scaling.ramp_s
+            facts, self._health_memory, self._policy.health, slow_start_s=self._policy.scaling.ramp_s
         )
         if plan.changed:
             self.health.append(plan)
@@ -114,7 +114,7 @@ class FleetAutomation:
             sick = verdict.state == QUARANTINED and name in changed
             simulation.change(EngineWeighs(simulation.now, name, verdict.load_share, rescue=sick))
 
-    def _steer_scaling(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
+    def _automate_scaling(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
         settings = self._policy.scaling
         plan, self._scaling_memory = plan_scaling(
             facts, self.watch.windows.demand, self._scaling_memory, settings, rings=self._rings
@@ -129,7 +129,7 @@ class FleetAutomation:
         for role in plan.add:
             self._order(simulation, f"a-{next(self._names):03}", settings.warm_up_s, role)
 
-    def _steer_ratio(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
+    def _automate_ratio(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
         settings = self._policy.ratio
         self._role_loads = [each for each in self._role_loads if each.at_s > facts.now_s - settings.window_s]
         self._role_loads += role_loads(simulation, facts)

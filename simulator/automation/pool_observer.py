@@ -67,7 +67,7 @@ class PoolWatch:
             slowness_samples=slow_samples,
             tbt_s=tbt_s,
             tbt_samples=tbt_samples,
-            outstanding_s=load.outstanding_s,
+            outstanding_s=load.in_flight_s,
             tickets=load.bound,
         )
         return self._probed(facts, station.engine, now) if isinstance(station.engine, FaultyEngine) else facts

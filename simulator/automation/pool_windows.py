@@ -43,22 +43,22 @@ class WindowWatch:
         arrived = simulation.history[self._seen :]
         self._seen = len(simulation.history)
         self._open += arrived
-        counted, on_time, refused = self._outcomes(now)
+        counted, on_time, rejected = self._outcomes(now)
         work_s = sum(self._work_s(each.request.prompt_tokens) for each in arrived)
         unbound, unbound_tokens, _ = simulation.router.unbound(now)
         unbound_s = unbound * self._work_s(unbound_tokens // unbound) if unbound else 0.0
-        outstanding_s = [each.outstanding_s for each in loads]
-        pending = {each.engine_id: float(each.outstanding_tokens) for each in loads}
+        in_flight_s = [each.in_flight_s for each in loads]
+        pending = {each.engine_id: float(each.in_flight_tokens) for each in loads}
         self.windows.append(
             PoolWindow(
                 from_s=self._from_s,
                 span_s=span_s,
                 requests=counted,
                 on_time=on_time,
-                refused=refused,
+                refused=rejected,
                 work_s=work_s,
                 queued=unbound + sum(each.bound for each in loads),
-                queued_s=unbound_s + sum(outstanding_s),
+                queued_s=unbound_s + sum(in_flight_s),
                 prompt_tokens=sum(each.request.prompt_tokens for each in arrived),
                 load_cv=load_cv(self._smoother.update(pending, now)),
                 engines=len(simulation.router.view.accepting),
@@ -70,16 +70,16 @@ class WindowWatch:
             self.windows.popleft()
 
     def _outcomes(self, now: float) -> tuple[int, int, int]:
-        """Return how many requests have got an outcome since the last look, were on time, and were refused."""
+        """Return how many requests have got an outcome since the last look, were on time, and were rejected."""
         left: list[RequestRecord] = []
-        counted = on_time = refused = hits = tokens = 0
+        counted = on_time = rejected = hits = tokens = 0
         for record in self._open:
             if record.first_token_s is not None:
                 on_time += record.first_token_s <= record.request.deadline_s
                 hits += record.hit_tokens or 0
                 tokens += record.request.prompt_tokens
             elif record.status not in (FINISHED, UNFINISHED):
-                refused += 1
+                rejected += 1
             elif record.request.deadline_s > now:
                 left.append(record)
                 continue
@@ -87,7 +87,7 @@ class WindowWatch:
         self._open = left
         if tokens:
             self._hit_share += _HIT_STEP * (hits / tokens - self._hit_share)
-        return counted, on_time, refused
+        return counted, on_time, rejected
 
     def _work_s(self, prompt_tokens: int) -> float:
         """Return the seconds that a prompt takes an engine, as much of it cached as lately."""

@@ -1,4 +1,4 @@
-"""Lets the rebalancing planner widen hot prefixes and move tickets in a simulated pool."""
+"""Lets the rebalancing planner widen hot prefixes and move queued requests in a simulated pool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RebalanceDrive:
         self._seen = 0
         self._recent: deque[tuple[float, int, RequestRecord]] = deque()
 
-    def steer(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
+    def automate(self, simulation: FleetSimulation, facts: PoolFacts) -> None:
         """Plan one round and carry it out."""
         keeper = keeper_of(simulation.router)
         self._take(simulation, keeper, facts.now_s)

@@ -25,7 +25,7 @@ class AibrixPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=100_000,
             title="Spread",
-            description="Requests by which most and fewest may differ before only load counts.",
+            description="Difference between most and fewest requests above which only load counts.",
             extra_json_schema={"x-unit": "requests", "x-usual": [4, 64]},
         ),
     ] = 16
@@ -35,7 +35,7 @@ class AibrixPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=100,
             title="Load limit",
-            description="A holder is passed over if it has this many standard deviations more requests than the mean.",
+            description="Skips a holder with this many standard deviations more requests than the mean.",
             extra_json_schema={"x-unit": "σ", "x-usual": [1, 3]},
         ),
     ] = 2.0
@@ -43,7 +43,7 @@ class AibrixPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the longest holder within the load limit, or the engine with the fewest requests."""
         held = blocks_held(view, view.match(request))
-        requests = {target: float(view.outstanding_requests[target]) for target in view.accepting}
+        requests = {target: float(view.in_flight_requests[target]) for target in view.accepting}
         loads = list(requests.values())
         if max(loads) - min(loads) <= self.spread:
             limit = fmean(loads) + self.deviations * pstdev(loads)

@@ -39,7 +39,7 @@ class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
             ge=0,
             le=1,
             title="Match threshold",
-            description="Share of the prompt that has to be cached for the longest match to decide.",
+            description="Cached share of the prompt from which the longest match decides.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.3, 0.7]},
         ),
     ] = 0.5
@@ -64,7 +64,7 @@ class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """
         match = view.match(request)
         held = blocks_held(view, match)
-        requests = {target: float(view.outstanding_requests[target]) for target in view.accepting}
+        requests = {target: float(view.in_flight_requests[target]) for target in view.accepting}
         most, fewest = max(requests.values()), min(requests.values())
         if most - fewest > self.absolute_spread and most > self.relative_spread * fewest:
             return least(request, view, now, held, requests, reasons.FEWEST_REQUESTS)

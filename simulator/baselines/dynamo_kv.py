@@ -25,7 +25,7 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=1000,
             title="Prefill weight",
-            description="How much a block to prefill counts against an active one.",
+            description="Weight of a block to prefill relative to an active one.",
             extra_json_schema={"x-unit": "×", "x-usual": [0.5, 4]},
         ),
     ] = 1.0
@@ -35,7 +35,7 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=100,
             title="Temperature",
-            description="0 takes the least cost; more spreads the choice over engines of nearly the same cost.",
+            description="0 takes the lowest cost; higher values spread the choice over engines of similar cost.",
             extra_json_schema={"x-unit": "× spread", "x-usual": [0, 1]},
         ),
     ] = 0.0
@@ -56,7 +56,7 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _cost(self, request: InferenceRequest, view: FleetView, target: int, held: int) -> float:
         """Return weight × (uncached blocks pending + new) + blocks active + new."""
         new = (request.prompt_tokens - view.hit_tokens(request, target, held)) / request.block_tokens
-        pending = view.outstanding_tokens[target] / request.block_tokens
+        pending = view.in_flight_tokens[target] / request.block_tokens
         return self.weight * (pending + new) + view.active_blocks[target] + new
 
 

@@ -30,7 +30,7 @@ class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=1000,
             title="Prefix weight",
-            description="Weight of the share of the prompt that the engine holds.",
+            description="Weight of the cached share of the prompt.",
             extra_json_schema=_WEIGHT,
         ),
     ] = 3.0
@@ -50,7 +50,7 @@ class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=1000,
             title="KV weight",
-            description="Weight of the share of the KV cache that no running request needs.",
+            description="Weight of the free share of the KV cache.",
             extra_json_schema=_WEIGHT,
         ),
     ] = 2.0
@@ -60,7 +60,7 @@ class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=1,
             le=100_000_000,
             title="KV cache size",
-            description="Blocks that one engine's KV cache has room for.",
+            description="KV cache size of one engine, in blocks.",
             extra_json_schema={"x-unit": "blocks", "x-usual": [1000, 100_000]},
         ),
     ] = 1953

@@ -24,7 +24,7 @@ class Preble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=1,
             title="Match threshold",
-            description="Share of the prompt that has to be cached for the longest match to decide.",
+            description="Cached share of the prompt from which the longest match decides.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.3, 0.7]},
         ),
     ] = 0.5

@@ -25,7 +25,7 @@ class ProductionStackLoadAware(msgspec.Struct, frozen=True, forbid_unknown_field
             ge=0,
             le=1000,
             title="β, load weight",
-            description="What a load of twice the mean costs, in whole prompts found in the cache.",
+            description="Cost of a load of twice the mean, in fully cached prompts.",
             extra_json_schema={"x-unit": "×", "x-usual": [0.5, 2]},
         ),
     ] = 1.0
@@ -33,10 +33,10 @@ class ProductionStackLoadAware(msgspec.Struct, frozen=True, forbid_unknown_field
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine of the largest matched ÷ prompt − β × (load − mean) ÷ max(1, mean)."""
         held = blocks_held(view, view.match(request))
-        mean = fmean([view.outstanding_requests[target] for target in view.accepting])
+        mean = fmean([view.in_flight_requests[target] for target in view.accepting])
         costs = {}
         for target in view.accepting:
             matched = view.hit_tokens(request, target, held[target]) / max(request.prompt_tokens, 1)
-            relative = (view.outstanding_requests[target] - mean) / max(1.0, mean)
+            relative = (view.in_flight_requests[target] - mean) / max(1.0, mean)
             costs[target] = self.beta * relative - matched
         return least(request, view, now, held, costs, reasons.HIGHEST_SCORE)

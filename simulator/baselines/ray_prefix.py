@@ -25,7 +25,7 @@ class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=100_000,
             title="Spread",
-            description="Requests by which most and fewest may differ before caches stop counting.",
+            description="Difference between most and fewest requests above which caches do not count.",
             extra_json_schema={"x-unit": "requests", "x-usual": [4, 64]},
         ),
     ] = 10
@@ -35,7 +35,7 @@ class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=1,
             title="Match threshold",
-            description="Share of the prompt that has to be cached for the longest match to decide.",
+            description="Cached share of the prompt from which the longest match decides.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.05, 0.5]},
         ),
     ] = 0.1
@@ -44,7 +44,7 @@ class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the choice of the rule."""
         match = view.match(request)
         held = blocks_held(view, match)
-        requests = [view.outstanding_requests[target] for target in view.accepting]
+        requests = [view.in_flight_requests[target] for target in view.accepting]
         if max(requests) - min(requests) > self.spread:
             return two_choices(request, view, now, held, rng)
         if match.longest and match.longest * request.block_tokens >= self.threshold * request.prompt_tokens:

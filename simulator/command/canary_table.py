@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from planning.trials.arm_comparison import FINE, SUSPECT, TOO_FEW, WORSE, GuardReading
-from planning.trials.canary import guard_words
+from planning.trials.arm_comparison import FINE, SUSPECT, TOO_FEW, WORSE, GuardrailReading
+from planning.trials.canary import guardrail_words
+from routing.values.prepared_struct import prepared
 
 _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("requests", "requests", lambda value: f"{value:.0f}"),
@@ -51,10 +52,10 @@ def _canary(canary: dict[str, Any], seed: str) -> list[str]:
         )
         for row in rows
     ]
-    readings = msgspec.convert(canary["comparison"]["readings"], tuple[GuardReading, ...])
+    readings = msgspec.convert(canary["comparison"]["readings"], prepared(tuple[GuardrailReading, ...]))
     return [
         f"Canary with {canary['share'] * 100:.3g} % of the sessions{seed}",
         *table,
         "What its guards say (their mean is the geometric one):",
-        *(f"  {guard_words(each)}: {_VERDICTS[each.verdict]}" for each in readings),
+        *(f"  {guardrail_words(each)}: {_VERDICTS[each.verdict]}" for each in readings),
     ]

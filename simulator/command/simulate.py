@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from tqdm import tqdm  # type: ignore[import-untyped]  # tqdm carries no types
 
+from routing.values.prepared_struct import prepared
 from simulator.command.canary_table import render_canaries
 from simulator.command.simulate_options import SimulateOptionsError, SimulatePlan, add_arguments, plan_from
 from simulator.command.simulate_table import render, render_changes
@@ -83,7 +84,7 @@ def _in_children(tasks: Sequence[RunTask], jobs: int) -> list[RunReport]:
         reports: dict[int, RunReport] = {}
         try:
             for future in tqdm(as_completed(waiting), total=len(tasks), unit="run", disable=None):
-                reports[waiting[future]] = msgspec.json.decode(future.result(), type=RunReport)
+                reports[waiting[future]] = msgspec.json.decode(future.result(), type=prepared(RunReport))
         except BaseException:
             children.shutdown(wait=False, cancel_futures=True)
             raise

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from routing.values.prepared_struct import prepared
 from simulator.engine_cache.evictions import eviction_rule
 from simulator.engine_cache.leaf_eviction import EvictionRule
 
@@ -108,7 +109,7 @@ def read_profile(path: Path) -> EngineProfile:
     faults = profile_faults(document)
     if faults:
         raise UnreadableProfileError(f"{path} is no engine profile: {'; '.join(faults)}")
-    return msgspec.convert(document, EngineProfile)
+    return msgspec.convert(document, prepared(EngineProfile))
 
 
 def profile_faults(document: object) -> list[str]:
@@ -122,7 +123,7 @@ def profile_faults(document: object) -> list[str]:
             faults.append(f"unknown field; known are {', '.join(known)} - at `$.{name}`")
             continue
         try:
-            msgspec.convert(value, known[name])
+            msgspec.convert(value, prepared(known[name]))
         except msgspec.ValidationError as error:
             faults.append(f"{error} - at `$.{name}`")
     return faults

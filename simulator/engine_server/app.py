@@ -29,7 +29,7 @@ _METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class EngineApp:
-    """Routes requests by method and path; every refusal has OpenAI's error shape."""
+    """Routes requests by method and path; every rejection has OpenAI's error shape."""
 
     def __init__(self, runtime: EngineRuntime) -> None:
         self._runtime = runtime

@@ -40,7 +40,7 @@ class EngineMetrics:
         self.success = {reason: success.labels(*self._labels, reason) for reason in ("stop", "length", "abort")}
 
     def reject(self, reason: str) -> None:
-        """Count one request refused because of `reason`."""
+        """Count one request rejected because of `reason`."""
         self.rejections.labels(*self._labels, reason).inc()
 
     def loaded(self, prompt_tokens: int) -> None:

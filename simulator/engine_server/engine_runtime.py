@@ -164,7 +164,7 @@ class EngineRuntime:
             await asyncio.sleep(pause_s)
 
     def close(self) -> None:
-        """Break off every stream and stop the clock; later requests are refused."""
+        """Break off every stream and stop the clock; later requests are rejected."""
         self.closing = True
         if self._timer is not None:
             self._timer.cancel()

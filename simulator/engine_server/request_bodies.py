@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from routing.values.prepared_struct import prepared
 from simulator.engine_models.tokenizer import UnknownRoleError, render_chat, tokenize
 from simulator.engine_server.api_error import ApiError
 from simulator.engine_server.faults import Fault
@@ -100,7 +101,7 @@ _Body = TypeVar("_Body", CompletionBody, ChatBody, TokenizeBody, FaultBody, Engi
 def parse_body(data: bytes, kind: type[_Body]) -> _Body:
     """Read a JSON body; raises ApiError 400 that names the field at fault."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=prepared(kind))
     except msgspec.ValidationError as error:
         raise ApiError(400, str(error)) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -1,6 +1,6 @@
 """Executes transfers of KV blocks between simulated engines (Mooncake Alg. 1).
 
-A transfer begins when its request is granted, that is, when its prefill would start. Only blocks that
+A transfer begins when its request is dispatched, that is, when its prefill would start. Only blocks that
 the sender holds at that moment count, one sender's transfers go one after another over its link, the
 prefill starts when they have come, and they stay in the receiver's cache.
 """

@@ -39,10 +39,10 @@ class CostLearning:
             self._observer = CostObserver(*written)
         self._written = written
 
-    def granted(self, decision: Decision, now: float) -> None:
+    def dispatched(self, decision: Decision, now: float) -> None:
         """Note that a request was sent to its engine."""
         if self._observer is not None:
-            self._observer.granted(
+            self._observer.dispatched(
                 decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, now
             )
 
@@ -57,7 +57,7 @@ class CostLearning:
             self._observer.completed(request_id, now, cached_tokens=cached_tokens, output_tokens=output_tokens)
 
     def dropped(self, request_id: str) -> None:
-        """Learn nothing from a request that failed or was refused."""
+        """Learn nothing from a request that failed or was rejected."""
         if self._observer is not None:
             self._observer.dropped(request_id)
 

@@ -1,6 +1,6 @@
 """A simulated fleet whose engines prefill or decode: the router's pairs, and KV on its way between the two.
 
-A request is granted a prefill engine and, with it, its decode engine (Mooncake Alg. 1); when the prefill
+A request is given a prefill engine and, with it, its decode engine (Mooncake Alg. 1); when the prefill
 has ended it is the decode engine's, which starts on it once the KV has come over the link and fits.
 """
 
@@ -79,10 +79,10 @@ class DisaggregatedFleet(FleetSimulation):
             raise AssertionError("a pair outlived its request")
 
     @override
-    def _grant(self, record: RequestRecord, decision: Decision) -> None:
+    def _dispatch(self, record: RequestRecord, decision: Decision) -> None:
         if decision.pair is not None and record.output_tokens > 1:
             self._pairs[record.request.request_id] = decision.pair.engine_id
-        super()._grant(record, decision)
+        super()._dispatch(record, decision)
 
     @override
     def _take_in(self, station: Station, events: list[EngineEvent]) -> None:

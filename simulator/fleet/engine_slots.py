@@ -22,7 +22,7 @@ class LoadReport(NamedTuple):
 
 
 class Station:
-    """One incarnation of one engine. Mutable: `due_s`, `live` (granted, not done), `accepts`, `load_share`, `alive`."""
+    """One incarnation of one engine. Mutable: `due_s`, `live` (on it, not done), `accepts`, `load_share`, `alive`."""
 
     __slots__ = (
         "_sized", "accepts", "alive", "due_s", "engine", "engine_id", "incarnation", "live", "load_share", "role",
@@ -116,7 +116,7 @@ class Stations:
         self.of(engine_id).load_share = load_share
 
     def die(self, engine_id: str) -> list[RequestRecord]:
-        """Remove the engine and return the requests that stood there, in the order they were granted."""
+        """Remove the engine and return the requests that stood there, in the order they were dispatched."""
         station = self.of(engine_id)
         station.alive = False
         del self._stations[engine_id]

@@ -1,6 +1,6 @@
 """A whole fleet under a virtual clock: the production router, simulated engines, and requests that arrive.
 
-The simulation calls the router exactly as the gateway does: it submits requests, sends granted ones
+The simulation calls the router exactly as the gateway does: it submits requests, sends dispatched ones
 to their engine, observes first tokens and completions, passes on which blocks were stored and
 removed, and wakes it when time is due. At one moment engines come first, then landing transfers and
 changes of the fleet, then arrivals in their order, then the wake; so a run is a function of its input.
@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 
 from routing.ledger.fleet_view import EngineFacts
 from routing.router import Router
-from routing.values.decision import Decision, Granted, Outcome, Queued, Refused
+from routing.values.decision import Decision, Dispatched, Outcome, Queued, Rejected
 from routing.values.observation import Completed, Failed
 from routing.values.observation import FirstToken as FirstTokenSeen
 from simulator.engine_models.engine_events import (
@@ -40,7 +40,7 @@ from simulator.fleet.fleet_changes import (
     PolicyChanges,
 )
 from simulator.fleet.load_samples import LoadSamples
-from simulator.fleet.request_record import FAILED, FINISHED, REFUSED, RequestRecord
+from simulator.fleet.request_record import FAILED, FINISHED, REJECTED, RequestRecord
 from simulator.workloads.arrivals import ArrivalSource
 
 _WAKES_PER_S = 1000
@@ -176,7 +176,7 @@ class FleetSimulation:
     # -- time
 
     def _next_wake_s(self) -> float:
-        wake = self.router.next_wake(self.now) if self.router.waiting or self.router.parked else None
+        wake = self.router.next_wake(self.now) if self.router.waiting or self.router.deferred else None
         if wake is None:
             return math.inf
         return max(math.ceil(wake * _WAKES_PER_S), math.floor(self.now * _WAKES_PER_S) + 1) / _WAKES_PER_S
@@ -254,28 +254,28 @@ class FleetSimulation:
     def _deliver(self, outcomes: list[Outcome]) -> None:
         self._wake_s = None
         for outcome in outcomes:
-            request_id = outcome.request_id if isinstance(outcome, Refused) else outcome.decision.decision_id
+            request_id = outcome.request_id if isinstance(outcome, Rejected) else outcome.decision.decision_id
             self._take_outcome(outcome, self.records[request_id])
 
     def _take_outcome(self, outcome: Outcome, record: RequestRecord) -> None:
         """Do what the router answered; whatever it did, it may want to be woken at another time."""
         self._wake_s = None
-        if isinstance(outcome, Granted):
-            self._grant(record, outcome.decision)
+        if isinstance(outcome, Dispatched):
+            self._dispatch(record, outcome.decision)
         elif isinstance(outcome, Queued):
             record.engine_id = outcome.decision.engine_id
             self._note("waits", record.request.request_id, record.engine_id)
         else:
             self._note(f"refused:{outcome.code}", outcome.request_id, "")
-            self._end(record, REFUSED)
+            self._end(record, REJECTED)
 
-    def _grant(self, record: RequestRecord, decision: Decision) -> None:
+    def _dispatch(self, record: RequestRecord, decision: Decision) -> None:
         engine_id = decision.engine_id
         if record.engine_id not in ("", engine_id):
             record.migrations += 1
         record.engine_id = engine_id
-        record.granted_s, record.compute_s = self.now, decision.compute_s
-        self._learning.granted(decision, self.now)
+        record.dispatched_s, record.compute_s = self.now, decision.compute_s
+        self._learning.dispatched(decision, self.now)
         self._note("granted", record.request.request_id, engine_id)
         station = self._stations.of(engine_id)
         station.live[record.request.request_id] = record
@@ -297,7 +297,7 @@ class FleetSimulation:
         self._send(station, record)
 
     def _send(self, station: Station, record: RequestRecord) -> None:
-        """Give a granted request to its engine; one that can never run there fails, as a live engine answers 400."""
+        """Give a dispatched request to its engine; one that can never run there fails, as a live engine answers 400."""
         request = record.request
         sequence = PromptSequence(
             request.request_id, request.keys, request.prompt_tokens, record.output_tokens, request.priority
@@ -348,14 +348,14 @@ class FleetSimulation:
                 self._deliver(router.observe(Completed(event.request_id, record.hit_tokens), now))
 
     def _turn_away_unless(self, admitted: bool, station: Station, record: RequestRecord) -> None:
-        """Refuse a request after its prefill, which is wasted."""
+        """Reject a request after its prefill, which is wasted."""
         if admitted:
             return
         request_id = record.request.request_id
         station.engine.abort(request_id, self.now)
         del station.live[request_id]
         self._note("refused:after_prefill", request_id, station.engine_id)
-        self._end(record, REFUSED)
+        self._end(record, REJECTED)
         self._deliver(self.router.observe(Failed(request_id), self.now))
 
     def _end(self, record: RequestRecord, status: str) -> None:

@@ -1,4 +1,4 @@
-"""How the outstanding work is spread over the engines, looked at in equal steps of virtual time."""
+"""How the in-flight work is spread over the engines, looked at in equal steps of virtual time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LoadSamples:
             raise ValueError(f"samples need a step above 0 s, not {every_s}")
         self.every_s = every_s
         self.series: list[tuple[float, list[int]]] = []
-        """(moment, outstanding tokens of each accepting engine), where `keep` asks for it."""
+        """(moment, in-flight tokens of each accepting engine), where `keep` asks for it."""
         self._keep = keep
         self._smoother = LoadSmoother()
         self._sum = 0.0
@@ -30,8 +30,8 @@ class LoadSamples:
 
     def take(self, view: FleetView, now: float) -> None:
         """Look at the fleet as it is."""
-        pending = {view.engine_ids[target]: float(view.outstanding_tokens[target]) for target in view.accepting}
+        pending = {view.engine_ids[target]: float(view.in_flight_tokens[target]) for target in view.accepting}
         self._count += 1
         self._sum += load_cv(self._smoother.update(pending, now))
         if self._keep:
-            self.series.append((now, [view.outstanding_tokens[target] for target in view.accepting]))
+            self.series.append((now, [view.in_flight_tokens[target] for target in view.accepting]))

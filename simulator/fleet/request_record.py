@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from routing.values.inference_request import InferenceRequest
 
-UNFINISHED, FINISHED, REFUSED, FAILED = "unfinished", "finished", "refused", "failed"
+UNFINISHED, FINISHED, REJECTED, FAILED = "unfinished", "finished", "refused", "failed"
 
 
 class RequestRecord:
     """One request's story; times in virtual seconds, None where that never happened. Mutable."""
 
     __slots__ = (
-        "compute_s", "engine_id", "finished_s", "first_bound", "first_token_s", "granted_s", "hit_tokens", "migrations",
-        "output_tokens", "request", "status", "transferred_tokens",
+        "compute_s",
+        "dispatched_s",
+        "engine_id",
+        "finished_s",
+        "first_bound",
+        "first_token_s",
+        "hit_tokens",
+        "migrations",
+        "output_tokens",
+        "request",
+        "status",
+        "transferred_tokens",
     )  # fmt: skip
 
     def __init__(self, request: InferenceRequest, output_tokens: int) -> None:
@@ -20,10 +30,10 @@ class RequestRecord:
         self.output_tokens = output_tokens
         self.status = UNFINISHED
         self.engine_id = ""
-        """The engine it is bound or granted to."""
-        self.granted_s: float | None = None
+        """The engine it is bound or dispatched to."""
+        self.dispatched_s: float | None = None
         self.compute_s = 0.0
-        """Seconds that its prefill was estimated to take when it was granted."""
+        """Seconds that its prefill was estimated to take when it was dispatched."""
         self.first_token_s: float | None = None
         self.finished_s: float | None = None
         self.hit_tokens: int | None = None

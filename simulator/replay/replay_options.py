@@ -33,7 +33,7 @@ class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     """/v1/chat/completions; False: /v1/completions."""
     max_in_flight: int = 512
     retry: int = 0
-    """Times a refused request (429, 503) is sent again."""
+    """Times a rejected request (429, 503) is sent again."""
     wait_s: float = 60.0
     """How long to wait for the target to come up."""
     timeout_s: float = 600.0

@@ -19,7 +19,7 @@ from simulator.workloads.trace import TraceRow
 _FIRST_TEXT = re.compile(rb'"(?:content|text)":\s?"(?!")')
 _TAIL_BYTES = 8192
 """The end of a stream that is read for usage, errors and [DONE]."""
-_REFUSALS = (429, 503)
+_REJECTIONS = (429, 503)
 _MAX_RETRY_AFTER_S = 30.0
 
 
@@ -38,7 +38,7 @@ class _Chunk(msgspec.Struct, frozen=True):
     error: Any = None
 
 
-class _Refused(msgspec.Struct, frozen=True):
+class _Rejected(msgspec.Struct, frozen=True):
     """The server said 429 or 503; it may be asked again after so many seconds."""
 
     after_s: float
@@ -49,7 +49,7 @@ _decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 async def send_row(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> Outcome:
-    """Send a request_body, again after refusals as often as options.retry says, and return how it ended."""
+    """Send a request_body, again after rejections as often as options.retry says, and return how it ended."""
     for _ in range(options.retry):
         result = await _send_once(session, body, options)
         if isinstance(result, Outcome):
@@ -80,15 +80,15 @@ def request_body(row: TraceRow, number: int, options: ReplayOptions, edition: st
     return msgspec.json.encode(body)
 
 
-async def _send_once(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> Outcome | _Refused:
+async def _send_once(session: aiohttp.ClientSession, body: bytes, options: ReplayOptions) -> Outcome | _Rejected:
     path = "/v1/chat/completions" if options.chat else "/v1/completions"
     started = time.perf_counter()
     try:
         async with session.post(options.target + path, data=body) as response:
-            if response.status in _REFUSALS:
+            if response.status in _REJECTIONS:
                 await response.read()
-                refused = Outcome(status="refused", error=f"HTTP {response.status}")
-                return _Refused(_retry_after(response.headers), refused)
+                rejected = Outcome(status="refused", error=f"HTTP {response.status}")
+                return _Rejected(_retry_after(response.headers), rejected)
             if response.status != 200:
                 return Outcome(status="failed", error=f"HTTP {response.status}: {_reason(await response.read())}")
             return await _read_stream(response, started)

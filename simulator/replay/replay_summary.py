@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, deque
-from collections.abc import Sequence
 
 import msgspec
+
+from simulator.percentile import percentile
 
 _KEPT_TTFTS = 200_000
 
@@ -99,13 +99,6 @@ class SummaryCounter:
             latest_send_s=round(self.latest_send_s, 3),
             errors=dict(self.errors.most_common(20)),
         )
-
-
-def percentile(ordered: Sequence[float], percent: float) -> float | None:
-    """Return the nearest-rank percentile of ascending values; None of none."""
-    if not ordered:
-        return None
-    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
 def render_summary(summary: ReplaySummary) -> str:

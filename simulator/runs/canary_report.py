@@ -10,8 +10,8 @@ from planning.documents.guardrail_document import GuardDocument
 from planning.trials.arm_comparison import ArmSlice, Comparison, compare
 from planning.trials.arm_window import ArmTally
 from routing.trials.arms import CANARY, LIVE, Arms
-from simulator.fleet.request_record import FAILED, FINISHED, REFUSED, UNFINISHED, RequestRecord
-from simulator.replay.replay_summary import percentile
+from simulator.fleet.request_record import FAILED, FINISHED, REJECTED, UNFINISHED, RequestRecord
+from simulator.percentile import percentile
 
 SLICE_S = 2.0
 """Both arms within the same seconds, as the control plane lays them side by side."""
@@ -44,7 +44,7 @@ class CanaryReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def canary_report(arms: Arms, live: str, records: Sequence[RequestRecord], good: Sequence[bool]) -> CanaryReport | None:
     """Return the comparison, None where nothing was tried; `live` is the live placement, `good` who was on time."""
-    entry = next((arm.entry for arm in arms.tried or () if arm.entry.arm == CANARY), None)
+    entry = next((arm.entry for arm in arms.candidate_arms or () if arm.entry.arm == CANARY), None)
     if entry is None:
         return None
     names = [arms.name_of(each.request) for each in records]
@@ -71,7 +71,7 @@ def _figures(arm: str, placement: str, judged: Sequence[tuple[RequestRecord, boo
         ttft_mean_s=sum(ttfts) / len(ttfts) if ttfts else None,
         ttft_p90_s=percentile(ttfts, 90),
         token_hit_rate=sum(hits for hits, _ in served) / prompt_tokens if prompt_tokens else None,
-        rejected=sum(each.status == REFUSED for each in records),
+        rejected=sum(each.status == REJECTED for each in records),
         failed=sum(each.status == FAILED for each in records),
     )
 
@@ -94,7 +94,7 @@ def _count(tally: ArmTally, record: RequestRecord, met: bool) -> None:
     if record.status == UNFINISHED:
         return
     tally.count("ended")
-    if record.status in (FAILED, REFUSED):
+    if record.status in (FAILED, REJECTED):
         tally.count(record.status)
     elif record.status == FINISHED and record.hit_tokens is not None:
         tally.count("prompt_tokens", record.request.prompt_tokens)

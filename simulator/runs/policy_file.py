@@ -17,6 +17,7 @@ from planning.documents.automation_document import AutomationPolicy, contradicti
 from planning.documents.policy_with_automation import AUTOMATION
 from routing.policy.policy_document import RoutingPolicy
 from routing.policy.schema_versions import FIELD, SchemaError
+from routing.values.prepared_struct import prepared
 
 MAX_DOCUMENT_BYTES = 1 << 20
 Document = TypeVar("Document", bound=msgspec.Struct)
@@ -88,7 +89,7 @@ def _current(path: Path, document: Any, upgraded: Callable[[Any], Any]) -> Any:
 
 def _converted(path: Path, document: Any, form: type[Document], noun: str) -> Document:
     try:
-        return msgspec.convert(document, form)
+        return msgspec.convert(document, prepared(form))
     except msgspec.ValidationError as error:
         raise UnreadablePolicyError(f"{path} is no {noun}: {error}{_known(form, str(error))}") from error
 

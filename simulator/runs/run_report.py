@@ -9,8 +9,8 @@ import msgspec
 from simulator.automation.engine_change import EngineChange
 from simulator.automation.plan_row import PlanRow
 from simulator.fleet.fleet_simulation import FleetSimulation
-from simulator.fleet.request_record import FINISHED, REFUSED, RequestRecord
-from simulator.replay.replay_summary import percentile
+from simulator.fleet.request_record import FINISHED, REJECTED, RequestRecord
+from simulator.percentile import percentile
 from simulator.runs.canary_report import CanaryReport, canary_report
 from simulator.runs.simulation_run import RunSpec
 from simulator.workloads.prepared_workload import Workload
@@ -39,7 +39,7 @@ class RunDetail(msgspec.Struct, frozen=True, kw_only=True):
     finished_per_s: float = 0.0
     """Finished requests per second, from the first arrival to the last end; what a closed loop's rate came to."""
     series: list[tuple[float, list[int]]] = []
-    """(seconds, outstanding tokens of each engine), where asked for."""
+    """(seconds, in-flight tokens of each engine), where asked for."""
     ttft_quantiles_s: list[float] = []
     """Percentiles 0 to 100 of the times to first token of answered requests, where asked for."""
     plans: list[PlanRow] = []
@@ -56,7 +56,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One run. Shares are 0..1 of the requests, or prompt tokens, after the warm-up; None: nobody was served.
 
     On time means a first token within the SLO (and a mean time between tokens within its own, where one
-    is set); refused and unfinished requests are late. Times between tokens are 0 where no answer has
+    is set); rejected and unfinished requests are late. Times between tokens are 0 where no answer has
     a second token.
     """
 
@@ -92,8 +92,8 @@ def on_time(record: RequestRecord, slo_tbt_s: float | None, ttft_slo_s: float | 
     deadline_s = request.deadline_s if ttft_slo_s is None else request.arrived_s + ttft_slo_s
     if record.first_token_s is None or record.first_token_s > deadline_s or record.status != FINISHED:
         return False
-    tbt = record.tbt_s
-    return slo_tbt_s is None or tbt is None or tbt <= slo_tbt_s
+    tpot = record.tbt_s
+    return slo_tbt_s is None or tpot is None or tpot <= slo_tbt_s
 
 
 def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wall_s: float) -> RunReport:
@@ -103,7 +103,7 @@ def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wa
     tokens = [each.request.prompt_tokens for each in records]
     ttfts = sorted(each.ttft_s for each in records if each.ttft_s is not None)
     e2es = sorted(each.e2e_s for each in records if each.e2e_s is not None)
-    tbts = sorted(each.tbt_s for each in records if each.tbt_s is not None)
+    tpots = sorted(each.tbt_s for each in records if each.tbt_s is not None)
     served = [each for each in records if each.hit_tokens is not None]
     return RunReport(
         placement=spec.policy.placement.name,
@@ -117,7 +117,7 @@ def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wa
         ttft_p90_s=percentile(ttfts, 90),
         ttft_p99_s=percentile(ttfts, 99),
         ttft_mean_s=sum(ttfts) / len(ttfts) if ttfts else None,
-        tbt_p90_s=percentile(tbts, 90) or 0.0,
+        tbt_p90_s=percentile(tpots, 90) or 0.0,
         e2e_p50_s=percentile(e2es, 50),
         e2e_p90_s=percentile(e2es, 90),
         token_hit_rate=_share(
@@ -125,7 +125,7 @@ def report_of(spec: RunSpec, workload: Workload, simulation: FleetSimulation, wa
         ),
         hit_rate_infinite=workload.infinite_hit_rate(spec.warmup),
         mean_cv=simulation.samples.mean_cv,
-        rejected=sum(each.status == REFUSED for each in records),
+        rejected=sum(each.status == REJECTED for each in records),
         migrations=sum(each.migrations for each in records),
         transferred_tokens=sum(each.transferred_tokens for each in records),
         wall_s=round(wall_s, 3),

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from planning.documents.automation_document import AutomationPolicy
+from routing.values.prepared_struct import prepared
 from simulator.fleet.fleet_simulation import FleetSimulation
 from simulator.runs.automated_run import plan_rows, run_automated
 from simulator.runs.goodput import find_goodput
@@ -79,7 +80,7 @@ def do_task(task: RunTask, on_step: Callable[[int, str], None] | None = None) ->
 
 def do_encoded(task: bytes) -> bytes:
     """Run a task given as JSON and return its report as JSON; the entry of child processes."""
-    return msgspec.json.encode(do_task(msgspec.json.decode(task, type=RunTask)))
+    return msgspec.json.encode(do_task(msgspec.json.decode(task, type=prepared(RunTask))))
 
 
 def workload_of(task: RunTask) -> Workload:

@@ -53,7 +53,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     transfers: bool = False
     """Engines fetch KV blocks from each other where a placement asks for it; no live pool does."""
     keep_series: bool = False
-    """Keep the outstanding tokens of every sample."""
+    """Keep the in-flight tokens of every sample."""
     keep_quantiles: bool = False
     """Report the whole distribution of times to first token."""
     changes: tuple[FleetChange, ...] = ()

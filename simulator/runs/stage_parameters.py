@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from routing.policy.policy_document import Parameter, RoutingPolicy, Stage
+from routing.values.prepared_struct import prepared
 from simulator.baselines.registry import STAGES
 
 _OWN = (
@@ -64,7 +65,7 @@ def _set_own(
 ) -> tuple[RoutingPolicy, list[str]]:
     document = msgspec.to_builtins(policy)
     try:
-        return msgspec.convert({**document, name: value}, RoutingPolicy), []
+        return msgspec.convert({**document, name: value}, prepared(RoutingPolicy)), []
     except msgspec.ValidationError as error:
         return policy, [f"--param: {error}"]
 

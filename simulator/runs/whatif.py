@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from routing.policy.policy_document import RoutingPolicy
+from routing.values.prepared_struct import prepared
 from simulator.engine_models.engine_profile import EngineProfile
 from simulator.runs.run_report import RunReport
 from simulator.runs.run_task import RunTask
@@ -117,7 +118,7 @@ class _Conversation:
         self._cancelled = cancelled
         self._until = until
         self._buffer = b""
-        self._decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Progress | Failure | Done)
+        self._decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(prepared(Progress | Failure | Done))
 
     def run(self, task: bytes) -> RunReport:
         """Return the child's report."""

@@ -9,6 +9,7 @@ import sys
 import msgspec
 
 from routing.registry import PolicyStageError
+from routing.values.prepared_struct import prepared
 from simulator.engine_models.registry import UnknownEngineModelError
 from simulator.parent_death import die_with_parent
 from simulator.runs.run_task import NothingCountedError, RunTask, do_task, workload_of
@@ -29,7 +30,7 @@ def main(argv: list[str]) -> int:
         die_with_parent(parent_pid)
         os.nice(NICE)
     try:
-        task = msgspec.json.decode(sys.stdin.buffer.read(), type=RunTask)
+        task = msgspec.json.decode(sys.stdin.buffer.read(), type=prepared(RunTask))
         _do(task)
     except (TraceError, NothingCountedError, PolicyStageError, UnknownEngineModelError, msgspec.DecodeError) as error:
         _tell(Failure(str(error)))

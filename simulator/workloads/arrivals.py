@@ -36,7 +36,7 @@ class ArrivalSource(Protocol):
         ...
 
     def ended(self, request_id: str, now: float) -> None:
-        """A request finished, failed or was refused."""
+        """A request finished, failed or was rejected."""
         ...
 
 

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from simulator.engine_cache.prefix_cache import PrefixCache
 from simulator.engine_models.engine_profile import EngineProfile
-from simulator.replay.replay_summary import percentile
+from simulator.percentile import percentile
 from simulator.workloads.trace import BLOCK_TOKENS
 
 _NEVER = 1 << 62

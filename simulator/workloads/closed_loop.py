@@ -50,7 +50,7 @@ class ClosedLoop:
         return replace(arrival, request=replace(arrival.request, arrived_s=at_s))
 
     def ended(self, request_id: str, now: float) -> None:
-        """Let the client of a request that finished, failed or was refused think and send its next."""
+        """Let the client of a request that finished, failed or was rejected think and send its next."""
         client = self._sender.pop(request_id, None)
         if client is not None:
             self._think(client, now)

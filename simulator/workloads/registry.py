@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from routing.values.prepared_struct import prepared
 from simulator.workloads.conversation_like import WorkloadShape, conversation_like
 from simulator.workloads.document_qa import DocumentQaShape, document_qa
 from simulator.workloads.multi_turn_chat import MultiTurnChatShape, multi_turn_chat
@@ -59,7 +60,7 @@ def shape_of(name: str, settings: Mapping[str, object] | None = None) -> msgspec
             faults.append(f"unknown setting {setting!r}; known are {', '.join(known)}")
             continue
         try:
-            values[setting] = msgspec.convert(value, known[setting], strict=False)
+            values[setting] = msgspec.convert(value, prepared(known[setting]), strict=False)
         except msgspec.ValidationError as error:
             faults.append(f"{setting}: {error}")
     if faults:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.calibrate import main
-from bench.live_fleet import free_ports, wait_for
+from bench.live.live_fleet import free_ports, wait_for
 from simulator.engine_models.engine_profile import EngineProfile, read_profile, write_profile
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +42,7 @@ def engine_url(tmp_path: Path) -> Iterator[str]:
         process.wait()
 
 
+@pytest.mark.alone
 @pytest.mark.processes
 def test_the_profile_of_a_running_engine_is_found_out(engine_url: str, tmp_path: Path) -> None:
     out = tmp_path / "fitted.json"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.calibrate_torch import main, profile_document
-from bench.profile_fit import fit_profile
-from bench.torch_model import SHAPES, ModelShape
+from bench.engine_profile.profile_fit import fit_profile
+from bench.engine_profile.torch_model import SHAPES, ModelShape
 from simulator.engine_models.engine_profile import EngineProfile, read_profile
 from tests.bench.test_profile_fit import exact_samples
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.evidence.measure import choices
+from bench.evidence.measure.routing import choices
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.decision_history import AskedDecision, figures, p99_s
+from bench.live.decision_history import AskedDecision, figures, p99_s
 
 
 def decision(number: int, asked_s: float, took_s: float, **more: int) -> AskedDecision:

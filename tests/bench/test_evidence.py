@@ -2,27 +2,68 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 
-from bench.evidence import claims, document, store
+from bench.evidence import document, store, template_filters
+from bench.evidence.chapters import verdicts
+from bench.evidence.chapters.capacity import limits
 from bench.evidence.plots import style
+from bench.evidence.verdicts.verdict import judged
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["text", "pictures"])
-def test_the_document_is_what_the_results_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: bool) -> None:
-    """Drawing all pictures takes most of the time, and says nothing of the text and of which pictures there are."""
-    monkeypatch.setattr(style, "FOLDER", tmp_path)
-    if not drawn:
-        monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: path.touch())
+def test_the_document_is_what_the_results_say() -> None:
     assert document.text() == document.DOCUMENT.read_text(), "run make evidence"
-    written = {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.thorough
+def test_the_document_links_the_pictures_that_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(style, "FOLDER", tmp_path)
+    document.draw()
+    assert {path.name for path in tmp_path.iterdir()} == _linked()
+
+
+def test_every_linked_picture_is_committed_and_no_other() -> None:
     committed = {path.name for path in (document.DOCUMENT.parent / "images" / "evidence").iterdir()}
-    assert written == committed
+    assert committed == _linked()
+
+
+def _linked() -> set[str]:
+    return set(re.findall(r"\(images/evidence/([\w-]+\.svg)\)", document.DOCUMENT.read_text()))
+
+
+def test_a_template_that_names_an_unknown_figure_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "figures", dict)
+    with pytest.raises(LookupError, match=r"no infinite\.0"):
+        document.text()
+
+
+def test_every_verdict_is_in_the_table() -> None:
+    """A claim that is computed and that no row shows would be lost without a trace."""
+    words = Counter(re.findall(r"\*\*([a-z ]+)\*\* \|", document.DOCUMENT.read_text()))
+    assert words == Counter(_verdicts(verdicts.figures()))
+
+
+def _verdicts(claims: dict[str, Any]) -> Iterator[str]:
+    if "verdict" in claims:
+        yield claims["verdict"]
+        return
+    for each in claims.values():
+        yield from _verdicts(each)
+
+
+def test_figures_are_written_by_their_format() -> None:
+    assert template_filters.num(0.9482, ".1%") == "94.8%"
+    assert template_filters.num(None, ".1f") == ""
+    assert template_filters.nums([1.26, None, 3], ".1f") == "1.3 /  / 3.0"
+    assert template_filters.span([3.0, 1.0, 2.0], "+.1f") == "+1.0 to +3.0"
 
 
 def test_a_picture_is_the_same_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,9 +93,9 @@ def test_a_result_is_read_as_it_was_saved(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_verdicts_have_three_steps() -> None:
-    assert claims.judged(reproduced=True, partly=True) == "reproduced"
-    assert claims.judged(reproduced=False, partly=True) == "partly"
-    assert claims.judged(reproduced=False) == "not reproduced"
+    assert judged(reproduced=True, partly=True) == "reproduced"
+    assert judged(reproduced=False, partly=True) == "partly"
+    assert judged(reproduced=False) == "not reproduced"
 
 
 def test_every_result_is_named_after_its_file_and_tells_its_command() -> None:

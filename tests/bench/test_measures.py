@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from bench.evidence.cells import Cell
-from bench.evidence.measure import defaults, end_to_end, knowledge
+from bench.evidence.measure.capacity import defaults
+from bench.evidence.measure.routing import end_to_end, knowledge
 from simulator.workloads.prepared_workload import Workload
 from simulator.workloads.registry import generate_workload
 

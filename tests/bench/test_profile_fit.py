@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from bench.profile_fit import PrefillSample, StepSample, fit_non_negative, fit_profile
+from bench.engine_profile.profile_fit import PrefillSample, StepSample, fit_non_negative, fit_profile
 from simulator.engine_models.engine_profile import EngineProfile
 
 _PROMPTS = [(length, hit) for length in (100, 1000, 5000, 20_000) for hit in (0, length // 2, length - 1)]

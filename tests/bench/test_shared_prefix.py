@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from bench.evidence.chapters.shared_prefix import seconds
-from bench.evidence.measure import shared_prefix
+from bench.evidence.chapters.routing.shared_prefix import seconds
+from bench.evidence.measure.routing import shared_prefix
 from bench.evidence.plots.shared_prefix import LOOKS
 from bench.evidence.shared_prefix_runs import SharedPrefixRun
 from routing.policy.policy_document import Stage

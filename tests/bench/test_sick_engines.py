@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench import scaling_live
-from bench.client_history import Asked
+from bench.live.client_history import Asked
 from bench.sick_engines import BURST_QPS, BURST_S, PERIOD_S, QPS, fates, rate
 from bench.soak_run.collect import result_of
 

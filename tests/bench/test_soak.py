@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.client_history import Asked, Decided
+from bench.live.client_history import Asked, Decided
 from bench.soak_run.engine_service import EngineService
 from bench.soak_run.kills import Kill
 from bench.soak_run.policy_versions import Published, wrong_versions

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.evidence import modulo_map
-from bench.evidence.measure import elasticity, health, pd_ratio, rebalance
+from bench.evidence.measure.automation import elasticity, health, pd_ratio, rebalance
 from planning.scaling.remap import remap_of
 from routing.registry import PLACEMENTS as LIVE
 from simulator.baselines.registry import PLACEMENTS

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from bench.evidence.chapters import admission, dualmap_claims, keys, pd_ratio, verdicts
-from bench.evidence.measure import admission as measured
+from bench.evidence.chapters.capacity import admission, scale
+from bench.evidence.chapters.routing import keys
+from bench.evidence.measure.capacity import admission as measured
+from bench.evidence.verdicts import dualmap, mooncake
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [(0.2, "reproduced"), (0.9, "partly"), (1.4, "not reproduced")])
@@ -16,8 +18,8 @@ def test_latency_counts_against_the_best_baseline(monkeypatch: pytest.MonkeyPatc
         value = {"dual_map": ours, "least_loaded": 9.0}.get(placement, 1.0)
         return {"ttft_p50_s": value}
 
-    monkeypatch.setattr(verdicts, "_point", point)
-    assert verdicts._latency("ttft_p50_s").verdict == verdict
+    monkeypatch.setattr(dualmap, "point", point)
+    assert dualmap.latency("ttft_p50_s")["verdict"] == verdict
 
 
 @pytest.mark.parametrize(("ours", "verdict"), [(9.0, "reproduced"), (5.5, "partly"), (4.0, "not reproduced")])
@@ -26,9 +28,9 @@ def test_ahead_of_all_means_of_the_best_one(monkeypatch: pytest.MonkeyPatch, our
         best = 5.0 if size == 8 else 6.0
         return ours if rule == "dual_map" else best if rule == "preble" else 1.0
 
-    monkeypatch.setattr(dualmap_claims, "goodput_at", goodput)
-    monkeypatch.setattr(dualmap_claims, "on_time", lambda *_: 0.9)
-    assert dualmap_claims._larger().verdict == verdict
+    monkeypatch.setattr(scale, "goodput", goodput)
+    monkeypatch.setattr(scale, "on_time", lambda *_: 0.9)
+    assert dualmap.larger()["verdict"] == verdict
 
 
 @pytest.mark.parametrize(
@@ -45,11 +47,10 @@ def test_the_paper_s_prediction_is_judged_by_the_paper_s_rule(
         measured.SYSTEM: ours,
         measured.INSTANCE: ours,
     }
-    monkeypatch.setattr(admission, "_cell", lambda _load, _slo_s, mode: {"rejected": rejected[mode]})
-    assert admission._table_4().verdict == verdict
+    monkeypatch.setattr(admission, "cell", lambda _load, _slo_s, mode: {"rejected": rejected[mode]})
+    assert mooncake.rejections()["verdict"] == verdict
 
 
 def test_what_was_made_from_the_paper_s_figure_proves_nothing() -> None:
-    made = [verdicts._key_lengths(), *(each for each in pd_ratio.claims() if "Fig. 23a" in each.source)]
-    assert [each.verdict for each in made] == ["by construction"] * 2
+    assert [each()["verdict"] for each in (dualmap.key_lengths, mooncake.peak)] == ["by construction"] * 2
     assert keys.PAPER["13"] == 0.378

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import msgspec
 
-from bench.paired_simulation import Measured, Pair
+from bench.live.live_replay import Measured, policy_of
+from bench.live.paired_simulation import Pair
 from bench.whatif_fidelity import (
     agreeing_share,
     asked,
     engine_model,
     figures_of,
     middle,
-    policy_of,
     predicted,
     targets_of,
 )
-from controlplane.recordings.recorded_row import RecordedRow
-from controlplane.whatif.conditions import ENGINE_MODELS
-from controlplane.whatif.plan import BASE
+from controlplane.request_log.recordings.recorded_row import RecordedRow
+from controlplane.trials.whatif.conditions import ENGINE_MODELS
+from controlplane.trials.whatif.plan import BASE
 from simulator.runs.run_task import do_task
 from simulator.workloads.trace import write_trace
-from tests.controlplane.whatif.installation import recorded
+from tests.controlplane.trials.whatif.installation import recorded
 
 
 def pair(name: str, live_s: float, told_s: float) -> Pair:

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.bus import get_bus
-from controlplane.models import Policy, Pool, Region, Tenant
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.models.region import Region
+from controlplane.platform.bus import get_bus
+from controlplane.platform.models.tenant import Tenant
+from controlplane.policies.models.policy import Policy
 from gateway.bus.bus import Bus
 
 

@@ -25,7 +25,7 @@ def test_an_engine_is_drained_and_returned_from_its_drawer(page: Page, program: 
     page.click("#drawer-verbs >> text=Drain")
     page.fill("#verb-why", "kernel update")
     page.click("#verb-send")
-    expect(page.locator("#drawer-pill")).to_have_text(re.compile("Drain"), timeout=5_000)
+    expect(page.locator("#drawer-pill")).to_have_text(re.compile("Drain"), timeout=PATIENCE_MS)
     expect(page.locator("#drawer-pill")).to_have_text("Drained", timeout=3 * PATIENCE_MS)
     expect(page.locator("#drawer-events")).to_contain_text("e-02 is draining")
     expect(page.locator(".mark-event[aria-label*='e-02 is draining']")).to_have_count(1)

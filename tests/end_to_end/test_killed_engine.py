@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import aiohttp
 import pytest
 
-from bench.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
+from bench.live.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
 from routing.policy.policy_document import RoutingPolicy, Stage
 
 pytestmark = pytest.mark.processes

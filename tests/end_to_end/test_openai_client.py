@@ -6,7 +6,7 @@ from pathlib import Path
 import openai
 import pytest
 
-from bench.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
+from bench.live.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
 from routing.policy.policy_document import RoutingPolicy
 
 pytestmark = pytest.mark.processes

@@ -84,7 +84,7 @@ def an_engine_is_refused_with_a_reason_and_accepted_once_it_runs(cast: Cast, eng
     page.click("text=Register and check")
     checklist = page.locator("#checklist")
     expect(checklist).to_contain_text("stopped at 1 of 7")
-    expect(checklist).to_contain_text(f"Cannot be reached at {engine.url}: connection refused.")
+    expect(checklist).to_contain_text(f"Unreachable at {engine.url}: connection refused.")
     expect(checklist).to_contain_text("Check that the engine listens on this address")
     expect(page.locator("#drawer-pill")).not_to_have_text("Serving")
     assert serious_violations(page) == []
@@ -184,7 +184,7 @@ def who_was_beaten_merges(cast: Cast, before: int) -> None:
     expect(page.locator("h1")).to_have_text(f"admin published v{before + 2} while you edited")
     assert serious_violations(page) == []
     page.check('input[name="choice.max_wait_s"][value="mine"]')
-    page.click("text=Store the merged draft")
+    page.click("text=Save merged draft")
     expect(page.locator('[name="max_wait_s"]')).to_have_value("45")
     expect(page.locator('[name="max_tickets"]')).to_have_value("1500")
     expect(page.locator('[name="grant_lookahead_s"]')).to_have_value("0.1")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.live_fleet import API_KEY, MODEL, live_fleet
+from bench.live.live_fleet import API_KEY, MODEL, live_fleet
 from routing.policy.policy_document import RoutingPolicy, Stage
 from simulator.replay.__main__ import replay
 from simulator.replay.replay_options import ReplayOptions

@@ -100,7 +100,7 @@ def the_what_if_says_better(page: Page, program: Program, draft: int) -> None:
 
 
 def the_shadow_compares(page: Page, program: Program, draft: int) -> None:
-    go(page, program, f"{POLICY}?draft={draft}").click("text=Shadow it")
+    go(page, program, f"{POLICY}?draft={draft}").click("#shadow-link")
     page.get_by_role("button", name="Start shadow").click()
     expect(page.locator(".shadow-tiles")).to_be_visible(timeout=LONG_MS)
     expect(page.get_by_role("heading", name="Disagreements")).to_be_visible()
@@ -128,8 +128,8 @@ def canary(page: Page, program: Program, draft: int, *, steps: str, dwell_s: int
     """Start a canary of the draft by the form."""
     go(page, program, f"{POLICY}?draft={draft}").click("#canary-link")
     page.get_by_label("Share of sessions").fill(steps)
-    page.get_by_label("Each step at least").fill(str(dwell_s))
-    page.get_by_label("Goes on").select_option(advance)
+    page.get_by_label("Min step duration").fill(str(dwell_s))
+    page.get_by_label("Advance").select_option(advance)
     page.get_by_role("button", name="Start canary").click()
     expect(page.locator("#canary")).to_contain_text(f"v{draft}")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bench.live_fleet import free_ports, wait_for
+from bench.live.live_fleet import free_ports, wait_for
 from gateway.bus.snapshot_store import SnapshotStore
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, SECRET, snapshot
@@ -106,9 +106,9 @@ async def test_a_stream_that_outlasts_the_drain_ends_with_an_error_event(
         assert await ended(process) == 0
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Iterator[Program]:
-    with running_program(tmp_path / "var") as running:
+@pytest.fixture(params=["one process", "separate processes"])
+def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Program]:
+    with running_program(tmp_path / "var", separate=request.param == "separate processes") as running:
         yield running
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.live_program import live_program
+from bench.live.live_program import live_program
 from bench.sick_engines import OPTIONS, run
 
 pytestmark = [pytest.mark.processes, pytest.mark.thorough]

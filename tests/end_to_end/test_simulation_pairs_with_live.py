@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.paired_simulation import MOST_APART, PLACEMENTS, pairs, ranking, rows_of, worst_ratio
+from bench.live.paired_simulation import MOST_APART, PLACEMENTS, pairs, ranking, rows_of, worst_ratio
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone, pytest.mark.thorough]
 

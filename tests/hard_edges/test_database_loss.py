@@ -15,9 +15,9 @@ import aiohttp
 import psycopg
 import pytest
 
-from bench.live_fleet import MODEL
-from bench.live_program import live_program
-from tests.controlplane.test_settings import read_settings
+from bench.live.live_fleet import MODEL
+from bench.live.live_program import live_program
+from tests.controlplane.project.test_settings import read_settings
 from tests.private_postgresql import private_postgresql
 
 pytestmark = pytest.mark.processes

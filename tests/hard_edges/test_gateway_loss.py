@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 import redis as redis_client
 
-from bench.decision_history import DecisionHistory, figures
-from bench.live_fleet import MODEL
+from bench.live.decision_history import DecisionHistory, figures
+from bench.live.live_fleet import MODEL
 from gateway.bus.redis_bus import RedisBus
 from gateway.gateway import SNAPSHOT_TOPIC
 from tests.hard_edges.gateway_fleet import API_KEY, SECRET, GatewayFleet, gateway_fleet

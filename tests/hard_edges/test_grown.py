@@ -17,9 +17,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from bench.live_fleet import MODEL, engine_command, free_ports, wait_for
+from bench.live.live_fleet import MODEL, engine_command, free_ports, wait_for
 from gateway.bus.wake_up_age import NAME
-from tests.controlplane.actuators.http_exchange import http_server
+from tests.controlplane.automation.actuators.http_exchange import http_server
 from tests.hard_edges.gateway_fleet import metrics_of, version_of
 from tests.private_postgresql import own_database, postgresql
 from tests.private_redis import private_redis
@@ -162,7 +162,7 @@ def test_workers_take_over_and_gateways_hear_changes_of_other_processes(grown: G
 SERVE = """
 from django.db import transaction
 from controlplane.models import Engine, Policy, Pool, Region
-from controlplane.services.publication import record_change
+from controlplane.platform.snapshot_change import record_change
 with transaction.atomic():
     pool = Pool.objects.create(slug="served", name="Served", region=Region.objects.get(), served_model="MODEL",
         policy=Policy.objects.get())
@@ -228,7 +228,7 @@ def test_a_second_beat_goes_on_when_the_first_is_killed(grown: Grown) -> None:
     until(lambda: age_s() > 5.0)
     grown.start("jobs", "manage.py", "worker", "--only", "jobs")
     first, second = (grown.start(f"beat-{number}", "manage.py", "worker", "--only", "beat") for number in (1, 2))
-    until(lambda: all("runs" in grown.log(f"beat-{number}") for number in (1, 2)))
+    until(lambda: all("is running" in grown.log(f"beat-{number}") for number in (1, 2)))
     first.kill()
     first.wait()
     until(woken_from_now_on())
@@ -241,9 +241,9 @@ ASK_FOR_TWO = """
 from datetime import timedelta
 from django.utils import timezone
 from controlplane.models import Policy, Region
-from controlplane.services.actor import program
-from controlplane.services.steering import take_over
-from controlplane.services.topology import create_pool
+from controlplane.platform.actor import program
+from controlplane.automation.switches import take_over
+from controlplane.fleet.topology import create_pool
 hook = {"actuator": "webhook", "actuator_settings": {"url": "URL"}}
 tests = program("tests")
 pool = create_pool("SLUG", "H", Region.objects.get(), "m", Policy.objects.get(), actor=tests, **hook)

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.jobs import engine_health as job
-from controlplane.models import EngineHealth, PlanRecord, Pool
+from controlplane.automation.jobs import engine_health as job
+from controlplane.automation.models.engine_health import EngineHealth
+from controlplane.automation.models.plan_record import PlanRecord
+from controlplane.fleet.models.pool import Pool
 from gateway.bus.bus import Bus
 from gateway.engines.breaker import OPEN
 from routing.policy.policy_document import RoutingPolicy, Stage
@@ -89,5 +91,5 @@ def test_panic_is_told_and_takes_no_work_from_outliers(pool: Pool, bus: Bus) -> 
         world.observed.stop()
     told = PlanRecord.objects.filter(job=job.JOB).latest("pk")
     assert told.figures["panic"] == 1
-    assert any("fewer than 50 % of the engines are well" in each["text"] for each in told.reasons)
+    assert any("fewer than 50 % of engines are healthy" in each["text"] for each in told.reasons)
     assert EngineHealth.objects.filter(state="quarantined").count() <= 1

@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from kombu.exceptions import ContentDisallowed
 
-from controlplane.celery import app
+from controlplane.project.celery import app
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("kvstore", "routing", "planning", "gateway", "simulator", "controlplane", "web", "bench")

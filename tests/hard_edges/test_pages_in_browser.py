@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
-from bench.live_program import LiveProgram, live_program
-from controlplane.services.first_run import ADMIN
+from bench.live.live_program import LiveProgram, live_program
+from controlplane.project.first_run.seed import ADMIN
 from tests.hard_edges.console_pages import UnknownParameterError, addresses
-from web.shell import console_is_built
+from web.shell.frame import console_is_built
 
 pytestmark = pytest.mark.browser
 
@@ -29,12 +29,12 @@ from datetime import timedelta
 from django.contrib.auth import get_user_model
 from django.utils import timezone
 from controlplane.models import *
-from controlplane.models.audit_event import AuditEvent
-from controlplane.models.job_run import JobRun
-from controlplane.services.actor import program
-from controlplane.services.api_keys import create_api_key
-from controlplane.services.policies import draft
-from controlplane.services.publication import record_change
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.job_run import JobRun
+from controlplane.platform.actor import program
+from controlplane.access.api_keys import create_api_key
+from controlplane.policies.publish import draft
+from controlplane.platform.snapshot_change import record_change
 from django.db import transaction
 markup = {markup!r}
 with transaction.atomic():

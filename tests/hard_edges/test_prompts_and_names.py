@@ -18,9 +18,9 @@ from urllib.parse import urlencode
 import aiohttp
 import pytest
 
-from bench.live_fleet import MODEL
-from bench.live_program import LiveProgram, live_program
-from controlplane.celery import app as celery
+from bench.live.live_fleet import MODEL
+from bench.live.live_program import LiveProgram, live_program
+from controlplane.project.celery import app as celery
 
 pytestmark = pytest.mark.processes
 
@@ -101,7 +101,7 @@ def give_evil_names(running: LiveProgram) -> None:
     """Put control characters into every name that the gateway hears of."""
     running.shell(
         "from controlplane.models import Engine, Pool, Region\n"
-        "from controlplane.services.publication import record_change\n"
+        "from controlplane.platform.snapshot_change import record_change\n"
         "from django.db import transaction\n"
         f"names = {[name.replace(chr(0), '') for name in EVIL_NAMES]!r}\n"
         "with transaction.atomic():\n"

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bench.live_fleet import MODEL
-from bench.live_program import live_program
+from bench.live.live_fleet import MODEL
+from bench.live.live_program import live_program
 from bench.publish_storm import Publication, Storm, figures_of, manage_key, storm
 
 pytestmark = pytest.mark.processes

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from bench.live_fleet import MODEL
+from bench.live.live_fleet import MODEL
 from tests.hard_edges.gateway_fleet import API_KEY, GatewayFleet, gateway_fleet, metrics_of
 from tests.private_redis import private_redis
 

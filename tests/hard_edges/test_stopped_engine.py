@@ -11,17 +11,22 @@ from pathlib import Path
 import pytest
 from asgiref.sync import sync_to_async
 
+from controlplane.automation.jobs import engine_health as job
+from controlplane.automation.models.engine_health import EngineHealth
 from controlplane.automation.observation import FleetObservation
 from controlplane.automation.rounds import run_rounds
-from controlplane.jobs import engine_health as job
-from controlplane.models import Engine, EngineHealth, Policy, PolicyVersion, Pool, Region
-from controlplane.services.publication import build_snapshot
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.models.region import Region
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.publication.snapshot import build_snapshot
 from gateway.base.settings import BreakerSettings
 from gateway.engines.breaker import Breaker
+from tests.gateway.engines.test_engine_processes import BLOCK, EngineProcess, probed_gateway
+from tests.gateway.engines.test_engine_processes import engines as engine_processes
 from tests.gateway.fake_engine import until
 from tests.gateway.live_gateway import LiveGateway
-from tests.gateway.test_engine_processes import BLOCK, EngineProcess, probed_gateway
-from tests.gateway.test_engine_processes import engines as engine_processes
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
 engines = engine_processes

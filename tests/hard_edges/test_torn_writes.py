@@ -55,25 +55,30 @@ print(json.dumps({"seen": seen, "last": [step + 1, found.version], "left": left}
 """
 
 SEGMENTS = """
-from controlplane.decision_store.segment import frames
-from controlplane.decision_store.shelf import SegmentShelf
-from tests.controlplane.decision_store.records import START, on_time
+from django.core.management import call_command
+from django.db import connection
+from controlplane.request_log.models.decision_index import DecisionIndex
+from controlplane.request_log.models.segment import Segment
+from controlplane.request_log.store.segments import store
+from tests.controlplane.request_log.store.records import START, batch, on_time
+call_command("migrate", verbosity=0)
 step, wrong, kept = 0, [], set()
 
-def many(count, begin):
-    return [on_time(f"d-{number:06}", START + number) for number in range(begin, begin + count)]
-
 def write():
-    SegmentShelf(directory, 1 << 20).append(many(2, 2 * step))
+    store([batch([on_time(f"d-{number:06}", START + number) for number in (2 * step, 2 * step + 1)], str(step))])
 
 def readable():
-    shelf = SegmentShelf(directory, 1 << 20)
-    found = {d.decision.decision_id for name in shelf.names() for _, part in frames(shelf.path(name)) for d in part}
-    return {int(name.removeprefix("d-")) // 2 for name in found}, found
+    rows = list(DecisionIndex.objects.values_list("decision_id", "segment__batch"))
+    segments = set(Segment.objects.values_list("batch", flat=True))
+    connection.close()
+    found = {(int(name.removeprefix("d-")) // 2, int(batch)) for name, batch in rows}
+    whole = len(rows) == 2 * len(segments) and found == {(int(name), int(name)) for name in segments}
+    return {step for step, _ in found}, whole
 
+connection.close()
 while killed_at(step, write):
-    steps, found = readable()
-    if len(found) != 2 * len(steps) or not kept <= steps:
+    steps, whole = readable()
+    if not whole or not kept <= steps:
         wrong.append(step)
     kept = steps
     step += 1
@@ -83,44 +88,56 @@ print(json.dumps({"steps": step, "wrong": wrong, "last": step in readable()[0]})
 FULL_DISK = """
 import json, resource, sys
 from pathlib import Path
-from controlplane.decision_store.segment import frames
-from controlplane.decision_store.shelf import SegmentShelf
+from django.conf import settings
+from django.core.management import call_command
+from django.db import DatabaseError
+from controlplane.request_log.models.decision_index import DecisionIndex
+from controlplane.request_log.models.segment import Segment
+from controlplane.request_log.store.segments import store
 from gateway.contracts.snapshot import PoolEntry, Snapshot
 from gateway.bus.snapshot_store import SnapshotStore
-from tests.controlplane.decision_store.records import START, on_time
-def many(count, begin):
-    return [on_time(f"d-{number:06}", START + number) for number in range(begin, begin + count)]
+from tests.controlplane.request_log.store.records import START, batch, on_time
+call_command("migrate", verbosity=0)
+
+def many(begin):
+    return batch([on_time(f"d-{number:06}", START + number) for number in range(begin, begin + 8)], str(begin))
 
 directory = Path(sys.argv[1])
-store = SnapshotStore(directory / "snapshot", 1e9)
-store.save(Snapshot(version=1, published_at=0.0), 0.0)
-shelf, stored, refused = SegmentShelf(directory / "segments", 1 << 20), 0, 0
+snapshots = SnapshotStore(directory / "snapshot", 1e9)
+snapshots.save(Snapshot(version=1, published_at=0.0), 0.0)
+wal = max(each.stat().st_size for each in settings.STATE_DIR.glob("*.sqlite3-wal"))
+stored = refused = 0
 resource.setrlimit(resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
-for number in range(40):
-    try:
-        shelf.append(many(8, 8 * number))
-        stored += 8
-    except OSError:
-        refused += 1
 pools = tuple(PoolEntry(pool_id=str(n) * 90, name="p", region="r", served_model="m") for n in range(100))
 try:
-    store.save(Snapshot(version=2, published_at=0.0, pools=pools), 0.0)
+    snapshots.save(Snapshot(version=2, published_at=0.0, pools=pools), 0.0)
     saved = True
 except OSError:
     saved = False
-found = [d for name in shelf.names() for _, part in frames(shelf.path(name)) for d in part]
+resource.setrlimit(resource.RLIMIT_FSIZE, (wal + 500_000, resource.RLIM_INFINITY))
+for number in range(400):
+    try:
+        stored += store([many(8 * number)]).decisions
+    except DatabaseError:
+        refused += 1
+found, segments = DecisionIndex.objects.count(), Segment.objects.count()
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-shelf.append(many(8, 900))
-after = sum(len(part) for name in shelf.names() for _, part in frames(shelf.path(name)))
-print(json.dumps({"stored": stored, "refused": refused, "found": len(found), "segments": len(shelf.names()),
-    "saved": saved, "version": store.load(0.0).version, "files": len(list((directory / "snapshot").iterdir())),
-    "after": after}))
+store([many(9000)])
+print(json.dumps({"stored": stored, "refused": refused, "found": found, "segments": segments,
+    "saved": saved, "version": snapshots.load(0.0).version, "files": len(list((directory / "snapshot").iterdir())),
+    "after": DecisionIndex.objects.count()}))
 """
 
 
 def told(program: str, *arguments: str) -> dict[str, object]:
     """Run the program in a process of its own and return what it tells."""
-    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "controlplane.settings", "PYTHONPATH": str(ROOT)}
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "controlplane.project.settings",
+        "PYTHONPATH": str(ROOT),
+        "SWITCHYARD_STATE_DIR": f"{arguments[0]}-state",
+        "DATABASE_URL": "",
+    }
     program = "import django; django.setup()\n" + program
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],
@@ -150,8 +167,10 @@ def test_a_kill_in_any_step_of_saving_a_snapshot_leaves_the_old_one_or_the_new_o
     assert found["left"] == ["last-known-good.snapshot"], "what the killed left behind is gone"
 
 
-def test_a_kill_in_any_step_of_writing_decisions_leaves_whole_frames_only(tmp_path: Path) -> None:
-    found = told(KILLED_AT_EACH_LINE + SEGMENTS, str(tmp_path), "shelf.py,segment.py,frames.py")
+def test_a_kill_in_any_step_of_storing_decisions_leaves_whole_batches_only(tmp_path: Path) -> None:
+    found = told(
+        KILLED_AT_EACH_LINE + SEGMENTS, str(tmp_path), "store/segments.py,store/index_rows.py,db/transaction.py"
+    )
     assert isinstance(found["steps"], int)
     assert found["steps"] >= 15
     assert found["wrong"] == []
@@ -162,6 +181,6 @@ def test_a_full_disk_costs_what_is_new_and_leaves_nothing_half_written(tmp_path:
     found = told(FULL_DISK, str(tmp_path))
     assert found["refused"]
     assert found["found"] == found["stored"] != 0
-    assert found["segments"] == 1, "no new segment at each attempt"
+    assert found["segments"] == found["stored"] // 8  # type: ignore[operator]
     assert (found["saved"], found["version"], found["files"]) == (False, 1, 1)
     assert found["after"] == found["stored"] + 8  # type: ignore[operator]

@@ -1,6 +1,7 @@
 """The house's limits on files and functions, and its banned words."""
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ FRONTEND = [
     for pattern in ("web/frontend/**/*.js", "web/frontend/**/*.css", "templates/**/*.html")
     for path in sorted(ROOT.glob(pattern))
 ]
+SCRIPTS = [path for pattern in ("*.js", "*.mjs", "*.ts") for path in sorted((ROOT / "web/frontend").rglob(pattern))]
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 BANNED_NAMES = {"utils", "helpers", "common", "misc"}
 
@@ -33,6 +35,24 @@ def functions(path: Path) -> list[FUNCTION]:
 @pytest.mark.parametrize("path", [*SOURCES, *FRONTEND], ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_file_is_over_450_lines(path: Path) -> None:
     assert len(text(path).splitlines()) <= 450
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_line_of_a_script_is_over_120_columns(path: Path) -> None:
+    wide = [number for number, line in enumerate(text(path).splitlines(), 1) if len(line) > 120]
+    assert not wide, "make format breaks code; comments and texts are to be broken by hand"
+
+
+def test_no_folder_of_the_front_end_holds_over_20_files() -> None:
+    folders = Counter(path.parent for path in [*SCRIPTS, *ROOT.glob("web/frontend/**/*.css")])
+    assert not [str(folder.relative_to(ROOT)) for folder, files in folders.items() if files > 20]
+
+
+def test_no_folder_holds_over_20_files() -> None:
+    # A benchmark is a file by contract: `python -m bench.NAME`.
+    commands = {path for path in (ROOT / "bench").glob("*.py") if '__name__ == "__main__"' in text(path)}
+    folders = Counter(path.parent for path in SOURCES if path.name != "__init__.py" and path not in commands)
+    assert not [str(folder.relative_to(ROOT)) for folder, files in folders.items() if files > 20]
 
 
 def test_no_function_is_over_60_lines() -> None:

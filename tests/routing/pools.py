@@ -8,7 +8,7 @@ from routing.ledger.fleet_view import EngineFacts
 from routing.placements.placement import Placement
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.router import Router
-from routing.values.decision import Choice, Granted, Outcome
+from routing.values.decision import Choice, Dispatched, Outcome
 from routing.values.inference_request import InferenceRequest
 from simulator.baselines.registry import PLACEMENTS
 
@@ -53,7 +53,7 @@ def pool(
 
 
 def engine_of(outcome: Outcome) -> str:
-    assert isinstance(outcome, Granted), outcome
+    assert isinstance(outcome, Dispatched), outcome
     return outcome.decision.engine_id
 
 
@@ -77,8 +77,8 @@ def busy(
     target, view = router.fleet.target_of(engine_id), router.view
     assert target is not None
     if requests is not None:
-        view.outstanding_requests[target] = view.pending_requests[target] = requests
+        view.in_flight_requests[target] = view.pending_requests[target] = requests
     if tokens is not None:
-        view.outstanding_tokens[target] = tokens
+        view.in_flight_tokens[target] = tokens
     if wait_s is not None:
         view.ready_at[target] = wait_s

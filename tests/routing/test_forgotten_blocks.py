@@ -1,4 +1,4 @@
-"""Blocks of tickets that shed gave up draw nobody, until the ticket is granted after all."""
+"""Blocks of queued requests that shed gave up draw nobody, until the queued request is dispatched after all."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_a_newcomer_counts_on_them_only_where_they_are_kept(forget_blocks: bool,
 
 def test_they_are_on_their_way_again_once_the_ticket_is_granted() -> None:
     router = with_a_ticket_given_up(forget_blocks=True)
-    grants = router.observe(FirstToken("request-00000003"), LATE_S + 2)
-    assert [each.decision.decision_id for each in grants] == ["request-00000002"]  # type: ignore[union-attr]
+    dispatches = router.observe(FirstToken("request-00000003"), LATE_S + 2)
+    assert [each.decision.decision_id for each in dispatches] == ["request-00000002"]  # type: ignore[union-attr]
     outcome = router.submit(request(4, SHARED, at=LATE_S + 2), LATE_S + 2)
     assert outcome.decision.hit_tokens == len(SHARED) * BLOCK  # type: ignore[union-attr]
     for number in (1, 2, 3):

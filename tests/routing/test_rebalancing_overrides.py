@@ -2,7 +2,7 @@ import pytest
 
 from routing.rebalancing_overrides import TooManyWidenedError, keeper_of, relieve, widen
 from routing.router import Router
-from routing.values.decision import Granted
+from routing.values.decision import Dispatched
 from tests.routing.dispatch import test_migration as overloaded
 from tests.routing.pools import pool, request
 
@@ -13,7 +13,7 @@ def router() -> Router:
 
 def candidates(made: Router, number: int, blocks: tuple[int, ...]) -> set[str]:
     outcome = made.submit(request(number, blocks), 0.0, hold=False)
-    assert isinstance(outcome, Granted)
+    assert isinstance(outcome, Dispatched)
     return {each.engine_id for each in outcome.decision.candidates}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from routing.placements.placement import Placement
 from routing.policy.policy_document import RoutingPolicy, Stage
-from routing.queue.queue_order import Ticket
+from routing.queue.queue_order import QueuedRequest
 from routing.registry import (
     BASELINES,
     QUEUE_ORDERS,
@@ -46,7 +46,7 @@ def busy_pool(size: int) -> Router:
 
 def loads(router: Router) -> list[object]:
     view = router.view
-    lists = (view.ready_at, view.outstanding_tokens, view.outstanding_requests, view.pending_requests)
+    lists = (view.ready_at, view.in_flight_tokens, view.in_flight_requests, view.pending_requests)
     blocks = (view.active_blocks, view.sent_blocks, view.speeds, view.trusts)
     return [view.version, view.decisions, view.accepting, *(list(each) for each in (*lists, *blocks))]
 
@@ -114,17 +114,17 @@ def test_an_order_serves_every_ticket_once_and_only_looks(
     name: str, waiting: list[tuple[float, float]], now: float
 ) -> None:
     router = pool()
-    tickets = [Ticket(request(number, at=at), cost) for number, (at, cost) in enumerate(waiting)]
+    queued_requests = [QueuedRequest(request(number, at=at), cost) for number, (at, cost) in enumerate(waiting)]
     queue = build_queue_order(Stage(name=name)).queue()
-    for ticket in tickets:
-        queue.add(ticket)
+    for queued in queued_requests:
+        queue.add(queued)
     before = loads(router)
-    while tickets:
-        chosen = queue.next(0, router.view, now).ticket
-        assert queue.next(0, router.view, now).ticket == chosen
+    while queued_requests:
+        chosen = queue.next(0, router.view, now).queued
+        assert queue.next(0, router.view, now).queued == chosen
         queue.check()
         queue.remove(chosen)
-        tickets.remove(chosen)
+        queued_requests.remove(chosen)
         now += chosen.compute_s
     assert loads(router) == before
 
@@ -150,9 +150,9 @@ def test_a_live_router_follows_no_baseline(name: str) -> None:
         Router("pool", policy, 1)
     router = Router("pool", RoutingPolicy(), 1)
     entry = ArmEntry(arm=CANARY, trial_id="trial", share=0.5, placement=policy.placement)
-    for refused in (lambda: router.set_policy(policy, 2, 0.0), lambda: router.arms.built([entry], "shed")):
+    for rejected in (lambda: router.set_policy(policy, 2, 0.0), lambda: router.arms.built([entry], "shed")):
         with pytest.raises(PolicyStageError, match=re.escape(says)):
-            refused()
+            rejected()
     assert router.policy_version == 1
 
 

@@ -5,7 +5,7 @@ from routing.policy.fairness_document import FairnessDocument
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.registry import PolicyStageError
 from routing.router import UNBOUND_WAIT_S
-from routing.values.decision import Granted, Queued, Refused
+from routing.values.decision import Dispatched, Queued, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, Failed, FirstToken
 from tests.routing.pools import BLOCK, engine_of, engines, pool, request
@@ -20,7 +20,7 @@ def test_a_prompt_goes_where_its_prefix_is() -> None:
     router.blocks_stored("e-05", asked.keys)
     outcome = router.submit(asked, 0.0)
     assert engine_of(outcome) == "e-05"
-    assert isinstance(outcome, Granted)
+    assert isinstance(outcome, Dispatched)
     assert outcome.decision.hit_tokens == 20 * BLOCK
     assert outcome.decision.decision_id == asked.request_id
 
@@ -29,7 +29,7 @@ def test_a_burst_of_one_new_prefix_follows_its_first_request() -> None:
     router = pool(size=4)
     first = router.submit(request(1, LONG), 0.0)
     second = router.submit(request(2, LONG), 0.0)
-    assert isinstance(first, Granted)
+    assert isinstance(first, Dispatched)
     assert second.decision.engine_id == first.decision.engine_id  # type: ignore[union-attr]
 
 
@@ -50,9 +50,9 @@ def test_a_second_prefill_waits_and_is_granted_at_the_first_token() -> None:
     second = router.submit(request(2, range(100, 120)), 0.1)
     assert isinstance(second, Queued)
     assert router.observe(Completed("unknown"), 0.2) == []
-    grants = router.observe(FirstToken("request-00000001"), 0.8)
-    assert [each.decision.decision_id for each in grants if isinstance(each, Granted)] == ["request-00000002"]
-    assert grants[0].decision.queued_s == pytest.approx(0.8)  # type: ignore[union-attr]
+    dispatches = router.observe(FirstToken("request-00000001"), 0.8)
+    assert [each.decision.decision_id for each in dispatches if isinstance(each, Dispatched)] == ["request-00000002"]
+    assert dispatches[0].decision.queued_s == pytest.approx(0.8)  # type: ignore[union-attr]
     router.check()
 
 
@@ -70,13 +70,13 @@ def test_the_look_ahead_grants_just_before_the_engine_is_free() -> None:
 def test_small_prompts_share_an_engine_within_the_token_budget() -> None:
     router = pool(size=1, grant_tokens=1024)
     outcomes = [router.submit(request(number, [number]), 0.0) for number in range(3)]
-    assert [type(each).__name__ for each in outcomes] == ["Granted", "Granted", "Queued"]
+    assert [type(each).__name__ for each in outcomes] == ["Dispatched", "Dispatched", "Queued"]
 
 
 def test_without_holding_an_engine_is_chosen_at_once() -> None:
     router = pool(size=1)
     for number in range(5):
-        assert isinstance(router.submit(request(number, LONG), 0.0, hold=False), Granted)
+        assert isinstance(router.submit(request(number, LONG), 0.0, hold=False), Dispatched)
     assert router.loads(0.0)[0].running == 5
 
 
@@ -100,9 +100,9 @@ def test_a_full_waiting_room_refuses_with_a_time_to_retry() -> None:
     router = pool(size=1, max_tickets=1)
     router.submit(request(1, LONG), 0.0)
     router.submit(request(2, LONG), 0.0)
-    refused = router.submit(request(3, LONG), 0.0)
-    assert isinstance(refused, Refused)
-    assert (refused.code, refused.retry_after_s >= 1.0) == ("queue_full", True)
+    rejected = router.submit(request(3, LONG), 0.0)
+    assert isinstance(rejected, Rejected)
+    assert (rejected.code, rejected.retry_after_s >= 1.0) == ("queue_full", True)
 
 
 def test_a_ticket_that_waited_too_long_is_refused() -> None:
@@ -110,7 +110,7 @@ def test_a_ticket_that_waited_too_long_is_refused() -> None:
     router.submit(request(1, LONG), 0.0, hold=False)
     for number in range(2, 9):
         router.submit(request(number, range(number * 20, number * 20 + 20)), 0.0)
-    expired = [each for each in router.tick(2.0) if isinstance(each, Refused)]
+    expired = [each for each in router.tick(2.0) if isinstance(each, Rejected)]
     assert expired
     assert {each.code for each in expired} == {"wait_expired"}
     router.check()
@@ -122,7 +122,7 @@ def test_tickets_of_an_engine_that_stops_accepting_are_placed_anew_and_running_w
     router.blocks_stored("e-01", asked.keys)
     router.submit(asked, 0.0)
     waiting = [request(number, LONG) for number in (2, 3)]
-    assert all(isinstance(router.submit(each, 0.0), Granted | Queued) for each in waiting)
+    assert all(isinstance(router.submit(each, 0.0), Dispatched | Queued) for each in waiting)
     facts = engines(2)
     facts[0] = msgspec.structs.replace(facts[0], accepts=False)
     router.set_engines(facts, 0.1)
@@ -149,18 +149,18 @@ def test_a_new_incarnation_starts_empty() -> None:
 def test_requests_wait_unbound_while_no_engine_takes_work_and_go_when_one_does() -> None:
     router = pool(size=0)
     assert isinstance(router.submit(request(1), 0.0), Queued)
-    assert isinstance(router.submit(request(2), 0.0, hold=False), Refused)
-    granted = router.set_engines(engines(1), 1.5)
-    assert [engine_of(each) for each in granted] == ["e-01"]
-    assert granted[0].decision.queued_s == pytest.approx(1.5)  # type: ignore[union-attr]
+    assert isinstance(router.submit(request(2), 0.0, hold=False), Rejected)
+    dispatched = router.set_engines(engines(1), 1.5)
+    assert [engine_of(each) for each in dispatched] == ["e-01"]
+    assert dispatched[0].decision.queued_s == pytest.approx(1.5)  # type: ignore[union-attr]
 
 
 def test_unbound_requests_are_refused_after_a_while() -> None:
     router = pool(size=0)
     router.submit(request(1), 0.0)
     assert router.tick(UNBOUND_WAIT_S - 0.1) == []
-    refused = router.tick(UNBOUND_WAIT_S)
-    assert [each.code for each in refused if isinstance(each, Refused)] == ["no_engine"]
+    rejected = router.tick(UNBOUND_WAIT_S)
+    assert [each.code for each in rejected if isinstance(each, Rejected)] == ["no_engine"]
 
 
 def test_a_reservation_nobody_completes_expires() -> None:
@@ -188,7 +188,7 @@ def test_a_stuck_prefill_keeps_its_engine_looking_busy() -> None:
     router.blocks_stored("e-01", asked.keys)
     router.submit(request(2, range(50, 70)), 0.0, hold=False)
     busy = next(each for each in router.loads(60.0) if each.running)
-    assert busy.outstanding_s > 10.0
+    assert busy.in_flight_s > 10.0
 
 
 def test_a_policy_that_cannot_run_changes_nothing() -> None:
@@ -213,7 +213,7 @@ def test_a_newcomer_is_not_expected_to_wait_for_hopeless_tickets() -> None:
         router.submit(request(number, range(100 * number, 100 * number + 20), slo=1.0), 0.0)
     assert router.view.wait_s(0, 0.0) > 6.0
     router.observe(FirstToken("request-00000001"), 0.9)
-    # Seven tickets of 0.93 s: one is granted although it is late, the six behind it are found hopeless too.
+    # Seven requests of 0.93 s: one is dispatched although it is late, the six behind it are found SLO-infeasible too.
     assert router.view.wait_s(0, 0.9) == pytest.approx(0.934, abs=0.01)
     assert router.loads(0.9)[0].bound == 6
     router.observe(Failed("request-00000005"), 1.0)
@@ -230,11 +230,11 @@ def test_a_full_waiting_room_still_takes_in_a_tenant_that_holds_less_than_its_pa
     assert waits == [False, True, True, True, True, False]
     waits = [isinstance(router.submit(_from(number, "a"), 0.0), Queued) for number in range(7, 10)]
     assert waits == [True, True, False]
-    assert isinstance(router.submit(_from(10, "b"), 0.0), Refused)
+    assert isinstance(router.submit(_from(10, "b"), 0.0), Rejected)
     router.check()
-    (granted,) = router.observe(FirstToken("request-00000001"), 1.0)
-    (next_granted,) = router.observe(FirstToken(granted.decision.decision_id), 2.0)  # type: ignore[union-attr]
-    assert {granted.decision.decision_id, next_granted.decision.decision_id} == {  # type: ignore[union-attr]
+    (dispatched,) = router.observe(FirstToken("request-00000001"), 1.0)
+    (next_granted,) = router.observe(FirstToken(dispatched.decision.decision_id), 2.0)  # type: ignore[union-attr]
+    assert {dispatched.decision.decision_id, next_granted.decision.decision_id} == {  # type: ignore[union-attr]
         "request-00000002",
         "request-00000007",
     }
@@ -251,4 +251,4 @@ def test_without_fairness_a_full_waiting_room_is_full_for_all() -> None:
     router = pool(size=1, max_tickets=2)
     for number in range(1, 4):
         router.submit(_from(number, "b"), 0.0)
-    assert isinstance(router.submit(_from(4, "a"), 0.0), Refused)
+    assert isinstance(router.submit(_from(4, "a"), 0.0), Rejected)

@@ -1,4 +1,4 @@
-"""The router's parts agree under any sequence of events, and no request is lost or granted twice."""
+"""The router's parts agree under any sequence of events, and no request is lost or dispatched twice."""
 
 from random import Random
 
@@ -11,7 +11,7 @@ from routing.policy.dispatch_limit_document import PushDocument
 from routing.policy.fairness_document import FairnessDocument
 from routing.registry import stage_pairs
 from routing.router import Router
-from routing.values.decision import Granted, Outcome, Queued, Refused
+from routing.values.decision import Dispatched, Outcome, Queued, Rejected
 from routing.values.observation import Completed, Failed, FirstToken
 from simulator.baselines.registry import PLACEMENTS
 from tests.routing.pools import engines, pool, request
@@ -22,21 +22,21 @@ class Ledger:
 
     def __init__(self) -> None:
         self.waiting: set[str] = set()
-        self.granted: set[str] = set()
+        self.dispatched: set[str] = set()
         self.ended: set[str] = set()
 
     def note(self, outcomes: list[Outcome]) -> None:
         for outcome in outcomes:
-            if isinstance(outcome, Refused):
-                assert outcome.request_id not in self.granted
+            if isinstance(outcome, Rejected):
+                assert outcome.request_id not in self.dispatched
                 self.waiting.discard(outcome.request_id)
                 self.ended.add(outcome.request_id)
             elif isinstance(outcome, Queued):
                 self.waiting.add(outcome.decision.decision_id)
             else:
-                assert outcome.decision.decision_id not in self.granted | self.ended
+                assert outcome.decision.decision_id not in self.dispatched | self.ended
                 self.waiting.discard(outcome.decision.decision_id)
-                self.granted.add(outcome.decision.decision_id)
+                self.dispatched.add(outcome.decision.decision_id)
 
 
 def step(router: Router, ledger: Ledger, rng: Random, now: float, number: int) -> None:
@@ -68,7 +68,7 @@ def step(router: Router, ledger: Ledger, rng: Random, now: float, number: int) -
         ]
         ledger.note(router.set_engines(facts, now))
     else:
-        pool_of = ledger.waiting if kind == "cancel" else ledger.granted
+        pool_of = ledger.waiting if kind == "cancel" else ledger.dispatched
         if not pool_of:
             return
         name = rng.choice(sorted(pool_of))
@@ -84,7 +84,7 @@ PAIRS = [
     for placement, order in sorted(stage_pairs(PLACEMENTS))
     if order in ("slack", "late_binding") or placement in ("least_cost", "skywalker")
 ]
-"""Each placement with the order of the most parts; the other orders with bound and with unbound tickets."""
+"""Each placement with the order of the most parts; the other orders with bound and with unbound requests."""
 
 
 PUSHES = st.builds(
@@ -110,12 +110,12 @@ def test_nothing_is_lost_or_granted_twice(
     for _ in range(400):
         now += 0.5
         ledger.note(router.tick(now))
-        for name in sorted(ledger.granted):
-            ledger.granted.discard(name)
+        for name in sorted(ledger.dispatched):
+            ledger.dispatched.discard(name)
             ledger.ended.add(name)
             ledger.note(router.observe(Completed(name), now))
     assert not ledger.waiting
-    assert not ledger.granted
+    assert not ledger.dispatched
     assert len(router.in_flight) == 0
 
 
@@ -131,4 +131,4 @@ def test_two_routers_with_the_same_inputs_decide_the_same() -> None:
 
     first = run()
     assert first == run()
-    assert any(isinstance(each, Granted) for each in first)
+    assert any(isinstance(each, Dispatched) for each in first)

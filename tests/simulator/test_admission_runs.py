@@ -1,7 +1,7 @@
-"""Admission under virtual time: parameters by name, parked requests are woken, and refusal after prefill."""
+"""Admission under virtual time: parameters by name, deferred requests are woken, and rejection after prefill."""
 
 from routing.policy.policy_document import RoutingPolicy, Stage
-from simulator.fleet.request_record import FINISHED, REFUSED
+from simulator.fleet.request_record import FINISHED, REJECTED
 from simulator.runs.simulation_run import RunSpec, evaluation_policy, run, simulation_of
 from simulator.runs.stage_parameters import set_parameters
 from simulator.workloads.prepared_workload import Workload
@@ -42,7 +42,7 @@ def test_hopeless_requests_are_refused_and_all_others_are_on_time() -> None:
     refused = run(RunSpec(policy=policy(admission__refuse_hopeless=True), engines=2), rows)
     assert max(each.ttft_s or 0.0 for each in served.history) > 10.0
     statuses = [each.status for each in refused.history]
-    assert statuses.count(REFUSED) > 10
+    assert statuses.count(REJECTED) > 10
     assert all((each.ttft_s or 0.0) <= 5.001 for each in refused.history if each.status == FINISHED)
     refused.check()
 
@@ -50,17 +50,17 @@ def test_hopeless_requests_are_refused_and_all_others_are_on_time() -> None:
 def test_parked_requests_are_tried_again() -> None:
     rows = burst(40)
     at_once = run(RunSpec(policy=policy(admission__mode="early"), engines=2), rows)
-    parked = run(RunSpec(policy=policy(admission__mode="early", admission__defer_s=0.3), engines=2), rows)
-    count = [sum(each.status == REFUSED for each in run_.history) for run_ in (at_once, parked)]
+    deferred = run(RunSpec(policy=policy(admission__mode="early", admission__defer_s=0.3), engines=2), rows)
+    count = [sum(each.status == REJECTED for each in run_.history) for run_ in (at_once, deferred)]
     assert 0 < count[1] <= count[0]
-    parked.check()
+    deferred.check()
 
 
 def test_a_gate_after_prefill_wastes_the_prefill() -> None:
     simulation = simulation_of(RunSpec(policy=policy(), engines=2, engine_model="pd"), burst(10))
     simulation.decode_gate = lambda router, engine_id: False
     simulation.run()
-    assert {each.status for each in simulation.history} == {REFUSED}
+    assert {each.status for each in simulation.history} == {REJECTED}
     assert all(each.first_token_s is not None for each in simulation.history)
     assert len(simulation.router.reservations) == 0
     simulation.check()

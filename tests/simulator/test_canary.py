@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from planning.trials.arm_comparison import FINE, LATE, TOO_FEW, TTFT, WORSE, Comparison, GuardReading
+from planning.trials.arm_comparison import FINE, LATE, TOO_FEW, TTFT, WORSE, Comparison, GuardrailReading
 from routing.policy import policy_document
 from routing.policy.policy_document import Stage
 from routing.policy.schema_versions import SchemaLine
 from routing.trials.arms import CANARY, LIVE, ArmEntry
 from simulator.command.canary_table import render_canaries
 from simulator.command.simulate import main
-from simulator.fleet.request_record import REFUSED, RequestRecord
+from simulator.fleet.request_record import REJECTED, RequestRecord
 from simulator.runs.canary_report import canary_report
 from simulator.runs.run_report import on_time, report_of
 from simulator.runs.simulation_run import RunSpec, evaluation_policy, run
@@ -112,7 +112,7 @@ def test_refused_requests_are_late_ones_of_their_arm(workload: Workload) -> None
 
 
 def refuse(record: RequestRecord) -> None:
-    record.status, record.first_token_s, record.finished_s, record.hit_tokens = REFUSED, None, None, None
+    record.status, record.first_token_s, record.finished_s, record.hit_tokens = REJECTED, None, None, None
 
 
 def test_the_same_seed_gives_the_same_comparison_and_another_one_other_sessions(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_draft_of_the_schema_before_is_tried_and_that_is_said(
 
 
 def test_a_guard_without_figures_is_shown_as_such() -> None:
-    reading = GuardReading(TTFT, None, None, None, None, None, 1.3, TOO_FEW)
+    reading = GuardrailReading(TTFT, None, None, None, None, None, 1.3, TOO_FEW)
     arm = {"arm": LIVE, "placement": "least_cost", "requests": 0, "slo_share": None, "ttft_mean_s": None}
     comparison = msgspec.to_builtins(Comparison((reading,), 0, 0, enough=False))
     arms = [{**arm, "ttft_p90_s": None, "token_hit_rate": None}]

@@ -32,10 +32,10 @@ class Watched(DisaggregatedFleet):
         router = Router("simulation", policy, 1)
         super().__init__(router, FixedArrivals(arrivals), EngineProfile(), ROLES)  # type: ignore[arg-type]
 
-    def _grant(self, record: RequestRecord, decision: Decision) -> None:
+    def _dispatch(self, record: RequestRecord, decision: Decision) -> None:
         assert decision.pair is not None
         self.named[decision.decision_id] = decision.pair.engine_id
-        super()._grant(record, decision)
+        super()._dispatch(record, decision)
 
     def start_decode(self, decoder: Station, handover: object) -> None:
         self.decoded[handover.sequence.request_id] = decoder.engine_id  # type: ignore[attr-defined]

@@ -18,7 +18,7 @@ import uvicorn
 
 from gateway.contracts.fleet_sample import FleetSample
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
 if __name__ == "__main__":
     django.setup()
 
@@ -37,7 +37,12 @@ def prepare(arguments: argparse.Namespace) -> None:
     from django.contrib.auth.models import User
     from django.core.management import call_command
 
-    from controlplane.models import Engine, Policy, Pool, Region, Role, RoleGrant
+    from controlplane.access.models.role_grant import RoleGrant
+    from controlplane.fleet.models.engine import Engine
+    from controlplane.fleet.models.pool import Pool
+    from controlplane.fleet.models.region import Region
+    from controlplane.platform.role import Role
+    from controlplane.policies.models.policy import Policy
     from tests.web.fake_fleet import FakeFleet
 
     call_command("migrate", verbosity=0)
@@ -67,8 +72,8 @@ def console() -> Callable[..., object]:
     from channels.routing import ProtocolTypeRouter, URLRouter
     from django.core.handlers.asgi import ASGIHandler
 
-    from web.routing import websocket_urlpatterns
-    from web.socket_origin import SameOrigin
+    from web.live.routing import websocket_urlpatterns
+    from web.live.socket_origin import SameOrigin
 
     sockets = SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
     return ProtocolTypeRouter({"http": ASGIHandler(), "websocket": sockets})
@@ -76,12 +81,12 @@ def console() -> Callable[..., object]:
 
 async def publish(arguments: argparse.Namespace) -> None:
     """Publish the past at once, then go on in real time."""
-    from controlplane.bus import get_bus
-    from controlplane.fleet_past.collector import fleet_collector
-    from controlplane.recent_decisions import offer
+    from controlplane.history.collector import fleet_collector
+    from controlplane.platform.bus import get_bus
+    from controlplane.request_log.recent_decisions import offer
     from gateway.contracts.fleet_sample import TOPIC
-    from tests.web.fake_decisions import fake_decisions
     from tests.web.fake_fleet import LOST_UNTIL, FakeFleet
+    from tests.web.request_log.fake_decisions import fake_decisions
     from web.live.feed import fleet_feed
 
     fleet_feed()
@@ -124,9 +129,9 @@ def keep(at: float) -> None:
     """Do what the roll-up job does."""
     from django.db import connection
 
-    from controlplane.bus import get_bus
-    from controlplane.fleet_past.collector import fleet_collector
-    from controlplane.jobs import rollup
+    from controlplane.history import rollup_job as rollup
+    from controlplane.history.collector import fleet_collector
+    from controlplane.platform.bus import get_bus
 
     rollup.keep(fleet_collector(), get_bus(), at)
     connection.close()

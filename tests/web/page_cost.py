@@ -16,7 +16,7 @@ from dataclasses import replace
 import django
 import msgspec
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
 LIMIT_MS = 300.0
 ROUNDS = 5
 UNSTORED_S = 300
@@ -33,10 +33,10 @@ PAGES = (
 
 def remember(engines: int) -> None:
     """Fill the feed with the last five minutes, and the database with what was before."""
-    from controlplane.bus import get_bus
-    from controlplane.fleet_past.collector import FINE_S
-    from controlplane.fleet_past.store import PoolFacts, write_columns
-    from controlplane.services.rollups import COARSE_S
+    from controlplane.history.collector import FINE_S
+    from controlplane.history.rollups import COARSE_S
+    from controlplane.history.store import PoolFacts, write_columns
+    from controlplane.platform.bus import get_bus
     from gateway.contracts.fleet_sample import TOPIC
     from tests.web.fake_fleet import FakeFleet
     from web.live.feed import fleet_feed

@@ -5,7 +5,11 @@ from __future__ import annotations
 from django.contrib.auth.models import User
 from django.test import Client
 
-from controlplane.models import Policy, Pool, Region, Role, RoleGrant
+from controlplane.access.models.role_grant import RoleGrant
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.models.region import Region
+from controlplane.platform.role import Role
+from controlplane.policies.models.policy import Policy
 
 ROLES = ("nobody", "pool_viewer", "pool_operator", "viewer", "operator", "admin", "superuser")
 

@@ -20,8 +20,8 @@ ROOT = Path(__file__).parents[2]
 START = 1_800_000_000.0
 READER = """
 import { readFileSync } from 'node:fs';
-import { readFrame } from './web/frontend/feed/frame_reader.js';
-import { FleetState } from './web/frontend/feed/fleet_state.js';
+import { readFrame } from './web/frontend/live/frame_reader.js';
+import { FleetState } from './web/frontend/live/fleet_state.js';
 const state = new FleetState();
 const bytes = (path) => Uint8Array.from(readFileSync(path)).buffer;
 const [keyframe, ...columns] = process.argv.slice(1);
@@ -57,7 +57,7 @@ def run(node: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_scripts_own_tests_pass(node: str) -> None:
-    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "web/frontend").glob("*/*.test.js"))
+    files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "web/frontend").rglob("*.test.js"))
     assert len(files) >= 10
     result = run(node, "--test", *files)
     assert result.returncode == 0, result.stdout[-4000:]

@@ -7,18 +7,28 @@ import * as esbuild from 'esbuild';
 
 const here = dirname(fileURLToPath(import.meta.url));
 const out = join(here, '..', 'static', 'dist');
-const budgets = { 'console.js': 120 * 1024, 'topology.js': 16 * 1024, 'policy.js': 16 * 1024, 'records.js': 8 * 1024, 'decisions.js': 8 * 1024, 'steering.js': 16 * 1024, 'affinity.js': 4 * 1024, 'console.css': 24 * 1024 };
+const KB = 1024;
+const budgets = {
+  'console.js': 120 * KB,
+  'topology.js': 16 * KB,
+  'policy.js': 16 * KB,
+  'records.js': 8 * KB,
+  'decisions.js': 8 * KB,
+  'steering.js': 16 * KB,
+  'affinity.js': 4 * KB,
+  'console.css': 24 * KB,
+};
 
 const options = {
   absWorkingDir: join(here, '..', '..'),
   entryPoints: [
     { in: join(here, 'console.js'), out: 'console' },
-    { in: join(here, 'topology', 'index.js'), out: 'topology' },
-    { in: join(here, 'access', 'records.js'), out: 'records' },
-    { in: join(here, 'policy', 'index.js'), out: 'policy' },
-    { in: join(here, 'decisions', 'index.js'), out: 'decisions' },
-    { in: join(here, 'steering', 'index.js'), out: 'steering' },
-    { in: join(here, 'affinity', 'index.js'), out: 'affinity' },
+    { in: join(here, 'fleet', 'topology', 'index.js'), out: 'topology' },
+    { in: join(here, 'shell', 'records.js'), out: 'records' },
+    { in: join(here, 'policies', 'index.js'), out: 'policy' },
+    { in: join(here, 'request_log', 'index.js'), out: 'decisions' },
+    { in: join(here, 'automation', 'index.js'), out: 'steering' },
+    { in: join(here, 'history', 'affinity.js'), out: 'affinity' },
     { in: join(here, 'style', 'index.css'), out: 'console' },
   ],
   outdir: out,

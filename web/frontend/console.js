@@ -1,14 +1,14 @@
 /* Entry of every page: the shell's controls, and the Fleet page where it is. */
 
-import './pictures/heat.js';
-import './pictures/hour.js';
-import './pictures/lines.js';
-import './pictures/overlay.js';
-import './pictures/rates.js';
-import './pictures/spark.js';
-import './pictures/unbound.js';
-import { startFleetPage } from './page/fleet_page.js';
-import { listenToShellKeys } from './page/keys.js';
+import './charts/heat.js';
+import './charts/hour.js';
+import './charts/lines.js';
+import './charts/overlay.js';
+import './charts/rates.js';
+import './charts/spark.js';
+import './charts/unbound.js';
+import { startFleetPage } from './fleet/fleet_page.js';
+import { listenToShellKeys } from './shell/keys.js';
 import { startMenus } from './shell/menus.js';
 import { startTheme } from './shell/theme.js';
 

@@ -1,0 +1,1 @@
+"""The live feed: websocket, frames, and the sentence above the Fleet page."""

@@ -5,50 +5,51 @@ from __future__ import annotations
 import msgspec
 from django.utils import timezone
 
-from controlplane.models import Engine, Role
-from controlplane.recent_decisions import recent_decisions
-from controlplane.services.actor import Actor
-from controlplane.services.roles import may
+from controlplane.fleet.models.engine import Engine
+from controlplane.platform.actor import Actor
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.contracts.fleet_sample import EngineSample
 from gateway.pool.recent_decisions import DecisionRecord
 from routing.values import reasons
 from web.live.engine_health import HealthLine, engine_health
 
 REASONS = {
-    "observed": "Sent by others",
-    "round_robin": "Its turn",
+    "observed": "Routed elsewhere",
+    "round_robin": "Round robin",
     "least_loaded": "Least loaded",
     "least_cost": "Least cost",
     "longest_match": "Longest match",
     "equal_match": "Equal match",
     "slo_switch": "Switched for SLO",
-    "random": "By chance",
-    "affinity": "Prompt start",
+    "random": "Random",
+    "affinity": "Prefix affinity",
     "least_ttft": "Least TTFT",
-    "fetch": "Fetches blocks",
+    "fetch": "Fetch blocks",
     "long_match": "Long match",
     "fewest_requests": "Fewest requests",
     "smallest_tree": "Fewest blocks sent",
     "least_blocks": "Fewest blocks",
-    "softmax": "By weighted chance",
-    "two_choices": "Freer of two",
-    "ring": "Ring",
-    "ring_full": "Next on ring",
+    "softmax": "Weighted random",
+    "two_choices": "Power of two",
+    "ring": "Hash ring",
+    "ring_full": "Hash ring, next",
     "least_latency": "Least latency",
     "highest_score": "Highest score",
-    "free_match": "Free with match",
-    "all_busy": "All busy",
+    "free_match": "Available with match",
+    "all_busy": "All busy, queued",
     "only_engine": "Only engine",
-    "no_engine": "No engine",
+    "no_engine": "No engine, queued",
     "migrated": "Migrated in",
-    "held": "Held for a pull",
+    "held": "Queued for a pull",
     "pulled": "Pulled",
-    "parked": "Parked",
+    "parked": "Deferred",
 }
 DECODE_REASONS = {
     "least_tbt": "fastest tokens",
     "only_decoder": "only decode engine",
-    "most_room": "most memory left",
+    "most_room": "most free memory",
 }
 """Why a request is decoded where it is, when another engine computes its prompt."""
 QUEUE_REASONS = {
@@ -58,10 +59,10 @@ QUEUE_REASONS = {
     "first_feasible": "oldest on time",
     "shortest_feasible": "shortest on time",
     "only_feasible": "only one on time",
-    "hopeless_last": "too late, last",
+    "hopeless_last": "late, served last",
     "pulled_best_fit": "best fit",
     "fair_share": "tenant's share",
-    "passed_over_bound": "passed over enough",
+    "passed_over_bound": "starvation limit",
 }
 
 

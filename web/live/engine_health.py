@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from controlplane.models import Engine, EngineHealth
-from controlplane.models.engine_health import HealthState
-from controlplane.services.engine_trust import BY_HAND, TRUSTED, held_by_hand
+from controlplane.automation.engine_trust import BY_HAND, TRUSTED, held_by_hand
+from controlplane.automation.models.engine_health import EngineHealth, HealthState
+from controlplane.fleet.models.engine import Engine
 from gateway.contracts.fleet_sample import EngineSample
 from web.live.wording import NARROW_SPACE, count, duration, sentence, span
-from web.moments import Moment, moment
+from web.shell.moments import Moment, moment
 
 SHOWN = 100
 HEALTH = {
@@ -75,9 +75,11 @@ def health_line(
         engine_id=engine.engine_id,
         name=engine.name,
         state=state,
-        word="Trusted by hand" if row is not None and row.code == TRUSTED and held_by_hand(row, now) else word,
+        word="Exempt from health checks"
+        if row is not None and row.code == TRUSTED and held_by_hand(row, now)
+        else word,
         shape=shape,
-        reason=sentence("no probe of it was answered") if silent else sentence(row.reason) if row is not None else "",
+        reason=sentence("no answer to probes") if silent else sentence(row.reason) if row is not None else "",
         since=moment(row.since, now) if row is not None else None,
         ends=_ends(row, now),
         share="" if share >= 1.0 else f"{100 * share:.0f}{NARROW_SPACE}%",
@@ -107,10 +109,10 @@ def _ends(row: EngineHealth | None, now: datetime) -> str:
     if row is None:
         return ""
     if row.code == BY_HAND:
-        return "until somebody trusts it again"
+        return "until it is returned to service"
     left_s = (row.until - now).total_seconds() if row.until is not None else 0.0
     if row.state == HealthState.QUARANTINED:
-        return f"for another {span(left_s)} at least" if left_s > 0 else "until its sign is gone"
+        return f"for at least another {span(left_s)}" if left_s > 0 else "until its symptom is gone"
     if row.state == HealthState.PROBATION and row.ramp_s > 0:
         whole_s = row.ramp_s - (now - row.since).total_seconds()
         return f"all of its load in {span(whole_s)}" if whole_s > 0 else "all of its load"
@@ -122,16 +124,16 @@ def evidence(sample: EngineSample | None) -> str:
     if sample is None:
         return ""
     counts = sample.counts
-    age = "never heard" if sample.report_age_s is None else f"report {duration(sample.report_age_s)} old"
+    age = "no report yet" if sample.report_age_s is None else f"report {duration(sample.report_age_s)} old"
     if counts is None:
         return f"{sample.running} running, {age}"
-    parts = [f"{counts.granted} granted, {counts.prefilling} in prefill", age]
+    parts = [f"{counts.granted} dispatched, {counts.prefilling} in prefill", age]
     if counts.failures_in_row:
-        parts.append(f"{counts.failures_in_row} failed in a row")
+        parts.append(f"{counts.failures_in_row} consecutive failures")
     if counts.refused_share:
-        parts.append(f"{100 * counts.refused_share:.0f} % of its answers were 4xx")
+        parts.append(f"{100 * counts.refused_share:.0f} % 4xx answers")
     if counts.slowness is not None:
-        parts.append(f"prefills take {counts.slowness:.1f}× what its costs say")
+        parts.append(f"prefills take {counts.slowness:.1f}× the estimate")
     if counts.tbt_s is not None:
         parts.append(f"{duration(counts.tbt_s)} between tokens")
     if counts.event_gaps_total:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
-from controlplane.bus import get_bus
-from controlplane.fleet_past.column import Column
-from controlplane.fleet_past.marker import Marker
-from controlplane.services.rollups import HOUR_TOPIC, decode_hour
+from controlplane.history.annotation import Annotation
+from controlplane.history.bucket import Column
+from controlplane.history.rollups import HOUR_TOPIC, decode_hour
+from controlplane.platform.bus import get_bus
 from gateway.contracts.fleet_sample import TOPIC, FleetSample, decode_sample
 from gateway.contracts.wire import UnreadableMessageError
 from web.live.frames import encode_column, encode_keyframe, topology
@@ -40,7 +40,7 @@ class Recent:
 
     columns: list[Column]
     """Of FINE_S seconds."""
-    markers: list[Marker]
+    markers: list[Annotation]
     since: float
     """Unix seconds from which on it heard everything; infinite before the first sample."""
 

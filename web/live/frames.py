@@ -1,4 +1,4 @@
-"""The binary frames of the live feed; frontend/feed/frame_reader.js reads what this writes.
+"""The binary frames of the live feed; frontend/live/frame_reader.js reads what this writes.
 
 A frame is: uint32 length of the head, the head as JSON padded with spaces to a multiple of four, then
 little-endian arrays without gaps. C is the number of columns and S that of the hour strip, as the head
@@ -13,7 +13,7 @@ that were removed within the picture behind the others:
 
 The head's `refusals` are [pool, column, {code: per second}] of the columns that have some, pool and column being
 places in the arrays. NaN and 255 stand for unknown. A column frame with sequence number n is understood by
-whoever holds the state of n − 1; anyone else asks for a keyframe. Keyframes of the past (web.live.past) have the
+whoever holds the state of n − 1; anyone else asks for a keyframe. Keyframes of the past (web.history.past) have the
 same form.
 """
 
@@ -29,12 +29,12 @@ from typing import Any
 
 import msgspec
 
-from controlplane.fleet_past.column import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS, UNKNOWN_BYTE, Column
-from controlplane.fleet_past.marker import Marker
-from controlplane.fleet_past.roster import Roster
+from controlplane.history.annotation import Annotation
+from controlplane.history.bucket import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS, UNKNOWN_BYTE, Column
+from controlplane.history.roster import Roster
 from gateway.contracts.fleet_sample import STATES, EngineSample, FleetSample, PoolSample
+from web.history.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS
 from web.live.history import COLUMN_S, RemovedEngine, ScopedHistory
-from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS
 from web.live.verdict import Verdict
 
 PROTOCOL = 3
@@ -161,7 +161,7 @@ def pool_facts(pool: PoolSample) -> Head:
     }
 
 
-def plain(markers: Iterable[Marker]) -> list[Head]:
+def plain(markers: Iterable[Annotation]) -> list[Head]:
     """Return markers as the head carries them."""
     return [msgspec.to_builtins(marker) for marker in markers]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from controlplane.affinity.hearing import affinity_hearing
-from controlplane.fleet_past.collector import FINE_S
-from controlplane.fleet_past.column import Column
-from controlplane.fleet_past.marker import Marker, MarkerLog
-from controlplane.fleet_past.roster import NOBODY, Roster
-from controlplane.fleet_past.window import FleetWindow
+from controlplane.history.affinity.intake import affinity_hearing
+from controlplane.history.annotation import Annotation, AnnotationLog
+from controlplane.history.bucket import Column
+from controlplane.history.collector import FINE_S
+from controlplane.history.roster import NOBODY, Roster
+from controlplane.history.window import FleetWindow
 from gateway.contracts.fleet_sample import FleetSample
-from web.live.hour_strip import HourStrip
+from web.history.hour_strip import HourStrip
 from web.live.missing_prefix import missing_prefix
-from web.live.recent_look import LatenessWatch, RecentLook, recent_look
+from web.live.recent_state import LatenessWatch, RecentState, recent_state
 from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample
 
 COLUMN_S = 2.0
@@ -44,7 +44,7 @@ class FleetHistory:
         self._fine = FleetWindow(round(columns * COLUMN_S / FINE_S) + 1, FINE_S)
         self.hour = HourStrip()
         self.lateness = LatenessWatch()
-        self.markers = MarkerLog(span_s=columns * COLUMN_S)
+        self.markers = AnnotationLog(span_s=columns * COLUMN_S)
 
     def add(self, sample: FleetSample) -> bool:
         """Fold the sample into the newest column; return False when it came too late to count."""
@@ -135,11 +135,11 @@ class ScopedHistory:
         """Return every column of the picture, oldest first; None where nothing was heard."""
         return [None if column is None else scoped_column(column, self._scope) for column in self._history.window()]
 
-    def look(self) -> RecentLook:
+    def look(self) -> RecentState:
         """Return what the last columns say, for the sentence."""
         columns = [scoped_column(each, self._scope) for each in self._history.columns()]
         at = self.latest.at if self.latest is not None else 0.0
-        look = recent_look(columns, COLUMN_S, self._history.lateness.recent(at))
+        look = recent_state(columns, COLUMN_S, self._history.lateness.recent(at))
         if not look.nothing_s or self.latest is None:
             return look
         lacks = {}
@@ -148,6 +148,6 @@ class ScopedHistory:
             lacks[engine.engine_id] = missing_prefix(word.pool, engine.engine_id) if word is not None else ""
         return replace(look, lacks=lacks)
 
-    def markers(self, after: int = 0) -> list[Marker]:
+    def markers(self, after: int = 0) -> list[Annotation]:
         """Return the kept markers above number `after`, oldest first."""
         return scoped_markers(self._history.markers.recent(after), self._scope)

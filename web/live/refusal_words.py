@@ -1,4 +1,4 @@
-"""Why requests got no engine, in the few words of a tile (figures/queue_figures.js writes the same)."""
+"""Why requests got no engine, in the few words of a tile (frontend/fleet/queue/queue_figures.js writes the same)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from routing.values import reasons
 from web.live.wording import NARROW_SPACE, rate
 
 _WORDS = {
-    reasons.NO_ENGINE: "no engine takes work",
+    reasons.NO_ENGINE: "no engine available",
     reasons.QUEUE_FULL: "queue full",
     reasons.GATEWAY_LATE: "gateway late",
-    reasons.WAIT_EXPIRED: "waited too long",
+    reasons.WAIT_EXPIRED: "max wait reached",
     reasons.DEADLINE_PASSED: "deadline passed",
-    reasons.HOPELESS: "cannot be on time",
+    reasons.INFEASIBLE: "SLO-infeasible",
     reasons.PREFILL_OVERLOAD: "prefill overloaded",
     reasons.DECODE_OVERLOAD: "decode overloaded",
 }
@@ -30,4 +30,4 @@ def refused_words(refusals: Mapping[str, float]) -> str:
         return ""
     often = max(sorted(refusals), key=lambda code: refusals[code])
     mostly = "mostly " if len(refusals) > 1 else ""
-    return f"{rate(sum(refusals.values()))}{NARROW_SPACE}/s refused, {mostly}{refusal_word(often)}"
+    return f"{rate(sum(refusals.values()))}{NARROW_SPACE}/s rejected, {mostly}{refusal_word(often)}"

@@ -8,12 +8,13 @@ from functools import lru_cache
 
 import msgspec
 
-from controlplane.fleet_past.column import Column
-from controlplane.fleet_past.marker import Marker
-from controlplane.fleet_past.roster import Roster
-from controlplane.models import Role
-from controlplane.services.actor import Actor
-from controlplane.services.roles import may, visible_pools
+from controlplane.fleet.visibility import visible_pools
+from controlplane.history.annotation import Annotation
+from controlplane.history.bucket import Column
+from controlplane.history.roster import Roster
+from controlplane.platform.actor import Actor
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import FleetSample
 
 Scope = frozenset[str] | None
@@ -39,7 +40,7 @@ def scoped_sample(sample: FleetSample | None, scope: Scope) -> FleetSample | Non
     )
 
 
-def scoped_markers(markers: Iterable[Marker], scope: Scope) -> list[Marker]:
+def scoped_markers(markers: Iterable[Annotation], scope: Scope) -> list[Annotation]:
     """Return the markers of the pools in scope."""
     return [marker for marker in markers if scope is None or marker.pool_id in scope]
 

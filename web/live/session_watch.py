@@ -14,7 +14,7 @@ from django.contrib.sessions.models import Session
 from django.db import DatabaseError
 from django.utils import timezone
 
-from controlplane.models import RoleGrant
+from controlplane.access.models.role_grant import RoleGrant
 from web.live.scope import Scope
 
 LOOK_S = 3.0

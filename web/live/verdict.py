@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from controlplane.fleet_past.marker import Marker
+from controlplane.history.annotation import Annotation
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
-from web.live.recent_look import MEAN_S, NO_LOOK, RecentLook
+from web.live.recent_state import MEAN_S, NO_LOOK, RecentState
 from web.live.refusal_words import refused_words
 from web.live.wording import clock_time, count, duration, percent, rate, setting, span
 
@@ -41,8 +41,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
 
 def judge(
     sample: FleetSample | None,
-    markers: Sequence[Marker] = (),
-    look: RecentLook = NO_LOOK,
+    markers: Sequence[Annotation] = (),
+    look: RecentState = NO_LOOK,
     said: Verdict | None = None,
 ) -> Verdict:
     """Return the most pressing true statement about the sample.
@@ -74,9 +74,9 @@ def _with_observers(finding: Verdict, sample: FleetSample) -> Verdict:
     if not names:
         return finding
     if len(names) == 1:
-        return msgspec.structs.replace(finding, text=f"{finding.text} {names[0]} only observes: others route there.")
+        return msgspec.structs.replace(finding, text=f"{finding.text} {names[0]} is observe-only.")
     which = f"All {len(names)}" if len(names) == len(sample.pools) else f"{len(names)} of {len(sample.pools)}"
-    return msgspec.structs.replace(finding, text=f"{finding.text} {which} pools only observe: others route there.")
+    return msgspec.structs.replace(finding, text=f"{finding.text} {which} pools are observe-only.")
 
 
 def _lost(sample: FleetSample) -> Verdict | None:
@@ -93,7 +93,7 @@ def _lost(sample: FleetSample) -> Verdict | None:
     return Verdict("bad", lead, text, first.engine_id, "lost")
 
 
-def _late(sample: FleetSample, look: RecentLook) -> Verdict | None:
+def _late(sample: FleetSample, look: RecentState) -> Verdict | None:
     worst = min(
         (pool for pool in sample.pools if pool.on_time_share is not None),
         key=lambda pool: (pool.on_time_share, pool.name),
@@ -118,30 +118,30 @@ def _late(sample: FleetSample, look: RecentLook) -> Verdict | None:
 def _gateway_late(sample: FleetSample) -> Verdict | None:
     if sample.lateness is None:
         return None
-    refuses = " It refuses requests that it cannot serve." if sample.lateness.refuses else ""
-    text = f"{_stood_still(sample.lateness)}.{refuses} {_on_time(sample)}; its engines are not to blame."
+    refuses = " It rejects requests that it cannot serve." if sample.lateness.refuses else ""
+    text = f"{_stood_still(sample.lateness)}.{refuses} {_on_time(sample)}; its engines are not the cause."
     return Verdict("warn", "The gateway is late.", text, shape="degraded")
 
 
 def _stood_still(lateness: Lateness) -> str:
     times = "once" if lateness.lapses == 1 else count(lateness.lapses, "time")
-    return f"Since {clock_time(lateness.since)} the gateway stood still {times}, {duration(lateness.away_s)} in all"
+    return f"Since {clock_time(lateness.since)} the gateway stalled {times}, {duration(lateness.away_s)} in total"
 
 
-def _starved(sample: FleetSample, look: RecentLook) -> Verdict | None:
+def _starved(sample: FleetSample, look: RecentState) -> Verdict | None:
     idle = [each for each in sample.engines if each.engine_id in look.nothing_s and each.state == "serving"]
     if not idle:
         return None
     first = max(idle, key=lambda each: (look.nothing_s[each.engine_id], each.name))
     others = f" {_names(idle)} are idle." if len(idle) > 1 else ""
     key = look.lacks.get(first.engine_id, "")
-    why = f"It no longer holds prefix {key}, which most others hold. " if key else ""
-    text = f"{why}Other requests of its pool waited meanwhile.{others} {_on_time(sample)}."
-    lead = f"{first.name} has had nothing for {span(look.nothing_s[first.engine_id])}."
+    why = f"It no longer holds prefix {key}, which most other engines hold. " if key else ""
+    text = f"{why}Other requests of its pool were queued.{others} {_on_time(sample)}."
+    lead = f"{first.name} has been idle for {span(look.nothing_s[first.engine_id])}."
     return Verdict("warn", lead, text, first.engine_id, "degraded")
 
 
-def _troubled(sample: FleetSample, look: RecentLook) -> Verdict | None:
+def _troubled(sample: FleetSample, look: RecentState) -> Verdict | None:
     for state in ("hot", "degraded", "quarantined"):
         engines = _in_state(sample, state)
         if not engines:
@@ -169,13 +169,13 @@ def _leaving(sample: FleetSample) -> Verdict | None:
             lead = f"{count(len(engines), 'engine is', 'engines are')} {word}."
             return Verdict("info", lead, f"{_names(engines)}. {rest}", "", state)
         left = first.running + first.bound
-        about = f"{count(left, 'request')} left, new ones go elsewhere. " if state == "draining" and left else ""
+        about = f"{count(left, 'request')} left; new requests go elsewhere. " if state == "draining" and left else ""
         lead = f"{first.name} is drained." if state == "draining" and not left else f"{first.name} is {word}."
         return Verdict("info", lead, f"{about}{rest}", first.engine_id, state)
     return None
 
 
-def _recovered(sample: FleetSample, markers: Sequence[Marker]) -> Verdict | None:
+def _recovered(sample: FleetSample, markers: Sequence[Annotation]) -> Verdict | None:
     for marker in reversed(markers):
         if marker.at < sample.at - RECOVERED_FOR_S:
             return None
@@ -185,7 +185,7 @@ def _recovered(sample: FleetSample, markers: Sequence[Marker]) -> Verdict | None
     return None
 
 
-def _work_s(engine: EngineSample, look: RecentLook) -> float:
+def _work_s(engine: EngineSample, look: RecentState) -> float:
     return look.work_s.get(engine.engine_id, engine.outstanding_s)
 
 
@@ -196,7 +196,7 @@ def handled_per_s(pool: PoolSample) -> float:
     return pool.granted_at_once_per_s + pool.granted_waited_per_s + sum((pool.refusals_per_s or {}).values())
 
 
-def _quiet(sample: FleetSample, look: RecentLook, said: Verdict | None) -> Verdict:
+def _quiet(sample: FleetSample, look: RecentState, said: Verdict | None) -> Verdict:
     requests_per_s = sum(handled_per_s(pool) for pool in sample.pools)
     work_s = {engine.engine_id: _work_s(engine, look) for engine in sample.engines}
     busiest = max(sample.engines, key=lambda engine: (work_s[engine.engine_id], engine.name))
@@ -261,6 +261,6 @@ def _on_time(sample: FleetSample, *, lower: bool = False) -> str:
     known = [(pool.on_time_share, pool.requests_per_s) for pool in sample.pools if pool.on_time_share is not None]
     weight = sum(requests for _, requests in known)
     if not known or weight == 0:
-        return "no request to judge" if lower else "No request to judge"
+        return "no requests" if lower else "No requests"
     share = sum(on_time * requests for on_time, requests in known) / weight
     return f"{percent(share)} on time"

@@ -1,4 +1,4 @@
-"""Numbers and times as the console writes them (the browser's figures/format.js follows the same rules)."""
+"""Numbers and times as the console writes them (the browser's frontend/shell/format.js follows the same rules)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The chapters of docs/evidence.md; each returns Markdown made of results."""
+"""The chapters of docs/evidence.md: NAME.md has the words, NAME.py the figures in them and the pictures."""

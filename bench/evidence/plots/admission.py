@@ -10,13 +10,10 @@ Loads = list[list[float]]
 
 def loads_of(row: Row) -> Loads:
     """Return (prefill load, decode load) of every step of a run that kept them."""
-    found = row["loads"]
-    if not isinstance(found, list):
-        raise TypeError("loads are no list")
-    return found
+    return list(row["loads"])
 
 
-def loads_over_time(rows: dict[str, Row], step_s: float, file: str) -> str:
+def loads_over_time(rows: dict[str, Row], step_s: float, file: str) -> None:
     """Draw both loads of each run, one panel each, by its title."""
     figure, axes = panels(len(rows), height_in=2.9)
     for panel, (title, row) in zip(axes, rows.items(), strict=True):
@@ -32,4 +29,4 @@ def loads_over_time(rows: dict[str, Row], step_s: float, file: str) -> str:
         panel.grid(color=FAINT)
     axes[0].set_ylabel("load: expected time ÷ objective")
     legend_below(figure, axes[0])
-    return write(figure, file)
+    write(figure, file)

@@ -5,38 +5,31 @@ from __future__ import annotations
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
-from bench.evidence.plots.curves import TITLES
-from bench.evidence.plots.style import COLOURS, WIDTH_IN, legend_below, panels, write
+from bench.evidence.plots.style import COLOURS, WIDTH_IN, legend_below, trace_panels, write
 from bench.evidence.store import Result
 
 Peaks = list[list[int]]
 
 
 def peaks_of(result: Result, trace: str, placement: str) -> Peaks:
-    """Return for each step the outstanding tokens of each engine."""
-    found = result.find(trace=trace, placement=placement)["peaks"]
-    if not isinstance(found, list):
-        raise TypeError("peaks are no list")
-    return found
+    """Return for each step the in-flight tokens of each engine."""
+    return list(result.find(trace=trace, placement=placement)["peaks"])
 
 
-def over_time(result: Result, placements: tuple[str, ...], step_s: float, file: str) -> str:
-    """Draw the fleet's outstanding tokens over time (Fig. 11 a, c)."""
-    figure, axes = panels(2)
-    for panel, (trace, title) in zip(axes, TITLES.items(), strict=True):
+def over_time(result: Result, placements: tuple[str, ...], step_s: float, file: str) -> None:
+    """Draw the fleet's in-flight tokens over time (Fig. 11 a, c)."""
+    figure, axes = trace_panels("minutes after the warm-up", "in-flight tokens, millions")
+    for trace, panel in axes.items():
         for placement in placements:
             peaks = peaks_of(result, trace, placement)
             at = [step * step_s / 60 for step in range(len(peaks))]
             panel.plot(at, [max(sum(step), 1) / 1e6 for step in peaks], color=COLOURS[placement], label=placement)
-        panel.set_title(title)
-        panel.set_xlabel("minutes after the warm-up")
-        panel.set_ylabel("outstanding tokens, millions")
         panel.set_yscale("log")
-    legend_below(figure, axes[0], columns=6)
-    return write(figure, file)
+    legend_below(figure, panel, columns=6)
+    write(figure, file)
 
 
-def maps(result: Result, placements: tuple[str, ...], step_s: float, file: str) -> str:
+def maps(result: Result, placements: tuple[str, ...], step_s: float, file: str) -> None:
     """Draw engines × time for some rules on tool & agent, brighter where more stands (Fig. 8)."""
     trace = "toolagent_like"
     figure = Figure(figsize=(WIDTH_IN, 1.05 * len(placements) + 0.6), layout="constrained")
@@ -55,5 +48,5 @@ def maps(result: Result, placements: tuple[str, ...], step_s: float, file: str) 
         panel.grid(visible=False)
     axes[-1].set_xlabel("minutes after the warm-up")
     if image is not None:
-        figure.colorbar(image, ax=list(axes), label="outstanding tokens, thousands", fraction=0.03)
-    return write(figure, file)
+        figure.colorbar(image, ax=list(axes), label="in-flight tokens, thousands", fraction=0.03)
+    write(figure, file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.evidence.plots.style import COLOURS, DASHES, legend_below, panels, rule_name, write
+from bench.evidence.plots.style import COLOURS, DASHES, legend_below, line, panels, rule_name, write
 from bench.evidence.store import Result
 
 
@@ -12,7 +12,7 @@ def over_size(
     sizes: tuple[int, ...],
     points: tuple[tuple[int, float], ...],
     file: str,
-) -> str:
+) -> None:
     """Draw goodput of each rule over the size, and its share on time at one load per engine."""
     figure, (left, right) = panels(2)
     for placement, order in rules:
@@ -25,13 +25,12 @@ def over_size(
             for size, qps in points
         ]
         for panel, values in ((left, goodput), (right, [100 * share for share in on_time])):
-            panel.plot(
-                list(sizes),
-                values,
+            line(
+                panel,
+                zip(sizes, values, strict=True),
+                size=3,
                 color=COLOURS[placement],
                 linestyle=DASHES[order],
-                marker="o",
-                markersize=3,
                 label=rule_name(placement, order),
             )
     left.set_title("Goodput")
@@ -44,4 +43,4 @@ def over_size(
         panel.set_xlabel("engines")
         panel.set_xticks(list(sizes))
     legend_below(figure, left, columns=4)
-    return write(figure, file)
+    write(figure, file)

@@ -8,7 +8,7 @@ import msgspec
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.evidence.plots.style import COLOURS, INK, WIDTH_IN, legend_below, panels, plain_numbers, write
+from bench.evidence.plots.style import COLOURS, INK, WIDTH_IN, legend_below, line, panels, plain_numbers, write
 
 LOOKS: dict[str, tuple[str, str | tuple[float, tuple[float, float]]]] = {
     "random + LRU": (COLOURS["random"], "-"),
@@ -35,7 +35,7 @@ def over_speed(
     hit_percent: Point,
     paper: Mapping[str, float],
     file: str,
-) -> str:
+) -> None:
     """Draw median TTFT and hits over the engines' speed; dotted are the paper's medians of some rules."""
     figure, (left, right) = panels(2, height_in=3.4)
     for rule in rules:
@@ -53,7 +53,7 @@ def over_speed(
         panel.set_xlabel("speed of prefill of one engine, tokens/s")
         panel.set_xticks(list(speeds), [f"{speed:,}" for speed in speeds])
     legend_below(figure, left, columns=4)
-    return write(figure, file)
+    write(figure, file)
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     point: Point
 
 
-def sweeps(shown: Sequence[Sweep], label: str, file: str, *, log: bool) -> str:
+def sweeps(shown: Sequence[Sweep], label: str, file: str, *, log: bool) -> None:
     """Draw one figure over everything that is varied, a panel for each."""
     lines = -(-len(shown) // _COLUMNS)
     figure = Figure(figsize=(WIDTH_IN, 2.1 * lines + 0.5), layout="constrained")
@@ -89,7 +89,7 @@ def sweeps(shown: Sequence[Sweep], label: str, file: str, *, log: bool) -> str:
     for panel in axes[::_COLUMNS]:
         panel.set_ylabel(label, fontsize=8)
     legend_below(figure, axes[0], columns=3)
-    return write(figure, file)
+    write(figure, file)
 
 
 def _tick(value: float) -> str:
@@ -98,13 +98,5 @@ def _tick(value: float) -> str:
 
 def _line(panel: Axes, rule: str, values: Sequence[float], point: Point) -> None:
     colour, dash = LOOKS[rule]
-    panel.plot(
-        list(values),
-        [point(rule, value) for value in values],
-        color=colour,
-        linestyle=dash,
-        marker="o",
-        markersize=2.5,
-        linewidth=1.3,
-        label=rule,
-    )
+    points = [(value, point(rule, value)) for value in values]
+    line(panel, points, color=colour, linestyle=dash, linewidth=1.3, label=rule)

@@ -15,13 +15,10 @@ FIXED = "#8a94a3"
 
 def column(row: Row, name: str, at: int) -> list[float | None]:
     """Return one column of a table that a row holds."""
-    table = row[name]
-    if not isinstance(table, list):
-        raise TypeError(f"{name} is no table")
-    return [line[at] for line in table]
+    return [line[at] for line in row[name]]
 
 
-def elasticity(result: Result, labels: Sequence[str], fixed: str, file: str) -> str:
+def elasticity(result: Result, labels: Sequence[str], fixed: str, file: str) -> None:
     """Draw attainment (upper) and engines over time of some runs, a panel each (Fig. 12 a, c)."""
     figure, axes = panels(len(labels), height_in=3.0)
     still = result.find(label=fixed)
@@ -35,7 +32,7 @@ def elasticity(result: Result, labels: Sequence[str], fixed: str, file: str) -> 
         panel.set_ylabel("on time, %")
         panel.set_ylim(0, 104)
         _engines(panel, row)
-    return write(figure, file)
+    write(figure, file)
 
 
 def _engines(panel: Axes, row: Row) -> None:
@@ -49,7 +46,7 @@ def _engines(panel: Axes, row: Row) -> None:
     other.grid(visible=False)
 
 
-def hits_at_change(result: Result, changes: Sequence[str], change_s: float, file: str) -> str:
+def hits_at_change(result: Result, changes: Sequence[str], change_s: float, file: str) -> None:
     """Draw hits over time around a change of the fleet, rings and modulo, a panel for each change."""
     figure, axes = panels(len(changes), height_in=2.8)
     for panel, change in zip(axes, changes, strict=True):
@@ -64,10 +61,10 @@ def hits_at_change(result: Result, changes: Sequence[str], change_s: float, file
         panel.set_xlabel("seconds after the change")
         panel.set_ylabel("hit tokens, %")
     legend_below(figure, axes[0])
-    return write(figure, file)
+    write(figure, file)
 
 
-def day(result: Result, prefill: int, file: str) -> str:
+def day(result: Result, prefill: int, file: str) -> None:
     """Draw roles over the controlled day, and the share within both objectives beside a fixed ratio (Fig. 8)."""
     figure, axes = panels(2, height_in=3.0)
     row = result.find(kind="day", controlled=True, seed=1)
@@ -94,27 +91,25 @@ def day(result: Result, prefill: int, file: str) -> str:
     right.set_ylabel("%")
     right.set_ylim(0, 104)
     right.legend(loc="lower center")
-    return write(figure, file)
+    write(figure, file)
 
 
-def sweep(result: Result, file: str) -> str:
+def sweep(result: Result, file: str) -> None:
     """Draw capacity, TTFT and TBT over the number of prefill engines (Fig. 23)."""
     figure, axes = panels(2, height_in=2.8)
-    rows = sorted(result.where(kind="sweep"), key=lambda row: int(str(row["prefill"])))
-    prefill = [int(str(row["prefill"])) for row in rows]
-    axes[0].plot(prefill, _percent([_number(row, "capacity") for row in rows]), color=COLOURS["dual_map"], marker="o")
+    rows = sorted(result.where(kind="sweep"), key=lambda row: row["prefill"])
+    prefill = [row["prefill"] for row in rows]
+    axes[0].plot(prefill, _percent([row["capacity"] for row in rows]), color=COLOURS["dual_map"], marker="o")
     axes[0].set_title("Effective request capacity")
     axes[0].set_ylabel("requests within both objectives, %")
-    axes[1].plot(prefill, [_number(row, "ttft_mean_s") for row in rows], color=PREFILL, marker="o", label="TTFT, s")
-    axes[1].plot(
-        prefill, [10 * _number(row, "tbt_mean_s") for row in rows], color=DECODE, marker="o", label="TBT, 0.1 s"
-    )
+    axes[1].plot(prefill, [row["ttft_mean_s"] for row in rows], color=PREFILL, marker="o", label="TTFT, s")
+    axes[1].plot(prefill, [10 * row["tbt_mean_s"] for row in rows], color=DECODE, marker="o", label="TBT, 0.1 s")
     axes[1].set_title("Mean TTFT and TBT")
     axes[1].set_yscale("log")
     axes[1].legend()
     for panel in axes:
         panel.set_xlabel("prefill engines of 16")
-    return write(figure, file)
+    write(figure, file)
 
 
 def _end(row: Row) -> float:
@@ -132,10 +127,3 @@ def _smooth(values: Sequence[float | None], width: int = 3) -> list[float | None
         part = [each for each in values[max(0, at - width + 1) : at + 1] if each is not None]
         found.append(sum(part) / len(part) if part else None)
     return found
-
-
-def _number(row: Row, name: str) -> float:
-    value = row[name]
-    if not isinstance(value, int | float):
-        raise TypeError(f"{name} is {value!r}, not a number")
-    return float(value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -14,6 +16,7 @@ from bench.evidence.rules import FORGETTING
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "images" / "evidence"
 WIDTH_IN = 8.4
+TITLES = {"conversation": "Conversation", "toolagent_like": "Tool & agent (generated)"}
 
 INK, FAINT = "#1f2933", "#d5dae1"
 COLOURS = {
@@ -78,6 +81,22 @@ def panels(columns: int, *, height_in: float = 3.2, width_in: float = WIDTH_IN) 
     return figure, list(made[0])
 
 
+def trace_panels(xlabel: str, ylabel: str, *, height_in: float = 3.2) -> tuple[Figure, dict[str, Axes]]:
+    """Return a figure with a panel for each trace."""
+    figure, axes = panels(len(TITLES), height_in=height_in)
+    for panel, title in zip(axes, TITLES.values(), strict=True):
+        panel.set_title(title)
+        panel.set_xlabel(xlabel)
+        panel.set_ylabel(ylabel)
+    return figure, dict(zip(TITLES, axes, strict=True))
+
+
+def line(panel: Axes, points: Iterable[tuple[float, float]], *, size: float = 2.5, **look: Any) -> None:
+    """Draw a line through (x, y) with a mark at each."""
+    found = list(points)
+    panel.plot([x for x, _ in found], [y for _, y in found], marker="o", markersize=size, **look)
+
+
 def legend_below(figure: Figure, axes: Axes, *, columns: int = 5) -> None:
     """Put one legend for all panels below them."""
     handles, labels = axes.get_legend_handles_labels()
@@ -91,9 +110,8 @@ def plain_numbers(axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def write(figure: Figure, name: str) -> str:
-    """Write the picture and return its path as the document links it."""
+def write(figure: Figure, name: str) -> None:
+    """Write the picture; the document links it as images/evidence/NAME.svg."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}.svg"
     figure.savefig(path, metadata={"Date": None, "Creator": "Switchyard"})
-    return f"images/evidence/{path.name}"

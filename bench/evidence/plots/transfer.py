@@ -2,53 +2,35 @@
 
 from __future__ import annotations
 
-from bench.evidence.plots.curves import TITLES
-from bench.evidence.plots.style import COLOURS, legend_below, panels, plain_numbers, write
+from bench.evidence.plots.curves import ARRIVALS
+from bench.evidence.plots.style import COLOURS, TITLES, legend_below, line, plain_numbers, trace_panels, write
 from bench.evidence.store import Result
 
 
-def over_load(result: Result, placements: tuple[str, ...], file: str) -> str:
+def over_load(result: Result, placements: tuple[str, ...], file: str) -> None:
     """Draw the mean of TTFT of each rule."""
-    figure, axes = panels(2)
-    for panel, (trace, title) in zip(axes, TITLES.items(), strict=True):
+    figure, axes = trace_panels(ARRIVALS, "mean TTFT, s")
+    for trace, panel in axes.items():
         for placement in placements:
             rows = result.where(kind="load", trace=trace, placement=placement)
-            panel.plot(
-                [float(str(row["qps"])) for row in rows],
-                [float(str(row["ttft_mean_s"])) for row in rows],
-                color=COLOURS[placement],
-                marker="o",
-                markersize=3,
-                label=placement,
-            )
-        panel.set_title(title)
-        panel.set_xlabel("mean arrivals, requests/s")
-        panel.set_ylabel("mean TTFT, s")
+            points = ((row["qps"], row["ttft_mean_s"]) for row in rows)
+            line(panel, points, size=3, color=COLOURS[placement], label=placement)
         panel.set_yscale("log")
         plain_numbers(panel.yaxis)
-    legend_below(figure, axes[0])
-    return write(figure, file)
+    legend_below(figure, panel)
+    write(figure, file)
 
 
-def over_bandwidth(result: Result, local: dict[str, float], loads: dict[str, float], file: str) -> str:
+def over_bandwidth(result: Result, local: dict[str, float], loads: dict[str, float], file: str) -> None:
     """Draw the mean of TTFT with transfers over what an engine can send; `local` is that without any."""
-    figure, axes = panels(2, height_in=2.6)
-    for panel, (trace, title) in zip(axes, TITLES.items(), strict=True):
-        rows = result.where(kind="bandwidth", trace=trace)
-        panel.plot(
-            [float(str(row["gbps"])) for row in rows],
-            [float(str(row["ttft_mean_s"])) for row in rows],
-            color=COLOURS["mooncake"],
-            marker="o",
-            markersize=3,
-            label="mooncake",
-        )
+    figure, axes = trace_panels("bandwidth of one engine, Gbit/s", "mean TTFT, s", height_in=2.6)
+    for trace, panel in axes.items():
+        points = ((row["gbps"], row["ttft_mean_s"]) for row in result.where(kind="bandwidth", trace=trace))
+        line(panel, points, size=3, color=COLOURS["mooncake"], label="mooncake")
         panel.axhline(local[trace], color=COLOURS["min_ttft"], linestyle=(0, (4, 2)), label="min_ttft, no transfer")
-        panel.set_title(f"{title}, {loads[trace]:g} requests/s")
-        panel.set_xlabel("bandwidth of one engine, Gbit/s")
-        panel.set_ylabel("mean TTFT, s")
+        panel.set_title(f"{TITLES[trace]}, {loads[trace]:g} requests/s")
         panel.set_xscale("log")
         plain_numbers(panel.xaxis)
         panel.set_ylim(0, 1.5)
-    legend_below(figure, axes[0])
-    return write(figure, file)
+    legend_below(figure, panel)
+    write(figure, file)

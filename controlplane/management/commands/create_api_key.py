@@ -9,11 +9,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 from typing_extensions import override
 
-from controlplane.models import Role, Tenant
-from controlplane.models.api_key import SCOPES, USUAL_SCOPES
-from controlplane.services.actor import command
-from controlplane.services.api_keys import create_api_key
-from controlplane.services.topology import create_tenant
+from controlplane.access.api_keys import create_api_key
+from controlplane.fleet.topology import create_tenant
+from controlplane.platform.actor import command
+from controlplane.platform.models.api_key import SCOPES, USUAL_SCOPES
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.role import Role
 
 FIRST_TENANT = "default"
 
@@ -21,7 +22,7 @@ FIRST_TENANT = "default"
 class Command(BaseCommand):
     """A running server knows the key within about a second."""
 
-    help = "Create an API key for a tenant and print it; it cannot be shown again. Makes the first tenant."
+    help = "Create an API key for a tenant and print it; it cannot be shown again. Creates the first tenant."
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
@@ -29,10 +30,10 @@ class Command(BaseCommand):
         parser.add_argument("--tenant", default="", help="slug of the tenant (default: the first one)")
         parser.add_argument("--name", default="command line", help="what the key is for")
         parser.add_argument(
-            "--scopes", nargs="+", choices=SCOPES, default=USUAL_SCOPES, help="what it opens (default: infer)"
+            "--scopes", nargs="+", choices=SCOPES, default=USUAL_SCOPES, help="scopes of the key (default: infer)"
         )
         parser.add_argument(
-            "--role", choices=Role.values, default=Role.VIEWER, help="what the scope manage allows (default: viewer)"
+            "--role", choices=Role.values, default=Role.VIEWER, help="role of the scope manage (default: viewer)"
         )
         parser.add_argument("--days", type=int, help="days until the key expires (default: never)")
 

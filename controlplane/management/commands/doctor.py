@@ -27,7 +27,7 @@ class Command(BaseCommand):
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
-        parser.add_argument("--host", default="127.0.0.1", help="address the server listens on, or should")
+        parser.add_argument("--host", default="127.0.0.1", help="listening address of the server")
         parser.add_argument("--port", type=int, default=8000)
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -55,7 +55,5 @@ def _as_text(found: Mapping[str, Sequence[Finding]], healthy: bool) -> str:
             lines.append(f"{finding.state:>8}  {name:<15}  {finding.says}")
             if finding.do:
                 lines.append(f"{'':>8}  {'':<15}  → {finding.do}")
-    last = (
-        "Nothing keeps Switchyard from serving." if healthy else "Something keeps Switchyard from serving; see above."
-    )
+    last = "Switchyard can serve." if healthy else "Switchyard cannot serve; see above."
     return "\n".join([*lines, "", last])

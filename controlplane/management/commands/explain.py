@@ -8,13 +8,13 @@ import msgspec
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
-from controlplane.api.views.decisions import detail
-from controlplane.decision_story.advice import CAUSE_WORDS
-from controlplane.decision_story.figures import NO_BREAK, age, plain, seconds, whole
-from controlplane.decision_story.firmness import conditions, firmness, name_of
-from controlplane.decision_story.story import story_of, text_of
-from controlplane.services.actor import program
-from controlplane.services.decision_reading import find_decision
+from controlplane.platform.actor import program
+from controlplane.request_log.api.decisions import detail
+from controlplane.request_log.decision_reading import find_decision
+from controlplane.request_log.decision_story.advice import CAUSE_WORDS
+from controlplane.request_log.decision_story.certainty import conditions, firmness, name_of
+from controlplane.request_log.decision_story.figures import NO_BREAK, age, plain, seconds, whole
+from controlplane.request_log.decision_story.story import story_of, text_of
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values.counted import count
 
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         """Print the explanation."""
         found = find_decision(ACTOR, options["decision_id"])
         if found is None:
-            raise CommandError("No recorded decision has this id; it may have been left out by sampling, or dropped.")
+            raise CommandError("No recorded decision has this id; sampling may have skipped it, or it was dropped.")
         if found.record is None:
             raise CommandError(f"The record of this decision is gone: {found.gone}.")
         if options["json"]:
@@ -95,6 +95,6 @@ def _firm(stored: StoredDecision) -> list[str]:
     if firm is None:
         return []
     rival = name_of(stored, firm.rival)
-    return ["", f"It would have gone to {rival} if"] + [
+    return ["", f"{rival} would have won if"] + [
         f"  {what} {limit} ({was})" for what, limit, was in conditions(stored, firm)
     ]

@@ -9,24 +9,24 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
-from controlplane.observe_command import GatewayRefusesError, observe_log
+from controlplane.management.observe_command import GatewayRejectsError, observe_log
 from gateway.api.access_log import FORMATS
 
 
 class Command(BaseCommand):
     """Reads the log and posts to /api/v1/observe. The API key comes from SWITCHYARD_API_KEY, never as an argument."""
 
-    help = "Tell a pool that only observes what a proxy has routed, from the proxy's access log (docs/observe.md)."
+    help = "Report requests that a proxy routed to an observe-only pool, from the proxy's access log (docs/observe.md)."
     requires_system_checks = ()
 
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("--access-log", type=Path, required=True, help="The log to read.")
-        parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="How its lines look.")
-        parser.add_argument("--model", required=True, help="The served model, where the lines do not name it.")
-        parser.add_argument("--url", default="http://127.0.0.1:8000", help="The gateway.")
-        parser.add_argument("--follow", action="store_true", help="Go on as the log grows.")
+        parser.add_argument("--access-log", type=Path, required=True, help="Access log to read.")
+        parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="Format of its lines.")
+        parser.add_argument("--model", required=True, help="Served model, if the lines do not name it.")
+        parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL of the gateway.")
+        parser.add_argument("--follow", action="store_true", help="Follow the log as it grows.")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
@@ -40,14 +40,14 @@ class Command(BaseCommand):
                 options["access_log"], options["url"], key, options["model"], follow=options["follow"]
             ):
                 if options["follow"]:
-                    self.stdout.write(f"{told.accepted} told, {told.refused} refused, {told.skipped} skipped")
+                    self.stdout.write(f"{told.accepted} accepted, {told.refused} rejected, {told.skipped} skipped")
         except OSError as error:
             raise CommandError(f"{options['access_log']} cannot be read: {error.strerror}") from error
-        except GatewayRefusesError as error:
+        except GatewayRejectsError as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
             return
         if told is not None:
-            self.stdout.write(f"{told.accepted} told, {told.refused} refused, {told.skipped} skipped")
+            self.stdout.write(f"{told.accepted} accepted, {told.refused} rejected, {told.skipped} skipped")
             for reason, number in sorted(told.reasons.items(), key=lambda each: -each[1]):
                 self.stdout.write(f"  {number} × {reason}")

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
-
-from django.core.management.base import BaseCommand
 from typing_extensions import override
 
+from controlplane.management.program_command import ProgramCommand
 
-class Command(BaseCommand):
+
+class Command(ProgramCommand):
     """Hands its arguments to simulator.command.simulate unread."""
 
     help = "Run policies over a trace under a virtual clock: manage.py simulate TRACE --placement NAME --qps Q."
-    requires_system_checks = ()
 
     @override
-    def run_from_argv(self, argv: list[str]) -> None:
-        """Simulate with the arguments after the command's name."""
+    def program(self, arguments: list[str]) -> int | None:
+        """Run it; the import waits until then."""
         from simulator.command.simulate import main
 
-        sys.exit(main(argv[2:], "manage.py simulate"))
-
-    @override
-    def handle(self, *args: Any, **options: Any) -> None:
-        """Simulate with the arguments of the process."""
-        self.run_from_argv(sys.argv)
+        return main(arguments, "manage.py simulate")

@@ -11,17 +11,18 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import close_old_connections
 from typing_extensions import override
 
-from controlplane.models import DecisionIndex, Engine
-from controlplane.services.actor import program
-from controlplane.services.decision_search import DecisionFilter, search
-from controlplane.services.search_filter import UnreadableFilterError
+from controlplane.fleet.models.engine import Engine
+from controlplane.platform.actor import program
+from controlplane.platform.search_filter import UnreadableFilterError
+from controlplane.request_log.decision_search import DecisionFilter, search
+from controlplane.request_log.models.decision_index import DecisionIndex
 from routing.trials.arms import ARMS
 
 ACTOR = program("tap")
 MOST_AT_ONCE = 500
 LOOK_S = 1.0
 _FILTERS = ("pool", "engine", "tenant", "session", "reason", "arm", "cause", "mismatch")
-_HELP = {"arm": f"which policy chose while policies are compared: {', '.join(ARMS)}"}
+_HELP = {"arm": f"arm that chose, while policies are compared: {', '.join(ARMS)}"}
 
 
 class Command(BaseCommand):
@@ -37,7 +38,7 @@ class Command(BaseCommand):
             parser.add_argument(f"--{name}", default="", help=_HELP.get(name))
         parser.add_argument("--late", action="store_true", help="only those that missed their objective")
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
-        parser.add_argument("--last", type=int, default=0, metavar="N", help="begin with the last N that are there")
+        parser.add_argument("--last", type=int, default=0, metavar="N", help="start with the last N")
         parser.add_argument("--count", type=int, default=0, metavar="N", help="end after N decisions (0: never)")
 
     @override
@@ -94,5 +95,5 @@ def _name(engine_id: str) -> str:
 
 
 def _json(row: DecisionIndex) -> str:
-    fields = {field.name: getattr(row, field.name) for field in DecisionIndex._meta.fields}
+    fields = {field.name: getattr(row, field.attname) for field in DecisionIndex._meta.fields}
     return msgspec.json.encode(fields).decode()

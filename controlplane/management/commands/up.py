@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import logging.config
 import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,13 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from typing_extensions import override
 
-from controlplane.bus import get_bus
-from controlplane.child_process import ChildSpec
-from controlplane.demo_fleet import DemoTraffic, engine_children, replay_child, supervised_children
-from controlplane.demo_names import SERVED_MODEL
-from controlplane.first_run_secrets import FirstRunSecrets, UnsafeSecretsError, keep_secrets, secrets_of
-from controlplane.json_log import logging_settings
-from controlplane.server import PortTakenError, Serving, listen, serve
-from controlplane.services.first_run import (
+from controlplane.fleet.free_ports import NoFreePortError
+from controlplane.platform.bus import get_bus
+from controlplane.platform.snapshot_change import TOPIC as SNAPSHOT_TOPIC
+from controlplane.project.first_run.demo_fleet import DemoTraffic, engine_children, replay_child, supervised_children
+from controlplane.project.first_run.demo_names import SERVED_MODEL
+from controlplane.project.first_run.secrets import FirstRunSecrets, UnsafeSecretsError, keep_secrets, secrets_of
+from controlplane.project.first_run.seed import (
     ADMIN,
     MAX_OF_ROLE,
     refilled,
@@ -33,14 +33,17 @@ from controlplane.services.first_run import (
     still_needed,
     still_valid,
 )
-from controlplane.services.free_ports import NoFreePortError
-from controlplane.services.publication import TOPIC as SNAPSHOT_TOPIC
-from controlplane.start_lock import alone
-from controlplane.state_lock import StateInUseError, hold_state
-from controlplane.supervised_engines import SupervisedEngines
-from controlplane.supervisor import Supervisor
-from controlplane.welcome import Welcome, is_loopback, render
+from controlplane.project.first_run.welcome import Welcome, is_loopback, render
+from controlplane.project.json_log import logging_settings
+from controlplane.project.processes.child_process import ChildSpec
+from controlplane.project.processes.separate import local_bus, serve_separately
+from controlplane.project.processes.server import PortTakenError, Serving, listen, serve
+from controlplane.project.processes.start_lock import alone
+from controlplane.project.processes.supervised_engines import SupervisedEngines
+from controlplane.project.processes.supervisor import Supervisor
+from controlplane.project.state_lock import StateInUseError, hold_state
 from gateway.http.connection_limit import allow_open_files
+from gateway.process.malloc_arenas import limit_arenas
 from gateway.process.shutdown import ProcessEnd
 
 
@@ -58,10 +61,10 @@ class Command(BaseCommand):
             "--demo",
             action=argparse.BooleanOptionalAction,
             default=False,
-            help="run simulated engines under replayed traffic, for which a tenant and an API key are made",
+            help="run simulated engines with replayed traffic; creates a tenant and an API key",
         )
         parser.add_argument("--trace", default="", help="Mooncake JSONL[.gz] to replay (default: a generated one)")
-        parser.add_argument("--speed", type=float, default=1.0, help="how much faster than recorded")
+        parser.add_argument("--speed", type=float, default=1.0, help="speed-up over the recording")
         parser.add_argument("--prefill", type=int, default=0, help="demo engines that only prefill; goes with --decode")
         parser.add_argument("--decode", type=int, default=0, help="demo engines that only decode; goes with --prefill")
         parser.add_argument("--with-parent", action="store_true", help="end when the parent process ends")
@@ -74,7 +77,7 @@ class Command(BaseCommand):
 
             die_with_parent(os.getppid())
         if options["trace"] and not Path(options["trace"]).is_file():
-            raise CommandError(f"There is no trace at {options['trace']}.")
+            raise CommandError(f"No trace at {options['trace']}.")
         prefill, decode = options["prefill"], options["decode"]
         if min(prefill, decode) < 0 or max(prefill, decode) > MAX_OF_ROLE or (prefill > 0) != (decode > 0):
             raise CommandError(f"--prefill and --decode go together, each from 1 to {MAX_OF_ROLE}.")
@@ -82,15 +85,26 @@ class Command(BaseCommand):
         # The database and logs are for this user only, whatever the mode of a state directory that existed before.
         os.umask(0o077)
         allow_open_files()
+        limit_arenas()
         try:
             hold_state(settings.STATE_DIR)
             listener = listen(options["host"], options["port"])
+        except (StateInUseError, PortTakenError) as error:
+            raise CommandError(str(error)) from error
+        if settings.SEPARATE_PROCESSES:
+            with local_bus():
+                self._run(options, listener)
+        else:
+            self._run(options, listener)
+
+    def _run(self, options: dict[str, Any], listener: socket.socket) -> None:
+        try:
             with alone():
                 _migrate_if_needed()
                 secrets = _seeded(demo=options["demo"])
             password, api_key = still_valid(secrets)
             children = _demo_children(options, secrets) if options["demo"] else []
-        except (StateInUseError, PortTakenError, UnsafeSecretsError, NoFreePortError) as error:
+        except (UnsafeSecretsError, NoFreePortError) as error:
             raise CommandError(str(error)) from error
         connection.close()
         log_dir = settings.STATE_DIR / "log"
@@ -108,11 +122,12 @@ class Command(BaseCommand):
         end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
         end.handle_signals()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            served = runner.run(serve(serving, end))
+            served = runner.run((serve_separately if settings.SEPARATE_PROCESSES else serve)(serving, end))
         if not served:
-            raise CommandError(f"The server could not start; see {log_dir / 'switchyard.log'}.")
+            log = log_dir if settings.SEPARATE_PROCESSES else log_dir / "switchyard.log"
+            raise CommandError(f"The server could not start; see {log}.")
         if end.status:
-            raise CommandError(f"The program ended because {end.why}; see {log_dir / 'switchyard.log'}.")
+            raise CommandError(f"Switchyard stopped because {end.why}; see {log_dir / 'switchyard.log'}.")
 
     def _greet(self, options: dict[str, Any], password: str, api_key: str, log_dir: Path) -> None:
         welcome = Welcome(
@@ -131,9 +146,9 @@ def _refuse_exposed(host: str) -> None:
     """Refuse an address that others reach under settings that are safe on this machine only."""
     if settings.LOOPBACK_ONLY and not is_loopback(host):
         raise CommandError(
-            f"--host {host} lets other machines in, but SWITCHYARD_ALLOWED_HOSTS names this machine only, which allows "
-            "cookies without TLS, debug pages and weak secrets. Set SWITCHYARD_ALLOWED_HOSTS to the names under which "
-            "it is reached (and put TLS in front), or leave --host away."
+            f"--host {host} admits other machines, but SWITCHYARD_ALLOWED_HOSTS names only this machine, which allows "
+            "cookies without TLS, debug pages and weak secrets. Set SWITCHYARD_ALLOWED_HOSTS to its public "
+            "names (and put TLS in front), or omit --host."
         )
 
 

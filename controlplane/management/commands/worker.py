@@ -10,8 +10,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
-from controlplane.json_log import logging_settings
-from controlplane.pre_release import refuse
+from controlplane.project.json_log import logging_settings
+from controlplane.project.pre_release import refuse
 from gateway.process.shutdown import ProcessEnd
 
 _LOOK_S = 0.1
@@ -29,31 +29,31 @@ class Command(BaseCommand):
     @override
     def add_arguments(self, parser: CommandParser) -> None:
         """Take which part to run."""
-        parser.add_argument(
-            "--only", choices=("jobs", "beat"), help="run the jobs without their schedule, or the schedule alone"
-        )
+        parser.add_argument("--only", choices=("jobs", "beat"), help="run only the jobs, or only their schedule")
 
     @override
     def handle(self, *args: Any, **options: Any) -> None:
         """Start the jobs' threads and wait to be told to stop."""
         if not settings.REDIS_URL:
-            raise CommandError("Without REDIS_URL jobs run inside `manage.py up`. Set REDIS_URL to run them apart.")
+            raise CommandError(
+                "Without REDIS_URL, jobs run inside `manage.py up`. Set REDIS_URL to run them separately."
+            )
         refuse()
-        from controlplane.celery import app
-        from controlplane.embedded_celery import BEAT, JOBS, EmbeddedCelery
+        from controlplane.project.celery import app
+        from controlplane.project.processes.embedded_celery import BEAT, JOBS, EmbeddedCelery
 
         logging.config.dictConfig(logging_settings(settings.LOG_LEVEL))
         end = ProcessEnd(0.0)
         end.handle_signals()
         parts = (options["only"],) if options["only"] else (JOBS, BEAT)
         jobs = EmbeddedCelery(
-            app, parts, on_end=lambda part: end.ask(f"the thread of {part} ended by itself", status=1)
+            app, parts, on_end=lambda part: end.ask(f"the thread of {part} stopped unexpectedly", status=1)
         )
         jobs.start()
-        self.stdout.write("The worker runs; its log goes to stderr.")
+        self.stdout.write("The worker is running and logs to stderr.")
         self.stdout.flush()
         while not end.asked:
             time.sleep(_LOOK_S)
         jobs.stop()
         if end.status:
-            raise CommandError(f"The worker ended because {end.why}.")
+            raise CommandError(f"The worker stopped because {end.why}.")

@@ -18,14 +18,14 @@ from routing.ledger.fleet_view import FleetView
 from routing.queue.deadline_queue import DeadlineLine, Entry
 from routing.queue.orders.slack import SlackQueue
 from routing.queue.pull_choice import Fit, fit, least_compute_s
-from routing.queue.queue_order import Pick, Ticket
-from routing.queue.ranked_queue import RankedTickets
+from routing.queue.queue_order import Pick, QueuedRequest
+from routing.queue.ranked_queue import RankedRequests
 from routing.values import reasons
 
 REFRESHED = 16
-"""Tickets whose estimate is worked out anew at each pull, those looked at longest ago first."""
+"""Queued requests whose estimate is worked out anew at each pull, those looked at longest ago first."""
 _DROPS = 24
-"""More late tickets than so many are sorted out in one walk over the line."""
+"""More late queued requests than so many are sorted out in one walk over the line."""
 
 
 class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=1000,
             title="Regret weight",
-            description="How much a second counts that a prefill takes longer here than on the best engine.",
+            description="Weight of each second that a prefill takes longer here than on the best engine.",
             extra_json_schema={"x-unit": "s per s", "x-usual": [1, 10]},
         ),
     ] = 6.0
@@ -47,8 +47,8 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
             le=1,
             title="Patience",
-            description="Share of its TTFT objective within which an engine that holds more of the prompt must be "
-            "through with a request for others to leave it alone.",
+            description="Leaves a request to an engine with a longer match if that engine would complete its prefill "
+            "within this share of the TTFT objective.",
             extra_json_schema={"x-unit": "share", "x-usual": [0.3, 0.9]},
         ),
     ] = 0.7
@@ -58,30 +58,30 @@ class LateBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=1,
             le=10_000,
             title="Candidates",
-            description="Requests that an engine looks at in one pull, those of the least prefill first.",
-            extra_json_schema={"x-unit": "tickets", "x-usual": [32, 256]},
+            description="Requests that an engine considers per pull, shortest prefill first.",
+            extra_json_schema={"x-unit": "requests", "x-usual": [32, 256]},
         ),
     ] = 96
 
     def queue(self) -> SlackQueue:
-        """Return the queue of tickets that an earlier policy has bound to an engine: feasible deadlines first."""
+        """Return the queue of requests that an earlier policy has bound to an engine: feasible deadlines first."""
         return SlackQueue()
 
     def pool_queue(self) -> LateQueue:
         """Return an empty queue for the whole pool."""
         return LateQueue(self)
 
-    def leaves(self, ticket: Ticket, seen: Fit) -> bool:
-        """Return whether an engine that holds more of the ticket will be through with it soon enough."""
-        request = ticket.request
+    def leaves(self, queued: QueuedRequest, seen: Fit) -> bool:
+        """Return whether an engine that holds more of the queued request will be through with it soon enough."""
+        request = queued.request
         return seen.home_end_s <= request.arrived_s + self.patience * request.ttft_slo_s
 
 
 class LateQueue:
-    """The pooled feasible set by deadline and by size; dropped and hopeless tickets apart.
+    """The pooled feasible set by deadline and by size; dropped and SLO-infeasible requests apart.
 
-    Mutable state: `_line` (feasible but for tickets added since the last pull), `_by_size` (the same by
-    estimate), `_dropped` (by estimate), `_hopeless` (by coming), `_entries` (request id → entry) and
+    Mutable state: `_line` (feasible but for queued requests added since the last pull), `_by_size` (the same by
+    estimate), `_dropped` (by estimate), `_infeasible` (by coming), `_entries` (request id → entry) and
     `_refreshing` (ids of the line, longest unrefreshed first).
     """
 
@@ -89,8 +89,8 @@ class LateQueue:
         self._order = order
         self._line = DeadlineLine()
         self._by_size: list[tuple[float, int, str]] = []
-        self._dropped = RankedTickets()
-        self._hopeless = RankedTickets()
+        self._dropped = RankedRequests()
+        self._infeasible = RankedRequests()
         self._entries: dict[str, Entry] = {}
         self._refreshing: OrderedDict[str, None] = OrderedDict()
         self._coming = 0
@@ -100,35 +100,35 @@ class LateQueue:
         return len(self._entries)
 
     def given_up(self) -> list[str]:
-        """Tell nobody: unbound tickets bring no blocks."""
+        """Tell nobody: unbound requests bring no blocks."""
         return []
 
     @property
-    def passed_over_s(self) -> float:
-        """Estimated prefill seconds of the hopeless tickets, and of the dropped ones while they are."""
-        return self._hopeless.compute_s + self._dropped.compute_s
+    def late_last_s(self) -> float:
+        """Estimated prefill seconds of the SLO-infeasible requests, and of the dropped ones while they are."""
+        return self._infeasible.compute_s + self._dropped.compute_s
 
-    def add(self, ticket: Ticket) -> None:
-        """Take the ticket into the feasible set; the next pull finds out whether it can stay."""
+    def add(self, queued: QueuedRequest) -> None:
+        """Take the queued request into the feasible set; the next pull finds out whether it can stay."""
         self._coming += 1
-        entry = (ticket.request.deadline_s, self._coming, ticket.compute_s, ticket)
-        self._entries[ticket.request.request_id] = entry
+        entry = (queued.request.deadline_s, self._coming, queued.compute_s, queued)
+        self._entries[queued.request.request_id] = entry
         self._enter(entry)
         # A newcomer is estimated by its placement; what another holds of it by now is looked at first.
-        self._refreshing.move_to_end(ticket.request.request_id, last=False)
+        self._refreshing.move_to_end(queued.request.request_id, last=False)
 
-    def remove(self, ticket: Ticket) -> None:
-        """Let the ticket go; raises KeyError where it is not."""
-        entry = self._entries.pop(ticket.request.request_id)
-        if ticket in self._dropped:
-            self._dropped.remove(ticket)
-        elif ticket in self._hopeless:
-            self._hopeless.remove(ticket)
+    def remove(self, queued: QueuedRequest) -> None:
+        """Let the queued request go; raises KeyError where it is not."""
+        entry = self._entries.pop(queued.request.request_id)
+        if queued in self._dropped:
+            self._dropped.remove(queued)
+        elif queued in self._infeasible:
+            self._infeasible.remove(queued)
         else:
             self._leave(entry)
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
-        """Return the ticket that `target` had better have next; None: leave all to others."""
+        """Return the queued request that `target` had better have next; None: leave all to others."""
         waits = [max(view.ready_at[each] - at_s, 0.0) for each in view.accepting]
         start_s = at_s + sum(waits) / len(waits)
         self._line.set_rate(len(waits))
@@ -140,17 +140,17 @@ class LateQueue:
         return self._best(target, view, at_s, start_s) or self._leftover(target, view)
 
     def check(self) -> None:
-        """Raise AssertionError unless each ticket stands in exactly one part and the parts are in order."""
+        """Raise AssertionError unless each queued request stands in exactly one part and the parts are in order."""
         self._line.check()
         self._dropped.check()
-        self._hopeless.check()
+        self._infeasible.check()
         line = {entry[3].request.request_id: entry for entry in self._line}
         if self._by_size != sorted((entry[2], entry[1], name) for name, entry in line.items()):
             raise AssertionError("the feasible set by size is not the one by deadline")
         if any(self._entries[name] != entry for name, entry in line.items()) or set(self._refreshing) != set(line):
-            raise AssertionError("a feasible ticket is not known, or never refreshed")
-        if len(self._line) + len(self._dropped) + len(self._hopeless) != len(self._entries):
-            raise AssertionError("the parts do not add up to the tickets")
+            raise AssertionError("a feasible queued request is not known, or never refreshed")
+        if len(self._line) + len(self._dropped) + len(self._infeasible) != len(self._entries):
+            raise AssertionError("the parts do not add up to the queued requests")
 
     # -- the feasible set
 
@@ -170,7 +170,7 @@ class LateQueue:
         del self._refreshing[name]
 
     def _refresh(self, view: FleetView) -> None:
-        """Estimate some tickets anew: caches have moved since."""
+        """Estimate some queued requests anew: caches have moved since."""
         refreshing = self._refreshing
         for _ in range(min(REFRESHED, len(refreshing))):
             name = next(iter(refreshing))
@@ -184,7 +184,7 @@ class LateQueue:
             self._enter(entry)
 
     def _sort_out(self, start_s: float, at_s: float) -> None:
-        """Take the largest tickets out until none that stays is late (Moore–Hodgson on the pooled engines)."""
+        """Take the largest queued requests out until none that stays is late (Moore–Hodgson on the pooled engines)."""
         line = self._line
         for _ in range(_DROPS):
             late = line.first_late(start_s)
@@ -209,32 +209,32 @@ class LateQueue:
         self._refreshing = OrderedDict((name, None) for name in order if name in self._refreshing)
 
     def _set_apart(self, entry: Entry, at_s: float) -> None:
-        deadline_s, number, best_s, ticket = entry
+        deadline_s, number, best_s, queued = entry
         if at_s + best_s > deadline_s:
-            self._hopeless.add(ticket, (number, 0))
+            self._infeasible.add(queued, (number, 0))
         else:
-            self._dropped.add(ticket, (best_s, 0))
+            self._dropped.add(queued, (best_s, 0))
 
     def _readmit(self, start_s: float, at_s: float) -> None:
-        """Take back the cheapest dropped tickets, one after another, while they make nothing late."""
+        """Take back the cheapest dropped queued requests, one after another, while they make nothing late."""
         dropped = self._dropped
         while len(dropped):
-            ticket = dropped.first()
-            entry = self._entries[ticket.request.request_id]
-            dropped.remove(ticket)
+            queued = dropped.first()
+            entry = self._entries[queued.request.request_id]
+            dropped.remove(queued)
             if at_s + entry[2] > entry[0]:
-                self._hopeless.add(ticket, (entry[1], 0))
+                self._infeasible.add(queued, (entry[1], 0))
                 continue
             self._enter(entry)
             if self._line.first_late(start_s) is not None:
                 self._leave(entry)
-                dropped.add(ticket, (entry[2], 0))
+                dropped.add(queued, (entry[2], 0))
                 return
 
     # -- the choice
 
     def _best(self, target: int, view: FleetView, at_s: float, start_s: float) -> Pick | None:
-        """Return the feasible ticket of the least cost on the target, of those that it may take."""
+        """Return the feasible queued request of the least cost on the target, of those that it may take."""
         order, chosen, least = self._order, None, float("inf")
         for best_s, _, name in self._by_size[: order.candidates]:
             if best_s >= least:
@@ -256,16 +256,16 @@ class LateQueue:
         return seen.compute_s / self._line.rate <= self._line.spare_before(entry, start_s)
 
     def _leftover(self, target: int, view: FleetView) -> Pick | None:
-        """Return the oldest hopeless ticket where nothing feasible waits."""
-        if len(self._line) or not len(self._hopeless):
+        """Return the oldest SLO-infeasible queued request where nothing feasible waits."""
+        if len(self._line) or not len(self._infeasible):
             return None
-        ticket = self._hopeless.first()
-        return Pick(ticket, reasons.HOPELESS_LAST) if _is_for(ticket, target, view) else None
+        queued = self._infeasible.first()
+        return Pick(queued, reasons.INFEASIBLE_LAST) if _is_for(queued, target, view) else None
 
 
-def _is_for(ticket: Ticket, target: int, view: FleetView) -> bool:
-    """Return whether the target may have the ticket: it is not excluded, or no engine is left that is not."""
-    excluded = ticket.excluded
+def _is_for(queued: QueuedRequest, target: int, view: FleetView) -> bool:
+    """Return whether the target may have the queued request: it is not excluded, or no engine is left that is not."""
+    excluded = queued.excluded
     if not excluded or view.engine_ids[target] not in excluded:
         return True
     return all(view.engine_ids[each] in excluded for each in view.accepting)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.models import Pool
+from controlplane.fleet.models.pool import Pool
 from gateway.bus.bus import Bus
 from tests.controlplane.automation.world import World
 

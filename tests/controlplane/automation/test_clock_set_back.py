@@ -7,21 +7,25 @@ from functools import partial
 
 import pytest
 
-from controlplane.actuators.actuator import Answer, Standing
-from controlplane.automation.clock_set_back import moved_back
+from controlplane.automation.actuators.actuator import Answer, Standing
+from controlplane.automation.engine_orders import order_stop
+from controlplane.automation.jobs import engine_health, engine_orders
+from controlplane.automation.models.engine_health import EngineHealth
+from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
-from controlplane.jobs import engine_health, engine_orders
-from controlplane.jobs.canary import look_at_all
-from controlplane.jobs.control_slice import look_at_slices
-from controlplane.jobs.lease import LONGEST, acquire, held_at
-from controlplane.models import ControlSlice, EngineHealth, EngineOrder, JobRun, Policy, Pool
-from controlplane.models.engine_order import OPEN_STATES
-from controlplane.services.actor import program
-from controlplane.services.canaries import start_canary
-from controlplane.services.engine_orders import order_stop
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import program
+from controlplane.platform.jobs.clock_set_back import moved_back
+from controlplane.platform.jobs.lease import LONGEST, acquire, held_at
+from controlplane.platform.models.job_run import JobRun
+from controlplane.policies.models.policy import Policy
+from controlplane.trials.canary.holdback_job import look_at_slices
+from controlplane.trials.canary.job import look_at_all
+from controlplane.trials.canary.lifecycle import start_canary
+from controlplane.trials.models.control_slice import ControlSlice
 from gateway.bus.bus import Bus
 from tests.controlplane.automation.world import World
-from tests.controlplane.canaries.scene import Told, live_version, told, version
+from tests.controlplane.trials.canary.scene import Told, live_version, told, version
 from tests.planning.arm_data import slices
 
 pytestmark = pytest.mark.django_db

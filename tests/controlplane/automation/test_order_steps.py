@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
-from controlplane.actuators.actuator import ActuatorError, Answer, NewEngine, RefusedOrderError, Standing
+from controlplane.automation import engine_orders
+from controlplane.automation import switches as steering
+from controlplane.automation.actuators.actuator import ActuatorError, Answer, NewEngine, RejectedOrderError, Standing
+from controlplane.automation.engine_orders import order_flip, order_start, order_stop
+from controlplane.automation.jobs import engine_orders as job
+from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.order_steps import CLAIM, Hands, advance
 from controlplane.automation.rounds import run_rounds
-from controlplane.jobs import engine_orders as job
-from controlplane.models import AuditEvent, Engine, EngineOrder
-from controlplane.services import engine_orders, steering
-from controlplane.services.actor import program
-from controlplane.services.engine_lifecycle import set_desired_state
-from controlplane.services.engine_orders import order_flip, order_start, order_stop
+from controlplane.fleet.engine_lifecycle import set_desired_state
+from controlplane.fleet.models.engine import Engine
+from controlplane.platform.actor import program
+from controlplane.platform.models.audit_event import AuditEvent
 from tests.controlplane.automation.world import World
 
 pytestmark = pytest.mark.django_db
@@ -157,7 +160,7 @@ def test_failures_are_tried_again_with_the_same_key_and_growing_pauses(world: Wo
 
 
 def test_a_refused_order_fails_at_once_and_says_why(world: World, actuator: Recorder) -> None:
-    actuator.fails = RefusedOrderError("no room")
+    actuator.fails = RejectedOrderError("no room")
     order = ordered(world, order_start, world.pool, "mixed")
     live(world, 2)
     order.refresh_from_db()
@@ -256,7 +259,7 @@ def test_a_manual_order_waits_for_a_person(world: World) -> None:
     order = ordered(world, order_stop, engine("e-04"))
     live(world, 30)
     order.refresh_from_db()
-    assert (order.state, order.says) == ("sent", "e-04 is drained: stop it, then confirm.")
+    assert (order.state, order.says) == ("sent", "e-04 is drained. Stop it, then confirm.")
     engine_orders.confirm(order, actor=ACTOR)
     live(world, 3)
     order.refresh_from_db()

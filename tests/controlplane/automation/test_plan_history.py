@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from controlplane.automation import plan_history
+from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.plan_history import EVERY, KEPT, forget_plans, keep_plan
-from controlplane.models import PlanRecord
 from planning.facts.reason import Reason
 
 pytestmark = pytest.mark.django_db

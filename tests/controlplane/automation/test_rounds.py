@@ -7,11 +7,12 @@ from datetime import timedelta
 import pytest
 
 from controlplane.automation import rounds
+from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.rounds import LEASE, LeaseLostError, Round, RoundResult, run_rounds, store
-from controlplane.jobs.lease import acquire
-from controlplane.models import JobRun, PlanRecord
-from controlplane.services import job_control
-from controlplane.services.actor import program
+from controlplane.job_runs import control as job_control
+from controlplane.platform.actor import program
+from controlplane.platform.jobs.lease import acquire
+from controlplane.platform.models.job_run import JobRun
 from tests.controlplane.automation.world import World
 
 pytestmark = pytest.mark.django_db
@@ -91,7 +92,7 @@ def test_a_cancelled_run_is_followed_by_one_that_remembers(world: World, monkeyp
 
 
 def test_a_pool_that_fails_does_not_hold_up_the_others(world: World) -> None:
-    from controlplane.models import Pool
+    from controlplane.fleet.models.pool import Pool
 
     other = Pool.objects.create(
         slug="other", name="Other", region=world.pool.region, served_model="x", policy=world.pool.policy

@@ -10,7 +10,10 @@ import msgspec
 
 from controlplane.automation.observation import FleetObservation
 from controlplane.automation.rounds import RoundResult, Work, run_rounds
-from controlplane.models import Engine, Policy, PolicyVersion, Pool
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
 from gateway.contracts.fleet_sample import TOPIC, EngineCounts, EngineSample, FleetSample, PoolSample, PoolTotals

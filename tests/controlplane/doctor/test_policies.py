@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from controlplane.doctor import policies
 from controlplane.doctor.finding import State
+from controlplane.doctor.fleet import policies
 from controlplane.doctor.installation import Installation
-from controlplane.models import Policy, PolicyVersion
-from controlplane.services.actor import program
-from controlplane.services.policies import draft, publish_version
+from controlplane.platform.actor import program
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.publish import draft, publish_version
 from gateway.bus.bus import Bus
 
 pytestmark = pytest.mark.django_db

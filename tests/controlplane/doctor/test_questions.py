@@ -17,30 +17,18 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import override_settings
 from django.utils import timezone
 
-from controlplane.doctor import (
-    clock,
-    database,
-    disk_space,
-    engines,
-    first_run,
-    front_end,
-    migrations,
-    open_files,
-    port,
-    probe_lease,
-    questions,
-    redis_server,
-    settings_mix,
-    snapshot_age,
-    state_directory,
-    versions,
-    wake_up,
-)
+from controlplane.doctor import questions
 from controlplane.doctor.finding import Finding, State, ok
+from controlplane.doctor.fleet import engines, probe_lease, snapshot_age, wake_up
+from controlplane.doctor.host import clock, disk_space, open_files, port, state_directory, versions
 from controlplane.doctor.installation import Installation
-from controlplane.first_run_secrets import secrets_of
-from controlplane.models import Engine, JobRun, Pool, SnapshotVersion
-from controlplane.state_lock import hold_state
+from controlplane.doctor.setup import database, first_run, front_end, migrations, redis_server, settings_mix
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.models.job_run import JobRun
+from controlplane.platform.models.snapshot_version import SnapshotVersion
+from controlplane.project.first_run.secrets import secrets_of
+from controlplane.project.state_lock import hold_state
 from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import Snapshot
 from tests.private_redis import private_redis
@@ -125,7 +113,7 @@ def test_the_state_directory(here: Installation) -> None:
 
 
 def test_a_state_directory_of_somebody_else(here: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controlplane.doctor.state_directory.os.access", lambda *_: False)
+    monkeypatch.setattr("controlplane.doctor.host.state_directory.os.access", lambda *_: False)
     assert only(state_directory.look(here)).state is State.PROBLEM
 
 
@@ -283,7 +271,12 @@ def test_engines(here: Installation, pool: Pool) -> None:
             )
         found = only(engines.look(here))
         assert found.state is State.WARNING
-        for part in ("3 of 4", "e1 (health answers 503)", "e2 (health answers 302)", "e3 (Connection refused)"):
+        for part in (
+            "3 of 4",
+            "e1 (health check answers 503)",
+            "e2 (health check answers 302)",
+            "(Connection refused)",
+        ):
             assert part in found.says
         Engine.objects.exclude(engine_id="e0").update(desired_state="maintenance")
         assert only(engines.look(here)).state is State.OK
@@ -317,7 +310,7 @@ def test_nobody_probes(here: Installation) -> None:
     JobRun.objects.filter(pk=run.pk).update(lease_until=here.now + timedelta(seconds=1))
     assert "vm:1:2" in only(probe_lease.look(here)).says
     JobRun.objects.filter(pk=run.pk).update(progress={"shards": 3})
-    assert "1 of 3 shards" in only(probe_lease.look(here)).says
+    assert "1 of 3 engine shards" in only(probe_lease.look(here)).says
 
 
 @pytest.mark.django_db

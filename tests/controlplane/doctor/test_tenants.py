@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from controlplane.doctor import tenants
 from controlplane.doctor.finding import State
+from controlplane.doctor.fleet import tenants
 from controlplane.doctor.installation import Installation
-from controlplane.models import Pool, Tenant
-from controlplane.services.actor import program
-from controlplane.services.topology import change_pool
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.topology import change_pool
+from controlplane.platform.actor import program
+from controlplane.platform.models.tenant import Tenant
 from gateway.bus.bus import Bus
 
 pytestmark = pytest.mark.django_db

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.first_run_secrets import secrets_of
+from controlplane.project.first_run.secrets import secrets_of
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -60,7 +60,7 @@ def test_a_broken_one_ends_with_1_says_what_to_do_and_keeps_its_secrets(tmp_path
     assert done.returncode == found.returncode == 1
     checks = as_json(found)
     assert checks["database"] == checks["redis"] == ["problem"]
-    assert "→ Is the server running" in done.stdout
+    assert "→ Check that the server runs" in done.stdout
     secrets = secrets_of(tmp_path)
     everything = done.stdout + done.stderr + found.stdout + found.stderr
     for secret in ("hunter2", secrets.secret_key, secrets.fleet_secret, secrets.api_key, secrets.admin_password):

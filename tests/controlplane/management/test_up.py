@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.services.free_ports import free_ports
+from controlplane.fleet.free_ports import free_ports
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[3]
@@ -159,7 +159,7 @@ def test_a_new_installation_greets_answers_and_ends_with_ctrl_c(program: Program
     assert f"http://127.0.0.1:{program.port}/" in banner
     assert secrets["admin_password"] in banner
     assert secrets["api_key"] == ""
-    assert "make one on the Access page" in banner
+    assert "create one on the Access page" in banner
     assert program.get("/live")[0] == 200
     assert program.get("/login")[0] == 200
     assert program.get("/")[0] == 302
@@ -205,7 +205,7 @@ def test_a_missing_trace_is_told_in_one_line(tmp_path: Path) -> None:
     process = start(tmp_path, "--trace", "/nonexistent.jsonl").process
     output, _ = process.communicate(timeout=START_S)
     assert process.returncode == 1
-    assert output.startswith("CommandError: There is no trace at /nonexistent.jsonl")
+    assert output.startswith("CommandError: No trace at /nonexistent.jsonl")
 
 
 def test_a_key_made_by_a_command_works_within_seconds(program: Program) -> None:

@@ -1,4 +1,4 @@
-"""API keys: known by hash, refused with what to do, expired in time."""
+"""API keys: known by hash, rejected with what to do, expired in time."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from gateway.http.openai_error import ApiError
 
 
 class Limited:
-    """Counts refusals."""
+    """Counts rejections."""
 
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, ...]] = Counter()
@@ -73,7 +73,7 @@ def test_a_batch_counts_as_many_and_is_taken_whole_or_not_at_all() -> None:
     with pytest.raises(ApiError):
         kept.spend(key, 0.0, 6)
     kept.spend(key, 0.0, 4)
-    with pytest.raises(ApiError, match="at most so many"):
+    with pytest.raises(ApiError, match="at most that many"):
         kept.spend(key, 1000.0, 11)
 
 

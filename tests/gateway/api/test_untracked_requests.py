@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.api import untracked_requests as unattended
-from gateway.api.untracked_requests import REPORTED_S, ReportingKeys, UnattendedRequests
+from gateway.api.untracked_requests import REPORTED_S, ReportingKeys, UntrackedRequests
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
 
@@ -86,7 +86,7 @@ def test_a_key_is_believed_for_a_while() -> None:
 
 async def test_requests_end_in_the_order_of_their_times() -> None:
     over: list[str] = []
-    waiting = UnattendedRequests(over.append)  # type: ignore[arg-type]  # names stand for records
+    waiting = UntrackedRequests(over.append)  # type: ignore[arg-type]  # names stand for records
     for name, life_s in (("late", 0.2), ("soon", 0.05), ("never", 60.0)):
         waiting.add(name, life_s)  # type: ignore[arg-type]
     await asyncio.sleep(0.4)

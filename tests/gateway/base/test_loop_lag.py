@@ -1,4 +1,4 @@
-"""The loop's lag under an injected clock: what was lost, what may be concluded, when requests are refused."""
+"""The loop's lag under an injected clock: what was lost, what may be concluded, when requests are rejected."""
 
 from __future__ import annotations
 

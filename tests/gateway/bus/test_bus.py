@@ -10,6 +10,7 @@ import pytest
 
 from gateway.bus.bus import Bus, BusAwayError, InProcessBus
 from gateway.bus.redis_bus import RedisBus
+from tests.private_hub import private_hub
 from tests.private_redis import private_redis
 
 
@@ -19,12 +20,19 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(params=["in process", "over Redis", "over a Redis that is away"])
+@pytest.fixture(scope="module")
+def hub_url() -> Iterator[str]:
+    with private_hub() as hub:
+        yield hub.url
+
+
+@pytest.fixture(params=["in process", "over Redis", "over the local hub", "over a Redis that is away"])
 def bus(request: pytest.FixtureRequest) -> Iterator[Bus]:
     if request.param == "in process":
         yield InProcessBus()
         return
-    url = request.getfixturevalue("redis_url") if request.param == "over Redis" else "redis://127.0.0.1:1/0"
+    served = {"over Redis": "redis_url", "over the local hub": "hub_url"}.get(request.param)
+    url = request.getfixturevalue(served) if served else "redis://127.0.0.1:1/0"
     bus = RedisBus(url, f"test:{request.node.name}".encode())
     yield bus
     bus.close()

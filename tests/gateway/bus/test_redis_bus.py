@@ -1,4 +1,4 @@
-"""The bus between processes: what others hear, and what a lost server costs (R5, R6)."""
+"""The bus between processes, over Redis and over the local hub: what others hear, and what a lost server costs."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from gateway.bus.bus_frame import Frame, FrameSeal
 from gateway.bus.redis_bus import RedisBus, RedisBusSettings
 from gateway.bus.redis_link import LinkSettings
 from gateway.bus.redis_scripts import BusNames, installation_prefix
+from tests.private_hub import PrivateHub, private_hub
 from tests.private_redis import PrivateRedis, private_redis
 
 SECRET = b"of these tests: "
 QUICK = RedisBusSettings(link=LinkSettings(compare_s=0.3, answer_s=0.5))
 Made = Callable[..., RedisBus]
+of_redis = pytest.mark.parametrize("server", ["Redis"], indirect=True)
+"""For tests that change what the server holds behind the bus's back."""
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
-    with private_redis(tmp_path_factory.mktemp("redis")) as running:
+@pytest.fixture(scope="module", params=["Redis", "local hub"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrivateRedis | PrivateHub]:
+    is_redis = request.param == "Redis"
+    with private_redis(tmp_path_factory.mktemp("redis")) if is_redis else private_hub() as running:
         yield running
 
 
 @pytest.fixture
-def made(server: PrivateRedis, request: pytest.FixtureRequest) -> Iterator[Made]:
+def made(server: PrivateRedis | PrivateHub, request: pytest.FixtureRequest) -> Iterator[Made]:
     """Return what makes one more process's end of the same bus."""
     buses: list[RedisBus] = []
     secret = secret_of(request.node.name)
@@ -150,7 +156,9 @@ def test_a_callback_may_subscribe_from_the_thread_of_the_bus(made: Made) -> None
     until(lambda: heard == [b"2"])
 
 
-def test_a_killed_server_is_found_again_within_two_seconds_and_filled_again(made: Made, server: PrivateRedis) -> None:
+def test_a_killed_server_is_found_again_within_two_seconds_and_filled_again(
+    made: Made, server: PrivateRedis | PrivateHub
+) -> None:
     one, two = made(), made()
     heard = heard_by(two, "t/")
     one.publish("t/old", b"1")
@@ -175,6 +183,7 @@ def test_a_killed_server_is_found_again_within_two_seconds_and_filled_again(made
     assert one.state.connections == two.state.connections == 2
 
 
+@of_redis
 def test_a_flushed_server_is_filled_again_without_a_reconnect(made: Made, server: PrivateRedis) -> None:
     one = made()
     one.publish("t", b"1")
@@ -187,13 +196,16 @@ def test_a_flushed_server_is_filled_again_without_a_reconnect(made: Made, server
     assert one.state.connections == 1
 
 
-def test_a_value_whose_message_was_lost_arrives_with_the_next_comparison(made: Made, server: PrivateRedis) -> None:
+@of_redis
+def test_a_value_whose_message_was_lost_arrives_with_the_next_comparison(
+    made: Made, server: PrivateRedis, request: pytest.FixtureRequest
+) -> None:
     one, two = made(), made()
     heard = heard_by(two, "t")
     one.publish("t", b"1")
     until(lambda: heard == [("t", b"1")])
     with redis.Redis.from_url(server.url) as client:
-        secret = secret_of("test_a_value_whose_message_was_lost_arrives_with_the_next_comparison")
+        secret = secret_of(request.node.name)
         names = BusNames(installation_prefix(secret))
         version = int(client.hget(names.versions, "t") or 0) + 1  # type: ignore[arg-type]
         tail = FrameSeal(secret).tail("v", "t", Frame(version, "a" * 16, 9, b"2"))
@@ -202,6 +214,7 @@ def test_a_value_whose_message_was_lost_arrives_with_the_next_comparison(made: M
     until(lambda: heard[-1] == ("t", b"2"))
 
 
+@of_redis
 def test_a_frozen_server_is_given_up_and_costs_publishers_nothing(made: Made, server: PrivateRedis) -> None:
     one = made()
     until(lambda: one.state.connected)
@@ -217,6 +230,7 @@ def test_a_frozen_server_is_given_up_and_costs_publishers_nothing(made: Made, se
     until(lambda: made().latest("t") == b"999")
 
 
+@of_redis
 def test_who_was_away_hears_the_entries_that_the_server_kept(made: Made, server: PrivateRedis) -> None:
     one, two = made(), made()
     heard = heard_by(two, "s")
@@ -255,18 +269,22 @@ def test_the_server_keeps_no_more_topics_than_allowed(made: Made) -> None:
     assert made().latest("c") is None
 
 
-def test_a_stream_keeps_a_bounded_number_of_entries(made: Made, server: PrivateRedis) -> None:
+@of_redis
+def test_a_stream_keeps_a_bounded_number_of_entries(
+    made: Made, server: PrivateRedis, request: pytest.FixtureRequest
+) -> None:
     one = made(RedisBusSettings(max_entries=100))
     for number in range(3000):
         one.append("s", b"%d" % number)
         if number % 50 == 0:
             until(lambda: one._link.idle)
     until(lambda: one._link.idle)
-    names = names_of("test_a_stream_keeps_a_bounded_number_of_entries")
+    names = names_of(request.node.name)
     with redis.Redis.from_url(server.url) as client:
         assert 100 <= int(client.xlen(names.stream("s"))) <= 400  # type: ignore[arg-type]
 
 
+@of_redis
 @pytest.mark.parametrize("data", [b"", b"1:2", b"x" * 500, b"1:" + b"a" * 16 + b":1", b"-1:" + b"a" * 16 + b":1\nv"])
 def test_a_stranger_on_the_channel_is_counted_and_disturbs_nobody(
     made: Made, server: PrivateRedis, data: bytes, request: pytest.FixtureRequest
@@ -308,6 +326,7 @@ def test_the_password_is_in_no_log(caplog: pytest.LogCaptureFixture, tmp_path: P
     assert "hunter2" not in caplog.text
 
 
+@of_redis
 def test_a_value_that_nobody_with_the_secret_published_is_ignored_counted_and_logged_once(
     made: Made, server: PrivateRedis, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -336,6 +355,7 @@ def test_a_value_that_nobody_with_the_secret_published_is_ignored_counted_and_lo
     until(lambda: made().latest("snapshot") == b"true")
 
 
+@of_redis
 def test_an_old_value_is_not_taken_under_a_new_version(
     made: Made, server: PrivateRedis, request: pytest.FixtureRequest
 ) -> None:

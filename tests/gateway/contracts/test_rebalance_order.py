@@ -72,11 +72,11 @@ async def test_the_busiest_prefixes_are_told_where_the_placement_keeps_them(tmp_
         entries = [engine_entry(name, engine.url) for name in "abc"]
         async with live_gateway(tmp_path, snapshot(entries, policy=DUAL)) as live:
             placed = request("r1", keys=(11, 12, 13, 14), prompt_tokens=5000)
-            granted = await live.pool.place(placed, hold=False)
+            dispatched = await live.pool.place(placed, hold=False)
             assert live.pool.prefix_keeper is not None
             prefix = live.pool.prefix_keeper.prefix_of(placed)
-            live.pool.progress.granted(granted.decision, time.monotonic(), prefix)
+            live.pool.progress.dispatched(dispatched.decision, time.monotonic(), prefix)
             await until(lambda: live.sample().pools[0].prefixes)
             told = live.sample().pools[0]
             assert (told.usual_d, told.prefixes[0].key) == (2, f"{prefix:016x}")
-            assert set(told.prefixes[0].work_s_by_engine) == {granted.decision.engine_id}
+            assert set(told.prefixes[0].work_s_by_engine) == {dispatched.decision.engine_id}

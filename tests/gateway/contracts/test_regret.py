@@ -18,8 +18,8 @@ from gateway.contracts.regret import (
     WRONG_INDEX,
     Course,
     Option,
-    refusal_regret,
     regret,
+    rejection_regret,
 )
 
 CHOSEN = Option("e-17", 9216, 2.86, 0.30)
@@ -50,7 +50,7 @@ def courses(draw: st.DrawFn) -> Course:
         compute_s=draw(seconds),
         hit_tokens=draw(st.integers(0, 100_000)),
         before_s=before_s,
-        parked=draw(st.booleans()),
+        deferred=draw(st.booleans()),
         gateway_s=draw(st.floats(0, before_s)),
         overtaken_s=draw(seconds),
         view_age_s=draw(st.none() | seconds),
@@ -71,7 +71,7 @@ def test_parts_are_never_negative_and_sum_to_the_whole(options: list[Option], co
 def test_the_whole_is_what_the_best_other_candidate_would_have_spared(options: list[Option], course: Course) -> None:
     found = regret(options, course)
     assert found is not None
-    base_s = found.gateway_s if course.parked else course.before_s
+    base_s = found.gateway_s if course.deferred else course.before_s
     least_s = min(max(0.0, each.wait_s + each.compute_s + each.drift_s) for each in options[1:])
     assert found.best_ttft_s == pytest.approx(base_s + least_s)
     spared_s = max(0.0, course.ttft_s - found.best_ttft_s)
@@ -117,8 +117,8 @@ def test_younger_tickets_that_went_first_are_the_queue_order() -> None:
 
 
 def test_time_parked_by_admission_is_admission() -> None:
-    parked = Course(ttft_s=4.3, queued_s=4.1, compute_s=0.2, hit_tokens=512, before_s=4.0, parked=True)
-    assert cause_of(parked) == ADMISSION
+    deferred = Course(ttft_s=4.3, queued_s=4.1, compute_s=0.2, hit_tokens=512, before_s=4.0, deferred=True)
+    assert cause_of(deferred) == ADMISSION
 
 
 def test_time_unbound_is_nobody_s_fault_where_admission_kept_nothing_back() -> None:
@@ -161,14 +161,14 @@ def test_without_another_candidate_there_is_no_regret() -> None:
 
 
 def test_refusing_what_would_have_been_on_time_is_admissions_regret() -> None:
-    found = refusal_regret([CHOSEN, OTHER], slack_s=3.5)
+    found = rejection_regret([CHOSEN, OTHER], slack_s=3.5)
     assert found is not None
     assert (found.best_engine_id, found.cause) == ("e-04", ADMISSION)
     assert found.seconds == found.admission_s == pytest.approx(3.5 - 1.24)
 
 
 def test_refusing_what_would_have_been_late_is_not() -> None:
-    found = refusal_regret([CHOSEN, OTHER], slack_s=1.0)
+    found = rejection_regret([CHOSEN, OTHER], slack_s=1.0)
     assert found is not None
     assert (found.seconds, found.cause) == (0, "")
-    assert refusal_regret([], 1.0) is None
+    assert rejection_regret([], 1.0) is None

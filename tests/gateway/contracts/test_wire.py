@@ -1,4 +1,4 @@
-"""Messages on the bus: read whole, within their limit, or refused with what was wrong."""
+"""Messages on the bus: read whole, within their limit, or rejected with what was wrong."""
 
 from __future__ import annotations
 

@@ -236,8 +236,8 @@ def test_refusals_in_a_row_open_it_unless_the_others_refuse_likewise() -> None:
     alone, like_others = closed(), closed()
     for moment in (1.0, 2.0, 3.0):
         assert alone.accepts
-        alone.record_refusal(401, moment, shared=False)
-        like_others.record_refusal(401, moment, shared=True)
+        alone.record_rejection(401, moment, shared=False)
+        like_others.record_rejection(401, moment, shared=True)
     assert (alone.state, alone.cause) == (OPEN, HTTP_4XX)
     assert "401" in alone.reason
     assert alone.outlier
@@ -262,7 +262,7 @@ def test_an_engine_that_asks_for_a_pause_is_out_for_that_long_and_no_longer_the_
 def test_what_all_engines_refused_is_taken_back() -> None:
     breaker = closed()
     for moment in range(20):
-        breaker.record_refusal(404, float(moment), shared=False)
+        breaker.record_rejection(404, float(moment), shared=False)
         breaker.forgive(float(moment))
     assert breaker.accepts
     breaker.record_throttle(30.0, 30.0)

@@ -18,8 +18,8 @@ def test_an_idle_engine_has_nothing_to_say() -> None:
 
 def test_first_tokens_are_compared_with_what_was_expected_in_line() -> None:
     progress = EngineProgress()
-    progress.granted("a", 1.0, 0.0)
-    progress.granted("b", 2.0, 0.0)
+    progress.dispatched("a", 1.0, 0.0)
+    progress.dispatched("b", 2.0, 0.0)
     look = progress.look(0.5, 0)
     assert (look.granted, look.prefilling, look.longest_prefill_s, look.slowness) == (2, 2, 2.0, None)
     progress.first_token("a", 2.0)
@@ -31,7 +31,7 @@ def test_first_tokens_are_compared_with_what_was_expected_in_line() -> None:
 
 def test_a_prefill_that_does_not_end_counts_as_slow_before_its_first_token() -> None:
     progress = EngineProgress()
-    progress.granted("a", 1.0, 0.0)
+    progress.dispatched("a", 1.0, 0.0)
     assert progress.look(0.9, 0).slowness is None
     assert progress.look(8.0, 0).slowness == pytest.approx(8.0)
 
@@ -39,21 +39,21 @@ def test_a_prefill_that_does_not_end_counts_as_slow_before_its_first_token() -> 
 def test_several_late_requests_outweigh_what_was_quick_before_they_were_due() -> None:
     progress = EngineProgress()
     for number in range(20):
-        progress.granted(f"quick {number}", 0.1, 1.0 + number)
+        progress.dispatched(f"quick {number}", 0.1, 1.0 + number)
         progress.first_token(f"quick {number}", 1.1 + number)
     for number in range(3):
-        progress.granted(f"late {number}", 0.1, 30.0)
+        progress.dispatched(f"late {number}", 0.1, 30.0)
     look = progress.look(32.0, 0)
     assert (look.slowness, look.slowness_samples) == (pytest.approx(10.0), 3)
-    progress.granted("between", 0.1, 31.0)
+    progress.dispatched("between", 0.1, 31.0)
     progress.first_token("between", 31.1)
     assert progress.look(32.0, 0).slowness_samples == 4
 
 
 def test_what_is_watched_for_standing_still_are_streams_also_before_their_first_token() -> None:
     progress = EngineProgress()
-    progress.granted("a", 2.0, 0.0)
-    progress.granted("b", 1.0, 0.0)
+    progress.dispatched("a", 2.0, 0.0)
+    progress.dispatched("b", 1.0, 0.0)
     progress.streams("a")
     assert (progress.watched().standing, progress.watched().streams, progress.look(0.5, 0).streaming) == (2, 1, 0)
     assert (progress.watched().signs, progress.watched().longest_prefill_s) == (0, 2.0)
@@ -65,19 +65,19 @@ def test_what_is_watched_for_standing_still_are_streams_also_before_their_first_
 
 def test_a_whole_answer_is_never_late_because_nobody_sees_its_first_token() -> None:
     progress = EngineProgress()
-    progress.granted("a", 0.1, 0.0)
+    progress.dispatched("a", 0.1, 0.0)
     progress.whole("a")
     assert progress.look(50.0, 0).slowness is None
 
 
 def test_time_between_tokens_comes_from_whole_answers() -> None:
     progress = EngineProgress()
-    progress.granted("a", 1.0, 0.0)
+    progress.dispatched("a", 1.0, 0.0)
     progress.first_token("a", 1.0)
     progress.streams("a")
     assert progress.look(1.0, 0).streaming == 1
     progress.completed("a", 11, 2.0)
-    progress.granted("b", 1.0, 2.0)
+    progress.dispatched("b", 1.0, 2.0)
     progress.first_token("b", 3.0)
     progress.completed("b", 1, 3.0)
     look = progress.look(3.0, 0)
@@ -89,13 +89,13 @@ def test_time_between_tokens_comes_from_whole_answers() -> None:
 def test_failures_count_until_something_succeeds() -> None:
     progress = EngineProgress()
     for name in "abc":
-        progress.granted(name, 1.0, 0.0)
+        progress.dispatched(name, 1.0, 0.0)
     progress.dropped("a", failed=True)
     progress.dropped("b", failed=True)
     assert progress.look(1.0, 0).failures_in_row == 2
     progress.dropped("c")
     assert progress.look(1.0, 0).failures_in_row == 2
-    progress.granted("d", 1.0, 0.0)
+    progress.dispatched("d", 1.0, 0.0)
     progress.first_token("d", 1.0)
     assert progress.look(1.0, 0).failures_in_row == 0
 
@@ -103,7 +103,7 @@ def test_failures_count_until_something_succeeds() -> None:
 def test_what_nobody_ends_is_forgotten_and_the_number_is_bounded() -> None:
     progress = EngineProgress()
     for number in range(MAX_STANDING + 5):
-        progress.granted(str(number), 0.0, 0.0)
+        progress.dispatched(str(number), 0.0, 0.0)
     assert progress.look(1.0, 0).granted == MAX_STANDING
     assert progress.look(FORGOTTEN_S + 1, 0).granted == 0
 
@@ -117,8 +117,8 @@ def decision(name: str, engine_id: str, hit: int, *others: int) -> Decision:
 
 def test_the_pool_adds_up_work_and_what_was_computed_twice() -> None:
     progress = PoolProgress()
-    progress.granted(decision("r1", "a", 200, 200, 900), 1.0)
-    progress.granted(decision("r2", "b", 500, 500, 100), 1.0)
+    progress.dispatched(decision("r1", "a", 200, 200, 900), 1.0)
+    progress.dispatched(decision("r2", "b", 500, 500, 100), 1.0)
     assert (progress.work_s, progress.prompt_tokens, progress.recomputed_tokens) == (1.0, 2000, 700)
     assert progress.engine("a").look(1.0, 0).granted == 1
     progress.forget("a")
@@ -130,7 +130,7 @@ def test_each_of_two_engines_is_judged_by_its_own_part() -> None:
     pool = PoolProgress()
     pair = EnginePair("1", "d", 1, "r", 0.02, 100)
     decision = Decision("x", "pool", "p", 1, "p", "o", 1, "reason", 100, 0, 0.0, 1.0, 0.0, pair=pair)
-    pool.granted(decision, 0.0)
+    pool.dispatched(decision, 0.0)
     pool.moved(decision, 1.5, prefilled=True)
     first, second = pool.engine("p").look(1.5, 0), pool.engine("d").look(1.5, 0)
     assert (first.granted, first.first_tokens_total, first.slowness) == (0, 1, pytest.approx(1.5))
@@ -139,10 +139,10 @@ def test_each_of_two_engines_is_judged_by_its_own_part() -> None:
     pool.completed(decision, 11, 3.0)
     assert pool.engine("d").look(3.0, 0).tbt_s == pytest.approx(0.1)
     assert pool.engine("p").look(3.0, 0).tbt_samples == 0
-    pool.granted(decision, 4.0)
+    pool.dispatched(decision, 4.0)
     pool.dropped(decision, failed=True)
     assert pool.engine("p").look(4.0, 0).failures_in_row == 1
-    pool.granted(decision, 5.0)
+    pool.dispatched(decision, 5.0)
     pool.moved(decision, 5.1, prefilled=False)
     pool.dropped(decision, failed=True)
     assert pool.engine("d").look(5.1, 0).failures_in_row == 1
@@ -151,8 +151,8 @@ def test_each_of_two_engines_is_judged_by_its_own_part() -> None:
 
 def test_times_that_this_process_missed_are_no_measure_of_the_engine() -> None:
     progress = EngineProgress(lambda since_s, _now: since_s >= 100.0)
-    for name, granted_s in (("missed", 0.0), ("waits", 1.0), ("heard", 100.0)):
-        progress.granted(name, 1.0, granted_s)
+    for name, dispatched_s in (("missed", 0.0), ("waits", 1.0), ("heard", 100.0)):
+        progress.dispatched(name, 1.0, dispatched_s)
     for name, first_s in (("missed", 50.0), ("heard", 101.0)):
         progress.first_token(name, first_s)
         progress.completed(name, 11, first_s + 1.0)

@@ -146,8 +146,8 @@ def test_one_request_tells_what_it_can(fields: dict[str, object], pattern: str, 
 
 def test_the_verdict_says_how_much_was_there_and_what_to_do() -> None:
     assert verdict_words(HitVerdict(DEGRADED, 0.41, SALT, 30, 20)) == (
-        "it had 41% of the tokens that the index said (30 requests): the engine keeps blocks under another "
-        "cache salt; see that nothing in between changes cache_salt"
+        "it had 41% of the tokens in the index (30 requests): the engine uses another cache salt; check that nothing "
+        "in between changes cache_salt"
     )
     assert verdict_words(HitVerdict()) == ""
 

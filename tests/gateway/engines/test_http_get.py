@@ -1,4 +1,4 @@
-"""The cheap reader: plain answers over a kept connection, and a clear refusal of everything else."""
+"""The cheap reader: plain answers over a kept connection, and a clear rejection of everything else."""
 
 from __future__ import annotations
 

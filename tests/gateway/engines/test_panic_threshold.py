@@ -16,7 +16,7 @@ def fleet(engines: int, refusing: int) -> list[Any]:
     for number, breaker in enumerate(breakers):
         breaker.observe_probe(True, "", 1.0)
         for _ in range(3 if number < refusing else 0):
-            breaker.record_refusal(401, 2.0, shared=False)
+            breaker.record_rejection(401, 2.0, shared=False)
     names = (SimpleNamespace(engine_id=f"engine-{number}") for number in range(engines))
     return [SimpleNamespace(entry=name, breaker=breaker) for name, breaker in zip(names, breakers, strict=True)]
 

@@ -77,7 +77,7 @@ def test_the_reason_says_what_was_seen() -> None:
     watch = StallWatch(0.5)
     facts = {"a": busy(0), "b": busy(0, streams=0)}
     list(watch.look(facts, {}, "ab", (), 0.0))
-    assert list(watch.look(facts, {}, "ab", (), 0.7)) == [("a", "2 streams have brought nothing for 0.7 s")]
+    assert list(watch.look(facts, {}, "ab", (), 0.7)) == [("a", "2 streams have produced nothing for 0.7 s")]
 
 
 def test_time_that_this_process_missed_is_no_silence_of_the_engines() -> None:

@@ -1,4 +1,4 @@
-"""The edge refuses what no app should see, and lets the rest through with an id."""
+"""The edge rejects what no app should see, and lets the rest through with an id."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.json_body import MAX_DEPTH, BadBodyError, decode_object, refuse_nul, typed
+from gateway.http.json_body import MAX_DEPTH, BadBodyError, decode_object, reject_nul, typed
+from tests.gateway.loop_time import turn_limit_s
 
 MIB = 1 << 20
 
@@ -52,8 +53,9 @@ def test_it_names_what_is_wrong_with_a_body(name: str) -> None:
 
 @pytest.mark.parametrize("name", BAD)
 def test_it_spends_little_time_on_a_bad_body(name: str) -> None:
-    best = min(_time_of(BAD[name][0]) for _ in range(5))
-    assert best < 0.1  # measured: under 12 ms for each
+    best_s = min(_time_of(BAD[name][0]) for _ in range(5))
+    # In one go; the turns of the event loop that long bodies take are in test_loop_time.py.
+    assert best_s < 15 * turn_limit_s()
 
 
 def _time_of(body: bytes) -> float:
@@ -81,8 +83,8 @@ def test_it_reads_what_is_odd_but_right(body: bytes, value: object) -> None:
 @pytest.mark.parametrize("body", [b'{"a":"x\\u0000"}', b'{"a":"\\\\\\u0000"}'])
 def test_a_nul_is_found_where_none_may_be(body: bytes) -> None:
     with pytest.raises(BadBodyError):
-        refuse_nul(body)
-    refuse_nul(b'{"a":"\\\\u0000"}')
+        reject_nul(body)
+    reject_nul(b'{"a":"\\\\u0000"}')
     assert "\0" in decode_object(body)["a"]
 
 

@@ -137,7 +137,7 @@ async def test_what_a_gateway_that_is_gone_decided_is_404_at_once_and_its_names_
         bus.close()
     status, answer, _ = await other.post(f"/api/v1/requests/{first}/complete", {})
     assert (status, answer["error"]["code"]) == (404, "not_found")
-    assert "gone" in answer["error"]["message"]
+    assert "has ended" in answer["error"]["message"]
     status, again, _ = await other.post("/api/v1/route", ASKED, headers=named)
     assert (status, again["decision_id"] == first) == (200, False)
 

@@ -15,7 +15,7 @@ from gateway.engines.breaker import CLOSED, OPEN
 from kvstore.events.kv_events import BlockStored, EventBatch, encode_batch
 from kvstore.keys.block_keys import token_block_keys
 from routing.policy.policy_document import RoutingPolicy, Stage
-from routing.values.decision import Granted, Refused
+from routing.values.decision import Dispatched, Rejected
 from routing.values.observation import Completed, FirstToken
 from tests.gateway.fake_engine import FakePublisher, fake_engine, free_port, until
 from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, request, snapshot
@@ -32,7 +32,7 @@ def held_blocks(live: LiveGateway, engine_id: str, keys: tuple[int, ...]) -> int
 
 async def engine_of(live: LiveGateway, name: str, **kwargs: object) -> str:
     outcome = await live.pool.place(request(name, **kwargs), hold=False)  # type: ignore[arg-type]
-    assert isinstance(outcome, Granted)
+    assert isinstance(outcome, Dispatched)
     return outcome.decision.engine_id
 
 
@@ -46,7 +46,7 @@ async def test_an_engine_that_never_answered_gets_none(tmp_path: Path) -> None:
     dead = engine_entry("dead", f"http://127.0.0.1:{free_port()}")
     async with live_gateway(tmp_path, snapshot([dead])) as live:
         outcome = await live.pool.place(request("r1"), hold=False)
-        assert isinstance(outcome, Refused)
+        assert isinstance(outcome, Rejected)
         assert outcome.code == "no_engine"
 
 
@@ -59,7 +59,7 @@ async def test_a_waiting_request_goes_as_soon_as_an_engine_answers(tmp_path: Pat
             assert not waiting.done()
             one.set("/health", 200, b"")
             async with asyncio.timeout(5):
-                assert isinstance(await waiting, Granted)
+                assert isinstance(await waiting, Dispatched)
 
 
 async def test_connection_failures_of_requests_lead_to_a_probe_that_decides(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ async def test_a_policy_change_carries_its_version_into_decisions(tmp_path: Path
         live.publish(snapshot([engine_entry("a", one.url)], version=2, policy=changed, policy_version=7))
         await until(lambda: live.pool.router.policy_version == 7)
         outcome = await live.pool.place(request("r1"), hold=True)
-        assert isinstance(outcome, Granted)
+        assert isinstance(outcome, Dispatched)
         assert (outcome.decision.placement, outcome.decision.policy_version) == ("round_robin", 7)
 
 
@@ -215,7 +215,7 @@ async def test_events_feed_the_index_and_a_restart_empties_it(tmp_path: Path) ->
                 await until(lambda: held_blocks(live, "a", keys) == 2)
                 await until(lambda: live.shown("a").index_trust == "exact")
                 outcome = await live.pool.place(request("r1", keys, 5), hold=False)
-                assert isinstance(outcome, Granted)
+                assert isinstance(outcome, Dispatched)
                 assert outcome.decision.hit_tokens == 4
                 publisher.restart()
                 await publisher.publish(stored([9, 9], ts=1.0))
@@ -303,7 +303,7 @@ async def test_engines_may_take_roles_and_give_them_up_while_requests_run(
         before = await live.pool.place(request("before"), hold=True)
         await roles(2, a="prefill", b="decode")
         paired = await live.pool.place(request("paired"), hold=True)
-        assert isinstance(paired, Granted)
+        assert isinstance(paired, Dispatched)
         assert paired.decision.pair is not None
         assert (paired.decision.engine_id, paired.decision.pair.engine_id) == ("a", "b")
         await until(
@@ -314,9 +314,9 @@ async def test_engines_may_take_roles_and_give_them_up_while_requests_run(
         assert "roles_unmatched" in caplog.text
         await roles(4, a="mixed", b="mixed")
         after = await live.pool.place(request("after"), hold=True)
-        assert isinstance(after, Granted)
+        assert isinstance(after, Dispatched)
         assert after.decision.pair is None
-        assert isinstance(before, Granted)
+        assert isinstance(before, Dispatched)
         for name in ("before", "paired", "after"):
             live.pool.observe(Completed(name))
         live.pool.router.check()

@@ -1,4 +1,4 @@
-"""The driver: grants reach those who wait, withdrawn requests leave nothing behind, time is kept."""
+"""The driver: dispatches reach those who wait, withdrawn requests leave nothing behind, time is kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.pool.router_driver import RouterDriver
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.router import Router
-from routing.values.decision import Granted, Refused
+from routing.values.decision import Dispatched, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken
 
@@ -31,7 +31,7 @@ def request(name: str, prompt_tokens: int = 900) -> InferenceRequest:
 
 async def test_a_free_engine_is_granted_at_once() -> None:
     outcome = await driver().place(request("r"), hold=True, excluded=NONE)
-    assert isinstance(outcome, Granted)
+    assert isinstance(outcome, Dispatched)
     assert outcome.decision.engine_id == "a"
 
 
@@ -43,7 +43,7 @@ async def test_a_ticket_is_granted_when_the_engine_gets_free() -> None:
     assert not second.done()
     driven.observe(FirstToken("r1"))
     outcome = await second
-    assert isinstance(outcome, Granted)
+    assert isinstance(outcome, Dispatched)
     driven.stop()
 
 
@@ -57,7 +57,7 @@ async def test_a_report_of_room_grants_what_waited_for_it() -> None:
     await asyncio.sleep(0)
     assert not second.done()
     driven.report("a", 0, 5000)
-    assert isinstance(await second, Granted)
+    assert isinstance(await second, Dispatched)
     driven.stop()
 
 
@@ -65,7 +65,7 @@ async def test_without_hold_nothing_waits() -> None:
     driven = driver()
     for number in range(5):
         outcome = await driven.place(request(f"r{number}"), hold=False, excluded=NONE)
-        assert isinstance(outcome, Granted)
+        assert isinstance(outcome, Dispatched)
     driven.stop()
 
 
@@ -100,7 +100,7 @@ async def test_time_alone_refuses_a_ticket_that_waits_too_long() -> None:
     await driven.place(request("r1", 100_000), hold=True, excluded=NONE)
     async with asyncio.timeout(5):
         outcome = await driven.place(request("r2"), hold=True, excluded=NONE)
-    assert outcome == Refused("r2", "wait_expired", outcome.retry_after_s)  # type: ignore[union-attr]
+    assert outcome == Rejected("r2", "wait_expired", outcome.retry_after_s)  # type: ignore[union-attr]
     driven.stop()
 
 
@@ -117,7 +117,7 @@ async def test_tickets_move_to_another_engine_when_theirs_stops_accepting() -> N
     driven.observe(Completed("r0"))
     driven.observe(Completed("r1"))
     outcome = await waiting
-    assert isinstance(outcome, Granted)
+    assert isinstance(outcome, Dispatched)
     assert outcome.decision.engine_id == other
     driven.stop()
 
@@ -127,7 +127,7 @@ async def test_stopping_refuses_what_waits() -> None:
     waiting = asyncio.create_task(driven.place(request("r"), hold=True, excluded=NONE))
     await asyncio.sleep(0)
     driven.stop()
-    assert isinstance(await waiting, Refused)
+    assert isinstance(await waiting, Rejected)
 
 
 async def test_an_idle_driver_sleeps() -> None:

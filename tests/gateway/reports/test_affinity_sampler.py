@@ -19,7 +19,7 @@ from routing.rings.ring_plan import RingPlan
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import MODEL, ServedGateway, served
 
-SLOW = GatewaySettings(probe_interval_s=0.1, decision_interval_s=60.0, affinity_interval_s=0.05)
+SLOW = GatewaySettings(probe_interval_s=0.1, request_interval_s=60.0, affinity_interval_s=0.05)
 BLOCK = 16
 SHARED = list(range(4 * BLOCK))
 
@@ -36,7 +36,7 @@ async def ask(gateway: ServedGateway, number: int, **report: Any) -> str:
 
 async def told(gateway: ServedGateway) -> AffinitySample:
     """Return the sample of now."""
-    await gateway.gateway.decisions.flush()
+    await gateway.gateway.requests.flush()
     sampler = AffinitySampler(gateway.gateway._bus, gateway.gateway.pools.values, 1.0)
     return await sampler.sample(time.monotonic(), time.time())
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.contracts.fleet_sample import STATES
 from gateway.traffic.traffic_window import COMPLETED, RequestResult
 from routing.policy.policy_document import RoutingPolicy
-from routing.values.decision import Granted, Refused
+from routing.values.decision import Dispatched, Rejected
 from routing.values.observation import FirstToken
 from tests.gateway.fake_engine import fake_engine, free_port, until
 from tests.gateway.live_gateway import engine_entry, live_gateway, request, snapshot
@@ -133,9 +133,9 @@ async def test_grants_waits_and_refusals_show_in_the_pool_and_as_counters(tmp_pa
             await live.pool.place(request("r0", prompt_tokens=50_000), hold=True)
             waiting = asyncio.create_task(live.pool.place(request("w0"), hold=True))
             await until(lambda: live.shown("a").bound == 1)
-            assert isinstance(await live.pool.place(request("w1"), hold=True), Refused)
+            assert isinstance(await live.pool.place(request("w1"), hold=True), Rejected)
             live.pool.observe(FirstToken("r0"))
-            assert isinstance(await waiting, Granted)
+            assert isinstance(await waiting, Dispatched)
             await until(lambda: live.sample().pools[0].granted_waited_per_s)
             pool = live.sample().pools[0]
             assert (pool.granted_at_once_per_s or 0.0) > 0.0

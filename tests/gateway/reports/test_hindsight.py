@@ -8,7 +8,7 @@ import pytest
 
 from gateway.contracts.regret import ADMISSION, GATEWAY, QUEUE_ORDER, TRADE, Regret
 from gateway.pool.recent_decisions import DecisionRecord
-from gateway.reports.decision_sampling import kept
+from gateway.reports.decision_sampling import is_late, kept
 from gateway.reports.hindsight import Hindsight
 from gateway.traffic.past_moments import PastMoments
 from routing.cost.cost_model import PrefillCost
@@ -33,8 +33,8 @@ def record(name: str, arrived_s: float, queued_s: float, ttft_s: float | None, *
     return made
 
 
-def regret_of(hindsight: Hindsight, made: DecisionRecord, *, may_park: bool = False) -> Regret:
-    found = hindsight.regret_of(made, COST, 1.0, may_park=may_park, view_age_s=0.0)
+def regret_of(hindsight: Hindsight, made: DecisionRecord, *, may_defer: bool = False) -> Regret:
+    found = hindsight.regret_of(made, COST, 1.0, may_defer=may_defer, view_age_s=0.0)
     assert found is not None
     return found
 
@@ -42,8 +42,8 @@ def regret_of(hindsight: Hindsight, made: DecisionRecord, *, may_park: bool = Fa
 def test_younger_tickets_granted_first_are_the_queue_order() -> None:
     hindsight = Hindsight()
     for number in range(4):
-        hindsight.granted(record(f"younger-{number}", 10.5, 1.0 + number, None, compute_s=1.0))
-    hindsight.granted(record("older", 9.0, 2.0, None, compute_s=50.0))
+        hindsight.dispatched(record(f"younger-{number}", 10.5, 1.0 + number, None, compute_s=1.0))
+    hindsight.dispatched(record("older", 9.0, 2.0, None, compute_s=50.0))
     found = regret_of(hindsight, record("late", 10.0, 5.1, 5.3))
     assert found.cause == QUEUE_ORDER
     assert found.queue_order_s == pytest.approx(4.0)
@@ -69,14 +69,14 @@ def test_waits_that_all_came_out_longer_are_no_engine_s_fault() -> None:
 
 
 def test_time_kept_back_by_admission_is_its_own() -> None:
-    parked = record("parked", 10.0, 4.1, 4.3, decided_s=14.0)
-    assert regret_of(Hindsight(), parked, may_park=True).cause == ADMISSION
-    assert regret_of(Hindsight(), parked).seconds == pytest.approx(0.0, abs=0.01)
+    deferred = record("deferred", 10.0, 4.1, 4.3, decided_s=14.0)
+    assert regret_of(Hindsight(), deferred, may_defer=True).cause == ADMISSION
+    assert regret_of(Hindsight(), deferred).seconds == pytest.approx(0.0, abs=0.01)
 
 
 def test_a_moved_ticket_is_judged_from_its_move_on() -> None:
     moved = record("moved", 10.0, 4.1, 4.3, migrated_s=14.0, reason=reasons.MIGRATED)
-    assert regret_of(Hindsight(), moved, may_park=True).seconds == pytest.approx(0.0, abs=0.01)
+    assert regret_of(Hindsight(), moved, may_defer=True).seconds == pytest.approx(0.0, abs=0.01)
 
 
 def test_waiting_for_cache_that_was_there_is_a_trade() -> None:
@@ -87,10 +87,10 @@ def test_waiting_for_cache_that_was_there_is_a_trade() -> None:
 
 
 def test_nothing_is_said_of_requests_without_a_first_token_or_of_second_attempts() -> None:
-    assert Hindsight().regret_of(record("d", 1.0, 0.0, None), COST, 1.0, may_park=False, view_age_s=None) is None
+    assert Hindsight().regret_of(record("d", 1.0, 0.0, None), COST, 1.0, may_defer=False, view_age_s=None) is None
     again = record("again", 1.0, 0.0, 2.0)
     again.attempts = ("there", "here")
-    assert Hindsight().regret_of(again, COST, 1.0, may_park=False, view_age_s=None) is None
+    assert Hindsight().regret_of(again, COST, 1.0, may_defer=False, view_age_s=None) is None
 
 
 def test_ages_are_told_for_the_moment_of_the_decision() -> None:
@@ -107,7 +107,7 @@ def test_ages_are_told_for_the_moment_of_the_decision() -> None:
 @pytest.mark.parametrize(("count", "at_most", "left"), [(10, 20, 10), (10, 5, 5), (100, 7, 7), (3, 0, 0), (0, 5, 0)])
 def test_ordinary_ones_are_kept_evenly_and_stand_for_their_like(count: int, at_most: int, left: int) -> None:
     ended = [record(f"d-{number}", 0.0, 0.0, 0.1) for number in range(count)]
-    chosen = kept(ended, at_most)
+    chosen = kept(ended, [is_late(each) for each in ended], at_most)
     assert len(chosen) == left
     if left:
         assert sum(1 / share for _, share in chosen) == pytest.approx(count)
@@ -118,6 +118,6 @@ def test_ordinary_ones_are_kept_evenly_and_stand_for_their_like(count: int, at_m
 
 def test_every_late_one_is_kept() -> None:
     ended = [record(f"d-{number}", 0.0, 0.0, 9.0 if number % 2 else 0.1) for number in range(20)]
-    chosen = kept(ended, 0)
+    chosen = kept(ended, [is_late(each) for each in ended], 0)
     assert len(chosen) == 10
     assert {share for _, share in chosen} == {1.0}

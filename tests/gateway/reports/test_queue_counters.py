@@ -10,25 +10,25 @@ from routing.ledger.router_counts import CountsSeen
 def test_only_what_grew_is_added() -> None:
     metrics = GatewayMetrics()
     counters = QueueCounters(metrics)
-    counters.take("chat", CountsSeen(granted_at_once=5, granted_after_waiting=2, queued=3, migrated=1))
-    counters.take("chat", CountsSeen(granted_at_once=6, granted_after_waiting=2, queued=3, migrated=4))
-    assert metrics.grants.value("chat", "at_once") == 6
-    assert metrics.grants.value("chat", "after_waiting") == 2
+    counters.take("chat", CountsSeen(dispatched_at_once=5, dispatched_after_waiting=2, queued=3, migrated=1))
+    counters.take("chat", CountsSeen(dispatched_at_once=6, dispatched_after_waiting=2, queued=3, migrated=4))
+    assert metrics.dispatches.value("chat", "at_once") == 6
+    assert metrics.dispatches.value("chat", "after_waiting") == 2
     assert metrics.migrations.value("chat") == 4
 
 
 def test_the_counts_of_a_new_router_are_added_whole() -> None:
     metrics = GatewayMetrics()
     counters = QueueCounters(metrics)
-    counters.take("chat", CountsSeen(granted_at_once=5, queued=3))
-    counters.take("chat", CountsSeen(granted_at_once=2, granted_after_waiting=1, queued=1))
-    assert (metrics.grants.value("chat", "at_once"), metrics.grants.value("chat", "after_waiting")) == (7, 1)
+    counters.take("chat", CountsSeen(dispatched_at_once=5, queued=3))
+    counters.take("chat", CountsSeen(dispatched_at_once=2, dispatched_after_waiting=1, queued=1))
+    assert (metrics.dispatches.value("chat", "at_once"), metrics.dispatches.value("chat", "after_waiting")) == (7, 1)
 
 
 def test_a_pool_that_left_and_came_back_counts_on() -> None:
     metrics = GatewayMetrics()
     counters = QueueCounters(metrics)
-    counters.take("chat", CountsSeen(granted_at_once=5))
+    counters.take("chat", CountsSeen(dispatched_at_once=5))
     counters.forget("chat")
-    counters.take("chat", CountsSeen(granted_at_once=6))
-    assert metrics.grants.value("chat", "at_once") == 11
+    counters.take("chat", CountsSeen(dispatched_at_once=6))
+    assert metrics.dispatches.value("chat", "at_once") == 11

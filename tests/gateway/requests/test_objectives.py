@@ -1,4 +1,4 @@
-"""What a request may expect: its own words, its class, its key's class, the pool; at both doors, and refusals."""
+"""What a request may expect: its own words, its class, its key's class, the pool; at both doors, and rejections."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC
 from gateway.http.json_body import BadBodyError
 from gateway.http.openai_error import ApiError
-from gateway.requests.lifecycle import Wanted
 from gateway.requests.objective_headers import slo_class, tbt_slo_s, ttft_slo_s
 from gateway.requests.objectives import objectives
+from gateway.requests.wanted import Wanted
 from routing.policy.admission_document import AdmissionDocument, SloClass
 from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy

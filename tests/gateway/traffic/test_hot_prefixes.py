@@ -12,9 +12,9 @@ def decision(engine_id: str, compute_s: float, hit: int = 0) -> Decision:
 
 def test_work_adds_up_per_prefix_and_engine_the_busiest_first() -> None:
     prefixes = HotPrefixes()
-    prefixes.granted(7, decision("a", 1.0, 100), 0, 1.0)
-    prefixes.granted(7, decision("b", 2.0, 300), 50, 2.0)
-    prefixes.granted(9, decision("a", 0.5), 0, 2.0)
+    prefixes.dispatched(7, decision("a", 1.0, 100), 0, 1.0)
+    prefixes.dispatched(7, decision("b", 2.0, 300), 50, 2.0)
+    prefixes.dispatched(9, decision("a", 0.5), 0, 2.0)
     first, second = prefixes.top(3.0)
     assert (first.key, first.work_s_by_engine) == (f"{7:016x}", {"a": 1.0, "b": 2.0})
     assert (first.tokens, first.recomputed_tokens) == (300, 50)
@@ -23,9 +23,9 @@ def test_work_adds_up_per_prefix_and_engine_the_busiest_first() -> None:
 
 def test_work_is_forgotten_after_two_spans() -> None:
     prefixes = HotPrefixes()
-    prefixes.granted(7, decision("a", 1.0), 0, 100.0)
+    prefixes.dispatched(7, decision("a", 1.0), 0, 100.0)
     assert prefixes.top(100.0 + SPAN_S)[0].work_s_by_engine == {"a": 1.0}
-    prefixes.granted(8, decision("a", 1.0), 0, 100.0 + SPAN_S + 1)
+    prefixes.dispatched(8, decision("a", 1.0), 0, 100.0 + SPAN_S + 1)
     assert len(prefixes.top(100.0 + SPAN_S + 2)) == 2
     assert [each.key for each in prefixes.top(100.0 + 2 * SPAN_S + 1)] == [f"{8:016x}"]
     assert prefixes.top(500.0) == ()
@@ -34,7 +34,7 @@ def test_work_is_forgotten_after_two_spans() -> None:
 def test_keys_and_what_is_shown_are_bounded() -> None:
     prefixes = HotPrefixes()
     for key in range(MAX_KEYS + 100):
-        prefixes.granted(key, decision("a", 1.0), 0, 1.0)
-    prefixes.granted(5, decision("a", 9.0), 0, 1.0)
+        prefixes.dispatched(key, decision("a", 1.0), 0, 1.0)
+    prefixes.dispatched(5, decision("a", 9.0), 0, 1.0)
     top = prefixes.top(1.0)
     assert (len(top), top[0].key) == (SHOWN, f"{5:016x}")

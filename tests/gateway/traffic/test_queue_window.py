@@ -10,7 +10,7 @@ from routing.ledger.router_counts import CountsSeen
 
 
 def test_the_first_look_knows_no_rates() -> None:
-    assert QueueWindow().look(CountsSeen(granted_at_once=9), 0.0) is None
+    assert QueueWindow().look(CountsSeen(dispatched_at_once=9), 0.0) is None
 
 
 def test_rates_are_of_what_grew_within_the_window() -> None:
@@ -27,10 +27,10 @@ def test_rates_are_of_what_grew_within_the_window() -> None:
 def test_waits_are_those_of_the_window_with_grants_at_once_among_them() -> None:
     window = QueueWindow(window_s=4.0)
     window.look(CountsSeen(), 0.0)
-    window.granted(99.0)
+    window.dispatched(99.0)
     window.look(CountsSeen(0, 1), 1.0)
     for waited_s in [0.0] * 8 + [2.0, 8.0]:
-        window.granted(waited_s)
+        window.dispatched(waited_s)
     window.look(CountsSeen(8, 3), 4.0)
     summary = window.look(CountsSeen(8, 3), 5.0)
     assert summary is not None
@@ -44,7 +44,7 @@ def test_of_too_many_grants_the_newest_count() -> None:
     window = QueueWindow()
     window.look(CountsSeen(), 0.0)
     for waited_s in (9.0, *[1.0] * MAX_WAITS):
-        window.granted(waited_s)
+        window.dispatched(waited_s)
     summary = window.look(CountsSeen(0, MAX_WAITS + 1), 1.0)
     assert summary is not None
     assert (summary.wait_mean_s, summary.granted_waited_per_s) == (1.0, MAX_WAITS + 1)
@@ -57,7 +57,7 @@ def test_rates_and_waits_stay_in_range_and_end_with_the_window(steps: list[tuple
     for pause_s, more, waits in steps:
         now, granted = now + pause_s, granted + more
         for waited_s in waits:
-            window.granted(waited_s)
+            window.dispatched(waited_s)
         summary = window.look(CountsSeen(granted), now)
         assert summary is not None
         assert 0.0 <= summary.granted_at_once_per_s <= granted

@@ -155,7 +155,7 @@ def test_in_panic_outliers_keep_their_work_and_faults_do_not() -> None:
     verdicts = {each.engine_id: each for each in plans[-1].verdicts}
     assert plans[-1].panic
     assert verdicts["bad"].load_share == 1.0
-    assert "suspended" in verdicts["bad"].text
+    assert "not quarantined" in verdicts["bad"].text
     assert all(verdicts[f"hung-{number}"].load_share == 0 for number in range(3))
 
 
@@ -174,7 +174,7 @@ def test_a_new_engine_gets_a_growing_share_where_that_is_asked_for() -> None:
     shares = []
     for now_s in (100.0, 110.0, 119.0, 121.0):
         facts = pool(now_s, (replace(well("new")(now_s), since_s=100.0), well("old")(now_s)))
-        plan, _ = plan_health(facts, HealthMemory(), DOCUMENT, newcomer_ramp_s=20.0)
+        plan, _ = plan_health(facts, HealthMemory(), DOCUMENT, slow_start_s=20.0)
         assert plan.verdicts[1].load_share == 1.0
         shares.append(plan.verdicts[0].load_share)
     assert shares == [pytest.approx(0.1), pytest.approx(0.55), pytest.approx(0.955), 1.0]
@@ -184,7 +184,7 @@ def test_it_says_why_nothing_changed() -> None:
     last = list(rounds(others(3), 10.0))[-1]
     assert last.changed == ()
     assert [each.code for each in last.reasons] == ["no_change"]
-    assert last.reasons[0].text == "nothing changed: 3 healthy"
+    assert last.reasons[0].text == "no change: 3 healthy"
 
 
 numbers = st.one_of(st.none(), st.floats(), st.integers(-5, 10**6))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from planning.documents.rebalance_document import RebalanceDocument
 from planning.facts.fleet_facts import PoolWindow, PrefixFacts
 from planning.rebalance.rebalance import plan_rebalance
-from planning.rebalance.rebalance_plan import MoveTickets, RebalanceMemory, RebalancePlan, Widened
+from planning.rebalance.rebalance_plan import MigrateRequests, RebalanceMemory, RebalancePlan, Widened
 from routing.values.load_cv import load_cv
 from tests.planning.pools import engine, pool
 
@@ -64,7 +64,7 @@ def test_a_hot_prefix_of_a_lasting_hotspot_gets_a_candidate() -> None:
 
 def test_tickets_leave_the_hot_engine_within_the_bound() -> None:
     found, _ = persistent()
-    assert found.moves == (MoveTickets("e-1", DOCUMENT.max_moves),)
+    assert found.moves == (MigrateRequests("e-1", DOCUMENT.max_moves),)
 
 
 def test_widening_goes_on_step_by_step_to_its_end() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from planning.documents.guardrail_document import GuardDocument
-from planning.trials.arm_comparison import FINE, TOO_FEW, TTFT, WORSE, ArmSlice, GuardReading, compare
+from planning.trials.arm_comparison import FINE, TOO_FEW, TTFT, WORSE, ArmSlice, GuardrailReading, compare
 from planning.trials.arm_window import ArmTally, ArmWindow, bucket_end_s, bucket_of, quantile_s, together
 from planning.trials.canary import ABORT, KEEP, PROMOTE, STEP, CanaryFacts, plan_canary
 from tests.planning.arm_data import slices, window
@@ -117,11 +117,11 @@ def test_lengths_leave_less_doubt_and_equal_ones_change_nothing() -> None:
     assert equal.difference == pytest.approx(equal.tried / equal.base)
 
 
-def _ttft(made: Sequence[ArmSlice]) -> GuardReading:
+def _ttft(made: Sequence[ArmSlice]) -> GuardrailReading:
     return next(each for each in compare(made, GUARDS).readings if each.guard == TTFT)
 
 
-def _doubt(reading: GuardReading) -> float:
+def _doubt(reading: GuardrailReading) -> float:
     assert reading.lower is not None
     assert reading.upper is not None
     return math.log(reading.upper / reading.lower)

@@ -6,17 +6,19 @@ import math
 
 import pytest
 
-from planning.trials.arm_comparison import FINE, LATE, TOO_FEW, TTFT, WORSE, GuardReading
-from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardCertainty, certainty
+from planning.trials.arm_comparison import FINE, LATE, TOO_FEW, TTFT, WORSE, GuardrailReading
+from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty, certainty
 
 
-def known(reading: GuardReading, requests: int = 100, since_s: float = 60.0) -> GuardCertainty:
+def known(reading: GuardrailReading, requests: int = 100, since_s: float = 60.0) -> GuardrailCertainty:
     return certainty(reading, requests=requests, least=40, since_s=since_s)
 
 
-def late(difference: float, doubt: float, limit: float = 0.03, base: float = 0.05, verdict: str = FINE) -> GuardReading:
+def late(
+    difference: float, doubt: float, limit: float = 0.03, base: float = 0.05, verdict: str = FINE
+) -> GuardrailReading:
     tried = base + difference
-    return GuardReading(LATE, base, tried, difference, difference - doubt, difference + doubt, limit, verdict)
+    return GuardrailReading(LATE, base, tried, difference, difference - doubt, difference + doubt, limit, verdict)
 
 
 def test_it_holds_only_when_the_whole_interval_lies_within_the_threshold() -> None:
@@ -34,9 +36,9 @@ def test_shares_of_nothing_narrow_with_the_count_itself() -> None:
 
 
 def test_ratios_narrow_on_the_scale_of_their_logarithms() -> None:
-    ratio = GuardReading(TTFT, 0.5, 0.5, 1.0, 1 / 1.3**2, 1.3**2, 1.3, FINE)
+    ratio = GuardrailReading(TTFT, 0.5, 0.5, 1.0, 1 / 1.3**2, 1.3**2, 1.3, FINE)
     assert known(ratio).wait_s == pytest.approx(3 * 60.0)
-    assert known(GuardReading(TTFT, 0.5, 0.5, 1.0, 1 / 1.2, 1.2, 1.3, FINE)).verdict == HOLDS
+    assert known(GuardrailReading(TTFT, 0.5, 0.5, 1.0, 1 / 1.2, 1.2, 1.3, FINE)).verdict == HOLDS
     assert math.isfinite(known(ratio).wait_s or math.nan)
 
 
@@ -46,6 +48,6 @@ def test_more_requests_do_not_make_hold_what_lies_beyond_the_threshold() -> None
 
 
 def test_too_few_requests_take_as_long_as_the_rest_of_them() -> None:
-    few = GuardReading(LATE, 0.1, None, None, None, None, 0.03, TOO_FEW)
-    assert known(few, requests=10, since_s=30.0) == GuardCertainty(LATE, NOT_YET, 90.0)
+    few = GuardrailReading(LATE, 0.1, None, None, None, None, 0.03, TOO_FEW)
+    assert known(few, requests=10, since_s=30.0) == GuardrailCertainty(LATE, NOT_YET, 90.0)
     assert known(few, requests=0).wait_s is None

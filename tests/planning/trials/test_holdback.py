@@ -2,7 +2,7 @@ import msgspec
 
 from planning.documents.holdback_document import SliceDocument
 from planning.trials.arm_comparison import ArmSlice
-from planning.trials.holdback import MAX_DOUBLINGS, SliceFacts, SliceMemory, cool_down_s, plan_slice, share_of
+from planning.trials.holdback import MAX_DOUBLINGS, HoldbackFacts, HoldbackMemory, cool_down_s, plan_holdback, share_of
 from tests.planning.arm_data import slices
 
 SETTINGS = SliceDocument(share=0.05, hold_s=10, cool_down_s=60, probe_s=30)
@@ -14,21 +14,21 @@ GOOD = tuple(ArmSlice(each.tried, each.base) for each in slices(2, 30, 40, 4))
 def run(
     seen: tuple[ArmSlice, ...],
     seconds: range,
-    memory: SliceMemory,
+    memory: HoldbackMemory,
     settings: SliceDocument = SETTINGS,
     *,
     frozen: bool = False,
-) -> tuple[list[str], SliceMemory]:
+) -> tuple[list[str], HoldbackMemory]:
     states = []
     for now_s in seconds:
-        plan, memory = plan_slice(SliceFacts(float(now_s), seen, seen[-20:], frozen), memory, settings)
+        plan, memory = plan_holdback(HoldbackFacts(float(now_s), seen, seen[-20:], frozen), memory, settings)
         assert plan.share == share_of(memory.state, settings)
         states.append(memory.state)
     return states, memory
 
 
 def test_without_a_share_there_is_no_slice() -> None:
-    states, memory = run(BAD, range(0, 60, 2), SliceMemory(), SliceDocument())
+    states, memory = run(BAD, range(0, 60, 2), HoldbackMemory(), SliceDocument())
     assert set(states) == {"off"}
     _, memory = run(GOOD, range(0, 4, 2), memory)
     assert memory.state == "slice"
@@ -36,18 +36,18 @@ def test_without_a_share_there_is_no_slice() -> None:
 
 
 def test_a_policy_as_good_as_the_rule_keeps_serving() -> None:
-    assert set(run(GOOD, range(0, 300, 5), SliceMemory())[0]) == {"slice"}
+    assert set(run(GOOD, range(0, 300, 5), HoldbackMemory())[0]) == {"slice"}
 
 
 def test_the_rule_takes_over_only_after_the_policy_has_lost_for_a_while() -> None:
-    states, memory = run(BAD, range(0, 14, 2), SliceMemory())
+    states, memory = run(BAD, range(0, 14, 2), HoldbackMemory())
     assert states == ["slice"] * 6 + ["fallback"]
     assert memory.doublings == 0
     assert share_of(memory.state, SETTINGS) == 1.0
 
 
 def test_it_returns_by_itself_when_the_policy_does_well_again() -> None:
-    _, memory = run(BAD, range(0, 14, 2), SliceMemory())
+    _, memory = run(BAD, range(0, 14, 2), HoldbackMemory())
     states, memory = run(GOOD, range(14, 112, 2), memory)
     assert [state for state, before in zip(states, ["", *states], strict=False) if state != before] == [
         "fallback",
@@ -57,10 +57,10 @@ def test_it_returns_by_itself_when_the_policy_does_well_again() -> None:
 
 
 def test_each_loss_soon_after_a_return_waits_longer_up_to_a_bound() -> None:
-    memory, changes, last = SliceMemory(), 0, "off"
+    memory, changes, last = HoldbackMemory(), 0, "off"
     for now_s in range(0, 6000, 10):
         seen = BAD if memory.state in ("slice", "probing") else GOOD
-        _, memory = plan_slice(SliceFacts(float(now_s), seen, seen[-20:]), memory, SETTINGS)
+        _, memory = plan_holdback(HoldbackFacts(float(now_s), seen, seen[-20:]), memory, SETTINGS)
         changes += memory.state != last
         last = memory.state
     assert memory.doublings == MAX_DOUBLINGS
@@ -69,13 +69,13 @@ def test_each_loss_soon_after_a_return_waits_longer_up_to_a_bound() -> None:
 
 
 def test_after_calm_the_next_wait_is_short_again() -> None:
-    memory = SliceMemory("slice", 0.0, None, 2)
+    memory = HoldbackMemory("slice", 0.0, None, 2)
     _, memory = run(GOOD, range(0, 1100, 50), memory)
     assert memory.doublings == 0
 
 
 def test_it_only_compares_where_falling_back_is_off_and_stands_still_while_frozen() -> None:
     only = msgspec.structs.replace(SETTINGS, fall_back=False)
-    assert set(run(BAD, range(0, 200, 10), SliceMemory(), only)[0]) == {"slice"}
-    _, memory = run(BAD, range(0, 14, 2), SliceMemory())
+    assert set(run(BAD, range(0, 200, 10), HoldbackMemory(), only)[0]) == {"slice"}
+    _, memory = run(BAD, range(0, 14, 2), HoldbackMemory())
     assert set(run(GOOD, range(14, 400, 20), memory, frozen=True)[0]) == {"fallback"}

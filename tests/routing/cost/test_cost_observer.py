@@ -15,7 +15,7 @@ def observer(**kinds: str) -> CostObserver:
 
 
 def serve(seen: CostObserver, name: str, engine: str = "a", *, at: float = 0.0, took: float = 0.5) -> None:
-    seen.granted(name, engine, 4000, 0, at)
+    seen.dispatched(name, engine, 4000, 0, at)
     seen.first_token(name, at + took)
     seen.completed(name, at + took + 1.0)
 
@@ -30,8 +30,8 @@ def test_the_time_from_grant_to_first_token_is_one_sample() -> None:
 
 def test_two_prefills_on_one_engine_say_nothing_about_either() -> None:
     seen = observer()
-    seen.granted("r1", "a", 4000, 0, 0.0)
-    seen.granted("r2", "a", 4000, 0, 0.1)
+    seen.dispatched("r1", "a", 4000, 0, 0.0)
+    seen.dispatched("r2", "a", 4000, 0, 0.1)
     for name, at in (("r1", 0.5), ("r2", 1.0)):
         seen.first_token(name, at)
         seen.completed(name, at + 1)
@@ -40,8 +40,8 @@ def test_two_prefills_on_one_engine_say_nothing_about_either() -> None:
 
 def test_prefills_on_other_engines_and_decodes_beside_it_do_not_disturb() -> None:
     seen = observer()
-    seen.granted("other", "b", 4000, 0, 0.0)
-    seen.granted("decoding", "a", 4000, 0, 0.0)
+    seen.dispatched("other", "b", 4000, 0, 0.0)
+    seen.dispatched("decoding", "a", 4000, 0, 0.0)
     seen.first_token("decoding", 0.4)
     serve(seen, "r1", at=0.5)
     assert seen.samples[TAKEN] == 1
@@ -51,7 +51,7 @@ def test_the_hits_that_the_engine_reports_count_and_not_the_predicted_ones() -> 
     seen = observer()
     for turn in range(80):
         name = f"r{turn}"
-        seen.granted(name, "a", 4000, 3584, turn * 10.0)
+        seen.dispatched(name, "a", 4000, 3584, turn * 10.0)
         seen.first_token(name, turn * 10.0 + PrefillCost().seconds(4000, 0))
         seen.completed(name, turn * 10.0 + 5, cached_tokens=0)
     assert seen.fitted()[""].error < 0.01
@@ -60,7 +60,7 @@ def test_the_hits_that_the_engine_reports_count_and_not_the_predicted_ones() -> 
 def test_measurements_that_cannot_be_are_counted() -> None:
     seen = observer()
     serve(seen, "r1", took=-0.1)
-    seen.granted("r2", "a", 4000, 0, 0.0)
+    seen.dispatched("r2", "a", 4000, 0, 0.0)
     seen.first_token("r2", 0.5)
     seen.completed("r2", 1.0, cached_tokens=9000)
     assert seen.samples == {TAKEN: 0, SHARED: 0, IMPOSSIBLE: 2}
@@ -72,13 +72,13 @@ def test_feedback_that_comes_twice_or_never_or_for_nobody_changes_nothing() -> N
     seen.completed("nobody", 1.0)
     serve(seen, "r1")
     seen.completed("r1", 9.0)
-    seen.granted("r2", "a", 4000, 0, 0.0)
+    seen.dispatched("r2", "a", 4000, 0, 0.0)
     seen.first_token("r2", 0.5)
     seen.first_token("r2", 5.0)
     seen.completed("r2", 6.0)
     assert seen.samples[TAKEN] == 2
     for number in range(MAX_OPEN + 5):
-        seen.granted(f"lost-{number}", "a", 10, 0, float(number))
+        seen.dispatched(f"lost-{number}", "a", 10, 0, float(number))
     seen.check()
 
 
@@ -96,7 +96,7 @@ def test_an_answer_of_many_tokens_is_a_sample_of_a_decode_step() -> None:
     seen = observer()
     for turn in range(60):
         at = turn * 10.0
-        seen.granted(f"r{turn}", "a", 4000, 0, at)
+        seen.dispatched(f"r{turn}", "a", 4000, 0, at)
         seen.first_token(f"r{turn}", at + 0.5)
         seen.completed(f"r{turn}", at + 0.5 + 100 * 0.05, output_tokens=101)
     decode = seen.fitted()[""].decode
@@ -111,7 +111,7 @@ def test_its_tables_agree_after_any_sequence(seed: int) -> None:
         name, now = f"r{rng.randrange(12)}", float(moment)
         kind = rng.randrange(5)
         if kind <= 1:
-            seen.granted(name, rng.choice("abc"), rng.randrange(1, 9000), 0, now)
+            seen.dispatched(name, rng.choice("abc"), rng.randrange(1, 9000), 0, now)
         elif kind == 2:
             seen.first_token(name, now)
         elif kind == 3:
@@ -123,12 +123,12 @@ def test_its_tables_agree_after_any_sequence(seed: int) -> None:
 
 def test_a_prefill_that_is_handed_over_is_learned_from_at_once_and_its_decode_elsewhere() -> None:
     seen = observer(a="prefilling", b="decoding")
-    seen.granted("r1", "a", 4000, 0, 0.0)
+    seen.dispatched("r1", "a", 4000, 0, 0.0)
     seen.handed_over("r1", "b", 0.5, 0)
     seen.handed_over("r1", "b", 9.0, 0)
     seen.check()
     assert seen.samples[TAKEN] == 1
-    seen.granted("r2", "a", 4000, 0, 0.6)
+    seen.dispatched("r2", "a", 4000, 0, 0.6)
     assert seen.samples[SHARED] == 0, "the engine is free again"
     seen.first_token("r1", 0.9)
     seen.completed("r1", 0.9 + 0.02 * 99, cached_tokens=0, output_tokens=100)
@@ -139,7 +139,7 @@ def test_a_prefill_that_is_handed_over_is_learned_from_at_once_and_its_decode_el
 
 def test_a_request_that_ends_between_its_engines_leaves_nothing() -> None:
     seen = observer()
-    seen.granted("r1", "a", 4000, 0, 0.0)
+    seen.dispatched("r1", "a", 4000, 0, 0.0)
     seen.handed_over("r1", "b", 0.5)
     seen.dropped("r1")
     seen.handed_over("r1", "b", 0.5)

@@ -1,4 +1,4 @@
-"""Tickets of overloaded engines move to their other candidate, the largest gain first, and nothing is lost."""
+"""Queued requests of overloaded engines move to their other candidate, the largest gain first, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.router import Router
 from routing.values import reasons
-from routing.values.decision import Granted, Queued
+from routing.values.decision import Dispatched, Queued
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken
 
@@ -40,7 +40,7 @@ def request(name: str, keys: tuple[int, ...], at_s: float) -> InferenceRequest:
     return InferenceRequest(name, keys, BLOCK * len(keys), BLOCK, at_s, 1.0)
 
 
-def submit(made: Router, count: int, at_s: float, *, prefix: int = 1) -> list[Granted | Queued]:
+def submit(made: Router, count: int, at_s: float, *, prefix: int = 1) -> list[Dispatched | Queued]:
     """Requests of one prefix of eight blocks and ten own ones."""
     return [
         made.submit(
@@ -81,22 +81,22 @@ def test_a_moved_ticket_says_so_and_keeps_its_arrival() -> None:
     made = router(selection="affinity")
     made.blocks_stored("e-0", tuple(range(1, 9)))
     holder = made.fleet.known_target("e-0")
-    # Ten tickets of half a second on the holder, none on the other: the last ones gain seconds by moving.
+    # Ten queued requests of half a second on the holder, none on the other: the last ones gain seconds by moving.
     for number in range(10):
         keys = (*range(1, 9), *range(1000 * number, 1000 * number + 10))
         made.submit(request(f"r-{number}", keys, 0.0), 0.0)
-    names = [ticket.request.request_id for ticket in made.waiting.of(holder)]
+    names = [queued.request.request_id for queued in made.waiting.of(holder)]
     assert len(names) > 2
     made.migration._hot.add("e-0")
     outcomes = made.tick(0.01)
     assert made.migration.moved >= 1
-    moved = [each.decision for each in outcomes if isinstance(each, Granted) and each.decision.engine_id == "e-1"]
+    moved = [each.decision for each in outcomes if isinstance(each, Dispatched) and each.decision.engine_id == "e-1"]
     waiting = [
         made.waiting.decision(each.request.request_id) for each in made.waiting.of(made.fleet.known_target("e-1"))
     ]
-    tickets = [each for each in (*moved, *waiting) if each.reason == reasons.MIGRATED]
-    assert tickets
-    for decision in tickets:
+    queued_requests = [each for each in (*moved, *waiting) if each.reason == reasons.MIGRATED]
+    assert queued_requests
+    for decision in queued_requests:
         assert decision.candidates[0].engine_id == "e-1"
         assert {each.engine_id for each in decision.candidates} == {"e-0", "e-1"}
     made.check()
@@ -120,8 +120,8 @@ def test_a_request_without_a_good_candidate_lets_tickets_of_its_engines_move_whe
     submit(made, 4, 0.0, prefix=hot)
     assert made.migration.due
     outcomes = made.tick(0.0)
-    (granted,) = (each.decision for each in outcomes if isinstance(each, Granted))
-    assert (granted.decision_id, granted.engine_id, granted.reason) == (f"r-{cool}-2", "e-2", reasons.MIGRATED)
+    (dispatched,) = (each.decision for each in outcomes if isinstance(each, Dispatched))
+    assert (dispatched.decision_id, dispatched.engine_id, dispatched.reason) == (f"r-{cool}-2", "e-2", reasons.MIGRATED)
     assert made.migration.moved == 1
     made.check()
 
@@ -135,9 +135,11 @@ def test_the_largest_gain_moves_first_wherever_it_stands_in_the_queue() -> None:
     here, other = (made.fleet.known_target(name) for name in ("e-0", "e-1"))
     # The other engine has computed one that stands in the middle, and nothing of the rest.
     made.blocks_stored("e-1", prompts[3])
-    tickets = made.waiting.of(here)
-    ends_s = accumulate((each.compute_s for each in tickets), initial=made.reservations.free_at(here))
-    there_s = [made.view.compute_s(each.request, other, 18 * BLOCK * (at == 2)) for at, each in enumerate(tickets)]
+    queued_requests = made.waiting.of(here)
+    ends_s = accumulate((each.compute_s for each in queued_requests), initial=made.reservations.free_at(here))
+    there_s = [
+        made.view.compute_s(each.request, other, 18 * BLOCK * (at == 2)) for at, each in enumerate(queued_requests)
+    ]
     gains = [end - there for end, there in zip(list(ends_s)[1:], there_s, strict=True)]
     assert gains.index(max(gains)) == 2
     made.migration.relieve_engine("e-0", 1, 0.0)
@@ -148,17 +150,17 @@ def test_the_largest_gain_moves_first_wherever_it_stands_in_the_queue() -> None:
     made.check()
 
 
-def held_up(tickets: int) -> Router:
-    """An engine that was given a prefill at 0 and has brought nothing, with tickets from 2.9 on; the other is idle."""
+def held_up(queued_requests: int) -> Router:
+    """An engine that was given a prefill at 0 and has brought nothing, with requests from 2.9 on; the other is idle."""
     settings = msgspec.structs.replace(policy(), bottleneck_s=3.0, ttft_slo_s=6.0)
     made = Router("pool", settings, 1)
     made.set_engines([EngineFacts(f"e-{number}", 1, True) for number in range(2)], 0.0)
     made.blocks_stored("e-0", tuple(range(1, 9)))
-    for number in range(tickets + 1):
+    for number in range(queued_requests + 1):
         at_s = 2.9 if number else 0.0
         asked = request(f"r-{number}", (*range(1, 9), *range(1000 * number, 1000 * number + 10)), at_s)
         made.submit(msgspec.structs.replace(asked, ttft_slo_s=6.0), at_s)
-    assert len(made.waiting.of(made.fleet.known_target("e-0"))) == tickets
+    assert len(made.waiting.of(made.fleet.known_target("e-0"))) == queued_requests
     return made
 
 
@@ -166,7 +168,7 @@ def test_tickets_of_an_engine_held_up_by_decodes_see_its_delay_and_move_once_it_
     """Corrected TTFT = D + T_q + T_c (DualMap A.8.3)."""
     made = held_up(1)
     target = made.fleet.known_target("e-0")
-    (ticket,) = made.waiting.of(target)
+    (queued,) = made.waiting.of(target)
     moved_at, now = 0.0, 2.9
     while not made.migration.moved:
         wake = made.next_wake(now)
@@ -174,7 +176,7 @@ def test_tickets_of_an_engine_held_up_by_decodes_see_its_delay_and_move_once_it_
         now = max(wake, now + 0.01)
         queue_s = max(made.reservations.free_at(target) - now, 0.0)
         delay_s = now if now >= 3.0 else 0.0
-        corrected_s = now - 2.9 + delay_s + queue_s + ticket.compute_s
+        corrected_s = now - 2.9 + delay_s + queue_s + queued.compute_s
         made.tick(now)
         assert bool(made.migration.moved) == (corrected_s > 6.0), now
         moved_at = now
@@ -183,8 +185,8 @@ def test_tickets_of_an_engine_held_up_by_decodes_see_its_delay_and_move_once_it_
 
 
 def test_only_as_many_tickets_move_as_are_late_with_the_delay() -> None:
-    for tickets, moved in ((2, 0), (3, 1)):
-        made = held_up(tickets)
+    for queued_requests, moved in ((2, 0), (3, 1)):
+        made = held_up(queued_requests)
         made.tick(3.15)
         assert made.migration.moved == moved
 
@@ -217,14 +219,14 @@ def test_an_engine_is_not_relieved_again_at_once() -> None:
 def test_no_ticket_is_lost_or_granted_twice(seed: int) -> None:
     rng = Random(seed)
     made = router(engines=3)
-    now, submitted, granted, finished = 0.0, set(), set(), set()
+    now, submitted, dispatched, finished = 0.0, set(), set(), set()
 
     def take(outcomes: list[object]) -> None:
         for outcome in outcomes:
-            if isinstance(outcome, Granted):
+            if isinstance(outcome, Dispatched):
                 name = outcome.decision.decision_id
-                assert name not in granted
-                granted.add(name)
+                assert name not in dispatched
+                dispatched.add(name)
 
     for number in range(120):
         now += rng.random() * 0.1
@@ -235,13 +237,13 @@ def test_no_ticket_is_lost_or_granted_twice(seed: int) -> None:
             keys = (*range(prefix, prefix + 8), *range(1000 * number + 500, 1000 * number + 510))
             submitted.add(name)
             take([made.submit(request(name, keys, now), now)])
-        elif what < 0.8 and granted - finished:
-            name = min(granted - finished)
+        elif what < 0.8 and dispatched - finished:
+            name = min(dispatched - finished)
             finished.add(name)
             take(made.observe(FirstToken(name), now))
             take(made.observe(Completed(name), now))
         else:
             take(made.tick(now))
         made.check()
-    assert granted <= submitted
-    assert len(submitted) == len(granted) + len(made.waiting)
+    assert dispatched <= submitted
+    assert len(submitted) == len(dispatched) + len(made.waiting)

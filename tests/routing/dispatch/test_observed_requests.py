@@ -9,16 +9,16 @@ from tests.routing.pools import engines, pool, request
 
 def test_an_observed_request_is_work_of_its_engine_until_it_is_over() -> None:
     router = pool("round_robin", size=2)
-    granted = router.observed.take(request(1, range(8)), "e-02", 0.0)
-    assert granted is not None
-    assert (granted.decision.engine_id, granted.decision.reason) == ("e-02", reasons.OBSERVED)
-    assert granted.decision.hit_tokens == 0
+    dispatched = router.observed.take(request(1, range(8)), "e-02", 0.0)
+    assert dispatched is not None
+    assert (dispatched.decision.engine_id, dispatched.decision.reason) == ("e-02", reasons.OBSERVED)
+    assert dispatched.decision.hit_tokens == 0
     assert [each.running for each in router.loads(0.0)] == [0, 1]
-    assert router.counts.granted_at_once == 1
+    assert router.counts.dispatched_at_once == 1
     second = router.observed.take(request(2, range(8)), "e-02", 0.0)
     assert second is not None
     assert second.decision.hit_tokens == 8 * 512
-    assert second.decision.wait_s == pytest.approx(granted.decision.compute_s)
+    assert second.decision.wait_s == pytest.approx(dispatched.decision.compute_s)
     for name in ("request-00000001", "request-00000002"):
         router.observe(FirstToken(name), 1.0)
         router.observe(Completed(name), 2.0)

@@ -5,7 +5,7 @@ import pytest
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.router import Router
 from routing.values import reasons
-from routing.values.decision import Granted, Queued, Refused
+from routing.values.decision import Dispatched, Queued, Rejected
 from routing.values.observation import FirstToken
 from tests.routing.pools import BLOCK, engine_of, engines, pool, request
 
@@ -26,7 +26,7 @@ def test_a_request_goes_at_once_to_an_idle_engine_that_holds_most_of_it() -> Non
     router.blocks_stored("e-03", asked.keys)
     outcome = router.submit(asked, 0.0)
     assert engine_of(outcome) == "e-03"
-    assert isinstance(outcome, Granted)
+    assert isinstance(outcome, Dispatched)
     assert (outcome.decision.reason, outcome.decision.hit_tokens) == (reasons.PULLED, 20 * BLOCK)
     assert {each.engine_id for each in outcome.decision.candidates} > {"e-03"}
 
@@ -48,9 +48,9 @@ def test_what_waits_is_unbound_and_the_engine_that_is_free_pulls_it() -> None:
         assert isinstance(outcome, Queued)
         assert (outcome.decision.engine_id, outcome.decision.reason) == ("", reasons.HELD)
     assert router.unbound(0.1)[:2] == (2, 24 * BLOCK)
-    (granted,) = router.observe(FirstToken("request-00000002"), 0.9)
-    assert isinstance(granted, Granted)
-    decision = granted.decision
+    (dispatched,) = router.observe(FirstToken("request-00000002"), 0.9)
+    assert isinstance(dispatched, Dispatched)
+    decision = dispatched.decision
     assert (decision.decision_id, decision.queue_reason) == ("request-00000004", reasons.PULLED_BEST_FIT)
     assert (decision.overtook, decision.queued_s) == (1, pytest.approx(0.9))
     router.check()
@@ -60,10 +60,10 @@ def test_the_time_to_retry_counts_what_waits_unbound() -> None:
     router = central(1, max_tickets=4)
     for number in range(1, 6):
         router.submit(request(number, fresh(number), slo=60.0), 0.0)
-    refused = router.submit(request(6, fresh(6)), 0.0)
-    assert isinstance(refused, Refused)
+    rejected = router.submit(request(6, fresh(6)), 0.0)
+    assert isinstance(rejected, Rejected)
     # One prefill of 0.93 s runs and four wait.
-    assert refused.retry_after_s == pytest.approx(5 * 0.934, rel=0.02)
+    assert rejected.retry_after_s == pytest.approx(5 * 0.934, rel=0.02)
 
 
 def test_tickets_stay_when_the_policy_changes_and_changes_back() -> None:
@@ -77,14 +77,14 @@ def test_tickets_stay_when_the_policy_changes_and_changes_back() -> None:
     router.set_policy(late, 3, 0.2)
     router.submit(request(5, fresh(5)), 0.2)
     router.check()
-    granted, now = set(), 0.2
+    dispatched, now = set(), 0.2
     names = ["request-00000001"]
     while names:
         now += 1.0
         outcomes = router.observe(FirstToken(names.pop()), now)
-        names += [each.decision.decision_id for each in outcomes if isinstance(each, Granted)]
-        granted |= set(names)
-    assert granted == {f"request-{number:08}" for number in range(2, 6)}
+        names += [each.decision.decision_id for each in outcomes if isinstance(each, Dispatched)]
+        dispatched |= set(names)
+    assert dispatched == {f"request-{number:08}" for number in range(2, 6)}
 
 
 def test_tickets_wait_through_an_empty_fleet() -> None:

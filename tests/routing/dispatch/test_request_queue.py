@@ -18,7 +18,7 @@ def room(order: str = "fifo") -> WaitingRoom:
 
 
 class RoomUnderRandomUse(RuleBasedStateMachine):
-    """Tickets are where they were put, in order of arrival there, whatever the order of grants does."""
+    """Queued requests are where they were put, in order of arrival there, whatever the order of dispatches does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,10 +46,10 @@ class RoomUnderRandomUse(RuleBasedStateMachine):
         self.room.reorder(build_queue_order(Stage(name=order)))
 
     @rule(at=st.floats(0, 120))
-    def grant(self, at: float) -> None:
+    def dispatch(self, at: float) -> None:
         for target in self.room.targets():
             if target != CENTRAL:
-                name = self.room.next(target, self.view, at).ticket.request.request_id
+                name = self.room.next(target, self.view, at).queued.request.request_id
                 assert self.standing.pop(name)[0] == target
                 self.room.remove(name)
 
@@ -59,11 +59,11 @@ class RoomUnderRandomUse(RuleBasedStateMachine):
         assert len(self.room) == len(self.standing)
         arrivals = [at for _, at in self.standing.values()]
         assert self.room.oldest_arrival_s() == min(arrivals, default=None)
-        old = {ticket.request.request_id for ticket in self.room.older_than(50.0)}
+        old = {queued.request.request_id for queued in self.room.older_than(50.0)}
         assert old == {name for name, (_, at) in self.standing.items() if at <= 50.0}
         for target in (CENTRAL, 0, 1, 2):
             here = [name for name, (place, _) in self.standing.items() if place == target]
-            assert [ticket.request.request_id for ticket in self.room.of(target)] == here
+            assert [queued.request.request_id for queued in self.room.of(target)] == here
             assert self.room.has(target) == bool(here)
 
 
@@ -85,6 +85,6 @@ def test_a_new_order_holds_for_tickets_that_wait_already() -> None:
     waiting = room("fifo")
     waiting.add(0, request(1, at=0.0), 4.0, DECISION)
     waiting.add(0, request(2, at=0.0), 1.0, DECISION)
-    assert waiting.next(0, router.view, 0.0).ticket.request.request_id == "request-00000001"
+    assert waiting.next(0, router.view, 0.0).queued.request.request_id == "request-00000001"
     waiting.reorder(build_queue_order(Stage(name="slack")))
-    assert waiting.next(0, router.view, 0.0).ticket.request.request_id == "request-00000002"
+    assert waiting.next(0, router.view, 0.0).queued.request.request_id == "request-00000002"

@@ -7,7 +7,7 @@ import pytest
 
 from routing.ledger.router_counts import RouterCounts
 from routing.router import Router
-from routing.values.decision import Granted, Outcome, Queued, Refused
+from routing.values.decision import Dispatched, Outcome, Queued, Rejected
 from routing.values.observation import Completed, FirstToken
 from tests.routing.pools import engines, pool, request
 from tests.routing.test_router_properties import Ledger, step
@@ -26,9 +26,9 @@ class Tally(Ledger):
 
 
 def busy(order: str = "fifo", **settings: float) -> Router:
-    """One engine with a long prefill under way, granted at once."""
+    """One engine with a long prefill under way, dispatched at once."""
     router = pool("least_cost", order, size=1, **settings)
-    assert isinstance(router.submit(request(0, [], tokens=40_000), 0.0), Granted)
+    assert isinstance(router.submit(request(0, [], tokens=40_000), 0.0), Dispatched)
     return router
 
 
@@ -36,9 +36,9 @@ def test_grants_at_once_and_after_waiting_are_told_apart() -> None:
     router = busy()
     assert isinstance(router.submit(request(1, at=0.1), 0.1), Queued)
     outcomes = router.observe(FirstToken("request-00000000"), 5.0)
-    assert [type(each) for each in outcomes] == [Granted]
+    assert [type(each) for each in outcomes] == [Dispatched]
     seen = router.counts
-    assert (seen.granted_at_once, seen.queued, seen.granted_after_waiting, seen.overtaken) == (1, 1, 1, 0)
+    assert (seen.dispatched_at_once, seen.queued, seen.dispatched_after_waiting, seen.overtaken) == (1, 1, 1, 0)
 
 
 def test_refusals_count_by_their_code_whatever_it_is() -> None:
@@ -46,10 +46,10 @@ def test_refusals_count_by_their_code_whatever_it_is() -> None:
     router.submit(request(1, at=0.1), 0.1)
     router.submit(request(2, at=0.2), 0.2)
     router.tick(4.0)
-    assert router.counts.refused == {"queue_full": 1, "wait_expired": 1}
+    assert router.counts.rejected == {"queue_full": 1, "wait_expired": 1}
     counts = RouterCounts()
-    counts.answered(Refused("r", "a_code_of_tomorrow", 1.0))
-    assert counts.seen().refused == {"a_code_of_tomorrow": 1}
+    counts.answered(Rejected("r", "a_code_of_tomorrow", 1.0))
+    assert counts.seen().rejected == {"a_code_of_tomorrow": 1}
 
 
 def test_a_ticket_is_overtaken_when_its_engine_is_granted_a_later_one_first() -> None:
@@ -59,23 +59,23 @@ def test_a_ticket_is_overtaken_when_its_engine_is_granted_a_later_one_first() ->
     for second, number in enumerate((0, 2, 1)):
         router.observe(Completed(f"request-{number:08}"), 9.0 + second)
     seen = router.counts
-    assert (seen.granted_after_waiting, seen.overtaken) == (2, 1)
+    assert (seen.dispatched_after_waiting, seen.overtaken) == (2, 1)
 
 
 def test_what_is_seen_does_not_change_afterwards() -> None:
     router = pool(size=1)
     before = router.counts
     router.submit(request(1), 0.0)
-    assert (before.granted_at_once, router.counts.granted_at_once) == (0, 1)
+    assert (before.dispatched_at_once, router.counts.dispatched_at_once) == (0, 1)
 
 
 def test_arrivals_at_engines_that_left_are_forgotten() -> None:
     counts = RouterCounts()
     router = pool(size=1)
-    granted = router.submit(request(1), 0.0)
-    counts.followed([granted], 0.0)
+    dispatched = router.submit(request(1), 0.0)
+    counts.followed([dispatched], 0.0)
     counts.keep(each.engine_id for each in engines(1)[:0])
-    counts.followed([granted], -5.0)
+    counts.followed([dispatched], -5.0)
     assert counts.seen().overtaken == 0
 
 
@@ -86,11 +86,11 @@ def test_the_counts_agree_with_the_outcomes_of_random_operations(seed: int) -> N
         step(router, ledger, rng, number * 0.4, number)
         router.check()
     seen = router.counts
-    assert seen.granted_at_once + seen.granted_after_waiting == ledger.kinds[Granted] > 0
-    assert sum(seen.refused.values()) == ledger.kinds[Refused] > 0
+    assert seen.dispatched_at_once + seen.dispatched_after_waiting == ledger.kinds[Dispatched] > 0
+    assert sum(seen.rejected.values()) == ledger.kinds[Rejected] > 0
     assert seen.queued == ledger.kinds[Queued] > 0
 
 
 def test_more_tickets_than_were_queued_fail_the_check() -> None:
-    with pytest.raises(AssertionError, match="more tickets wait"):
+    with pytest.raises(AssertionError, match="more queued requests wait"):
         RouterCounts().check(1)

@@ -27,7 +27,7 @@ def test_the_request_itself_is_counted_in() -> None:
 
 def test_long_contexts_weigh_like_many_requests() -> None:
     choice = choose_decoder([standing(0, 1, 50_000), standing(1, 20, 2_000)], 100, 100, 0)
-    assert (choice.target, choice.reason) == (1, reasons.LEAST_TBT)
+    assert (choice.target, choice.reason) == (1, reasons.LEAST_TPOT)
 
 
 def test_a_faster_engine_takes_more() -> None:

@@ -14,7 +14,7 @@ from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.router import Router
 from routing.values import reasons
-from routing.values.decision import Decision, Granted, Outcome, Queued, Refused
+from routing.values.decision import Decision, Dispatched, Outcome, Queued, Rejected
 from routing.values.observation import Completed, Failed, FirstToken, HandedOver
 from tests.routing.pools import request
 
@@ -31,8 +31,8 @@ def paired(engines: Sequence[EngineFacts | str] = ("p1", "p2", "d1", "d2"), **ru
     return router
 
 
-def granted(outcome: Outcome) -> Decision:
-    assert isinstance(outcome, Granted), outcome
+def dispatched(outcome: Outcome) -> Decision:
+    assert isinstance(outcome, Dispatched), outcome
     return outcome.decision
 
 
@@ -49,13 +49,13 @@ def submit(router: Router, number: int, *, at: float = 0.0, **fields: object) ->
 
 def test_a_pool_without_roles_knows_no_pairs() -> None:
     router = paired(["m1", "m2"])
-    assert granted(submit(router, 1)).pair is None
+    assert dispatched(submit(router, 1)).pair is None
     assert router.pairs is None
 
 
 def test_prompts_go_to_prefill_engines_and_answers_to_decode_engines() -> None:
     router = paired()
-    decisions = [granted(submit(router, number)) for number in range(8)]
+    decisions = [dispatched(submit(router, number)) for number in range(8)]
     assert {each.engine_id for each in decisions} == {"p1", "p2"}
     partners = [each.pair.engine_id for each in decisions if each.pair is not None]
     assert sorted(partners) == ["d1"] * 4 + ["d2"] * 4
@@ -66,9 +66,9 @@ def test_prompts_go_to_prefill_engines_and_answers_to_decode_engines() -> None:
 
 def test_the_pair_says_why_with_the_terms_of_both() -> None:
     router = paired()
-    pair = granted(submit(router, 1)).pair
+    pair = dispatched(submit(router, 1)).pair
     assert pair is not None
-    assert pair.reason == reasons.LEAST_TBT
+    assert pair.reason == reasons.LEAST_TPOT
     best = pair.candidates[0]
     assert (best.engine_id, best.batch) == (pair.engine_id, 1)
     assert pair.tbt_s == pair.candidates[0].tbt_s > 0
@@ -77,14 +77,14 @@ def test_the_pair_says_why_with_the_terms_of_both() -> None:
 
 def test_a_mixed_engine_serves_alone_beside_pairs() -> None:
     router = paired(["m1", "p1", "d1"])
-    pairs = {each.engine_id: each.pair for each in (granted(submit(router, number)) for number in range(6))}
+    pairs = {each.engine_id: each.pair for each in (dispatched(submit(router, number)) for number in range(6))}
     assert pairs["m1"] is None
     assert pairs["p1"] is not None
 
 
 def test_the_prefill_engine_is_free_once_it_handed_over() -> None:
     router = paired(["p1", "d1"])
-    name = granted(submit(router, 1)).decision_id
+    name = dispatched(submit(router, 1)).decision_id
     router.observe(HandedOver(name), 0.5)
     assert (len(router.reservations), legs(router)) == (0, 1)
     assert router.view.pending_requests[router.fleet.known_target("p1")] == 0
@@ -97,7 +97,7 @@ def test_the_prefill_engine_is_free_once_it_handed_over() -> None:
 
 def test_a_first_token_without_word_of_the_hand_over_ends_the_prefill_too() -> None:
     router = paired(["p1", "d1"])
-    name = granted(submit(router, 1)).decision_id
+    name = dispatched(submit(router, 1)).decision_id
     router.observe(FirstToken(name), 0.6)
     assert (len(router.reservations), legs(router)) == (0, 1)
 
@@ -105,14 +105,14 @@ def test_a_first_token_without_word_of_the_hand_over_ends_the_prefill_too() -> N
 @pytest.mark.parametrize("handed_over", [False, True])
 def test_a_failure_releases_both_legs_and_the_request_may_come_again(handed_over: bool) -> None:
     router = paired()
-    first = granted(submit(router, 1))
+    first = dispatched(submit(router, 1))
     if handed_over:
         router.observe(HandedOver(first.decision_id), 0.5)
     router.observe(Failed(first.decision_id), 0.6)
     assert (len(router.reservations), legs(router)) == (0, 0)
     assert first.pair is not None
     bad = frozenset({first.engine_id, first.pair.engine_id})
-    again = granted(router.submit(request(1, [1]), 1.0, hold=False, excluded=bad))
+    again = dispatched(router.submit(request(1, [1]), 1.0, hold=False, excluded=bad))
     assert again.pair is not None
     assert not bad & {again.engine_id, again.pair.engine_id}
     assert again.pair.pairing_id != first.pair.pairing_id
@@ -120,19 +120,19 @@ def test_a_failure_releases_both_legs_and_the_request_may_come_again(handed_over
 
 def test_a_request_with_only_its_decode_leg_left_is_not_taken_twice() -> None:
     router = paired()
-    router.observe(HandedOver(granted(submit(router, 1)).decision_id), 0.5)
+    router.observe(HandedOver(dispatched(submit(router, 1)).decision_id), 0.5)
     with pytest.raises(ValueError, match="already here"):
         submit(router, 1, at=1.0)
 
 
 def test_a_waiting_request_gets_its_decode_engine_at_the_grant_and_not_one_that_failed() -> None:
     router = paired(["p1", "d1", "d2"], grant_tokens=1, grant_lookahead_s=0.0)
-    first = granted(router.submit(request(1, [1]), 0.0))
+    first = dispatched(router.submit(request(1, [1]), 0.0))
     queued = router.submit(request(2, [2]), 0.0, excluded=frozenset({"d1"}))
     assert isinstance(queued, Queued)
     assert queued.decision.pair is None
     (outcome,) = router.observe(HandedOver(first.decision_id), 1.0)
-    pair = granted(outcome).pair
+    pair = dispatched(outcome).pair
     assert pair is not None
     assert pair.engine_id == "d2"
 
@@ -142,10 +142,10 @@ def test_memory_goes_before_tbt_and_promises_count_until_a_report_shows_them() -
     router.report("d1", 0, 0.0, 1_000)
     router.report("d2", 0, 0.0, 3_000)
     tokens = {"prompt_tokens": 600, "max_output_tokens": 100}
-    decisions = [granted(submit(router, number, **tokens)) for number in range(5)]
+    decisions = [dispatched(submit(router, number, **tokens)) for number in range(5)]
     chosen = [each.pair.engine_id for each in decisions if each.pair]
     assert sorted(chosen) == ["d1", "d2", "d2", "d2", "d2"]
-    full = granted(submit(router, 9, **tokens)).pair
+    full = dispatched(submit(router, 9, **tokens)).pair
     assert full is not None
     router.observe(Failed("request-00000009"), 0.0)
     assert (full.reason, full.candidates[0].fits) == (reasons.MOST_ROOM, False)
@@ -160,19 +160,19 @@ def test_memory_goes_before_tbt_and_promises_count_until_a_report_shows_them() -
 
 def test_an_engine_that_says_nothing_of_its_memory_is_not_taken_for_full() -> None:
     router = paired(["p1", "d1"])
-    pair = granted(submit(router, 1, prompt_tokens=10**8)).pair
+    pair = dispatched(submit(router, 1, prompt_tokens=10**8)).pair
     assert pair is not None
     assert (pair.candidates[0].room_tokens, pair.candidates[0].fits) == (None, True)
 
 
 def test_without_a_decode_engine_that_takes_work_prefill_engines_take_none() -> None:
     router = paired(["p1", facts("d1", accepts=False)])
-    refused = submit(router, 1)
-    assert isinstance(refused, Refused)
-    assert refused.code == reasons.NO_ENGINE
+    rejected = submit(router, 1)
+    assert isinstance(rejected, Rejected)
+    assert rejected.code == reasons.NO_ENGINE
     assert isinstance(router.submit(request(2, [2]), 0.0), Queued)
     (outcome,) = router.set_engines([facts("p1"), facts("d1")], 1.0)
-    assert granted(outcome).pair is not None
+    assert dispatched(outcome).pair is not None
 
 
 def test_mixed_engines_go_on_when_the_last_decode_engine_is_gone() -> None:
@@ -184,8 +184,8 @@ def test_mixed_engines_go_on_when_the_last_decode_engine_is_gone() -> None:
     assert router.waiting.targets() == [router.fleet.known_target("m1")]
 
 
-@pytest.mark.parametrize(("mode", "refused"), [("early", 2), ("predictive_system", 3), ("predictive_instance", 2)])
-def test_admission_refuses_what_no_decode_engine_could_serve_in_time(mode: str, refused: int) -> None:
+@pytest.mark.parametrize(("mode", "rejected"), [("early", 2), ("predictive_system", 3), ("predictive_instance", 2)])
+def test_admission_refuses_what_no_decode_engine_could_serve_in_time(mode: str, rejected: int) -> None:
     slow = DecodeCostDocument(base_s=0.01, per_sequence_s=0.03, per_context_token_s=0.0)
     rules = {"admission": AdmissionDocument(mode=mode), "tbt_slo_s": 0.1, "decode_cost": slow}  # type: ignore[arg-type]
     router = paired(["p1", "d1", "d2"], **rules)
@@ -193,11 +193,11 @@ def test_admission_refuses_what_no_decode_engine_could_serve_in_time(mode: str, 
     for number in range(8):
         outcomes.append(submit(router, number, at=0.0))
         router.observe(FirstToken(f"request-{number:08}"), 0.0)
-    codes = [each.code for each in outcomes if isinstance(each, Refused)]
-    assert codes == [reasons.DECODE_OVERLOAD] * refused, (
+    codes = [each.code for each in outcomes if isinstance(each, Rejected)]
+    assert codes == [reasons.DECODE_OVERLOAD] * rejected, (
         "three per engine take 0.1 s per token; system judges by the mean"
     )
-    assert all(each.retry_after_s >= 1.0 for each in outcomes if isinstance(each, Refused))
+    assert all(each.retry_after_s >= 1.0 for each in outcomes if isinstance(each, Rejected))
 
 
 def predicting(decode_s: float, mode: str = "predictive_system") -> Router:
@@ -213,17 +213,17 @@ def predicting(decode_s: float, mode: str = "predictive_system") -> Router:
 
 
 @pytest.mark.parametrize("mode", ["predictive_system", "predictive_instance"])
-@pytest.mark.parametrize(("decode_s", "refused"), [(0.5, False), (3.9, False), (4.1, True), (600.0, True)])
+@pytest.mark.parametrize(("decode_s", "rejected"), [(0.5, False), (3.9, False), (4.1, True), (600.0, True)])
 def test_decodes_are_taken_off_once_they_have_run_for_the_uniform_time(
-    mode: str, decode_s: float, refused: bool
+    mode: str, decode_s: float, rejected: bool
 ) -> None:
     router = predicting(decode_s, mode)
     for number in range(4):
-        granted(submit(router, number, prompt_tokens=1, ttft_slo_s=60.0))
+        dispatched(submit(router, number, prompt_tokens=1, ttft_slo_s=60.0))
         router.observe(FirstToken(f"request-{number:08}"), 0.0)
     # Its prefill begins at 1 s and ends at 4 s, when the four have decoded for 4 s.
     outcome = submit(router, 9, at=1.0, prompt_tokens=3000, ttft_slo_s=60.0)
-    assert isinstance(outcome, Refused) == refused
+    assert isinstance(outcome, Rejected) == rejected
 
 
 def test_prefills_that_end_before_are_added_and_taken_off_likewise() -> None:
@@ -231,7 +231,7 @@ def test_prefills_that_end_before_are_added_and_taken_off_likewise() -> None:
     for decode_s in (600.0, 2.0, 0.5):
         router = predicting(decode_s)
         for number in range(2):
-            granted(submit(router, number, prompt_tokens=2000, ttft_slo_s=60.0))
+            dispatched(submit(router, number, prompt_tokens=2000, ttft_slo_s=60.0))
         assert router.pairs is not None
         # Two prefills end evenly over 4 s. At 5 s those still decode that ended after 5 s - t_d.
         (decoder,) = router.pairs.decoders
@@ -242,14 +242,14 @@ def test_prefills_that_end_before_are_added_and_taken_off_likewise() -> None:
 def test_admission_refuses_what_fits_into_no_decode_engine() -> None:
     router = paired(["p1", "d1"], admission=AdmissionDocument(mode="early"))
     router.report("d1", 0, 0.0, 100)
-    refused = submit(router, 1)
-    assert isinstance(refused, Refused)
-    assert refused.code == reasons.DECODE_OVERLOAD
+    rejected = submit(router, 1)
+    assert isinstance(rejected, Rejected)
+    assert rejected.code == reasons.DECODE_OVERLOAD
 
 
 def test_a_leg_expires_like_a_reservation() -> None:
     router = paired(reservation_ttl_s=10.0)
-    name = granted(submit(router, 1)).decision_id
+    name = dispatched(submit(router, 1)).decision_id
     router.observe(HandedOver(name), 1.0)
     assert router.next_wake(1.0) == 10.0
     router.tick(10.0)
@@ -271,7 +271,7 @@ class Course:
         self.now += self.rng.random() * 0.2
         steps = [self.submit] * 4 + [self.hand_over] * 3 + [self.first_token] + [self.end] * 3 + [self.report]
         for outcome in self.rng.choice(steps)(number):
-            if isinstance(outcome, Granted):
+            if isinstance(outcome, Dispatched):
                 self.prefilling.add(outcome.decision.decision_id)
         assert legs(self.router) == len(self.prefilling) + len(self.decoding)
         assert len(self.router.reservations) == len(self.prefilling) + len(self.router.waiting)

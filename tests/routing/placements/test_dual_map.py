@@ -43,7 +43,7 @@ def test_it_prefers_the_longer_match_within_the_slo() -> None:
 def test_it_takes_the_less_loaded_of_equal_matches() -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
     first, second = pair_of(router, asked)
-    router.view.outstanding_tokens[first] = 100
+    router.view.in_flight_tokens[first] = 100
     assert choose(router, asked) == (second, reasons.EQUAL_MATCH)
 
 
@@ -51,7 +51,7 @@ def test_it_switches_to_the_less_loaded_one_when_the_slo_would_be_missed() -> No
     router, asked = pool("dual_map", size=8), request(1, LONG)
     holder, other = pair_of(router, asked)
     router.blocks_stored(router.view.engine_ids[holder], asked.keys)
-    router.view.outstanding_tokens[holder] = 90_000
+    router.view.in_flight_tokens[holder] = 90_000
     router.view.ready_at[holder] = 5.1
     assert choose(router, asked) == (other, reasons.SLO_SWITCH)
 
@@ -76,7 +76,7 @@ def test_each_selection_weighs_match_load_and_time_in_its_own_way(
     router, asked = pool("dual_map", size=8), request(1, LONG)
     holder, other = pair_of(router, asked)
     router.blocks_stored(router.view.engine_ids[holder], asked.keys)
-    router.view.outstanding_tokens[holder] = 1000
+    router.view.in_flight_tokens[holder] = 1000
     router.view.ready_at[holder] = wait_s
     choice = choice_of(router, DualMap(selection=selection), asked)
     assert choice.target == (holder if takes_holder else other)
@@ -89,7 +89,7 @@ def test_more_candidates_keep_the_longest_match_among_them() -> None:
     assert len(candidates) == 4
     for position, blocks in zip(candidates, (3, 9, 9, 5), strict=True):
         router.blocks_stored(router.view.engine_ids[position], asked.keys[:blocks])
-    router.view.outstanding_tokens[candidates[1]] = 10
+    router.view.in_flight_tokens[candidates[1]] = 10
     choice = choice_of(router, four, asked)
     assert (choice.target, choice.reason) == (candidates[2], reasons.LONGEST_MATCH)
 

@@ -49,12 +49,12 @@ def test_a_slow_engine_is_learned_and_avoided() -> None:
     assert costs(router, placement, late)["e-01"] > costs(router, placement, late)["e-02"] + 2
 
 
-@pytest.mark.parametrize("lesson", [Answered(ASKED, "e-01", 1.0), Released(ASKED, "e-09", 1.0, True)])
-def test_lessons_about_unknown_requests_teach_nothing(lesson: Answered | Released) -> None:
+@pytest.mark.parametrize("event", [Answered(ASKED, "e-01", 1.0), Released(ASKED, "e-09", 1.0, True)])
+def test_lessons_about_unknown_requests_teach_nothing(event: Answered | Released) -> None:
     router, placement = pool(size=2), Lbgr()
     placement.learn(Bound(request(2), "e-01", 0, 0.0))
     before = costs(router, placement, 1.0)
-    placement.learn(lesson)
+    placement.learn(event)
     assert costs(router, placement, 1.0) == before
 
 

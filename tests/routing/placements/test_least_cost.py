@@ -57,10 +57,10 @@ def test_an_idle_engine_that_lost_what_all_others_hold_is_fed_before_they_queue_
     for number in range(12):
         # A beginning that all share and an end of its own, faster than three engines compute them.
         asked = request(number, (*shared, *range(100 * number + 100, 100 * number + 108)), at=number * 0.1)
-        granted = router.submit(asked, asked.arrived_s, hold=False)
-        if engine_of(granted) == "e-03":
+        dispatched = router.submit(asked, asked.arrived_s, hold=False)
+        if engine_of(dispatched) == "e-03":
             break
-        waits.append(granted.decision.wait_s)  # type: ignore[union-attr]
+        waits.append(dispatched.decision.wait_s)  # type: ignore[union-attr]
     assert len(waits) < 12
     assert max(waits) < 2 * shared_s
 
@@ -78,7 +78,7 @@ def test_an_engine_that_has_work_is_not_asked_to_compute_again_what_others_hold(
     for target, engine_id in enumerate(router.view.engine_ids[:3]):
         router.blocks_stored(engine_id, asked.keys)
         router.view.ready_at[target] = 3.0
-    router.view.outstanding_requests[3] = 1
+    router.view.in_flight_requests[3] = 1
     assert LeastCost().choose(asked, router.view, 0.0, Random(1)).target != 3
-    router.view.outstanding_requests[3] = 0
+    router.view.in_flight_requests[3] = 0
     assert LeastCost().choose(asked, router.view, 0.0, Random(1)).target == 3

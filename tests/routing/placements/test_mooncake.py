@@ -7,7 +7,7 @@ from routing.placements.min_ttft import MinTtft
 from routing.placements.mooncake import Mooncake
 from routing.router import Router
 from routing.values import reasons
-from routing.values.decision import Granted, Queued
+from routing.values.decision import Dispatched, Queued
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import FirstToken
 from tests.routing import pools
@@ -79,7 +79,7 @@ def test_a_match_that_is_not_much_longer_is_not_worth_a_fetch(threshold: float, 
 def test_blocks_on_their_way_count_for_the_engine_but_cannot_be_fetched() -> None:
     router = pool("mooncake", size=2)
     first = router.submit(request(1, LONG), 0.0)
-    assert isinstance(first, Granted)
+    assert isinstance(first, Dispatched)
     choice = choice_of(router, Mooncake(), request(2, LONG))
     assert choice.fetch is None
 
@@ -100,13 +100,13 @@ def test_at_its_grant_a_ticket_fetches_what_the_source_holds_by_then() -> None:
     assert isinstance(queued, Queued)
     assert queued.decision.fetch is not None
     router.blocks_removed("e-01", asked.keys[12:])
-    grants = router.observe(FirstToken("request-00000002"), 1.0)
-    assert isinstance(grants[0], Granted)
-    fetch = grants[0].decision.fetch
+    dispatches = router.observe(FirstToken("request-00000002"), 1.0)
+    assert isinstance(dispatches[0], Dispatched)
+    fetch = dispatches[0].decision.fetch
     assert fetch is not None
     assert (fetch.source_engine_id, fetch.blocks) == ("e-01", 12)
     assert fetch.seconds == pytest.approx(12 * BLOCK_S)
-    assert grants[0].decision.hit_tokens == 12 * BLOCK
+    assert dispatches[0].decision.hit_tokens == 12 * BLOCK
     router.check()
 
 
@@ -115,9 +115,9 @@ def test_at_its_grant_a_ticket_fetches_nothing_from_an_engine_that_is_gone() -> 
     busy(router, "e-01", wait_s=3.0)
     assert isinstance(router.submit(asked, 0.1), Queued)
     router.blocks_cleared("e-01")
-    grants = router.observe(FirstToken("request-00000002"), 1.0)
-    assert isinstance(grants[0], Granted)
-    assert (grants[0].decision.fetch, grants[0].decision.hit_tokens) == (None, 0)
+    dispatches = router.observe(FirstToken("request-00000002"), 1.0)
+    assert isinstance(dispatches[0], Dispatched)
+    assert (dispatches[0].decision.fetch, dispatches[0].decision.hit_tokens) == (None, 0)
     router.check()
 
 
@@ -147,7 +147,7 @@ def test_a_granted_fetch_keeps_its_sender_s_link_busy() -> None:
     router.blocks_stored("e-01", asked.keys)
     busy(router, "e-01", wait_s=9.0)
     outcome = router.submit(asked, 5.0)
-    assert isinstance(outcome, Granted)
+    assert isinstance(outcome, Dispatched)
     assert outcome.decision.fetch is not None
     sender = router.fleet.known_target("e-01")
     assert router.view.sending_until[sender] == pytest.approx(5.0 + outcome.decision.fetch.seconds)

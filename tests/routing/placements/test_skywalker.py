@@ -3,7 +3,7 @@ import pytest
 from routing.placements.skywalker import SkyWalker
 from routing.router import UNBOUND_WAIT_S
 from routing.values import reasons
-from routing.values.decision import CENTRAL, Granted, Queued
+from routing.values.decision import CENTRAL, Dispatched, Queued
 from routing.values.observation import Completed, FirstToken
 from tests.routing.pools import busy, choice_of, engine_of, pool, request
 
@@ -35,9 +35,9 @@ def test_unbound_tickets_are_bound_first_come_first_served_as_engines_get_free()
     assert {engine_of(each) for each in first} == {"e-01", "e-02"}
     waiting = [router.submit(request(number, LONG, at=0.1), 0.1) for number in (3, 4)]
     assert all(isinstance(each, Queued) and not each.decision.engine_id for each in waiting)
-    grants = router.observe(FirstToken("request-00000002"), 0.5)
-    assert [each.decision.decision_id for each in grants if isinstance(each, Granted)] == ["request-00000003"]
-    assert grants[0].decision.queued_s == pytest.approx(0.4)  # type: ignore[union-attr]
+    dispatches = router.observe(FirstToken("request-00000002"), 0.5)
+    assert [each.decision.decision_id for each in dispatches if isinstance(each, Dispatched)] == ["request-00000003"]
+    assert dispatches[0].decision.queued_s == pytest.approx(0.4)  # type: ignore[union-attr]
     router.check()
     router.observe(Completed("request-00000001"), 0.6)
     assert router.unbound(0.7)[0] == 0

@@ -1,4 +1,4 @@
-"""Documents of the schema before are upgraded on a copy; newer and older ones are refused with what to do."""
+"""Documents of the schema before are upgraded on a copy; newer and older ones are rejected with what to do."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def test_what_names_no_schema_is_left_to_the_validation(version: Any) -> None:
 
 @pytest.mark.parametrize("document", [{}, {"wait_ms": None}, {"wait_ms": "5"}])
 def test_what_only_says_that_it_is_of_the_schema_before_is_refused(document: dict[str, Any]) -> None:
-    with pytest.raises(SchemaError, match="does not read like one"):
+    with pytest.raises(SchemaError, match="does not match that schema"):
         LINE.upgraded({"schema_version": 2, **document})

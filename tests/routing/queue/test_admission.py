@@ -1,4 +1,4 @@
-"""Admission by load, hopeless requests, parking: hand-computed cases on small pools (Mooncake §4.3)."""
+"""Admission by load, SLO-infeasible requests, deferral: hand-computed cases on small pools (Mooncake §4.3)."""
 
 from random import Random
 
@@ -11,7 +11,7 @@ from routing.policy.cost_document import DecodeCostDocument
 from routing.policy.policy_document import PrefillCostDocument, RoutingPolicy, Stage
 from routing.router import Router
 from routing.values import reasons
-from routing.values.decision import Granted, Queued, Refused
+from routing.values.decision import Dispatched, Queued, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, Failed, FirstToken
 from tests.routing.pools import engines, request
@@ -51,13 +51,13 @@ def name(number: int) -> str:
 
 
 def code(outcome: object) -> str:
-    return outcome.code if isinstance(outcome, Refused) else ""
+    return outcome.code if isinstance(outcome, Rejected) else ""
 
 
 def decode(pool: Router, count: int, *, first: int = 100, at: float = 0.0) -> None:
     """Let so many requests decode, one engine after another."""
     for number in range(first, first + count):
-        assert isinstance(pool.submit(ask(number, 0.001, at=at), at, hold=False), Granted)
+        assert isinstance(pool.submit(ask(number, 0.001, at=at), at, hold=False), Dispatched)
         pool.observe(FirstToken(name(number)), at)
 
 
@@ -65,17 +65,17 @@ def test_off_lets_everything_in() -> None:
     pool = router()
     decode(pool, 50)
     for number in range(20):
-        assert not isinstance(pool.submit(ask(number, 2.0), 0.0), Refused)
+        assert not isinstance(pool.submit(ask(number, 2.0), 0.0), Rejected)
 
 
 def test_a_prompt_that_would_be_late_is_refused_with_the_time_it_would_be_late_by() -> None:
     pool = router(mode="early")
     pool.submit(ask(1, 2.0), 0.0)
     pool.submit(ask(2, 2.0), 0.0)
-    refused = pool.submit(ask(3, 3.5), 0.0)
-    assert isinstance(refused, Refused)
-    assert refused.code == reasons.PREFILL_OVERLOAD
-    assert refused.retry_after_s == pytest.approx(2 + 2 + 3.5 - 5)
+    rejected = pool.submit(ask(3, 3.5), 0.0)
+    assert isinstance(rejected, Rejected)
+    assert rejected.code == reasons.PREFILL_OVERLOAD
+    assert rejected.retry_after_s == pytest.approx(2 + 2 + 3.5 - 5)
     assert isinstance(pool.submit(ask(4, 0.9), 0.0), Queued)
     pool.check()
 
@@ -97,11 +97,11 @@ def test_early_looks_at_the_decodes_of_this_moment() -> None:
     decode(pool, 3)
     assert not code(pool.submit(ask(1, 0.1), 0.0))
     decode(pool, 1, first=200)
-    refused = pool.submit(ask(2, 0.1), 0.0)
-    assert isinstance(refused, Refused)
-    assert refused.code == reasons.DECODE_OVERLOAD
+    rejected = pool.submit(ask(2, 0.1), 0.0)
+    assert isinstance(rejected, Rejected)
+    assert rejected.code == reasons.DECODE_OVERLOAD
     # One of five ends within a fifth of the time that a decode takes.
-    assert refused.retry_after_s == pytest.approx(10.0 / 5)
+    assert rejected.retry_after_s == pytest.approx(10.0 / 5)
 
 
 def test_prediction_takes_off_the_decodes_that_end_before_the_request_decodes() -> None:
@@ -155,8 +155,8 @@ class TestHopeless:
     def test_is_refused_at_once_when_no_engine_could_serve_it_even_next(self) -> None:
         pool = router(size=2, refuse_hopeless=True)
         for number in (1, 2):
-            assert isinstance(pool.submit(ask(number, 4.0, slo=9.0), 0.0), Granted)
-        assert code(pool.submit(ask(3, 1.5), 0.0)) == reasons.HOPELESS
+            assert isinstance(pool.submit(ask(number, 4.0, slo=9.0), 0.0), Dispatched)
+        assert code(pool.submit(ask(3, 1.5), 0.0)) == reasons.INFEASIBLE
         assert isinstance(pool.submit(ask(4, 0.9), 0.0), Queued)
 
     def test_counts_the_best_engine_and_not_the_queue_before_it(self) -> None:
@@ -167,18 +167,18 @@ class TestHopeless:
 
     def test_is_not_a_prompt_that_is_too_long_for_its_objective_on_an_idle_engine(self) -> None:
         pool = router(refuse_hopeless=True)
-        assert isinstance(pool.submit(ask(1, 8.0), 0.0), Granted)
+        assert isinstance(pool.submit(ask(1, 8.0), 0.0), Dispatched)
         assert isinstance(pool.submit(ask(2, 8.0), 0.0), Queued)
-        assert pool.tick(50.0) == [] or not any(isinstance(each, Refused) for each in pool.tick(50.0))
+        assert pool.tick(50.0) == [] or not any(isinstance(each, Rejected) for each in pool.tick(50.0))
 
     def test_refuses_a_ticket_the_moment_it_becomes_so(self) -> None:
         pool = router(refuse_hopeless=True)
-        assert isinstance(pool.submit(ask(1, 4.5), 0.0), Granted)
+        assert isinstance(pool.submit(ask(1, 4.5), 0.0), Dispatched)
         assert isinstance(pool.submit(ask(2, 0.4), 0.0), Queued)
-        # The engine overruns its estimate, so that the ticket's last chance passes at 5 − 0.4 s.
+        # The engine overruns its estimate, so that the request's last chance passes at 5 − 0.4 s.
         assert pool.next_wake(4.0) == pytest.approx(4.5)
         assert [code(each) for each in pool.tick(4.59)] == []
-        assert [code(each) for each in pool.tick(4.7)] == [reasons.HOPELESS]
+        assert [code(each) for each in pool.tick(4.7)] == [reasons.INFEASIBLE]
         assert not pool.waiting
         pool.check()
 
@@ -193,14 +193,14 @@ class TestParking:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
         assert isinstance(pool.submit(ask(1, 0.1), 0.0), Queued)
-        assert len(pool.parked) == 1
+        assert len(pool.deferred) == 1
         assert pool.next_wake(0.0) == 1.0
         assert pool.tick(1.0) == []
         pool.observe(Completed(name(100)), 1.5)
         outcomes = pool.tick(2.0)
-        assert [type(each) for each in outcomes] == [Granted]
+        assert [type(each) for each in outcomes] == [Dispatched]
         assert outcomes[0].decision.queued_s == 2.0  # type: ignore[union-attr]
-        assert not pool.parked
+        assert not pool.deferred
         pool.check()
 
     def test_ends_when_the_request_could_not_be_on_time_after_another_try(self) -> None:
@@ -209,14 +209,14 @@ class TestParking:
         assert isinstance(pool.submit(ask(1, 0.1), 0.0), Queued)
         assert pool.tick(2.0) == []
         assert [code(each) for each in pool.tick(4.0)] == [reasons.DECODE_OVERLOAD]
-        assert pool.counts.refused == {reasons.DECODE_OVERLOAD: 1}
+        assert pool.counts.rejected == {reasons.DECODE_OVERLOAD: 1}
 
     def test_a_client_that_goes_away_takes_its_request_with_it(self) -> None:
         pool = router(mode="early", decode_s=10.0, defer_s=1.0)
         decode(pool, 4)
         pool.submit(ask(1, 0.1), 0.0)
         pool.observe(Failed(name(1)), 0.5)
-        assert not pool.parked
+        assert not pool.deferred
         assert pool.tick(1.0) == []
 
     def test_a_parked_id_cannot_be_used_again(self) -> None:
@@ -265,12 +265,12 @@ def test_nothing_is_lost_or_answered_twice(mode: str, placement: str, seed: int)
         now += rng.random()
         step(pool, ledger, rng, now, number)
         pool.check()
-        assert len(pool.waiting) + len(pool.parked) == len(ledger.waiting)
+        assert len(pool.waiting) + len(pool.deferred) == len(ledger.waiting)
     for _ in range(400):
         now += 0.5
         ledger.note(pool.tick(now))
-        for each in sorted(ledger.granted):
-            ledger.granted.discard(each)
+        for each in sorted(ledger.dispatched):
+            ledger.dispatched.discard(each)
             ledger.note(pool.observe(Completed(each), now))
     assert not ledger.waiting
     assert len(pool.admission.book) == 0

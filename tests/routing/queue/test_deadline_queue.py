@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from routing.queue.deadline_queue import DeadlineLine, Entry
-from tests.routing.queue_orders.tickets import ticket
+from tests.routing.queue.queued_requests import queued
 
 TIMES = st.integers(0, 40).map(float)
 SECONDS = st.integers(1, 16).map(lambda number: number / 4)
 
 
 def entry(number: int, deadline_s: float, seconds: float) -> Entry:
-    return deadline_s, number, seconds, ticket(number)
+    return deadline_s, number, seconds, queued(number)
 
 
 def lateness(entries: list[Entry], start_s: float, rate: float) -> list[float]:

@@ -4,7 +4,7 @@ import pytest
 
 from routing.policy.dispatch_limit_document import PushDocument
 from routing.router import Router
-from routing.values.decision import Granted, Queued
+from routing.values.decision import Dispatched, Queued
 from routing.values.observation import Completed, FirstToken
 from tests.routing.pools import engine_of, pool, request
 
@@ -16,9 +16,9 @@ def one_engine(**push: object) -> Router:
     return pool(size=1, **settings)  # type: ignore[arg-type]
 
 
-def submit(router: Router, number: int, now: float) -> Granted | Queued:
+def submit(router: Router, number: int, now: float) -> Dispatched | Queued:
     outcome = router.submit(request(number, range(30 * number, 30 * number + 20), at=now), now)
-    assert isinstance(outcome, Granted | Queued)
+    assert isinstance(outcome, Dispatched | Queued)
     return outcome
 
 
@@ -46,7 +46,7 @@ def test_grants_take_room_that_the_last_report_still_counts() -> None:
 def test_an_empty_engine_is_never_kept_waiting_for_room() -> None:
     router = one_engine()
     router.report("e-01", 0, 0.0, 100)
-    assert isinstance(submit(router, 1, 0.1), Granted)
+    assert isinstance(submit(router, 1, 0.1), Dispatched)
 
 
 def test_an_engine_with_something_pending_gets_nothing_more() -> None:
@@ -72,7 +72,7 @@ def test_an_old_report_does_not_block_and_the_load_shows_it() -> None:
 
 def test_the_outstanding_limit_counts_unfinished_requests() -> None:
     router = one_engine(mode="outstanding", max_outstanding=2)
-    assert [type(submit(router, number, 0.0)) for number in (1, 2, 3)] == [Granted, Granted, Queued]
+    assert [type(submit(router, number, 0.0)) for number in (1, 2, 3)] == [Dispatched, Dispatched, Queued]
     assert router.observe(FirstToken("request-00000001"), 0.9) == []
     assert len(router.observe(Completed("request-00000001"), 2.0)) == 1
     assert not router.loads(2.0)[0].stepped_down
@@ -81,12 +81,12 @@ def test_the_outstanding_limit_counts_unfinished_requests() -> None:
 def test_blind_pushing_holds_nothing_back() -> None:
     router = one_engine(mode="blind")
     router.report("e-01", 9, 0.0, 0)
-    assert all(isinstance(submit(router, number, 0.0), Granted) for number in range(1, 9))
+    assert all(isinstance(submit(router, number, 0.0), Dispatched) for number in range(1, 9))
 
 
 def test_reports_of_unknown_engines_and_impossible_ones_do_no_harm() -> None:
     router = one_engine()
     assert router.report("e-99", 1, 0.0) == []
     router.report("e-01", -5, 0.0, -100)
-    assert isinstance(submit(router, 1, 0.0), Granted)
+    assert isinstance(submit(router, 1, 0.0), Dispatched)
     router.check()

@@ -1,16 +1,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.queue.queue_order import Ticket
-from routing.queue.ranked_queue import RankedTickets
-from tests.routing.queue_orders.tickets import ticket
+from routing.queue.queue_order import QueuedRequest
+from routing.queue.ranked_queue import RankedRequests
+from tests.routing.queue.queued_requests import queued
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=200))
 def test_the_first_is_the_lowest_rank_and_among_equals_the_first_to_come(steps: list[tuple[int, bool]]) -> None:
-    ranked, standing = RankedTickets(), list[tuple[int, int, Ticket]]()
+    ranked, standing = RankedRequests(), list[tuple[int, int, QueuedRequest]]()
     for number, (rank, leaves) in enumerate(steps):
-        added = ticket(number)
+        added = queued(number)
         ranked.add(added, (rank, 0))
         standing.append((rank, number, added))
         if leaves:
@@ -23,7 +23,7 @@ def test_the_first_is_the_lowest_rank_and_among_equals_the_first_to_come(steps: 
 
 
 def test_a_ticket_that_comes_back_stands_by_its_new_rank() -> None:
-    ranked, one, two = RankedTickets(), ticket(1), ticket(2)
+    ranked, one, two = RankedRequests(), queued(1), queued(2)
     ranked.add(one, (1, 0))
     ranked.add(two, (2, 0))
     ranked.remove(one)
@@ -33,9 +33,9 @@ def test_a_ticket_that_comes_back_stands_by_its_new_rank() -> None:
 
 
 def test_entries_of_tickets_that_left_do_not_pile_up() -> None:
-    ranked = RankedTickets()
-    ranked.add(ticket(0), (0, 0))
+    ranked = RankedRequests()
+    ranked.add(queued(0), (0, 0))
     for number in range(1, 5000):
-        ranked.add(ticket(number), (number, 0))
-        ranked.remove(ticket(number))
+        ranked.add(queued(number), (number, 0))
+        ranked.remove(queued(number))
     assert len(ranked._heap) < 200

@@ -1,15 +1,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from routing.queue.starvation import PassedOver
+from routing.queue.starvation import Starvation
 
 
 @given(st.permutations(list(range(1, 100))))
 def test_it_knows_when_each_ticket_was_first_passed_over(order: list[int]) -> None:
-    passed, waiting = PassedOver(), set(order)
+    passed, waiting = Starvation(), set(order)
     first: dict[int, float] = {}
     for moment, number in enumerate(order):
-        passed.granted(number, float(moment), min(waiting))
+        passed.dispatched(number, float(moment), min(waiting))
         waiting.discard(number)
         for other in waiting:
             if other < number:
@@ -19,7 +19,7 @@ def test_it_knows_when_each_ticket_was_first_passed_over(order: list[int]) -> No
 
 
 def test_grants_that_nobody_waits_behind_are_forgotten() -> None:
-    passed = PassedOver()
+    passed = Starvation()
     for number in range(1, 10_000):
-        passed.granted(number, 0.0, number)
+        passed.dispatched(number, 0.0, number)
     assert len(passed) <= 66

@@ -4,48 +4,50 @@ from routing.ledger.fleet_view import NEVER
 from routing.policy.fairness_document import FairnessDocument
 from routing.queue.orders.fifo import Fifo
 from routing.queue.orders.slack import Slack
-from routing.queue.queue_order import Ticket
+from routing.queue.queue_order import QueuedRequest
 from routing.queue.target_queue import LineRules, WaitingLine
 from routing.values import reasons
-from tests.routing.queue_orders.tickets import VIEW, ticket
+from tests.routing.queue.queued_requests import VIEW, queued
 
 UNFAIR, FAIR = FairnessDocument(), FairnessDocument(enabled=True)
 
 
-def of_tenant(number: int, tenant: str, cost: float = 1.0) -> Ticket:
-    plain = ticket(number, cost=cost)
-    return Ticket(msgspec.structs.replace(plain.request, tenant_id=tenant), cost)
+def of_tenant(number: int, tenant: str, cost: float = 1.0) -> QueuedRequest:
+    plain = queued(number, cost=cost)
+    return QueuedRequest(msgspec.structs.replace(plain.request, tenant_id=tenant), cost)
 
 
-def line(tickets: list[Ticket], fairness: FairnessDocument = UNFAIR, bound_s: float = NEVER) -> WaitingLine:
+def line(
+    queued_requests: list[QueuedRequest], fairness: FairnessDocument = UNFAIR, bound_s: float = NEVER
+) -> WaitingLine:
     made = WaitingLine(Slack().queue, LineRules(fairness, bound_s))
-    for each in tickets:
+    for each in queued_requests:
         made.add(each)
     return made
 
 
 def test_a_grant_tells_how_many_came_earlier_and_stay_behind() -> None:
-    waiting = [ticket(1, cost=3.0), ticket(2, cost=2.5), ticket(3, cost=0.5)]
+    waiting = [queued(1, cost=3.0), queued(2, cost=2.5), queued(3, cost=0.5)]
     made = line(waiting)
     pick = made.next(0, VIEW, 0.0)
     assert pick == (waiting[2], reasons.SHORTEST_FEASIBLE)
-    assert made.grant(waiting[2], 0.5, 0.0) == 2
-    assert made.grant(waiting[0], 3.0, 0.5) == 0
+    assert made.dispatch(waiting[2], 0.5, 0.0) == 2
+    assert made.dispatch(waiting[0], 3.0, 0.5) == 0
     made.check()
 
 
 def test_a_ticket_passed_over_for_longer_than_the_bound_goes_next() -> None:
-    long, others = ticket(1, cost=4.9), [ticket(number, at=1.0, slo=60.0, cost=0.1) for number in range(2, 9)]
+    long, others = queued(1, cost=4.9), [queued(number, at=1.0, slo=60.0, cost=0.1) for number in range(2, 9)]
     made = line([long, *others], bound_s=10.0)
-    made.grant(others[0], 0.1, 2.0)
+    made.dispatch(others[0], 0.1, 2.0)
     at_bound = made.next(0, VIEW, 12.0)
     assert at_bound is not None
-    assert at_bound.ticket != long
-    assert made.next(0, VIEW, 12.1) == (long, reasons.PASSED_OVER_BOUND)
-    made.grant(long, 4.9, 12.1)
+    assert at_bound.queued != long
+    assert made.next(0, VIEW, 12.1) == (long, reasons.STARVATION_LIMIT)
+    made.dispatch(long, 4.9, 12.1)
     after = made.next(0, VIEW, 17.0)
     assert after is not None
-    assert after.reason != reasons.PASSED_OVER_BOUND
+    assert after.reason != reasons.STARVATION_LIMIT
 
 
 def test_tenants_are_granted_in_turn_and_within_one_by_the_order() -> None:
@@ -56,9 +58,9 @@ def test_tenants_are_granted_in_turn_and_within_one_by_the_order() -> None:
         pick = made.next(0, VIEW, 0.0)
         assert pick is not None
         assert pick.reason == reasons.FAIR_SHARE
-        made.grant(pick.ticket, pick.ticket.compute_s, 0.0)
+        made.dispatch(pick.queued, pick.queued.compute_s, 0.0)
         made.check()
-        served.append(int(pick.ticket.request.request_id.split("-")[1]))
+        served.append(int(pick.queued.request.request_id.split("-")[1]))
     assert served[0] == 1
     assert served.index(7) == 1
     alone = line(flood, FAIR).next(0, VIEW, 0.0)

@@ -7,7 +7,7 @@ from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.registry import PolicyStageError
 from routing.router import Router
 from routing.trials.arms import CANARY, CONTROL, LIVE, ArmEntry
-from routing.values.decision import Granted, Queued, Refused
+from routing.values.decision import Dispatched, Queued, Rejected
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken
 from tests.routing.pools import engines, pool, request
@@ -28,7 +28,7 @@ def of_session(number: int, session: str, tenant: str = "acme") -> InferenceRequ
 
 def test_nothing_tried_names_no_arm() -> None:
     outcome = pool().submit(request(1), 0.0, hold=False)
-    assert isinstance(outcome, Granted)
+    assert isinstance(outcome, Dispatched)
     assert outcome.decision.arm == ""
 
 
@@ -70,7 +70,7 @@ def test_the_decision_carries_the_arm_with_its_placement_and_version() -> None:
     seen = set()
     for number in range(40):
         outcome = router.submit(request(number), 0.0, hold=False)
-        assert isinstance(outcome, Granted)
+        assert isinstance(outcome, Dispatched)
         seen.add((outcome.decision.arm, outcome.decision.placement, outcome.decision.policy_version))
     assert seen == {(CANARY, "round_robin", 7), (CONTROL, "least_loaded", 1)}
 
@@ -78,22 +78,22 @@ def test_the_decision_carries_the_arm_with_its_placement_and_version() -> None:
 def test_an_arm_that_cannot_run_is_refused_and_changes_nothing() -> None:
     router = pool()
     attempt(router, entry(0.5))
-    before = router.arms.tried
+    before = router.arms.candidate_arms
     for wrong in ((entry(0.5, "central"),), (entry(0.5, "nobody"),), (entry(1.5),), (entry(0.1), entry(0.2))):
         with pytest.raises(PolicyStageError):
             router.arms.built(wrong, "fifo")
-    assert router.arms.tried is before
+    assert router.arms.candidate_arms is before
 
 
 def test_an_arm_goes_on_with_what_it_learned_when_its_share_grows() -> None:
     router = pool()
     attempt(router, entry(0.1, "dual_map"))
-    assert router.arms.tried is not None
-    first = router.arms.tried[0].placement
+    assert router.arms.candidate_arms is not None
+    first = router.arms.candidate_arms[0].placement
     attempt(router, entry(0.5, "dual_map"))
-    assert router.arms.tried[0].placement is first
+    assert router.arms.candidate_arms[0].placement is first
     attempt(router, entry(0.5, "dual_map", trial_id="t2"))
-    assert router.arms.tried[0].placement is not first
+    assert router.arms.candidate_arms[0].placement is not first
 
 
 @pytest.mark.parametrize("placement", ["dual_map", "lbgr", "round_robin", "mooncake"])
@@ -118,7 +118,7 @@ def test_random_work_with_arms_keeps_every_part_in_step(placement: str) -> None:
             request(number, tuple(rng.choices(range(6), k=3)), at=now), session_id=f"s{rng.randrange(30)}"
         )
         outcome = router.submit(asked, now, hold=rng.random() < 0.8)
-        assert isinstance(outcome, Granted | Queued | Refused)
+        assert isinstance(outcome, Dispatched | Queued | Rejected)
         open_requests.append(asked.request_id)
         if len(open_requests) > 12:
             ended = open_requests.pop(rng.randrange(len(open_requests)))

@@ -15,7 +15,7 @@ from routing.registry import PLACEMENTS
 from routing.router import Router
 from routing.trials.shadow import Comparison, ShadowPolicy, shadow_problem, uncompared_parts
 from routing.values.decision import Choice, Outcome
-from routing.values.feedback_events import Bound, Lesson, Released
+from routing.values.feedback_events import Bound, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, FirstToken
 from tests.routing.pools import busy, chosen_by, engine_of, engines, pool, request
@@ -29,14 +29,14 @@ class Watching:
     def __init__(self, policy: RoutingPolicy, router: Router) -> None:
         self.shadow = ShadowPolicy(policy, router.view)
         self.compared: list[Comparison | None] = []
-        self.lessons: list[Lesson] = []
+        self.lessons: list[FeedbackEvent] = []
 
     def placed(self, request: InferenceRequest, choice: Choice, view: FleetView, now: float) -> None:
         self.compared.append(self.shadow.compare(request, choice, view, now))
 
-    def learn(self, lesson: Lesson) -> None:
-        self.lessons.append(lesson)
-        self.shadow.learn(lesson)
+    def learn(self, event: FeedbackEvent) -> None:
+        self.lessons.append(event)
+        self.shadow.learn(event)
 
 
 def policy(name: str, **fields: object) -> RoutingPolicy:

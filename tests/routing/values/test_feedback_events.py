@@ -11,13 +11,13 @@ from routing.placements.least_cost import LeastCost
 from routing.policy.policy_document import RoutingPolicy, Stage
 from routing.router import Router
 from routing.values.decision import Choice
-from routing.values.feedback_events import Answered, Bound, Lesson, Released
+from routing.values.feedback_events import Answered, Bound, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
 from routing.values.observation import Completed, Failed, FirstToken
 from tests.routing.pools import engines, request
 
 LONG = range(20)
-NOTEBOOK: list[Lesson] = []
+NOTEBOOK: list[FeedbackEvent] = []
 
 
 class Pupil(msgspec.Struct, frozen=True):
@@ -26,8 +26,8 @@ class Pupil(msgspec.Struct, frozen=True):
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         return LeastCost().choose(request, view, now, rng)
 
-    def learn(self, lesson: Lesson) -> None:
-        NOTEBOOK.append(lesson)
+    def learn(self, event: FeedbackEvent) -> None:
+        NOTEBOOK.append(event)
 
 
 @pytest.fixture

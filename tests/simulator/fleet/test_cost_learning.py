@@ -55,9 +55,9 @@ def test_where_they_are_right_nothing_changes() -> None:
     assert [each.finished_s for each in fixed.history] == [each.finished_s for each in fitted.history]
 
 
-def teach(learning: CostLearning, requests: range) -> None:
+def update(learning: CostLearning, requests: range) -> None:
     for number in requests:
-        learning.granted(_decision(number), float(number))
+        learning.dispatched(_decision(number), float(number))
         learning.first_token(f"r{number}", number + 0.5)
         learning.completed(f"r{number}", number + 0.5, 0, 1)
 
@@ -77,7 +77,7 @@ def test_it_is_published_in_steps_and_only_while_the_policy_wants_it() -> None:
         True,
         False,
     ]
-    teach(learning, range(80))
+    update(learning, range(80))
     assert learning.facts(facts)[0].cost is not None
     learning.adopt(policy("fixed", FLAT))
     assert learning.facts(facts) == facts
@@ -88,7 +88,7 @@ def test_other_written_costs_begin_the_learning_anew() -> None:
     learning = CostLearning(policy("fitted", FLAT))
     facts = [EngineFacts("e-1", 1, True)]
     learning.facts(facts)
-    teach(learning, range(80))
+    update(learning, range(80))
     learning.adopt(policy("fitted", FLAT))
     assert learning.facts(facts) != facts
     learning.adopt(policy("fitted"))

@@ -13,7 +13,7 @@ from simulator.engine_models.registry import ENGINE_MODELS
 from simulator.fleet.engine_slots import UnknownEngineError
 from simulator.fleet.fleet_changes import EngineDies, EngineDrains, EngineJoins, PolicyChanges
 from simulator.fleet.fleet_simulation import Watch
-from simulator.fleet.request_record import FAILED, FINISHED, REFUSED
+from simulator.fleet.request_record import FAILED, FINISHED, REJECTED
 from simulator.runs.simulation_run import RunSpec, evaluation_policy, simulation_of
 from tests.simulator.engine_models.random_work import chained
 from tests.simulator.fleets import chat, row, simulated, spec
@@ -83,7 +83,7 @@ def test_a_full_queue_refuses() -> None:
     policy = msgspec.structs.replace(spec().policy, max_tickets=1)
     rows = [row(0, (number, number + 1)) for number in range(0, 12, 2)]
     simulation, log = simulated(rows, RunSpec(policy=policy, engines=2))
-    refused = [record for record in simulation.history if record.status == REFUSED]
+    refused = [record for record in simulation.history if record.status == REJECTED]
     assert len(refused) == 3
     assert any("refused:queue_full" in line for line in log.lines)
 
@@ -132,12 +132,12 @@ def test_requests_wait_while_no_engine_is_there() -> None:
     changes = [EngineDies(0.5, "e-001"), EngineJoins(3.0, "e-002")]
     simulation, _ = simulated([row(0, (9,)), row(1, (1, 2)), row(2, (3, 4))], spec(engines=1), changes=changes)
     assert [record.engine_id for record in simulation.history] == ["e-001", "e-002", "e-002"]
-    assert [record.granted_s for record in simulation.history[1:]] == pytest.approx([3.0, 3.0 + PREFILL_S])
+    assert [record.dispatched_s for record in simulation.history[1:]] == pytest.approx([3.0, 3.0 + PREFILL_S])
 
 
 def test_requests_are_refused_where_none_comes_in_time() -> None:
     simulation, _ = simulated([row(0, (9,)), row(1, (1, 2))], spec(engines=1), changes=[EngineDies(0.5, "e-001")])
-    assert [record.status for record in simulation.history] == [FINISHED, REFUSED]
+    assert [record.status for record in simulation.history] == [FINISHED, REJECTED]
 
 
 def test_they_are_refused_in_time_while_others_keep_coming() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from simulator.replay.replay_summary import Outcome, ReplaySummary, SummaryCounter, percentile, render_summary
+from simulator.replay.replay_summary import Outcome, ReplaySummary, SummaryCounter, render_summary
 
 
 def _counter() -> SummaryCounter:
@@ -47,8 +47,3 @@ def test_the_lines_name_every_error() -> None:
 def test_a_summary_survives_json() -> None:
     summary = _counter().summary(10.0)
     assert msgspec.json.decode(msgspec.json.encode(summary), type=ReplaySummary) == summary
-
-
-@pytest.mark.parametrize(("percent", "expected"), [(0, 1.0), (50, 2.0), (99, 3.0), (100, 3.0)])
-def test_percentiles_are_nearest_ranks(percent: float, expected: float) -> None:
-    assert percentile([1.0, 2.0, 3.0], percent) == expected

@@ -1,15 +1,17 @@
 /* Menus are <details>: they open without us; we close them on Escape and on a click elsewhere. */
 
+import { findAll, required } from './element.js';
+
 export function startMenus() {
-  const open = () => document.querySelectorAll('details.menu[open]');
+  const open = () => findAll(document, 'details.menu[open]', HTMLDetailsElement);
   document.addEventListener('click', (event) => {
-    for (const menu of open()) if (!menu.contains(event.target)) menu.open = false;
+    for (const menu of open()) if (!(event.target instanceof Node && menu.contains(event.target))) menu.open = false;
   });
   document.addEventListener('keydown', (event) => {
     if (event.key !== 'Escape') return;
     for (const menu of open()) {
       menu.open = false;
-      menu.querySelector('summary').focus();
+      required(menu, 'summary').focus();
       event.stopImmediatePropagation();
     }
   });

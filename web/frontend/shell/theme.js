@@ -1,10 +1,13 @@
 /* Dark and light: a cookie keeps the choice, so that the server can render the first paint in it. */
 
-import { paletteChanged } from '../scale/palette.js';
+import { paletteChanged } from '../charts/palette.js';
 
 const YEAR_S = 31_536_000;
 
-/** Let the button switch, and have pictures follow both the button and the system. */
+/**
+ * Let the button switch, and have pictures follow both the button and the system.
+ * @param {HTMLElement | null} button
+ */
 export function startTheme(button) {
   const light = matchMedia('(prefers-color-scheme: light)');
   button?.addEventListener('click', () => {

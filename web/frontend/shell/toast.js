@@ -2,7 +2,10 @@
 
 const SHOWN_MS = 6000;
 
-/** Show a sentence. */
+/**
+ * Show a sentence.
+ * @param {string} words
+ */
 export function toast(words) {
   let place = document.getElementById('toasts');
   if (!place) {

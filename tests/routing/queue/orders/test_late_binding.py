@@ -1,4 +1,4 @@
-"""Late binding, asked as engines ask: which ticket, if any, should this one pull?"""
+"""Late binding, asked as engines ask: which queued request, if any, should this one pull?"""
 
 from random import Random
 
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from routing.queue.orders.late_binding import LateBinding, LateQueue
-from routing.queue.queue_order import Pick, Ticket
+from routing.queue.queue_order import Pick, QueuedRequest
 from routing.router import Router
 from routing.values import reasons
 from tests.routing.pools import engines, pool, request
@@ -14,14 +14,14 @@ from tests.routing.pools import engines, pool, request
 LONG, OTHER = range(20), range(50, 70)
 
 
-def ticket(router: Router, number: int, blocks: range, *, at: float = 0.0, slo: float = 5.0) -> Ticket:
+def queued(router: Router, number: int, blocks: range, *, at: float = 0.0, slo: float = 5.0) -> QueuedRequest:
     asked = request(number, blocks, at=at, slo=slo)
-    return Ticket(asked, router.view.compute_s(asked, 0, 0))
+    return QueuedRequest(asked, router.view.compute_s(asked, 0, 0))
 
 
-def queue_of(tickets: list[Ticket], order: LateBinding | None = None) -> LateQueue:
+def queue_of(queued_requests: list[QueuedRequest], order: LateBinding | None = None) -> LateQueue:
     queue = (order or LateBinding()).pool_queue()
-    for each in tickets:
+    for each in queued_requests:
         queue.add(each)
     return queue
 
@@ -32,7 +32,7 @@ def idle_pool(size: int = 2) -> Router:
 
 def test_an_engine_pulls_what_it_holds_and_leaves_the_rest_to_others() -> None:
     router = idle_pool()
-    cold, warm = ticket(router, 1, LONG), ticket(router, 2, OTHER)
+    cold, warm = queued(router, 1, LONG), queued(router, 2, OTHER)
     router.blocks_stored("e-01", warm.request.keys)
     queue = queue_of([cold, warm])
     assert queue.next(0, router.view, 0.0) == Pick(warm, reasons.PULLED_BEST_FIT)
@@ -42,7 +42,7 @@ def test_an_engine_pulls_what_it_holds_and_leaves_the_rest_to_others() -> None:
 
 def test_a_ticket_is_left_to_its_home_only_while_that_is_free_soon_enough() -> None:
     router = idle_pool()
-    warm = ticket(router, 1, LONG)
+    warm = queued(router, 1, LONG)
     router.blocks_stored("e-01", warm.request.keys)
     for ready_s, pulls in ((0.0, False), (3.4, False), (3.6, True)):
         router.view.ready_at[0] = ready_s
@@ -55,45 +55,45 @@ def test_a_ticket_is_left_to_its_home_only_while_that_is_free_soon_enough() -> N
 
 def test_a_shorter_one_does_not_go_first_where_that_makes_an_earlier_one_late() -> None:
     router = idle_pool(1)
-    urgent, short = ticket(router, 1, LONG, slo=0.95), ticket(router, 2, range(90, 92))
+    urgent, short = queued(router, 1, LONG, slo=0.95), queued(router, 2, range(90, 92))
     assert queue_of([urgent, short]).next(0, router.view, 0.0) == Pick(urgent, reasons.PULLED_BEST_FIT)
-    relaxed = ticket(router, 1, LONG)
+    relaxed = queued(router, 1, LONG)
     assert queue_of([relaxed, short]).next(0, router.view, 0.0) == Pick(short, reasons.PULLED_BEST_FIT)
 
 
 def test_hopeless_ones_go_last_in_order_of_coming() -> None:
     router = idle_pool(1)
-    late = [ticket(router, number, LONG, slo=0.5) for number in (1, 2)]
-    feasible = ticket(router, 3, LONG)
+    late = [queued(router, number, LONG, slo=0.5) for number in (1, 2)]
+    feasible = queued(router, 3, LONG)
     queue = queue_of([*late, feasible])
     assert queue.next(0, router.view, 0.0) == Pick(feasible, reasons.ONLY_FEASIBLE)
-    assert queue.passed_over_s == late[0].compute_s + late[1].compute_s
+    assert queue.late_last_s == late[0].compute_s + late[1].compute_s
     queue.remove(feasible)
-    assert queue.next(0, router.view, 1.0) == Pick(late[0], reasons.HOPELESS_LAST)
+    assert queue.next(0, router.view, 1.0) == Pick(late[0], reasons.INFEASIBLE_LAST)
 
 
 def test_an_excluded_engine_pulls_only_where_no_other_takes_work() -> None:
     router = idle_pool()
     asked = request(1, LONG)
-    refused = Ticket(asked, 0.9, frozenset({"e-01"}))
-    assert queue_of([refused]).next(0, router.view, 0.0) is None
-    assert queue_of([refused]).next(1, router.view, 0.0) == Pick(refused, reasons.ONLY_FEASIBLE)
+    rejected = QueuedRequest(asked, 0.9, frozenset({"e-01"}))
+    assert queue_of([rejected]).next(0, router.view, 0.0) is None
+    assert queue_of([rejected]).next(1, router.view, 0.0) == Pick(rejected, reasons.ONLY_FEASIBLE)
     router.set_engines(engines(1), 0.0)
-    assert queue_of([refused]).next(0, router.view, 0.0) == Pick(refused, reasons.ONLY_FEASIBLE)
+    assert queue_of([rejected]).next(0, router.view, 0.0) == Pick(rejected, reasons.ONLY_FEASIBLE)
 
 
 def test_engines_of_different_speed_are_told_apart() -> None:
     router = pool("central", "late_binding", size=0)
     facts = [*engines(1, speed=4.0), engines(2)[1]]
     router.set_engines(facts, 0.0)
-    waiting = ticket(router, 1, LONG)
+    waiting = queued(router, 1, LONG)
     assert queue_of([waiting]).next(1, router.view, 0.0) is None
     assert queue_of([waiting]).next(0, router.view, 0.0) == Pick(waiting, reasons.ONLY_FEASIBLE)
 
 
 def test_very_many_late_ones_are_sorted_out_at_once() -> None:
     router = idle_pool(4)
-    waiting = [ticket(router, number, range(30 * number, 30 * number + 20)) for number in range(500)]
+    waiting = [queued(router, number, range(30 * number, 30 * number + 20)) for number in range(500)]
     queue = queue_of(waiting)
     assert queue.next(0, router.view, 0.0) is not None
     queue.check()
@@ -108,7 +108,7 @@ def test_it_serves_every_ticket_once_while_caches_move(seed: int) -> None:
     queue, waiting, at_s = queue_of([]), {}, 0.0
     for number in range(60):
         at_s += rng.random()
-        coming = ticket(router, number, range(rng.randrange(3), rng.randrange(4, 24)), at=at_s, slo=rng.choice([1, 9]))
+        coming = queued(router, number, range(rng.randrange(3), rng.randrange(4, 24)), at=at_s, slo=rng.choice([1, 9]))
         queue.add(coming)
         waiting[coming.request.request_id] = coming
         router.blocks_stored(f"e-0{rng.randrange(1, 4)}", rng.choice(list(waiting.values())).request.keys)
@@ -118,9 +118,9 @@ def test_it_serves_every_ticket_once_while_caches_move(seed: int) -> None:
         assert queue.next(target, router.view, at_s) == pick
         queue.check()
         if pick is not None:
-            queue.remove(waiting.pop(pick.ticket.request.request_id))
+            queue.remove(waiting.pop(pick.queued.request.request_id))
     at_s += 100.0
     while waiting:
         pick = queue.next(0, router.view, at_s)
         assert pick is not None
-        queue.remove(waiting.pop(pick.ticket.request.request_id))
+        queue.remove(waiting.pop(pick.queued.request.request_id))

@@ -1,38 +1,38 @@
 from routing.queue.orders.fifo import Fifo
 from routing.queue.orders.shed import Shed
-from tests.routing.queue_orders.tickets import VIEW, queue_of, served, ticket
+from tests.routing.queue.queued_requests import VIEW, queue_of, queued, served
 
 
 def test_hopeless_tickets_are_passed_over() -> None:
-    waiting = [ticket(1, at=0.0), ticket(2, at=1.0)]
-    assert queue_of(Shed(), waiting).next(0, VIEW, 3.9).ticket == waiting[0]
-    assert queue_of(Shed(), waiting).next(0, VIEW, 4.5).ticket == waiting[1]
-    assert queue_of(Fifo(), waiting).next(0, VIEW, 4.5).ticket == waiting[0]
+    waiting = [queued(1, at=0.0), queued(2, at=1.0)]
+    assert queue_of(Shed(), waiting).next(0, VIEW, 3.9).queued == waiting[0]
+    assert queue_of(Shed(), waiting).next(0, VIEW, 4.5).queued == waiting[1]
+    assert queue_of(Fifo(), waiting).next(0, VIEW, 4.5).queued == waiting[0]
 
 
 def test_when_all_are_hopeless_the_oldest_goes() -> None:
-    waiting = [ticket(1, at=0.0, cost=1.0), ticket(2, at=1.0, cost=9.0)]
+    waiting = [queued(1, at=0.0, cost=1.0), queued(2, at=1.0, cost=9.0)]
     queue = queue_of(Shed(), waiting)
-    assert queue.next(0, VIEW, 4.0).ticket == waiting[0]
-    assert queue.next(0, VIEW, 50.0).ticket == waiting[0]
+    assert queue.next(0, VIEW, 4.0).queued == waiting[0]
+    assert queue.next(0, VIEW, 50.0).queued == waiting[0]
 
 
 def test_a_ticket_may_leave_after_it_was_found_hopeless() -> None:
-    waiting = [ticket(1, at=0.0), ticket(2, at=1.0)]
+    waiting = [queued(1, at=0.0), queued(2, at=1.0)]
     queue = queue_of(Shed(), waiting)
     queue.next(0, VIEW, 4.5)
     queue.remove(waiting[0])
     queue.check()
-    assert queue.next(0, VIEW, 50.0).ticket == waiting[1]
+    assert queue.next(0, VIEW, 50.0).queued == waiting[1]
 
 
 def test_hopeless_ones_come_last_in_order_of_arrival() -> None:
-    waiting = [ticket(1, cost=9.0), ticket(2, cost=8.0), ticket(3, cost=1.0), ticket(4, cost=2.0)]
+    waiting = [queued(1, cost=9.0), queued(2, cost=8.0), queued(3, cost=1.0), queued(4, cost=2.0)]
     assert served(Shed(), waiting, 0.0) == [3, 4, 1, 2]
 
 
 def test_who_was_given_up_is_told_once_and_only_where_blocks_are_forgotten() -> None:
-    waiting = [ticket(1, at=0.0), ticket(2, at=1.0)]
+    waiting = [queued(1, at=0.0), queued(2, at=1.0)]
     forgetful, plain = queue_of(Shed(forget_blocks=True), waiting), queue_of(Shed(), waiting)
     for queue in (forgetful, plain):
         queue.next(0, VIEW, 4.5)

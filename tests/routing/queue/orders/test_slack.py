@@ -2,25 +2,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from routing.queue.orders.slack import Slack
-from routing.queue.queue_order import Ticket
-from tests.routing.queue_orders.tickets import VIEW, queue_of, served, ticket
+from routing.queue.queue_order import QueuedRequest
+from tests.routing.queue.queued_requests import VIEW, queue_of, queued, served
 
 JOBS = st.lists(st.tuples(st.floats(0.05, 3.0), st.floats(0.1, 12.0)), min_size=1, max_size=12)
 """Prefill seconds and seconds to the deadline."""
 
 
-def most_on_time(tickets: list[Ticket], at_s: float) -> int:
+def most_on_time(queued_requests: list[QueuedRequest], at_s: float) -> int:
     """Return how many can be on time at all: Moore's algorithm, from scratch."""
     kept: list[float] = []
-    for each in sorted(tickets, key=lambda one: one.request.deadline_s):
+    for each in sorted(queued_requests, key=lambda one: one.request.deadline_s):
         kept.append(each.compute_s)
         if at_s + sum(kept) > each.request.deadline_s:
             kept.remove(max(kept))
     return len(kept)
 
 
-def on_time(order: list[int], tickets: list[Ticket], at_s: float) -> int:
-    by_number = {int(each.request.request_id.split("-")[1]): each for each in tickets}
+def on_time(order: list[int], queued_requests: list[QueuedRequest], at_s: float) -> int:
+    by_number = {int(each.request.request_id.split("-")[1]): each for each in queued_requests}
     count = 0
     for number in order:
         at_s += by_number[number].compute_s
@@ -29,53 +29,53 @@ def on_time(order: list[int], tickets: list[Ticket], at_s: float) -> int:
 
 
 def test_the_shortest_goes_first_while_everybody_is_on_time() -> None:
-    assert served(Slack(), [ticket(1, cost=2.0), ticket(2, cost=0.5), ticket(3, cost=1.0)], 0.0) == [2, 3, 1]
+    assert served(Slack(), [queued(1, cost=2.0), queued(2, cost=0.5), queued(3, cost=1.0)], 0.0) == [2, 3, 1]
 
 
 def test_a_short_one_waits_where_it_would_make_an_earlier_one_late() -> None:
-    waiting = [ticket(1, cost=2.0, slo=2.2), ticket(2, cost=0.5, slo=9.0)]
+    waiting = [queued(1, cost=2.0, slo=2.2), queued(2, cost=0.5, slo=9.0)]
     assert served(Slack(), waiting, 0.0) == [1, 2]
 
 
 def test_the_largest_gives_way_where_not_all_can_be_on_time() -> None:
-    waiting = [ticket(1, cost=4.0), ticket(2, cost=1.0), ticket(3, cost=1.0)]
+    waiting = [queued(1, cost=4.0), queued(2, cost=1.0), queued(3, cost=1.0)]
     assert served(Slack(), waiting, 0.0) == [2, 3, 1]
 
 
 def test_hopeless_ones_go_last_in_order_of_coming() -> None:
-    waiting = [ticket(1, cost=9.0), ticket(2, cost=6.0), ticket(3, cost=4.0)]
+    waiting = [queued(1, cost=9.0), queued(2, cost=6.0), queued(3, cost=4.0)]
     assert served(Slack(), waiting, 0.0) == [3, 1, 2]
 
 
 def test_a_dropped_ticket_comes_back_when_another_leaves() -> None:
-    waiting = [ticket(1, cost=3.0), ticket(2, cost=3.5), ticket(3, cost=1.0)]
+    waiting = [queued(1, cost=3.0), queued(2, cost=3.5), queued(3, cost=1.0)]
     queue = queue_of(Slack(), waiting)
-    assert queue.next(0, VIEW, 0.0).ticket == waiting[2]
+    assert queue.next(0, VIEW, 0.0).queued == waiting[2]
     queue.remove(waiting[2])
     queue.remove(waiting[0])
-    assert queue.next(0, VIEW, 0.5).ticket == waiting[1]
+    assert queue.next(0, VIEW, 0.5).queued == waiting[1]
 
 
 @given(JOBS)
 def test_as_many_are_on_time_as_can_be(jobs: list[tuple[float, float]]) -> None:
-    tickets = [ticket(number, cost=cost, slo=slo) for number, (cost, slo) in enumerate(jobs)]
-    assert on_time(served(Slack(), tickets, 0.0), tickets, 0.0) == most_on_time(tickets, 0.0)
+    queued_requests = [queued(number, cost=cost, slo=slo) for number, (cost, slo) in enumerate(jobs)]
+    assert on_time(served(Slack(), queued_requests, 0.0), queued_requests, 0.0) == most_on_time(queued_requests, 0.0)
 
 
 @given(st.lists(st.tuples(st.floats(0.05, 3.0), st.floats(0.0, 2.0)), min_size=1, max_size=40), st.data())
 def test_the_feasible_set_stays_as_large_as_can_be_while_tickets_come_and_go(
     arrivals: list[tuple[float, float]], data: st.DataObject
 ) -> None:
-    queue, waiting, at_s = Slack().queue(), dict[int, Ticket](), 0.0
+    queue, waiting, at_s = Slack().queue(), dict[int, QueuedRequest](), 0.0
     for number, (cost, gap) in enumerate(arrivals):
-        waiting[number] = ticket(number, at=at_s, cost=cost)
+        waiting[number] = queued(number, at=at_s, cost=cost)
         queue.add(waiting[number])
         if data.draw(st.booleans()):
             left = list(waiting.values())
             possible = most_on_time(left, at_s)
-            chosen = queue.next(0, VIEW, at_s).ticket
+            chosen = queue.next(0, VIEW, at_s).queued
             queue.check()
-            assert queue.next(0, VIEW, at_s).ticket == chosen
+            assert queue.next(0, VIEW, at_s).queued == chosen
             queue.remove(chosen)
             left.remove(chosen)
             waiting = {each: one for each, one in waiting.items() if one is not chosen}
@@ -87,7 +87,7 @@ def test_the_feasible_set_stays_as_large_as_can_be_while_tickets_come_and_go(
 
 
 def test_a_newcomer_does_not_wait_for_dropped_and_hopeless_ones() -> None:
-    queue = queue_of(Slack(), [ticket(1, cost=9.0), ticket(2, cost=3.0), ticket(3, cost=3.5), ticket(4, cost=1.0)])
-    assert queue.passed_over_s == 0.0
+    queue = queue_of(Slack(), [queued(1, cost=9.0), queued(2, cost=3.0), queued(3, cost=3.5), queued(4, cost=1.0)])
+    assert queue.late_last_s == 0.0
     queue.next(0, VIEW, 0.0)
-    assert queue.passed_over_s == 9.0 + 3.5
+    assert queue.late_last_s == 9.0 + 3.5

@@ -1,0 +1,1 @@
+"""Fits an engine profile to measured prefills and decode steps."""

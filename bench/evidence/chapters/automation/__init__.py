@@ -1,0 +1,1 @@
+"""Chapters on changing the fleet: scaling, roles, health, rebalancing, and the live program."""

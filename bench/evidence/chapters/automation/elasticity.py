@@ -1,0 +1,98 @@
+"""Figures: a pool that grows and shrinks (DualMap §3.4, A.3.3, Fig. 12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.evidence.measure.automation.elasticity import FEW, FIXED_CHANGE_S, FIXED_QPS, MANY, PHASES
+from bench.evidence.plots import steering as plots
+from bench.evidence.store import Row, load
+from planning.scaling.remap import Remap, remap_of
+from simulator.runs.simulation_run import engine_names
+
+PLANNED, REACTIVE, STILL = "dual_map", "dual_map, reactive", "dual_map, no scaling"
+OURS = "least_cost + slack"
+CHANGES = ("8→9", "8→7")
+DIP_S = 120.0
+"""How long after a change of the fleet hits are compared."""
+
+
+def row(label: str) -> Row:
+    """Return a run."""
+    return load("elasticity").find(label=label)
+
+
+def plans(label: str) -> list[Row]:
+    """Return the plans of a run that did something."""
+    return list(row(label)["plans"])
+
+
+def course(label: str, first_s: float, last_s: float) -> list[list[float]]:
+    """Return (start, requests, share on time, hits) of the windows that begin within a span."""
+    return [each for each in row(label)["course"] if first_s <= each[0] < last_s]
+
+
+def on_time(label: str, first_s: float, last_s: float) -> float:
+    """Return the share of the requests of a span that were on time."""
+    part = course(label, first_s, last_s)
+    return sum(each[1] * each[2] for each in part) / sum(each[1] for each in part)
+
+
+def hits(label: str) -> float:
+    """Return the hits of the first seconds after the change of the fleet."""
+    part = course(label, FIXED_CHANGE_S, FIXED_CHANGE_S + DIP_S)
+    return sum(each[1] * (each[3] or 0.0) for each in part) / sum(each[1] for each in part)
+
+
+def dip(name: str, change: str) -> float:
+    """Return by how much hits fall below what they are without the change."""
+    return hits(f"{name} 8→8") - hits(f"{name} {change}")
+
+
+def recovered_s(label: str) -> float:
+    """Return the seconds from the start of the overload until nine in ten of all later requests of it are on time."""
+    start_s, end_s = overload()
+    for window in course(label, start_s, end_s):
+        if window[2] >= 0.9 and min(each[2] for each in course(label, window[0], end_s)) >= 0.9:
+            return window[0] - start_s
+    return float("inf")
+
+
+def overload() -> tuple[float, float]:
+    """Return when the overload begins and ends, seconds."""
+    start_s = PHASES[0][1]
+    return start_s, start_s + PHASES[1][1]
+
+
+def figures() -> dict[str, Any]:
+    """Return the figures of the text."""
+    return {
+        "phases": [{"qps": qps, "minutes": seconds / 60} for qps, seconds in PHASES],
+        "few": FEW,
+        "many": MANY,
+        "plans": [plan | {"label": label} for label in (REACTIVE, PLANNED, OURS) for plan in plans(label)],
+        "fixed_qps": FIXED_QPS,
+        "dip_s": DIP_S,
+        "changes": [
+            {
+                "name": change,
+                "remap": _remap(change),
+                "rings": dip("rings", change),
+                "modulo": dip("modulo", change),
+            }
+            for change in CHANGES
+        ],
+        "planned": on_time(PLANNED, *overload()),
+        "still": on_time(STILL, *overload()),
+    }
+
+
+def _remap(change: str) -> Remap:
+    before, after = (int(each) for each in change.split("→"))
+    return remap_of(engine_names(before), engine_names(after))
+
+
+def draw() -> None:
+    """Draw attainment over time, and hits around a change of the fleet."""
+    plots.elasticity(load("elasticity"), (REACTIVE, PLANNED), STILL, "elasticity")
+    plots.hits_at_change(load("elasticity"), CHANGES, FIXED_CHANGE_S, "elasticity-hits")

@@ -1,0 +1,32 @@
+"""Figures: is the simulator right? Against live processes, and against another simulator."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+from bench.evidence.store import Result, load
+from bench.live.paired_simulation import MOST_APART
+
+
+def figures() -> dict[str, Any]:
+    """Return the figures of the text."""
+    live, peer = load("paired_simulation"), load("dynamo_replay")
+    return {
+        "live_command": live.command,
+        "live": live.rows,
+        "apart": apart(live),
+        "most_apart": MOST_APART,
+        "peer_command": peer.command,
+        "peer": peer.rows,
+        "differences": peer.settings["differences"],
+    }
+
+
+def apart(result: Result) -> float:
+    """Return how far the simulated ratio of two placements' times is from the live one, at worst."""
+    times = [(row["live_ttft_mean_s"], row["simulated_ttft_mean_s"]) for row in result.rows]
+    return max(
+        abs(told / other_told * other_live / live - 1)
+        for (live, told), (other_live, other_told) in permutations(times, 2)
+    )

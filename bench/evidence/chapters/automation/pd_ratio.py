@@ -1,0 +1,46 @@
+"""Figures: how many engines prefill and how many decode (Mooncake §5.1, §7.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.evidence.measure.automation.pd_ratio import DAY_S, ENGINES, FIXED, SLO_TBT_S, SLO_TTFT_S, SWEEP_ENGINES
+from bench.evidence.plots import steering as plots
+from bench.evidence.store import Row, load
+
+EVEN = ENGINES // 2
+
+
+def fixed(prefill: int) -> Row:
+    """Return the day with so many prefill engines all the time."""
+    return load("pd_ratio").find(kind="day", controlled=False, prefill=prefill, seed=1)
+
+
+def controlled() -> list[Row]:
+    """Return the days under the controller, one per seed."""
+    return load("pd_ratio").where(kind="day", controlled=True)
+
+
+def swept(prefill: int) -> Row:
+    """Return the run at a constant mix with so many prefill engines."""
+    return load("pd_ratio").find(kind="sweep", prefill=prefill)
+
+
+def figures() -> dict[str, Any]:
+    """Return the figures of the text."""
+    named = [(f"{each} : {ENGINES - each}", fixed(each)) for each in FIXED]
+    named += [(f"controller, seed {each['seed']}", each) for each in controlled()]
+    return {
+        "engines": ENGINES,
+        "day_minutes": DAY_S / 60,
+        "slo_ttft_s": SLO_TTFT_S,
+        "slo_tbt_ms": 1000 * SLO_TBT_S,
+        "rows": [row | {"name": name, "tbt_p90_ms": 1000 * row["tbt_p90_s"]} for name, row in named],
+        "sweep_engines": SWEEP_ENGINES,
+    }
+
+
+def draw() -> None:
+    """Draw the day and the sweep."""
+    plots.day(load("pd_ratio"), EVEN, "pd-day")
+    plots.sweep(load("pd_ratio"), "pd-sweep")

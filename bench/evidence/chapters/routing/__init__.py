@@ -1,0 +1,1 @@
+"""Chapters on choosing an engine: goodput, affinity, keys and what the rules know."""

@@ -1,0 +1,1 @@
+"""Measurements on changing the fleet: scaling, roles, health, rebalancing, and the live program."""

@@ -1,0 +1,181 @@
+"""Scaling under load (DualMap A.3.3, Fig. 12): four engines are too few, then eight are too many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from bench.evidence import modulo_map
+from bench.evidence.cells import run_all
+from bench.evidence.store import Result, Row, measured
+from bench.evidence.traces import MAX_INPUT, whole_trace
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.health_document import HealthDocument
+from planning.documents.rebalance_document import RebalanceDocument
+from planning.documents.scaling_document import ScalingDocument
+from routing.policy.policy_document import Parameter, Stage
+from simulator.automation.fleet_automation import FleetAutomation, scaling_timeline
+from simulator.engine_models.engine_profile import EngineProfile
+from simulator.fleet.fleet_simulation import FleetSimulation
+from simulator.fleet.request_record import RequestRecord
+from simulator.runs.simulation_run import RunSpec, evaluation_policy, simulation_of
+from simulator.workloads.prepared_workload import Workload
+from simulator.workloads.trace import TraceRow
+
+TRACE = "toolagent_like"
+FEW, MANY = 4, 8
+PHASES = ((5.0, 300.0), (16.0, 600.0), (5.0, 1800.0))
+"""(requests/s, seconds): enough for the few, too much for them, then little for the many; the paper's
+engines are slower."""
+SLO_TTFT_S = 5.0
+STEP_S = 10.0
+"""Width of the windows in which attainment and hits are shown."""
+FIXED_CHANGE_S = 450.0
+"""When the fleet changes in the runs that compare rings and modulo."""
+FIXED_QPS = 12.0
+
+AUTOMATION = AutomationPolicy(
+    health=HealthDocument(mode="off"),
+    rebalance=RebalanceDocument(mode="off"),
+    scaling=ScalingDocument(
+        mode="act",
+        min_engines=FEW,
+        max_engines=MANY,
+        max_up=4,
+        window_s=30.0,
+        warm_up_s=20.0,
+        up_cool_down_s=30.0,
+        down_cool_down_s=120.0,
+    ),
+)
+
+
+REACTIVE = replace(AUTOMATION, scaling=replace(AUTOMATION.scaling, forecast=False, utilisation=0.75))
+"""Without a forecast, and late to find an engine busy: overload is there before it is acted on, as in the paper."""
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run; `change`: engines after FIXED_CHANGE_S, 0: the planner decides; `start`: engines at first."""
+
+    label: str
+    placement: str
+    order: str = "fifo"
+    params: dict[str, Parameter] = {}
+    start: int = FEW
+    change: int = 0
+    automation: bool = True
+    reactive: bool = False
+
+
+RUNS = (
+    Run(label="dual_map", placement="dual_map"),
+    Run(label="dual_map, reactive", placement="dual_map", reactive=True),
+    Run(label="least_cost + slack", placement="least_cost", order="slack"),
+    Run(label="dual_map, no scaling", placement="dual_map", automation=False),
+    *(
+        Run(label=f"{label} {start}→{change}", placement=placement, start=start, change=change, automation=False)
+        for label, placement in (("rings", "dual_map"), ("modulo", modulo_map.NAME))
+        for start, change in ((8, 8), (8, 9), (8, 7))
+    ),
+)
+
+
+def measure(jobs: int) -> Result:
+    """Run the planner's fleets, the fixed one, and rings against modulo at one change of the fleet."""
+    return measured(
+        name="elasticity",
+        settings={
+            "trace": TRACE,
+            "max_input_tokens": MAX_INPUT,
+            "phases": [list(each) for each in PHASES],
+            "slo_ttft_s": SLO_TTFT_S,
+            "fixed_qps": FIXED_QPS,
+            "fixed_change_s": FIXED_CHANGE_S,
+            "automation": msgspec.to_builtins(AUTOMATION.scaling),
+        },
+        rows=run_all(run_one, RUNS, jobs=jobs, title="elasticity"),
+    )
+
+
+def phased(rows: Sequence[TraceRow], phases: Sequence[tuple[float, float]]) -> list[TraceRow]:
+    """Return rows from the first on, so many in each phase as come at its mean rate in its seconds.
+
+    Within a phase the trace's own gaps are kept, stretched or shrunk.
+    """
+    made: list[TraceRow] = []
+    start_s, first = 0.0, 0
+    for qps, seconds in phases:
+        part = rows[first : first + round(qps * seconds)]
+        first += len(part)
+        begin, end = part[0].timestamp, part[-1].timestamp
+        scale = seconds / max(end - begin, 1e-9)
+        made += [replace(row, timestamp=1000 * (start_s + (row.timestamp - begin) * scale)) for row in part]
+        start_s += seconds
+    return made
+
+
+def run_one(asked: Run) -> Row:
+    """Run one fleet and return its course."""
+    phases = ((FIXED_QPS, 2 * FIXED_CHANGE_S),) if asked.change else PHASES
+    work = Workload(phased(whole_trace(TRACE), phases), max_input=MAX_INPUT)
+    policy = evaluation_policy(
+        Stage(name=asked.placement, params=asked.params), Stage(name=asked.order), ttft_slo_s=SLO_TTFT_S
+    )
+    profile = EngineProfile()
+    simulation = simulation_of(
+        RunSpec(policy=policy, engines=asked.start, profile=profile), work, placements=modulo_map.WITH_MODULO
+    )
+    automation = FleetAutomation(
+        REACTIVE if asked.reactive else AUTOMATION, profile, rings=2 if asked.placement == "dual_map" else 0
+    )
+    if asked.automation:
+        automation.attach(simulation)
+    if asked.change:
+        _change_at(simulation, asked.start, asked.change)
+    simulation.run()
+    return {
+        "label": asked.label,
+        "placement": asked.placement,
+        "order": asked.order,
+        "requests": len(simulation.history),
+        "plans": scaling_timeline(automation),
+        "sizes": _changes(automation.sizes),
+        "course": _course(simulation.history),
+    }
+
+
+def _change_at(simulation: FleetSimulation, start: int, after: int) -> None:
+    from simulator.fleet.fleet_changes import EngineDies, EngineJoins
+
+    def happens(running: FleetSimulation) -> None:
+        if after > start:
+            running.change(EngineJoins(running.now, f"e-{after:03}"))
+        elif after < start:
+            running.change(EngineDies(running.now, f"e-{start:03}"))
+
+    simulation.call_at(FIXED_CHANGE_S, happens)
+
+
+def _changes(sizes: Sequence[tuple[float, int]]) -> list[list[float]]:
+    """Return the moments at which the number of engines that take work changed, with the number."""
+    found: list[list[float]] = []
+    for at_s, size in sizes:
+        if not found or found[-1][1] != size:
+            found.append([at_s, size])
+    return found
+
+
+def _course(records: Sequence[RequestRecord]) -> list[list[float | None]]:
+    """Return per window of arrivals: start, requests, share on time, hit tokens as a share of prompt tokens."""
+    windows: dict[int, list[RequestRecord]] = {}
+    for record in records:
+        windows.setdefault(int(record.request.arrived_s // STEP_S), []).append(record)
+    course: list[list[float | None]] = []
+    for at, part in sorted(windows.items()):
+        on_time = sum(each.first_token_s is not None and each.first_token_s <= each.request.deadline_s for each in part)
+        tokens = sum(each.request.prompt_tokens for each in part if each.hit_tokens is not None)
+        hits = sum(each.hit_tokens or 0 for each in part)
+        course.append([at * STEP_S, len(part), on_time / len(part), hits / tokens if tokens else None])
+    return course

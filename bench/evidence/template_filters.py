@@ -1,0 +1,28 @@
+"""Filters that write figures into the document's templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.template import Library
+
+register = Library()
+
+
+@register.filter
+def num(value: object, spec: str = "") -> str:
+    """Return a figure in Python's format specification; nothing where there is none."""
+    return "" if value is None else format(value, spec)
+
+
+@register.filter
+def nums(values: Iterable[object], spec: str = "") -> str:
+    """Return figures with slashes between them."""
+    return " / ".join(num(each, spec) for each in values)
+
+
+@register.filter
+def span(values: Iterable[float], spec: str = "") -> str:
+    """Return the least and the greatest of several figures."""
+    found = list(values)
+    return f"{min(found):{spec}} to {max(found):{spec}}"

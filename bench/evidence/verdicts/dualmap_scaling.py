@@ -1,0 +1,115 @@
+"""DualMap's claims on a fleet that changes (§3.4, A.3.3, Fig. 12), and on decode bottlenecks (A.8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.evidence.chapters.automation import steering_live
+from bench.evidence.chapters.automation.elasticity import (
+    CHANGES,
+    DIP_S,
+    PLANNED,
+    REACTIVE,
+    course,
+    dip,
+    on_time,
+    overload,
+    plans,
+    recovered_s,
+    row,
+)
+from bench.evidence.chapters.capacity import admission
+from bench.evidence.measure.automation.elasticity import FEW, FIXED_QPS, MANY, PHASES
+from bench.evidence.measure.capacity import overload as measured
+from bench.evidence.store import load
+from bench.evidence.verdicts.verdict import Judged, judged
+
+_ATTAINMENT = 0.9
+
+
+def claims() -> dict[str, Any]:
+    """Return all claims by name."""
+    return {
+        "up": scaling_up(),
+        "down": scaling_down(),
+        "remap": remap(),
+        "caches": caches_survive(),
+        "live": live(),
+        "bottleneck": bottleneck(),
+    }
+
+
+def scaling_up() -> Judged:
+    """Attainment after an overload of the few engines."""
+    start_s, end_s = overload()
+    back_s, most = recovered_s(REACTIVE), max(plan["target"] - plan["engines"] for plan in plans(REACTIVE))
+    return {
+        "qps": PHASES[1][0],
+        "added": most,
+        "back_s": back_s,
+        "after": on_time(REACTIVE, start_s + back_s, end_s),
+        "verdict": judged(reproduced=most >= 4 and back_s < 240, partly=back_s < 600),
+    }
+
+
+def scaling_down() -> Judged:
+    """Attainment while the fleet shrinks."""
+    _, end_s = overload()
+    calm = min(each[2] for each in course(REACTIVE, end_s, end_s + PHASES[2][1]) if each[1] >= 20)
+    size = row(REACTIVE)["sizes"][-1][1]
+    verdict = judged(reproduced=size == FEW and calm > _ATTAINMENT, partly=calm > 0.8)
+    return {"qps": PHASES[2][0], "size": size, "least": calm, "verdict": verdict}
+
+
+def remap() -> Judged:
+    """Mappings that rings move at each change, against the ideal share."""
+    remaps = [plan["remap"] for label in (REACTIVE, PLANNED) for plan in plans(label) if plan["remap"]]
+    worst = max(abs(each["share"] / each["ideal"] - 1) for each in remaps)
+    verdict = judged(reproduced=worst < 0.1, partly=worst < 0.25)
+    return {"count": len(remaps), "few": FEW, "many": MANY, "worst": worst, "verdict": verdict}
+
+
+def caches_survive() -> Judged:
+    """Hits lost after a change with rings and with modulo hashing."""
+    dips = [{"name": change, "rings": dip("rings", change), "modulo": dip("modulo", change)} for change in CHANGES]
+    return {
+        "qps": FIXED_QPS,
+        "dip_s": DIP_S,
+        "dips": dips,
+        "verdict": judged(
+            reproduced=all(each["rings"] < 0.5 * each["modulo"] for each in dips),
+            partly=any(each["rings"] < each["modulo"] for each in dips),
+        ),
+    }
+
+
+def live() -> Judged:
+    """Scaling of real processes."""
+    scaled = steering_live.scaled()
+    shares = [scaled["on_time_after_recovery"], scaled["on_time_while_shrinking"]]
+    grown = scaled["most_engines"] > scaled["fewest_engines"]
+    return {
+        "few": scaled["fewest_engines"],
+        "most": scaled["most_engines"],
+        "shares": shares,
+        "verdict": judged(reproduced=min(shares) >= _ATTAINMENT and grown, partly=max(shares) >= _ATTAINMENT),
+    }
+
+
+def bottleneck() -> Judged:
+    """The decode-bottleneck correction on co-located engines."""
+    shares = {
+        rule: [load("overload").number("slo_share", kind="bottleneck", rule=rule, on=on) for on in (False, True)]
+        for rule in measured.RULES
+    }
+    gains = [100 * gain for rule in measured.RULES for gain in admission.seed_gains("bottleneck", rule=rule)]
+    before, after = shares["dual_map"]
+    return {
+        "qps": measured.CONTENTION_QPS,
+        "after_s": measured.AFTER_S,
+        "shares": shares,
+        "seeds": len(measured.SEEDS),
+        "gains": gains,
+        "alone": admission.seed_shares("bottleneck", on=False, rule="dual_map"),
+        "verdict": judged(reproduced=after > before + 0.02),
+    }

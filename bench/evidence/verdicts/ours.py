@@ -1,0 +1,147 @@
+"""Claims of ours: queue orders, virtual nodes, SLO-infeasible requests, knowledge, hot prefixes, sick engines."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import Any
+
+from bench.evidence.chapters.automation import health, rebalance, steering_live
+from bench.evidence.chapters.capacity import admission
+from bench.evidence.chapters.routing import knowledge
+from bench.evidence.chapters.routing.ablations import ONE_NODE, goodput, goodputs_of_keys
+from bench.evidence.chapters.routing.goodput import TRACES
+from bench.evidence.measure.automation.health import ENGINES, KINDS
+from bench.evidence.measure.automation.rebalance import ENGINES as HOT_ENGINES
+from bench.evidence.measure.automation.rebalance import HOT_SHARE
+from bench.evidence.measure.capacity import overload
+from bench.evidence.measure.routing.ablations import FULL
+from bench.evidence.measure.routing.knowledge import AGE_LOADS, AGE_ORDERS, COST_QPS
+from bench.evidence.store import load
+from bench.evidence.verdicts.dualmap import point
+from bench.evidence.verdicts.verdict import Judged, judged
+
+_FOUND_WITHIN_S, _FOUND_LIVE_WITHIN_S = 60.0, 15.0
+
+
+def claims() -> dict[str, Any]:
+    """Return all claims by name."""
+    return {
+        "order": order(),
+        "virtual_nodes": virtual_nodes(),
+        "infeasible": infeasible(),
+        "learned": learned_costs(),
+        "reports": old_reports(),
+        "hot_prefix": hot_prefix(),
+        "sick": sick_engines(),
+        "healthy": healthy_engines(),
+        "sick_live": sick_engines_live(),
+    }
+
+
+def order() -> Judged:
+    """Queue orders under one placement."""
+    fifo, shed, slack = (
+        point("conversation", 12.0, "least_cost", each)["slo_share"] for each in ("fifo", "shed", "slack")
+    )
+    return {"shares": [fifo, shed, slack], "verdict": judged(reproduced=min(shed, slack) > fifo + 0.1)}
+
+
+def virtual_nodes() -> Judged:
+    """Mean goodput over sets of keys with one node per engine and with 100."""
+    found = [
+        [fmean([goodput(trace, label), *goodputs_of_keys(trace, label)]) for label in (ONE_NODE, FULL)]
+        for trace in TRACES
+    ]
+    losses = [1 - one / hundred for one, hundred in found]
+    return {"found": found, "verdict": judged(reproduced=min(losses) > 0.08, partly=max(losses) > 0.02)}
+
+
+def infeasible() -> Judged:
+    """Rejection of requests that cannot meet their SLO any more."""
+    served, rejected = (load("overload").find(kind="hopeless", order="slack", on=on) for on in (False, True))
+    gains = admission.seed_gains("hopeless", order="slack")
+    return {
+        "qps": overload.PAST_SATURATION_QPS,
+        "served": served,
+        "rejected": rejected,
+        "verdict": judged(reproduced=min(gains) > 0.0),
+    }
+
+
+def learned_costs() -> Judged:
+    """Learned costs in place of written ones that are blind to hits."""
+    qps = COST_QPS[-1]
+    written = knowledge.cost_share("flat", "fixed", "slack", qps)
+    learned = knowledge.cost_share("flat", "fitted", "slack", qps)
+    right = knowledge.cost_share("right", "fixed", "slack", qps)
+    verdict = judged(reproduced=right - learned < 0.02, partly=learned > written)
+    return {"qps": qps, "shares": [written, learned, right], "verdict": verdict}
+
+
+def old_reports() -> Judged:
+    """What reports too old to be taken cost, and what they cost taken as fresh."""
+    cells = [(model, order) for model in AGE_LOADS for order in AGE_ORDERS]
+    fresh = [knowledge.age_share(*cell, 0.0) for cell in cells]
+    lost = [now - knowledge.ignored(*cell) for now, cell in zip(fresh, cells, strict=True)]
+    taken = [
+        (now - knowledge.age_share(*cell, knowledge.OLD_S), " ".join(cell))
+        for now, cell in zip(fresh, cells, strict=True)
+    ]
+    return {
+        "old_s": knowledge.OLD_S,
+        "orders": AGE_ORDERS,
+        "lost": [{"name": " ".join(cell), "points": 100 * each} for cell, each in zip(cells, lost, strict=True)],
+        "worst": {"points": 100 * max(taken)[0], "name": max(taken)[1]},
+        "verdict": judged(reproduced=max(lost) < 0.01, partly=sorted(lost)[len(lost) // 2] < 0.01),
+    }
+
+
+def hot_prefix() -> Judged:
+    """More candidates for a prefix that keeps engines hot."""
+    rows = [
+        {
+            "name": name,
+            "shares": [rebalance.mean("on_time", adaptive=adaptive, rebalance=each) for each in (False, True)],
+        }
+        for adaptive, name in rebalance.NAMES.items()
+    ]
+    better = [after > before + 0.1 for before, after in (row["shares"] for row in rows)]
+    verdict = judged(reproduced=all(better), partly=any(better))
+    return {"share": HOT_SHARE, "engines": HOT_ENGINES, "rows": rows, "verdict": verdict}
+
+
+def sick_engines() -> Judged:
+    """Engines that answer /health with 200 and do not work."""
+    times = [health.row(kind)["quarantined_after_s"] for kind in KINDS if kind not in health.SERVING]
+    lost = sum(health.row(kind)["lost_without_first_token"] for kind in KINDS)
+    slowest = max((each for each in times if each is not None), default=float("inf"))
+    found = None not in times
+    return {
+        "kinds": len(times),
+        "engines": ENGINES,
+        "slowest": slowest,
+        "lost": lost,
+        "verdict": judged(reproduced=found and slowest <= _FOUND_WITHIN_S and lost == 0, partly=found),
+    }
+
+
+def healthy_engines() -> Judged:
+    """Healthy engines under bursts."""
+    wrongly = health.wrongly_quarantined()
+    return {"hours": len(health.healthy()), "wrongly": wrongly, "verdict": judged(reproduced=wrongly == 0)}
+
+
+def sick_engines_live() -> Judged:
+    """Sick and healthy engines as real processes."""
+    times = [row["out_after_s"] for row in steering_live.faults() if row["kind"] not in steering_live.SERVING]
+    slowest = max(float("inf") if each is None else each for each in times)
+    lost = load("sick_engines").find(kind="all")["lost_without_first_byte"]
+    wrongly = len(steering_live.healthy()["wrongly"])
+    reproduced = slowest <= _FOUND_LIVE_WITHIN_S and not lost and not wrongly
+    return {
+        "kinds": len(times),
+        "slowest": slowest,
+        "lost": lost,
+        "wrongly": wrongly,
+        "verdict": judged(reproduced=reproduced, partly=not lost),
+    }

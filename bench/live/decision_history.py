@@ -1,0 +1,144 @@
+"""Callers of the decision API behind a balancer of their own, and the fate of every decision."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Sequence
+from uuid import uuid4
+
+import aiohttp
+import msgspec
+
+PATIENCE_S = 20.0
+_LOOK_S = 0.1
+_PAUSE_S = 0.02
+
+
+class AskedDecision(msgspec.Struct, gc=False):
+    """One decision. Times in seconds since the history began."""
+
+    number: int
+    asked_s: float
+    attempts: int = 0
+    """Calls under one X-Request-Id, those answered 429 left out; more than 1: a connection failed."""
+    throttled: int = 0
+    """Answers 429 before the last; the gateway cannot keep up at that moment, and the caller asks again as asked to."""
+    status: int = 0
+    """0: lost, no gateway answered in PATIENCE_S."""
+    answered_s: float = 0.0
+    decision_id: str = ""
+    why: str = ""
+    """What made the first call fail."""
+    told: int = 0
+    """Status of the report of its end, sent to another gateway where there is one; 0: the connection failed."""
+
+    @property
+    def took_s(self) -> float:
+        """From the first call to the answer, calls that failed included."""
+        return self.answered_s - self.asked_s
+
+
+class DecisionHistory:
+    """Asks for decisions in closed loops. Mutable: `decided`, in the order of asking, and who is taken to be up.
+
+    As a balancer does, it goes round the gateways that are up, takes one whose connection fails for down until its
+    /ready answers again, and asks the next one under the same name.
+    """
+
+    def __init__(self, urls: Sequence[str], api_key: str, model: str) -> None:
+        self.decided: list[AskedDecision] = []
+        self.began = time.monotonic()
+        self._urls = urls
+        self._up = list(urls)
+        self._headers = {"Authorization": f"Bearer {api_key}"}
+        self._model = model
+
+    def now(self) -> float:
+        """Return seconds since the history began."""
+        return time.monotonic() - self.began
+
+    async def run(self, callers: int, stop: asyncio.Event) -> None:
+        """Let so many callers ask one decision after the other until `stop` is set."""
+        async with (
+            aiohttp.ClientSession(headers=self._headers, connector=aiohttp.TCPConnector(limit=0)) as session,
+            asyncio.TaskGroup() as all_,
+        ):
+            all_.create_task(self._look(session, stop))
+            for _ in range(callers):
+                all_.create_task(self._call(session, stop))
+
+    async def _call(self, session: aiohttp.ClientSession, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            decided = AskedDecision(len(self.decided), self.now())
+            self.decided.append(decided)
+            await self._decide(session, decided)
+            if decided.status == 200:
+                await self._tell(session, decided)
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _decide(self, session: aiohttp.ClientSession, decided: AskedDecision) -> None:
+        headers = {"X-Request-Id": uuid4().hex}
+        body = {"model": self._model, "token_ids": [decided.number] * 256, "wait": False}
+        while not decided.status and self.now() - decided.asked_s < PATIENCE_S:
+            url = (self._up or self._urls)[decided.number % len(self._up or self._urls)]
+            try:
+                async with session.post(f"{url}/api/v1/route", json=body, headers=headers) as answer:
+                    if answer.status == 429:
+                        decided.throttled += 1
+                        await asyncio.sleep(float(answer.headers.get("Retry-After", 1)))
+                        continue
+                    decided.decision_id = (await answer.json()).get("decision_id", "")
+                    decided.status = answer.status
+                    decided.attempts += 1
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                decided.attempts += 1
+                decided.why = decided.why or f"{type(error).__name__}: {error}"
+                self._up = [each for each in self._up if each != url]
+        decided.answered_s = self.now()
+
+    async def _tell(self, session: aiohttp.ClientSession, decided: AskedDecision) -> None:
+        up = self._up or self._urls
+        path = f"/api/v1/requests/{decided.decision_id}/complete"
+        with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
+            async with session.post(f"{up[(decided.number + 1) % len(up)]}{path}", json={}) as answer:
+                decided.told = answer.status
+
+    async def _look(self, session: aiohttp.ClientSession, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            for url in [each for each in self._urls if each not in self._up]:
+                try:
+                    async with session.get(f"{url}/ready") as answer:
+                        if answer.status == 200:
+                            self._up = [*self._up, url]
+                except (aiohttp.ClientError, OSError, TimeoutError):
+                    continue
+            await asyncio.sleep(_LOOK_S)
+
+
+def p99_s(decided: Sequence[AskedDecision]) -> float:
+    """Return the 99th percentile of the time to an answer, 0 of none."""
+    took = sorted(each.took_s for each in decided if each.status)
+    return took[math.ceil(0.99 * len(took)) - 1] if took else 0.0
+
+
+def figures(decided: Sequence[AskedDecision], disturbed: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """Return counts and both p99: of decisions asked while a gateway was away (spans in seconds), and of the others."""
+    away = [
+        each for each in decided if any(begin <= each.answered_s and each.asked_s < end for begin, end in disturbed)
+    ]
+    names = {each.number for each in away}
+    calm = p99_s([each for each in decided if each.number not in names])
+    return {
+        "decisions": len(decided),
+        "decisions_asked_again": sum(each.attempts > 1 for each in decided),
+        "decisions_throttled": sum(each.throttled > 0 for each in decided),
+        "decisions_lost": sum(not each.status for each in decided),
+        "decisions_refused": sum(each.status not in (0, 200) for each in decided),
+        "reports_not_taken": sum(each.status == 200 and each.told != 200 for each in decided),
+        "decision_p99_s": round(calm, 4),
+        "decision_p99_gateway_away_s": round(p99_s(away), 4),
+        "decision_p99_ratio": round(p99_s(away) / calm, 2) if calm else 0.0,
+    }

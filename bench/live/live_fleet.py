@@ -1,0 +1,161 @@
+"""A real fleet on loopback for benchmarks and end-to-end tests: simulated engines and a gateway, each a process."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import ApiKeyEntry, EngineEntry, PoolEntry, Snapshot
+from routing.policy.policy_document import RoutingPolicy
+
+API_KEY = "sy_key_of_a_fleet_on_loopback"
+MODEL = "loopback-8b"
+_START_S = 30.0
+
+
+@dataclass(slots=True)
+class LiveFleet:
+    """Where the fleet's parts are, and handles to stop and start its engines."""
+
+    url: str
+    state_dir: Path
+    snapshot: Snapshot
+    commands: list[list[str]]
+    engines: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def kill_engine(self, position: int) -> None:
+        """End an engine as a crash would."""
+        self.engines[position].send_signal(signal.SIGKILL)
+        self.engines[position].wait()
+
+    def start_engine(self, position: int) -> None:
+        """Start an engine that is not running."""
+        self.engines[position] = subprocess.Popen(self.commands[position])
+
+
+@contextmanager
+def live_fleet(
+    state_dir: Path,
+    policy: RoutingPolicy,
+    *,
+    engines: int = 4,
+    time_scale: float = 1.0,
+    block_tokens: int = 512,
+    num_blocks: int = 1953,
+    roles: Sequence[Literal["mixed", "prefill", "decode"]] = (),
+) -> Iterator[LiveFleet]:
+    """Run `engines` simulated engines behind one gateway with `policy`; everything ends with the block.
+
+    `roles` are those of the first engines; the others are mixed.
+    """
+    role_of = dict(enumerate(roles))
+    ports = free_ports(3 * engines + 1)
+    entries = [_entry(number, ports, time_scale, role_of.get(number, "mixed")) for number in range(engines)]
+    snapshot = Snapshot(
+        version=1,
+        published_at=time.time(),
+        pools=(
+            PoolEntry(
+                pool_id="pool",
+                name="loopback",
+                region="local",
+                served_model=MODEL,
+                block_tokens=block_tokens,
+                policy_version=1,
+                policy=policy,
+            ),
+        ),
+        engines=tuple(entries),
+        api_keys=(ApiKeyEntry(key_id="key", sha256=hashlib.sha256(API_KEY.encode()).hexdigest(), tenant_id="tenant"),),
+    )
+    SnapshotStore(state_dir, 3600.0).save(snapshot, time.time())
+    options = ["--time-scale", str(time_scale), "--block-size", str(block_tokens), "--num-blocks", str(num_blocks)]
+    commands = [
+        engine_command(ports[3 * number : 3 * number + 3], [*options, "--role", role_of.get(number, "mixed")])
+        for number in range(engines)
+    ]
+    fleet = LiveFleet(f"http://127.0.0.1:{ports[-1]}", state_dir, snapshot, commands)
+    gateway = None
+    try:
+        fleet.engines = [subprocess.Popen(command) for command in commands]
+        for entry in entries:
+            wait_for(f"{entry.url}/health")
+        gateway = start_gateway(state_dir, ports[-1])
+        wait_for(f"{fleet.url}/ready")
+        yield fleet
+    finally:
+        for process in [*fleet.engines, *([gateway] if gateway is not None else [])]:
+            process.kill()
+            process.wait()
+
+
+def _entry(number: int, ports: Sequence[int], speed: float, role: str) -> EngineEntry:
+    http, events, replay = ports[3 * number : 3 * number + 3]
+    return EngineEntry(
+        engine_id=f"engine-{number + 1:02}",
+        name=f"e-{number + 1:02}",
+        pool_id="pool",
+        url=f"http://127.0.0.1:{http}",
+        kv_events_endpoint=f"tcp://127.0.0.1:{events}",
+        kv_replay_endpoint=f"tcp://127.0.0.1:{replay}",
+        speed=speed,
+        role=role,
+    )
+
+
+def engine_command(ports: list[int], options: list[str]) -> list[str]:
+    """Return the command line of one simulated engine on (HTTP, events, replay) ports."""
+    http, events, replay = (str(port) for port in ports)
+    return [
+        sys.executable, "-m", "simulator.engine_server", "--port", http, "--kv-events-port", events,
+        "--kv-replay-port", replay, "--served-model-name", MODEL, "--parent-pid", str(os.getpid()), *options,
+    ]  # fmt: skip
+
+
+def start_gateway(state_dir: Path, port: int) -> subprocess.Popen[bytes]:
+    """Start the live wing alone on the snapshot in `state_dir`."""
+    command = [sys.executable, "-m", "gateway", "--state-dir", str(state_dir), "--port", str(port)]
+    environment = {**os.environ, "SWITCHYARD_FLEET_SECRET": "a secret of the loopback fleet"}
+    return subprocess.Popen(command, env=environment)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that were free a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def resident_bytes(pid: int) -> int:
+    """Return what a process holds in memory; raises FileNotFoundError or ProcessLookupError once it is gone."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def wait_for(url: str, limit_s: float = _START_S) -> None:
+    """Return once `url` answers 200; raises TimeoutError."""
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        try:
+            with urlopen(url, timeout=2) as answer:  # noqa: S310 - our own loopback address
+                if answer.status == 200:
+                    return
+        except (URLError, OSError):
+            time.sleep(0.05)
+    raise TimeoutError(f"{url} did not answer 200 within {limit_s:.0f} s")

@@ -1,0 +1,160 @@
+"""The real program as one process with a state directory of its own, for benchmarks and tests of its hard edges."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from bench.live.live_fleet import engine_command, free_ports, resident_bytes, wait_for
+from controlplane.project.first_run.secrets import FirstRunSecrets, secrets_of
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINES = 2
+QUICK = ("--time-scale", "50", "--block-size", "64", "--num-blocks", "2000")
+
+_SEED = """
+from controlplane.models import Engine, Policy, Pool, Region
+from controlplane.platform.snapshot_change import record_change
+from django.db import transaction
+with transaction.atomic():
+    pool = Pool.objects.create(slug="pool", name="Pool", region=Region.objects.get(slug="local"),
+        served_model="loopback-8b", block_tokens={block_tokens}, policy=Policy.objects.get(slug="default"))
+    for number, (http, events, replay) in enumerate({ports}):
+        url = f"http://127.0.0.1:{{http}}"
+        Engine.objects.create(engine_id=f"e{{number}}", name=f"e{{number}}", pool=pool, url=url, connect_url=url,
+            kv_events_endpoint=f"tcp://127.0.0.1:{{events}}", kv_replay_endpoint=f"tcp://127.0.0.1:{{replay}}")
+    record_change()
+"""
+
+
+class LiveProgram:
+    """`manage.py up` without the demo; with `engines`, simulated ones in one pool."""
+
+    def __init__(self, directory: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.state_dir = directory / "state"
+        self.temporary = directory / "tmp"
+        self.temporary.mkdir()
+        self.port = free_ports(1)[0]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.engines: list[subprocess.Popen[bytes]] = []
+        self.engine_urls: list[str] = []
+        self._engine_commands: list[list[str]] = []
+        self._output = directory / "output.log"
+        self._environment = {
+            "PATH": os.environ["PATH"],
+            "SWITCHYARD_STATE_DIR": str(self.state_dir),
+            "TMPDIR": str(self.temporary),
+            **(environment or {}),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._api_key = ""
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        if self._process is None:
+            raise RuntimeError("the program is not started")
+        return self._process.pid
+
+    @property
+    def secrets(self) -> FirstRunSecrets:
+        """Password of the first start, and the API key that was made after it."""
+        return msgspec.structs.replace(secrets_of(self.state_dir), api_key=self._api_key)
+
+    def start(self) -> None:
+        """Start the server and return when it answers."""
+        command = [sys.executable, "manage.py", "up", "--no-demo", "--port", str(self.port)]
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen(command, cwd=ROOT, env=self._environment, stdout=output, stderr=output)
+        wait_for(f"{self.url}/live", 120)
+        if not self._api_key:
+            self._api_key = self._manage("create_api_key", "--name", "bench", "--scopes", "infer", "route").strip()
+
+    def start_engines(self, count: int = ENGINES, options: Sequence[str] = QUICK, *, block_tokens: int = 64) -> None:
+        """Start engines, register them, and return when the gateway sends work there."""
+        ports = free_ports(3 * count)
+        parts = [ports[3 * number : 3 * number + 3] for number in range(count)]
+        self._engine_commands = [engine_command(part, list(options)) for part in parts]
+        self.engines = [subprocess.Popen(command, cwd=ROOT) for command in self._engine_commands]
+        self.engine_urls = [f"http://127.0.0.1:{part[0]}" for part in parts]
+        self.shell(_SEED.format(ports=parts, block_tokens=block_tokens))
+        wait_for(f"{self.url}/ready", 60)
+
+    def kill_engine(self, number: int) -> None:
+        """End an engine as a crash would."""
+        self.engines[number].kill()
+        self.engines[number].wait()
+
+    def restart_engine(self, number: int) -> None:
+        """Start an engine that was killed, at its old address."""
+        self.engines[number] = subprocess.Popen(self._engine_commands[number], cwd=ROOT)
+
+    def shell(self, program: str) -> str:
+        """Run Python in the program's Django, in a process of its own; returns what it prints."""
+        return self._manage("shell", "--no-imports", "-c", program)
+
+    def _manage(self, *arguments: str) -> str:
+        command = [sys.executable, "manage.py", *arguments]
+        done = subprocess.run(command, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"manage.py {arguments[0]} failed: {done.stderr}")
+        return done.stdout
+
+    def stop(self) -> None:
+        """End everything, the server as an operator would."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        for engine in self.engines:
+            engine.kill()
+            engine.wait()
+
+    def log_lines(self) -> list[str]:
+        """Return all lines that the server has logged."""
+        return (self.state_dir / "log" / "switchyard.log").read_text().splitlines()
+
+    def written(self) -> dict[str, bytes]:
+        """Return all that the program has put on disk or said, by file."""
+        files = [path for path in self.state_dir.rglob("*") if path.is_file()]
+        files += [path for path in self.temporary.rglob("*") if path.is_file()]
+        return {str(path.relative_to(self.state_dir.parent)): path.read_bytes() for path in [*files, self._output]}
+
+    def resident_mib(self) -> float:
+        """Return the resident memory of the server."""
+        return resident_bytes(self.pid) / (1 << 20)
+
+    def largest_open_file(self) -> int:
+        """Return the bytes of the largest file that the server holds open below its temporary directory."""
+        sizes = [0]
+        for link in Path(f"/proc/{self.pid}/fd").iterdir():
+            try:
+                if str(link.readlink()).startswith(str(self.temporary)):
+                    sizes.append(link.stat().st_size)
+            except FileNotFoundError:
+                continue
+        return max(sizes)
+
+
+@contextmanager
+def live_program(
+    directory: Path, *, engines: bool = False, environment: Mapping[str, str] | None = None
+) -> Iterator[LiveProgram]:
+    """Run the program for the block; `environment` adds variables."""
+    running = LiveProgram(directory, environment)
+    try:
+        running.start()
+        if engines:
+            running.start_engines()
+        yield running
+    finally:
+        running.stop()

@@ -1,0 +1,137 @@
+"""Makes, changes and revokes API keys."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform import recorded_change
+from controlplane.platform.actor import Actor
+from controlplane.platform.field_problems import check_names, problem
+from controlplane.platform.models.api_key import KEY_START, SCOPES, USUAL_SCOPES, ApiKey, hash_api_key
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.revisions import locked
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+
+KEY_FIELDS = frozenset(
+    {"name", "scopes", "role", "pools", "expires_at", "rate_per_min", "max_in_flight", "slo_class", "priority_ceiling"}
+)
+_PREFIX_LENGTH = 11
+
+
+def create_api_key(
+    tenant: Tenant,
+    name: str,
+    *,
+    actor: Actor,
+    scopes: Sequence[str] = USUAL_SCOPES,
+    role: Role = Role.VIEWER,
+    pools: Sequence[str] = (),
+    expires_at: datetime | None = None,
+    rate_per_min: int | None = None,
+    max_in_flight: int | None = None,
+    slo_class: str = "",
+    priority_ceiling: int | None = None,
+    why: str = "",
+) -> tuple[ApiKey, str]:
+    """Store and publish a new random key and return it with its text, which exists nowhere else.
+
+    `role` is what a key with the scope manage may do, in `pools` (slugs; empty: all). Raises NotAllowedError,
+    InvalidFieldsError.
+    """
+    text = KEY_START + secrets.token_urlsafe(32)
+    key = adopt_api_key(
+        tenant,
+        name,
+        text,
+        actor=actor,
+        scopes=scopes,
+        role=role,
+        pools=pools,
+        expires_at=expires_at,
+        rate_per_min=rate_per_min,
+        max_in_flight=max_in_flight,
+        slo_class=slo_class,
+        priority_ceiling=priority_ceiling,
+        why=why,
+    )
+    return key, text
+
+
+def adopt_api_key(
+    tenant: Tenant,
+    name: str,
+    text: str,
+    *,
+    actor: Actor,
+    scopes: Sequence[str] = USUAL_SCOPES,
+    why: str = "",
+    **limits: Any,
+) -> ApiKey:
+    """Store the hash of a key that was made elsewhere (the first run's); `limits` are further KEY_FIELDS."""
+    require(actor, Role.ADMIN)
+    check_names(limits, KEY_FIELDS)
+    limits["pools"] = _checked_pools(limits.get("pools", ()), limits.get("role", Role.VIEWER))
+    key = ApiKey(
+        tenant=tenant,
+        name=name,
+        prefix=text[:_PREFIX_LENGTH],
+        sha256=hash_api_key(text),
+        scopes=_checked_scopes(scopes),
+        **limits,
+    )
+    return recorded_change.create(key, "key.create", actor=actor, why=why)
+
+
+def change_api_key(
+    key: ApiKey, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
+) -> ApiKey:
+    """Change and publish KEY_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError."""
+    require(actor, Role.ADMIN)
+    check_names(changes, KEY_FIELDS)
+    if "scopes" in changes:
+        changes = {**changes, "scopes": _checked_scopes(changes["scopes"])}
+    if "pools" in changes or "role" in changes:
+        pools, role = changes.get("pools", key.pools), changes.get("role", key.role)
+        changes = {**changes, "pools": _checked_pools(pools, role, kept=key.pools)}
+    with transaction.atomic():
+        if locked(key, expected).revoked_at is not None:
+            raise problem("", "The key is revoked permanently; create a new one.")
+        return recorded_change.change(key, changes, "key.change", actor=actor, why=why)
+
+
+def revoke_api_key(key: ApiKey, *, actor: Actor, expected: int | None = None, why: str = "") -> bool:
+    """Revoke the key for good; False when it was revoked before. Raises NotAllowedError, StaleRevisionError."""
+    require(actor, Role.ADMIN)
+    with transaction.atomic():
+        if locked(key, expected).revoked_at is not None:
+            return False
+        recorded_change.change(key, {"revoked_at": timezone.now()}, "key.revoke", actor=actor, why=why)
+    return True
+
+
+def _checked_scopes(scopes: Any) -> list[str]:
+    known = isinstance(scopes, Sequence) and not isinstance(scopes, str) and all(scope in SCOPES for scope in scopes)
+    if not known or not scopes:
+        raise problem("scopes", f"Must be one or more of {', '.join(SCOPES)}.")
+    return [scope for scope in SCOPES if scope in scopes]
+
+
+def _checked_pools(slugs: Any, role: str, *, kept: Sequence[str] = ()) -> list[str]:
+    """Return the slugs in order, each once; a pool that is gone may only be `kept`, so that no key opens all by it."""
+    if not isinstance(slugs, Sequence) or isinstance(slugs, str) or not all(isinstance(each, str) for each in slugs):
+        raise problem("pools", "Must be a list of pools' slugs.")
+    known = set(Pool.objects.filter(slug__in=slugs).values_list("slug", flat=True))
+    unknown = sorted(set(slugs) - known - set(kept))
+    if unknown:
+        raise problem("pools", f"No such pool: {unknown[0]}.")
+    if slugs and role == Role.ADMIN:
+        raise problem("pools", "An admin acts in all pools; choose the role operator or viewer, or no pool.")
+    return sorted(set(slugs))

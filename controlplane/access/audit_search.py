@@ -1,0 +1,98 @@
+"""Finds audit events: those that the asker may see, by what people look for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.actor import Actor
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from controlplane.platform.search_filter import SearchFilter, moment_of
+from controlplane.policies.reading import visible_policies
+
+EXPORT_LIMIT = 5_000
+"""Events in one download."""
+NAMED_KINDS = ("engine", "api_key")
+"""Kinds of objects that people know by a name and programs by an id made up for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter(SearchFilter):
+    """What to look for; empty fields are no condition. `since` and `until` are ISO 8601, in UTC unless they say so."""
+
+    person: str = ""
+    verb: str = ""
+    """A verb such as engine.drain, or its start such as engine."""
+    object: str = ""
+    """An object's id or name, with its kind before it as in engine:e-01, or a kind alone as in engine:."""
+    pool: str = ""
+    request: str = ""
+    since: str = ""
+    until: str = ""
+
+
+def visible_events(actor: Actor) -> QuerySet[AuditEvent]:
+    """Return the audit events of the actor's pools and of the policies these pools follow."""
+    if may(actor, Role.VIEWER):
+        return AuditEvent.objects.all()
+    pools = Q(pool_slug__in=visible_pools(actor).values("slug"))
+    policies = Q(pool_slug="", object_kind="policy", object_id__in=visible_policies(actor).values("slug"))
+    return AuditEvent.objects.filter(pools | policies)
+
+
+def search(actor: Actor, wanted: AuditFilter) -> QuerySet[AuditEvent]:
+    """Return the visible events that match, newest first; raises UnreadableFilterError."""
+    events = visible_events(actor)
+    if wanted.person:
+        events = events.filter(actor_name=wanted.person)
+    if wanted.verb:
+        whole = "." in wanted.verb
+        events = events.filter(**{"verb" if whole else "verb__startswith": wanted.verb if whole else f"{wanted.verb}."})
+    if wanted.object:
+        events = _of_object(events, wanted.object)
+    if wanted.pool:
+        events = events.filter(pool_slug=wanted.pool)
+    if wanted.request:
+        events = events.filter(request_id=wanted.request)
+    if wanted.since:
+        events = events.filter(at__gte=moment_of("since", wanted.since))
+    if wanted.until:
+        events = events.filter(at__lt=moment_of("until", wanted.until))
+    return events.order_by("-at", "-id")
+
+
+def exported(event: AuditEvent) -> dict[str, Any]:
+    """Return the event as JSON values; what was secret in it never came in."""
+    return {
+        "id": event.pk,
+        "at": event.at.isoformat(),
+        "actor": event.actor_name,
+        "via": event.via,
+        "verb": event.verb,
+        "object": {"kind": event.object_kind, "id": event.object_id},
+        "pool": event.pool_slug,
+        "before": event.before,
+        "after": event.after,
+        "why": event.why,
+        "request_id": event.request_id,
+    }
+
+
+def _of_object(events: QuerySet[AuditEvent], wanted: str) -> QuerySet[AuditEvent]:
+    kind, separator, name = wanted.partition(":")
+    if not separator:
+        return events.filter(_called(wanted))
+    of_kind = events.filter(object_kind=kind)
+    return of_kind.filter(_called(name)) if name else of_kind
+
+
+def _called(wanted: str) -> Q:
+    """Match objects of this id, and those whose id nobody knows by the name that they have or had."""
+    named = AuditEvent.objects.filter(object_kind__in=NAMED_KINDS)
+    ids = named.filter(Q(after__name=wanted) | Q(before__name=wanted)).values("object_id")
+    return Q(object_id=wanted) | Q(object_kind__in=NAMED_KINDS, object_id__in=ids)

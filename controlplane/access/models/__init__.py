@@ -1,0 +1,1 @@
+"""Models of access: API keys, console sessions, login allowances, tenants."""

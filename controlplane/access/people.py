@@ -1,0 +1,189 @@
+"""Makes people and changes what they may do; admins only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+
+from controlplane.access.models.role_grant import RoleGrant
+from controlplane.access.sessions import end_sessions_of
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform import audit
+from controlplane.platform.actor import Actor
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+
+KIND = "person"
+MAX_PASSWORD = 256
+
+
+def create_person(
+    username: str,
+    password: str | None,
+    *,
+    actor: Actor,
+    role: Role | None = None,
+    pools: Sequence[Pool] = (),
+    why: str = "",
+) -> User:
+    """Store a new person with a role in these pools (none given: everywhere) and return it.
+
+    Without a password the person cannot sign in until one is set. Raises NotAllowedError, and
+    InvalidFieldsError with all that is wrong.
+    """
+    require(actor, Role.ADMIN)
+    user = User(username=User.normalize_username(username.strip()))
+    problems = [*_username_problems(user.username), *password_problems(password, user)]
+    if role == Role.ADMIN and pools:
+        problems.append(FieldProblem("pools", "An admin's role covers all pools; choose no pools, or another role."))
+    if problems:
+        raise InvalidFieldsError(problems)
+    user.set_password(password)
+    try:
+        with transaction.atomic():
+            user.save(force_insert=True)
+            if role is not None:
+                _store_grants(user, role, pools or (None,))
+            audit.record(actor, "person.create", KIND, user.username, after=told(user), why=why)
+    except IntegrityError as error:
+        raise problem("username", "A person with this name was just added.") from error
+    return user
+
+
+def grant_role(user: User, role: Role, *, actor: Actor, pool: Pool | None = None, why: str = "") -> bool:
+    """Give the person a role in a pool (None: everywhere) in place of the one there; False when it is the same.
+
+    Raises NotAllowedError, InvalidFieldsError.
+    """
+    require(actor, Role.ADMIN)
+    if role == Role.ADMIN and pool is not None:
+        raise problem("pool", "An admin's role covers all pools; leave the pool empty.")
+    with transaction.atomic():
+        before = told(_locked(user))
+        _store_grants(user, role, (pool,))
+        after = told(user)
+        if after == before:
+            return False
+        _require_an_admin()
+        _record(actor, "person.grant", user, before, why, pool)
+    return True
+
+
+def withdraw_role(user: User, *, actor: Actor, pool: Pool | None = None, why: str = "") -> bool:
+    """Take the person's role in a pool (None: the one everywhere) away; False where there is none.
+
+    Raises NotAllowedError, and InvalidFieldsError where nobody would be admin any more.
+    """
+    require(actor, Role.ADMIN)
+    with transaction.atomic():
+        before = told(_locked(user))
+        deleted, _ = RoleGrant.objects.filter(user=user, pool=pool).delete()
+        if not deleted:
+            return False
+        _require_an_admin()
+        _record(actor, "person.withdraw", user, before, why, pool)
+    return True
+
+
+def set_active(user: User, active: bool, *, actor: Actor, why: str = "") -> bool:
+    """Let the person sign in again, or no more and end all their sessions; False when it is so already.
+
+    Raises NotAllowedError, and InvalidFieldsError for oneself and where nobody would be admin any more.
+    """
+    require(actor, Role.ADMIN)
+    if not active and actor.user is not None and actor.user.pk == user.pk:
+        raise problem("", "You cannot deactivate yourself; ask another admin.")
+    with transaction.atomic():
+        before = told(_locked(user))
+        if not User.objects.filter(pk=user.pk, is_active=not active).update(is_active=active):
+            return False
+        user.is_active = active
+        if not active:
+            _require_an_admin()
+            end_sessions_of(user)
+        _record(actor, "person.activate" if active else "person.deactivate", user, before, why)
+    return True
+
+
+def set_password(user: User, password: str, *, actor: Actor, keep_session: str = "", why: str = "") -> None:
+    """Set the person's password and end their sessions, except the one with the key `keep_session`.
+
+    Admins set anybody's, everybody their own. Raises NotAllowedError, InvalidFieldsError.
+    """
+    if actor.user is None or actor.user.pk != user.pk:
+        require(actor, Role.ADMIN)
+    if problems := password_problems(password, user):
+        raise InvalidFieldsError(problems)
+    with transaction.atomic():
+        user.set_password(password)
+        User.objects.filter(pk=user.pk).update(password=user.password)
+        end_sessions_of(user, keep=keep_session)
+        audit.record(actor, "person.set_password", KIND, user.username, why=why)
+
+
+def told(user: User) -> dict[str, Any]:
+    """Return what the audit tells of a person."""
+    grants = RoleGrant.objects.filter(user=user).select_related("pool").order_by("pool__slug")
+    return {
+        "username": user.username,
+        "active": user.is_active,
+        "superuser": user.is_superuser,
+        "roles": {grant.pool.slug if grant.pool else "everywhere": grant.role for grant in grants},
+    }
+
+
+def password_problems(password: str | None, user: User) -> list[FieldProblem]:
+    """Return everything that is wrong with a password; no password is none."""
+    if password is None:
+        return []
+    if len(password) > MAX_PASSWORD:
+        # Hashing megabytes is an attack on us, so the length comes first.
+        return [FieldProblem("password", f"Must be at most {MAX_PASSWORD} characters.")]
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        return [FieldProblem("password", text) for text in error.messages]
+    return []
+
+
+def _username_problems(username: str) -> list[FieldProblem]:
+    try:
+        User._meta.get_field("username").clean(username, None)
+    except ValidationError as error:
+        return [FieldProblem("username", text) for text in error.messages]
+    if User.objects.filter(username__iexact=username).exists():
+        return [FieldProblem("username", "This name is taken; names must differ in more than case.")]
+    return []
+
+
+def _store_grants(user: User, role: Role, pools: Iterable[Pool | None]) -> None:
+    for pool in pools:
+        RoleGrant.objects.update_or_create(user=user, pool=pool, defaults={"role": role})
+    user.__dict__.pop("_role_grants", None)
+
+
+def _require_an_admin() -> None:
+    """Raise InvalidFieldsError where no active admin is left: nobody could let anybody in again."""
+    admins = Q(is_superuser=True) | Q(role_grants__role=Role.ADMIN, role_grants__pool=None)
+    if not User.objects.filter(admins, is_active=True).exists():
+        raise problem("", "This is the last admin; make another person an admin first.")
+
+
+def _locked(user: User) -> User:
+    """Lock the admins' accounts, so that two cannot remove each other at one moment; return this one, fresh."""
+    admins = RoleGrant.objects.filter(role=Role.ADMIN).values("user")
+    wanted = Q(is_superuser=True) | Q(pk__in=admins) | Q(pk=user.pk)
+    return {each.pk: each for each in User.objects.select_for_update().filter(wanted)}[user.pk]
+
+
+def _record(actor: Actor, verb: str, user: User, before: dict[str, Any], why: str, pool: Pool | None = None) -> None:
+    user.__dict__.pop("_role_grants", None)
+    name = pool.slug if pool else ""
+    audit.record(actor, verb, KIND, user.username, before=before, after=told(user), why=why, pool=name)

@@ -1,0 +1,115 @@
+"""Who is signed in to the console, and how a stay there ends."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.access.models.console_session import ConsoleSession
+from controlplane.platform import audit
+from controlplane.platform.actor import Actor
+from controlplane.platform.one_line import one_line
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+
+KIND = "session"
+SEEN_EVERY = timedelta(minutes=1)
+KEPT = timedelta(days=30)
+
+
+def begin_session(user: User, session_key: str, *, address: str, agent: str) -> ConsoleSession:
+    """Note that the person signed in; the same key again is the same session of whoever has it now."""
+    now = timezone.now()
+    session, _ = ConsoleSession.objects.update_or_create(
+        session_key=session_key,
+        defaults={
+            "user": user,
+            "started_at": now,
+            "seen_at": now,
+            "address": address[:64],
+            "agent": one_line(agent)[:200],
+            "ended_at": None,
+        },
+    )
+    return session
+
+
+def seen(session_key: str, now: datetime) -> None:
+    """Note a request of the session; more than one a minute is not written."""
+    ConsoleSession.objects.filter(session_key=session_key, ended_at=None, seen_at__lte=now - SEEN_EVERY / 2).update(
+        seen_at=now
+    )
+
+
+def open_sessions() -> QuerySet[ConsoleSession]:
+    """Return the sessions that have not ended, the last seen first."""
+    alive = Session.objects.filter(expire_date__gt=timezone.now()).values("session_key")
+    return ConsoleSession.objects.filter(ended_at=None, session_key__in=alive).select_related("user")
+
+
+def sign_out(session: ConsoleSession, *, actor: Actor, why: str = "") -> bool:
+    """End one session at once; False when it had ended. Everybody may end their own, admins all.
+
+    Raises NotAllowedError.
+    """
+    if actor.user is None or actor.user.pk != session.user_id:
+        require(actor, Role.ADMIN)
+    with transaction.atomic():
+        if not _end(ConsoleSession.objects.filter(pk=session.pk)):
+            return False
+        after = {"username": session.user.get_username(), "address": session.address, "sessions": 1}
+        audit.record(actor, "person.sign_out", KIND, session.session_id, after=after, why=why)
+    return True
+
+
+def sign_out_everywhere(user: User, *, actor: Actor, keep_session: str = "", why: str = "") -> int:
+    """End all sessions of a person except the one with the key `keep_session`; returns how many.
+
+    Everybody may end their own, admins all; raises NotAllowedError.
+    """
+    if actor.user is None or actor.user.pk != user.pk:
+        require(actor, Role.ADMIN)
+    with transaction.atomic():
+        ended = end_sessions_of(user, keep=keep_session)
+        if ended:
+            after = {"username": user.get_username(), "sessions": ended}
+            audit.record(actor, "person.sign_out", "person", user.get_username(), after=after, why=why)
+    return ended
+
+
+def sign_out_everybody(*, actor: Actor, keep_session: str = "", why: str = "") -> int:
+    """End all sessions except the one with the key `keep_session`; returns how many. Raises NotAllowedError."""
+    require(actor, Role.ADMIN)
+    with transaction.atomic():
+        ended = _end(ConsoleSession.objects.exclude(session_key=keep_session))
+        if ended:
+            audit.record(actor, "person.sign_out", KIND, "all", after={"sessions": ended}, why=why)
+    return ended
+
+
+def end_sessions_of(user: User, *, keep: str = "") -> int:
+    """End the person's sessions without telling anybody, as part of a change that is told; returns how many."""
+    return _end(ConsoleSession.objects.filter(user=user).exclude(session_key=keep))
+
+
+def end_session_with(session_key: str) -> None:
+    """Note that the person signed out by themselves."""
+    ConsoleSession.objects.filter(session_key=session_key, ended_at=None).update(ended_at=timezone.now())
+
+
+def forget_sessions(now: datetime) -> int:
+    """Delete cookies that have expired and sessions that ended or were last seen KEPT ago; returns how many."""
+    Session.objects.filter(expire_date__lt=now).delete()
+    deleted, _ = ConsoleSession.objects.filter(seen_at__lt=now - KEPT).delete()
+    return deleted
+
+
+def _end(sessions: QuerySet[ConsoleSession]) -> int:
+    keys = list(sessions.filter(ended_at=None).values_list("session_key", flat=True))
+    Session.objects.filter(session_key__in=keys).delete()
+    return ConsoleSession.objects.filter(session_key__in=keys).update(ended_at=timezone.now())

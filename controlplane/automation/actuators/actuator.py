@@ -1,0 +1,76 @@
+"""What the jobs need of whoever starts and stops engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from controlplane.automation.models.engine_order import EngineOrder
+
+
+class ActuatorError(RuntimeError):
+    """The actuator could not be reached, or could not say what became of the call; the order is tried again."""
+
+
+class RejectedOrderError(RuntimeError):
+    """The order will never be carried out as it is; the message says why."""
+
+
+class Standing(StrEnum):
+    """What became of an order."""
+
+    UNDER_WAY = "under_way"
+    IN_EFFECT = "in_effect"
+
+
+@dataclass(frozen=True, slots=True)
+class NewEngine:
+    """An engine that was started, as it is to be registered."""
+
+    name: str
+    url: str
+    kv_events_endpoint: str = ""
+    kv_replay_endpoint: str = ""
+    supervised: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an actuator says about an order."""
+
+    standing: Standing
+    says: str = ""
+    """Where it hangs, as a sentence for people."""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What it wants to know again when it is asked next; kept with the order before anything else happens."""
+    engine: NewEngine | None = None
+    """The engine that a start made, as soon as its address is known."""
+
+
+class Actuator(Protocol):
+    """Starts, stops and turns single engines; every call may be repeated and has one effect per `order.key`.
+
+    A first call begins the work, later ones say how it stands. Calls may block for some seconds; they run outside
+    any transaction. They raise ActuatorError to be tried again, and RejectedOrderError to give up.
+    """
+
+    can_flip: bool
+    """Whether `flip` brings an engine back in another role; where not, one is stopped and one started."""
+
+    def start(self, order: EngineOrder) -> Answer:
+        """Start one engine of `order.role`."""
+        ...
+
+    def undo(self, order: EngineOrder) -> Answer:
+        """Take back what `start` began, because the order is given up; in effect: it is, or cannot be and says why."""
+        ...
+
+    def stop(self, order: EngineOrder) -> Answer:
+        """Stop `order.engine`, which is drained; in effect: it may be forgotten."""
+        ...
+
+    def flip(self, order: EngineOrder) -> Answer:
+        """Bring `order.engine`, which is drained, back in `order.role`."""
+        ...

@@ -1,0 +1,198 @@
+"""Starts and stops engines as replicas of a StatefulSet, through its scale subresource.
+
+Replicas are numbered, and scaling down ends the highest number: so an engine is named after its pod, and a
+StatefulSet shrinks from its end. Each order keeps the scale that it wants before anything is patched, and patches
+with the resource version that it saw: repeating it, or two at once, has one effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from kubernetes import client, config
+from kubernetes.client.exceptions import ApiException
+from kubernetes.config.config_exception import ConfigException
+from typing_extensions import override
+from urllib3.exceptions import HTTPError
+
+from controlplane.automation.actuators.actuator import (
+    Actuator,
+    ActuatorError,
+    Answer,
+    NewEngine,
+    RejectedOrderError,
+    Standing,
+)
+from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderKind, OrderState
+from controlplane.fleet.actuator_settings import KubernetesSettings, filled
+from controlplane.fleet.models.engine import Engine
+from routing.values.counted import count
+
+TIMEOUT_S = 5.0
+WANTED = "replicas"
+
+
+class KubernetesActuator(Actuator):
+    """StatefulSets of one namespace, one per role."""
+
+    can_flip = False
+
+    def __init__(self, settings: KubernetesSettings, apps: client.AppsV1Api | None = None) -> None:
+        """Act on the cluster of `apps`; None: the one that the kubeconfig or the pod's own account names."""
+        self._settings = settings
+        self._given = apps
+
+    @override
+    def start(self, order: EngineOrder) -> Answer:
+        """Scale the role's StatefulSet up by one; the new pod's number names the engine."""
+        name = self._set_of(order.role)
+        if WANTED in order.told:
+            ordinal = int(order.told[WANTED]) - 1
+            self._scale(name, ordinal + 1, up=True)
+            return Answer(Standing.UNDER_WAY, f"pod {name}-{ordinal} starts", engine=self._engine(name, ordinal))
+        wanted = self._next_replicas(name, order)
+        return Answer(
+            Standing.UNDER_WAY, f"StatefulSet {name} scales to {count(wanted, 'replica')}", told={WANTED: wanted}
+        )
+
+    @override
+    def undo(self, order: EngineOrder) -> Answer:
+        """Scale back by the one replica that this order added, where it is the last and nobody registered it."""
+        if WANTED not in order.told:
+            return Answer(Standing.IN_EFFECT)
+        name, wanted = self._set_of(order.role), int(order.told[WANTED])
+        pod, replicas = f"{name}-{wanted - 1}", self._read(name).spec.replicas or 0
+        if replicas < wanted:
+            return Answer(Standing.IN_EFFECT, f"pod {pod} is gone")
+        if Engine.objects.filter(pool=order.pool, name=pod).exclude(pk=order.engine_id).exists():
+            return Answer(Standing.IN_EFFECT, f"pod {pod} stays: it is registered")
+        if replicas > wanted:
+            if any(above > wanted for above in self._wanted_by_others(order, OPEN_STATES)):
+                return Answer(
+                    Standing.UNDER_WAY, f"pod {pod} can stop only after the pods above it, which are still starting"
+                )
+            return Answer(Standing.IN_EFFECT, f"pod {pod} stays for the next start: {name}-{replicas - 1} is above it")
+        self._scale(name, wanted - 1, up=False)
+        return Answer(Standing.IN_EFFECT, f"StatefulSet {name} is back at {count(wanted - 1, 'replica')}")
+
+    @override
+    def stop(self, order: EngineOrder) -> Answer:
+        """Scale the engine's StatefulSet down by one where its pod is the last; else wait until it is."""
+        name, ordinal = self._pod_of(order)
+        replicas = self._read(name).spec.replicas or 0
+        if replicas <= ordinal:
+            return Answer(Standing.IN_EFFECT, f"pod {name}-{ordinal} is gone")
+        if replicas > ordinal + 1:
+            return Answer(
+                Standing.UNDER_WAY,
+                f"StatefulSet {name} stops its last pod first: {name}-{replicas - 1} must stop before {name}-{ordinal}",
+            )
+        self._scale(name, ordinal, up=False)
+        return Answer(Standing.IN_EFFECT, f"StatefulSet {name} has {count(ordinal, 'replica')}")
+
+    @override
+    def flip(self, order: EngineOrder) -> Answer:
+        """Refuse: a pod keeps the role of its StatefulSet."""
+        raise RejectedOrderError("A pod keeps the role of its StatefulSet. Stop it and start one of the other role.")
+
+    def _next_replicas(self, name: str, order: EngineOrder) -> int:
+        """Return the scale that this order wants: that of a pod which an earlier start left behind, or one more."""
+        replicas = self._read(name).spec.replicas or 0
+        wanted = self._wanted_by_others(order, OPEN_STATES)
+        registered = set(Engine.objects.filter(pool=order.pool).values_list("name", flat=True))
+        left = {
+            each
+            for each in self._wanted_by_others(order, (OrderState.FAILED,)) - wanted
+            if each <= replicas and f"{name}-{each - 1}" not in registered
+        }
+        return min(left) if left else max([replicas, *wanted]) + 1
+
+    def _wanted_by_others(self, order: EngineOrder, states: Collection[str]) -> set[int]:
+        """Return the scales that other starts of the order's role wanted."""
+        others = EngineOrder.objects.filter(pool=order.pool, kind=OrderKind.START, role=order.role, state__in=states)
+        told = others.exclude(pk=order.pk).values_list("told", flat=True)
+        return {int(each[WANTED]) for each in told if WANTED in each}
+
+    def _scale(self, name: str, replicas: int, *, up: bool) -> None:
+        """Patch the scale unless it is there already; a scale that somebody moved meanwhile raises ActuatorError.
+
+        Downwards it goes by one: what somebody else added meanwhile is not ended with it.
+        """
+        scale = self._read(name)
+        now = scale.spec.replicas or 0
+        if (now >= replicas) if up else (now <= replicas):
+            return
+        if not up and now != replicas + 1:
+            raise ActuatorError(f"StatefulSet {name} was scaled to {now} meanwhile.")
+        body = {"metadata": {"resourceVersion": scale.metadata.resource_version}, "spec": {"replicas": replicas}}
+        self._asked(
+            self._apps().patch_namespaced_stateful_set_scale,
+            name,
+            self._settings.namespace,
+            body,
+            _request_timeout=TIMEOUT_S,
+        )
+
+    def _read(self, name: str) -> Any:
+        return self._asked(
+            self._apps().read_namespaced_stateful_set_scale,
+            name,
+            self._settings.namespace,
+            _request_timeout=TIMEOUT_S,
+        )
+
+    def _asked(self, call: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return call(*args, **options)
+        except ApiException as error:
+            said = f"Kubernetes answered {error.status} ({error.reason})."
+            if error.status in (400, 403, 404, 422):
+                raise RejectedOrderError(said) from error
+            raise ActuatorError(said) from error
+        except (HTTPError, OSError) as error:
+            raise ActuatorError(f"Kubernetes did not answer ({type(error).__name__}).") from error
+
+    def _apps(self) -> client.AppsV1Api:
+        if self._given is None:
+            self._given = client.AppsV1Api(_api_client(self._settings.context))
+        return self._given
+
+    def _set_of(self, role: str) -> str:
+        try:
+            return self._settings.stateful_sets[role]
+        except KeyError:
+            raise RejectedOrderError(f"The actuator settings have no StatefulSet for {role} engines.") from None
+
+    def _pod_of(self, order: EngineOrder) -> tuple[str, int]:
+        """Return StatefulSet and number of the order's engine, whose name is its pod's."""
+        name, _, ordinal = order.engine_name.rpartition("-")
+        if name not in self._settings.stateful_sets.values() or not ordinal.isdigit():
+            raise RejectedOrderError(f"{order.engine_name} is not a pod of this pool's StatefulSets.")
+        return name, int(ordinal)
+
+    def _engine(self, name: str, ordinal: int) -> NewEngine:
+        places = {
+            "pod": f"{name}-{ordinal}",
+            "set": name,
+            "ordinal": str(ordinal),
+            "namespace": self._settings.namespace,
+        }
+        return NewEngine(
+            name=places["pod"],
+            url=filled(self._settings.url, places),
+            kv_events_endpoint=filled(self._settings.kv_events_endpoint, places),
+        )
+
+
+def _api_client(context: str) -> client.ApiClient:
+    try:
+        return config.new_client_from_config(context=context or None)
+    except ConfigException:
+        pass
+    loaded = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=loaded)
+    except ConfigException as error:
+        raise ActuatorError("No kubeconfig and no service account of this pod.") from error
+    return client.ApiClient(loaded)

@@ -1,0 +1,69 @@
+"""Simulated engines as children of the one supervisor, which follows the topology (project.supervised_engines).
+
+The rows are the wish: a supervised engine that is registered gets a process, one that is deleted loses it,
+and one whose role changes is restarted. So nothing is told twice, and nothing gets lost with a process.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from typing_extensions import override
+
+from controlplane.automation.actuators.actuator import Actuator, Answer, NewEngine, RejectedOrderError, Standing
+from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.fleet.actuator_settings import ProcessSettings
+from controlplane.fleet.free_ports import NoFreePortError, free_ports
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.supervised_ports import PORTS_PER_ENGINE, engine_ports, engine_url
+from routing.values.counted import count
+
+
+class ProcessActuator(Actuator):
+    """Chooses names and ports; the supervisor does the rest."""
+
+    can_flip = True
+
+    def __init__(self, limits: ProcessSettings) -> None:
+        self._limits = limits
+
+    @override
+    def start(self, order: EngineOrder) -> Answer:
+        """Return a new engine on free ports; its process starts once it is registered."""
+        supervised = list(Engine.objects.filter(supervised=True).select_related("pool"))
+        mine = {engine.name for engine in order.pool.engines.all()}
+        if len(mine) >= self._limits.max_engines:
+            raise RejectedOrderError(
+                f"The pool has {count(len(mine), 'engine')}; the actuator settings allow no more processes."
+            )
+        taken = {port for engine in supervised for port in engine_ports(engine)}
+        try:
+            http, events, replay = free_ports(PORTS_PER_ENGINE, start=settings.DEMO_PORTS_FROM, taken=taken)
+        except NoFreePortError as error:
+            raise RejectedOrderError(str(error)) from error
+        engine = NewEngine(
+            name=_free_name(mine),
+            url=engine_url("http", http),
+            kv_events_endpoint=engine_url("tcp", events),
+            kv_replay_endpoint=engine_url("tcp", replay),
+            supervised=True,
+        )
+        return Answer(Standing.UNDER_WAY, "process is starting", engine=engine)
+
+    @override
+    def undo(self, order: EngineOrder) -> Answer:
+        """Do nothing: the process ends when its engine is forgotten."""
+        return Answer(Standing.IN_EFFECT)
+
+    @override
+    def stop(self, order: EngineOrder) -> Answer:
+        """Say that the engine may be forgotten, which ends its process."""
+        return Answer(Standing.IN_EFFECT, "process stopped")
+
+    @override
+    def flip(self, order: EngineOrder) -> Answer:
+        """Say that the role may change, which restarts the process."""
+        return Answer(Standing.IN_EFFECT, f"process restarts as a {order.role} engine")
+
+
+def _free_name(taken: set[str]) -> str:
+    return next(name for number in range(1, len(taken) + 2) if (name := f"e-{number:02d}") not in taken)

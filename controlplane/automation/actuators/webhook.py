@@ -1,0 +1,208 @@
+"""Asks a service of the operator's to start and stop engines, by signed HTTP calls.
+
+Each call is a POST of JSON with the headers `Idempotency-Key` (the order's key, the same at each repetition)
+and `X-Switchyard-Signature: t=<unix seconds>,v1=<hex>`, where v1 is HMAC-SHA256 of `<t>.<body>` under the secret. The
+answer says `{"status": "done" | "under_way", "engine": {"name", "url", …}, "says": "…"}`, all of it optional: 200
+without a status is done, 202 is under way, and the call comes again until it is done. `cancel` says that the start
+under the key in the body is given up: what came of it may end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from django.core.exceptions import ImproperlyConfigured
+from msgspec import Meta
+from typing_extensions import override
+
+from controlplane.automation.actuators.actuator import (
+    Actuator,
+    ActuatorError,
+    Answer,
+    NewEngine,
+    RejectedOrderError,
+    Standing,
+)
+from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.fleet.actuator_settings import WebhookSettings
+from controlplane.fleet.engine_addressing import engine_url_rules
+from controlplane.fleet.engine_url import RejectedUrlError, UnresolvedHostError, check_webhook_url
+from controlplane.platform.environment import env
+from routing.values.prepared_struct import prepared
+
+MAX_ANSWER_BYTES = 64 << 10
+_TRY_AGAIN = frozenset({408, 409, 425, 429})
+
+Line = Annotated[str, Meta(max_length=300)]
+
+
+class _Engine(msgspec.Struct):
+    name: Annotated[str, Meta(pattern=r"^[-a-zA-Z0-9_]{1,64}$")]
+    url: Line
+    kv_events_endpoint: Line = ""
+    kv_replay_endpoint: Line = ""
+
+
+class _Told(msgspec.Struct):
+    status: Literal["done", "under_way", ""] = ""
+    engine: _Engine | None = None
+    says: Line = ""
+
+
+Post = Callable[[str, bytes, dict[str, str], float], tuple[int, bytes]]
+"""(url, body, headers, timeout in seconds) → status and answer; raises OSError."""
+
+
+class WebhookActuator(Actuator):
+    """One service behind one URL."""
+
+    can_flip = True
+
+    def __init__(
+        self, settings: WebhookSettings, *, post: Post | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._settings = settings
+        self._post = post or post_once
+        self._clock = clock
+
+    @override
+    def start(self, order: EngineOrder) -> Answer:
+        """Ask for one engine more; without an address in the answer it is awaited until somebody registers it."""
+        return self._call("start", order)
+
+    @override
+    def undo(self, order: EngineOrder) -> Answer:
+        """Say that the start under this key is no longer wanted: what came of it may end."""
+        return self._call("cancel", order)
+
+    @override
+    def stop(self, order: EngineOrder) -> Answer:
+        """Ask for the engine's end."""
+        return self._call("stop", order)
+
+    @override
+    def flip(self, order: EngineOrder) -> Answer:
+        """Ask for the engine's restart in another role."""
+        return self._call("flip", order)
+
+    def _call(self, action: str, order: EngineOrder) -> Answer:
+        body = msgspec.json.encode(_said(action, order))
+        # A service that repeats its answer to a key must not take the cancel for the start.
+        headers = self._headers(f"{order.key}-cancel" if action == "cancel" else order.key, body)
+        try:
+            status, answer = self._post(self._settings.url, body, headers, self._settings.timeout_s)
+        except UnresolvedHostError as error:
+            raise ActuatorError(f"The webhook's URL: {error}.") from error
+        except RejectedUrlError as error:
+            raise RejectedOrderError(f"The webhook's URL: {error}.") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise ActuatorError(f"The webhook did not answer ({type(error).__name__}).") from error
+        if status in _TRY_AGAIN or status >= 500:
+            raise ActuatorError(f"The webhook answered {status}.")
+        if status not in (200, 201, 202):
+            raise RejectedOrderError(f"The webhook answered {status}: it rejects this action.")
+        return _read(action, status, answer)
+
+    def _headers(self, key: str, body: bytes) -> dict[str, str]:
+        try:
+            secret = env.text(self._settings.secret_variable)
+        except ImproperlyConfigured as error:
+            raise ActuatorError(str(error)) from error
+        if not secret:
+            raise ActuatorError(f"Set {self._settings.secret_variable} to sign the webhook.")
+        at = str(int(self._clock()))
+        return {
+            "Content-Type": "application/json",
+            "Idempotency-Key": key,
+            "X-Switchyard-Signature": f"t={at},v1={signature(secret, at, body)}",
+        }
+
+
+def signature(secret: str, at: str, body: bytes) -> str:
+    """Return the hex HMAC-SHA256 of `<at>.<body>`, as the receiver computes it to compare."""
+    return hmac.new(secret.encode(), at.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def post_once(url: str, body: bytes, headers: dict[str, str], timeout_s: float) -> tuple[int, bytes]:
+    """Return status and answer of one POST that takes `timeout_s` at most; redirects are not followed.
+
+    The name is resolved once, checked, and connected to as resolved. Raises RejectedUrlError, OSError, HTTPException.
+    """
+    checked = check_webhook_url(url, engine_url_rules())
+    parts, connect = urlsplit(url), urlsplit(checked.connect_url)
+    target = f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}"
+    host, port = connect.hostname or "", connect.port
+    connection = (
+        http.client.HTTPSConnection(host, port, timeout=timeout_s, context=ssl.create_default_context())
+        if connect.scheme == "https"
+        else http.client.HTTPConnection(host, port, timeout=timeout_s)
+    )
+    # The connection's own limit begins anew with each byte that comes.
+    late = threading.Event()
+    open_now: list[socket.socket] = []
+    timer = threading.Timer(timeout_s, _cut_off, (connection, open_now, late))
+    timer.start()
+    try:
+        connection.connect()
+        # An answer without a length takes the socket away from its connection.
+        open_now.append(connection.sock)
+        connection.request("POST", target, body, {"Host": parts.netloc, **headers})
+        answer = connection.getresponse()
+        status, text = answer.status, answer.read(MAX_ANSWER_BYTES + 1)
+    finally:
+        timer.cancel()
+        connection.close()
+    if late.is_set():
+        raise TimeoutError("the answer was cut off")
+    return status, text
+
+
+def _cut_off(connection: http.client.HTTPConnection, open_now: Sequence[socket.socket], late: threading.Event) -> None:
+    late.set()
+    for each in open_now or [connection.sock]:
+        if each is not None:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+def _said(action: str, order: EngineOrder) -> dict[str, object]:
+    engine = order.engine
+    return {
+        "action": action,
+        "idempotency_key": order.key,
+        "pool": order.pool.slug,
+        "served_model": order.pool.served_model,
+        "role": order.role,
+        "engine": {"engine_id": engine.engine_id, "name": engine.name, "url": engine.url}
+        if engine is not None
+        else None,
+        "why": order.why,
+    }
+
+
+def _read(action: str, status: int, answer: bytes) -> Answer:
+    if len(answer) > MAX_ANSWER_BYTES:
+        raise RejectedOrderError(f"The webhook answered more than {MAX_ANSWER_BYTES} bytes.")
+    try:
+        told = msgspec.json.decode(answer, type=prepared(_Told)) if answer.strip() else _Told()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RejectedOrderError("The webhook's answer does not match its contract.") from error
+    engine = None
+    if told.engine is not None and action == "start":
+        given = told.engine
+        engine = NewEngine(given.name, given.url, given.kv_events_endpoint, given.kv_replay_endpoint)
+    done = told.status == "done" or (not told.status and status != 202)
+    # A start is in effect only once its engine answers, which nobody but the prober can say.
+    standing = Standing.IN_EFFECT if done and action != "start" else Standing.UNDER_WAY
+    return Answer(standing, told.says, engine=engine)

@@ -1,0 +1,124 @@
+"""A pool's automations, their plans and their orders on the wire."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from controlplane.automation.models.engine_health import EngineHealth
+from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.plan_record import PlanRecord
+from controlplane.automation.plan_advice import ADVISING
+from controlplane.automation.switches import MAX_ENGINES
+from controlplane.platform.api.strict_fields import Change, Text, WholeNumber
+
+
+class EngineHealthShape(serializers.ModelSerializer):
+    """What the health automation holds of one engine."""
+
+    engine = serializers.SlugRelatedField(slug_field="engine_id", read_only=True)
+
+    class Meta:
+        model = EngineHealth
+        fields = ("engine", "state", "code", "reason", "since", "until", "ramp_from", "ramp_s")
+        read_only_fields = fields
+
+
+class PlanShape(serializers.ModelSerializer):
+    """One plan as it was made."""
+
+    figures = serializers.DictField(read_only=True)
+    plan = serializers.DictField(read_only=True)
+    outcome = serializers.DictField(read_only=True)
+    reasons = serializers.ListField(child=serializers.DictField(), read_only=True)
+
+    class Meta:
+        model = PlanRecord
+        fields = (
+            "id",
+            "pool",
+            "job",
+            "at",
+            "mode",
+            "changes",
+            "summary",
+            "reasons",
+            "figures",
+            "plan",
+            "outcome",
+        )
+        read_only_fields = fields
+
+
+class OrderShape(serializers.ModelSerializer):
+    """One order to an actuator."""
+
+    pool = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+
+    class Meta:
+        model = EngineOrder
+        fields = (
+            "key",
+            "pool",
+            "kind",
+            "role",
+            "engine_name",
+            "state",
+            "by",
+            "why",
+            "says",
+            "attempts",
+            "ordered_at",
+            "deadline_at",
+            "finished_at",
+        )
+        read_only_fields = fields
+
+
+class AutomationState(serializers.Serializer):
+    """One automation of a pool: what it may do, and what it last made of the pool."""
+
+    job = serializers.CharField()
+    mode = serializers.CharField(help_text="off, advise or act, from the live policy.")
+    in_force = serializers.CharField(help_text="The same, or frozen or override.")
+    at = serializers.DateTimeField(allow_null=True, help_text="Time of its last round.")
+    reason = serializers.CharField(help_text="Reasons for its action, or for none.")
+    plan = serializers.DictField()
+    advice = serializers.CharField(help_text="Its advice, to send to follow_advice; empty: none.")
+
+
+class PoolAutomation(serializers.Serializer):
+    """How one pool steers itself at this moment."""
+
+    pool = serializers.CharField()
+    frozen = serializers.BooleanField()
+    override_engines = serializers.IntegerField(allow_null=True)
+    override_prefill = serializers.IntegerField(allow_null=True)
+    override_until = serializers.DateTimeField(allow_null=True)
+    changed_at = serializers.DateTimeField(allow_null=True)
+    changed_by = serializers.CharField()
+    why = serializers.CharField()
+    engines = serializers.DictField(child=serializers.IntegerField(), help_text="Desired, running, failed, ordered.")
+    automations = AutomationState(many=True)
+    orders = OrderShape(many=True)
+
+
+class Override(Change):
+    """How many engines the pool is to have, and until when."""
+
+    until = serializers.DateTimeField(help_text="At most seven days ahead.")
+    engines = WholeNumber(min_value=1, max_value=MAX_ENGINES, required=False, allow_null=True, default=None)
+    prefill = WholeNumber(
+        min_value=1,
+        max_value=MAX_ENGINES,
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="Prefill engines.",
+    )
+
+
+class Following(Change):
+    """Which advice is to be carried out."""
+
+    job = serializers.ChoiceField(choices=ADVISING, help_text="Automation whose advice to follow.")
+    advice = Text(max_length=4000, help_text="Advice, as returned by the pool's automation.")

@@ -1,0 +1,181 @@
+"""Orders to start, stop and turn engines: placed by automations, answered by operators, carried out by a job."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderKind, OrderState
+from controlplane.fleet.engine_lifecycle import set_desired_state
+from controlplane.fleet.models.engine import DesiredState, Engine, new_engine_id
+from controlplane.fleet.models.pool import ActuatorKind, Pool
+from controlplane.platform import audit
+from controlplane.platform.actor import Actor
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+
+START_WITHIN = timedelta(minutes=15)
+STOP_WITHIN = timedelta(minutes=30)
+BY_HAND_WITHIN = timedelta(days=1)
+"""Orders that wait for a person."""
+MAX_OPEN = 1000
+"""Open orders of one pool; more are not placed."""
+KEPT = timedelta(days=30)
+MAX_NAMES = 500
+"""Names of engines that were started by order, the newest."""
+
+
+class EngineOrderError(ConflictError):
+    """The order cannot be answered as it stands; the message says why."""
+
+
+def order_start(pool: Pool, role: str, *, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
+    """Place an order for one more engine and return it; None where MAX_OPEN are open. Belongs into a transaction."""
+    if _open(pool).count() >= MAX_OPEN:
+        return None
+    return _place(pool, OrderKind.START, role, None, actor, why, at)
+
+
+def order_stop(engine: Engine, *, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
+    """Place an order to drain and stop the engine; None where another order for it is open."""
+    return _order_for(engine, OrderKind.STOP, engine.role, actor, why, at)
+
+
+def order_flip(engine: Engine, role: str, *, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
+    """Place an order to drain the engine and bring it back in another role; None where another order is open."""
+    return _order_for(engine, OrderKind.FLIP, role, actor, why, at)
+
+
+def ordered_names(pool: Pool) -> dict[str, str]:
+    """Return by id the names of engines that were started by order lately; plans speak of them after they are gone."""
+    started = EngineOrder.objects.filter(pool=pool, kind=OrderKind.START).exclude(engine_name="")
+    return dict(started.order_by("-ordered_at").values_list("key", "engine_name")[:MAX_NAMES])
+
+
+def confirm(order: EngineOrder, *, actor: Actor, why: str = "") -> EngineOrder:
+    """Note that a person did what the order asks for; a START is then matched with the engine that was registered.
+
+    Raises NotAllowedError, and EngineOrderError for an order that asks nobody, or whose engine still takes work.
+    """
+    require(actor, Role.OPERATOR, order.pool)
+    with transaction.atomic():
+        stored = _locked(order)
+        if stored.pool.actuator != ActuatorKind.MANUAL or stored.state != OrderState.SENT:
+            raise EngineOrderError("This action is not waiting for confirmation; check its state.")
+        return _answer(
+            stored, {"told": {**stored.told, "confirmed_by": actor.name}}, "engine_order.confirm", actor, why
+        )
+
+
+def withdraw(order: EngineOrder, *, actor: Actor, why: str = "") -> EngineOrder:
+    """Take an open order back; an engine that drains for it takes work again.
+
+    Raises NotAllowedError, and EngineOrderError for an order that has ended, or that the actuator has begun.
+    """
+    require(actor, Role.OPERATOR, order.pool)
+    with transaction.atomic():
+        stored = _locked(order)
+        by_hand = stored.pool.actuator == ActuatorKind.MANUAL
+        if stored.state not in OPEN_STATES or (stored.state == OrderState.SENT and not by_hand):
+            raise EngineOrderError(f"This action is {stored.state}; it cannot be canceled.")
+        return _withdraw(stored, actor, why)
+
+
+def withdraw_waiting(pool: Pool, *, actor: Actor, why: str) -> int:
+    """Take back all orders of the pool that the actuator has not begun, and return how many."""
+    waiting = EngineOrder.objects.select_for_update().filter(
+        pool=pool, state__in=(OrderState.WANTED, OrderState.DRAINING)
+    )
+    for order in waiting.select_related("pool"):
+        _withdraw(order, actor, why)
+    return len(waiting)
+
+
+def forget_orders(now: datetime) -> int:
+    """Delete orders that ended KEPT ago, and return how many."""
+    return EngineOrder.objects.filter(finished_at__lt=now - KEPT).delete()[0]
+
+
+def open_orders(pools: Collection[Pool]) -> QuerySet[EngineOrder]:
+    """Return the open orders of these pools, oldest first."""
+    found = EngineOrder.objects.filter(pool__in=pools, state__in=OPEN_STATES)
+    return found.select_related("pool", "engine").order_by("ordered_at", "pk")
+
+
+def told(order: EngineOrder) -> dict[str, Any]:
+    """Return the order as the audit tells it."""
+    return {
+        "kind": order.kind,
+        "role": order.role,
+        "engine": order.engine_name,
+        "state": order.state,
+        "says": order.says,
+    }
+
+
+def _order_for(engine: Engine, kind: OrderKind, role: str, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
+    if EngineOrder.objects.filter(engine=engine, state__in=OPEN_STATES).exists():
+        return None
+    try:
+        with transaction.atomic():
+            return _place(engine.pool, kind, role, engine, actor, why, at)
+    except IntegrityError:
+        # Another worker placed one at the same moment.
+        return None
+
+
+def _place(
+    pool: Pool, kind: OrderKind, role: str, engine: Engine | None, actor: Actor, why: str, at: datetime
+) -> EngineOrder:
+    within = START_WITHIN if kind == OrderKind.START else STOP_WITHIN
+    order = EngineOrder.objects.create(
+        key=new_engine_id(),
+        pool=pool,
+        kind=kind,
+        role=role,
+        engine=engine,
+        engine_name=engine.name if engine is not None else "",
+        by=actor.name,
+        why=why[:300],
+        next_try_at=at,
+        deadline_at=at + (BY_HAND_WITHIN if pool.actuator == ActuatorKind.MANUAL else within),
+        ordered_at=at,
+    )
+    audit.record(actor, f"engine_order.{kind}", "engine_order", order.key, after=told(order), why=why, pool=pool.slug)
+    return order
+
+
+def _withdraw(order: EngineOrder, actor: Actor, why: str) -> EngineOrder:
+    engine = order.engine
+    if engine is not None and order.kind != OrderKind.START and engine.desired_state == DesiredState.DRAINING:
+        set_desired_state(engine, DesiredState.READY, actor=actor, why=why)
+    ended = {"state": OrderState.CANCELLED, "finished_at": timezone.now(), "says": f"canceled by {actor.name}"}
+    return _answer(order, ended, "engine_order.withdraw", actor, why)
+
+
+def _answer(order: EngineOrder, changes: dict[str, Any], verb: str, actor: Actor, why: str) -> EngineOrder:
+    before = told(order)
+    if not EngineOrder.objects.filter(pk=order.pk, state=order.state).update(**changes):
+        raise EngineOrderError("This action just changed; reload it.")
+    order.refresh_from_db()
+    audit.record(
+        actor, verb, "engine_order", order.key, before=before, after=told(order), why=why, pool=order.pool.slug
+    )
+    return order
+
+
+def _locked(order: EngineOrder) -> EngineOrder:
+    stored: EngineOrder = (
+        EngineOrder.objects.select_for_update(of=("self",)).select_related("pool", "engine__pool").get(pk=order.pk)
+    )
+    return stored
+
+
+def _open(pool: Pool) -> QuerySet[EngineOrder]:
+    return EngineOrder.objects.filter(pool=pool, state__in=OPEN_STATES)

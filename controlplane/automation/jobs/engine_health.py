@@ -1,0 +1,131 @@
+"""Engine health: observe the engines' progress, judge it, and put the verdicts into force."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import msgspec
+from celery import shared_task
+from django.db.models import QuerySet
+
+from controlplane.automation.engine_trust import BY_HAND, held_by_hand
+from controlplane.automation.engine_verdicts import put_verdict
+from controlplane.automation.models.engine_health import EngineHealth, HealthState
+from controlplane.automation.observation import FleetObservation, fleet_observation
+from controlplane.automation.plan_history import keep_plan
+from controlplane.automation.pool_facts import engines_by_id, pool_facts
+from controlplane.automation.pool_policy import FROZEN, mode_in_force, pool_policy
+from controlplane.automation.rounds import Round, RoundResult, run_rounds
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import program
+from planning.documents.automation_mode import ACT, OFF
+from planning.documents.health_document import HealthDocument
+from planning.engine_health.engine_health import plan_health
+from planning.engine_health.health_memory import HealthMemory
+from planning.engine_health.health_verdict import HealthPlan, Verdict
+from routing.values.prepared_struct import prepared
+
+JOB = "engine_health"
+EVERY = timedelta(seconds=1)
+ACTOR = program("engine health")
+
+
+@shared_task(name="controlplane.engine_health", ignore_result=True)
+def engine_health() -> None:
+    """Run every second: one round of each pool that is due."""
+    run_rounds(JOB, EVERY, partial(judge, observed=fleet_observation()))
+
+
+def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
+    """Return what one round makes of one pool."""
+    policy = pool_policy(turn.pool)
+    settings = policy.automation.health
+    mode = mode_in_force(turn.pool, settings.mode)
+    if mode == OFF:
+        return RoundResult({}, outcome={"mode": mode}, effects=[partial(_readmit_all, turn.pool, turn.at)])
+    facts = pool_facts(turn.pool, policy.routing, observed, turn.now_s)
+    memory = msgspec.convert(turn.memory, prepared(HealthMemory))
+    plan, after = plan_health(facts, memory, settings, slow_start_s=policy.automation.scaling.ramp_s)
+    result = RoundResult(
+        msgspec.to_builtins(after),
+        inputs={"engines": len(facts.engines), "gateways": observed.gateways(turn.now_s)},
+        plan=_told(plan),
+        outcome={"mode": mode, "changed": list(plan.changed), "reason": plan.reasons[0].text},
+    )
+    if mode == ACT:
+        result.effects.append(partial(_put, turn, plan.verdicts, settings))
+    elif mode != FROZEN:
+        result.effects.append(partial(_readmit_all, turn.pool, turn.at))
+    result.effects.append(partial(_keep, turn, plan, mode))
+    return result
+
+
+def _put(turn: Round, verdicts: tuple[Verdict, ...], settings: HealthDocument) -> None:
+    """Put every verdict into force that is not yet, also those that an earlier round did not come to."""
+    stored = {row.engine.engine_id: row for row in _stored(turn.pool)}
+    free = [each for each in verdicts if not held_by_hand(stored.get(each.engine_id), turn.at)]
+    news = [each for each in free if _is_news(each, stored.get(each.engine_id))]
+    engines = engines_by_id(turn.pool, [each.engine_id for each in news])
+    for verdict in news:
+        engine = engines.get(verdict.engine_id)
+        if engine is not None:
+            _put_one(engine, verdict, settings)
+
+
+def _put_one(engine: Engine, verdict: Verdict, settings: HealthDocument) -> None:
+    returns = verdict.state == HealthState.PROBATION.value
+    put_verdict(
+        engine,
+        verdict.state,
+        actor=ACTOR,
+        since=_moment(verdict.since_s),
+        code=verdict.code,
+        reason=verdict.text,
+        until=_moment(verdict.until_s) if verdict.until_s is not None else None,
+        ramp_from=settings.ramp_from if returns else 1.0,
+        ramp_s=verdict.ramp_s if returns else 0.0,
+    )
+
+
+def _is_news(verdict: Verdict, stored: EngineHealth | None) -> bool:
+    if stored is None:
+        return verdict.state != HealthState.HEALTHY.value
+    return (stored.state, stored.code) != (verdict.state, verdict.code)
+
+
+def _readmit_all(pool: Pool, at: datetime) -> None:
+    """Let all engines serve again that no person put out: nobody looks after them while the automation does not act."""
+    for row in _stored(pool).exclude(state=HealthState.HEALTHY).exclude(code=BY_HAND):
+        put_verdict(row.engine, HealthState.HEALTHY, actor=ACTOR, since=at)
+
+
+def _stored(pool: Pool) -> QuerySet[EngineHealth]:
+    return EngineHealth.objects.filter(engine__pool=pool).select_related("engine__pool")
+
+
+def _keep(turn: Round, plan: HealthPlan, mode: str) -> None:
+    states: list[str] = [each.state for each in plan.verdicts]
+    keep_plan(
+        turn.pool.slug,
+        JOB,
+        turn.at,
+        mode=mode,
+        changes=bool(plan.changed),
+        reasons=plan.reasons,
+        figures={state: states.count(state) for state in HealthState.values} | {"panic": int(plan.panic)},
+        plan=_told(plan),
+        outcome={"in_force": mode == ACT},
+    )
+
+
+def _told(plan: HealthPlan) -> dict[str, object]:
+    """Return the plan without the many engines of which there is nothing to say."""
+    told: dict[str, object] = msgspec.to_builtins(plan)
+    told["verdicts"] = [msgspec.to_builtins(each) for each in plan.verdicts if each.state != HealthState.HEALTHY.value]
+    return told
+
+
+def _moment(unix_s: float) -> datetime:
+    return datetime.fromtimestamp(unix_s, UTC)

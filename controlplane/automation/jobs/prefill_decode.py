@@ -1,0 +1,93 @@
+"""The prefill/decode ratio: observe both roles' loads, plan flips, and order them (Mooncake §5.1)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+from celery import shared_task
+
+from controlplane.automation.actuators.registry import actuator_of
+from controlplane.automation.observation import FleetObservation, fleet_observation
+from controlplane.automation.plan_history import keep_plan
+from controlplane.automation.plan_orders import order_flips
+from controlplane.automation.pool_facts import pool_facts, role_loads
+from controlplane.automation.pool_policy import FROZEN, OVERRIDE, mode_in_force, override_prefill, pool_policy
+from controlplane.automation.rounds import Round, RoundResult, run_rounds
+from controlplane.platform.actor import program
+from planning.documents.automation_mode import ACT, OFF
+from planning.prefill_decode.prefill_decode import plan_ratio
+from planning.prefill_decode.ratio_plan import RatioMemory, RatioPlan
+from planning.scaling.start_pause import why_no_start
+from routing.values.prepared_struct import prepared
+
+JOB = "prefill_decode"
+EVERY = timedelta(seconds=5)
+ACTOR = program("prefill/decode ratio")
+
+
+@shared_task(name="controlplane.prefill_decode", ignore_result=True)
+def prefill_decode() -> None:
+    """Run every few seconds: one round of each pool that is due."""
+    run_rounds(JOB, EVERY, partial(balance, observed=fleet_observation()))
+
+
+def balance(turn: Round, *, observed: FleetObservation) -> RoundResult:
+    """Return what one round makes of one pool; a pool without roles is left alone."""
+    policy = pool_policy(turn.pool)
+    settings = policy.automation.ratio
+    wished = override_prefill(turn.pool, turn.at)
+    mode = mode_in_force(turn.pool, OVERRIDE if wished is not None else settings.mode)
+    facts = pool_facts(turn.pool, policy.routing, observed, turn.now_s)
+    if mode == OFF or all(engine.role == "mixed" for engine in facts.engines):
+        return RoundResult(turn.memory, outcome={"mode": mode, "reason": "the pool has no roles"})
+    memory = msgspec.convert(turn.memory, prepared(RatioMemory))
+    loads = role_loads(facts, observed, settings.window_s)
+    plan, after = plan_ratio(facts, loads, memory, settings, override_prefill=wished)
+    failing = why_no_start(facts) if plan.flips else None
+    if failing is not None and not actuator_of(turn.pool).can_flip:
+        # One engine would stop for one that does not come.
+        plan, after = msgspec.structs.replace(plan, flips=(), reasons=(failing, *plan.reasons)), memory
+    acts = mode in (ACT, OVERRIDE)
+    # A flip that is not carried out must not start the pause that follows one.
+    kept = after if acts or not plan.flips else memory
+    result = RoundResult(
+        msgspec.to_builtins(kept),
+        inputs={"engines": len(facts.engines), "loads": len(loads)},
+        plan=msgspec.to_builtins(plan),
+        outcome={"mode": mode, "flips": len(plan.flips) if acts else 0, "reason": plan.reasons[0].text},
+    )
+    if acts and plan.flips:
+        result.effects.append(partial(_order, turn, plan))
+    result.effects.append(partial(_keep, turn, plan, mode, carried_out=acts))
+    return result
+
+
+def _order(turn: Round, plan: RatioPlan) -> None:
+    flips = [(flip.engine_id, flip.after) for flip in plan.flips]
+    order_flips(turn.pool, flips, actor=ACTOR, why=plan.reasons[0].text, at=turn.at)
+
+
+def _keep(turn: Round, plan: RatioPlan, mode: str, *, carried_out: bool) -> None:
+    figures: dict[str, Any] = {
+        "imbalance": plan.imbalance,
+        "prefill_load": plan.prefill_load,
+        "decode_load": plan.decode_load,
+        "prefill": plan.prefill,
+        "decode": plan.decode,
+        "target_prefill": plan.target_prefill,
+        "target_decode": plan.target_decode,
+    }
+    keep_plan(
+        turn.pool.slug,
+        JOB,
+        turn.at,
+        mode=mode,
+        changes=bool(plan.flips),
+        reasons=plan.reasons,
+        figures=figures,
+        plan=msgspec.to_builtins(plan),
+        outcome={"carried_out": carried_out and bool(plan.flips), "frozen": mode == FROZEN},
+    )

@@ -1,0 +1,102 @@
+"""Rebalancing: observe hotspots, plan wider prefixes and moves, and tell the gateways."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+from celery import shared_task
+from django.db import transaction
+
+from controlplane.automation.observation import FleetObservation, fleet_observation
+from controlplane.automation.plan_history import keep_plan
+from controlplane.automation.pool_facts import pool_facts
+from controlplane.automation.pool_policy import FROZEN, mode_in_force, pool_policy
+from controlplane.automation.rounds import Round, RoundResult, run_rounds
+from controlplane.platform.bus import get_bus
+from gateway.bus.bus import Bus
+from gateway.contracts.rebalance_order import TOPIC_PREFIX, MoveOrder, RebalanceOrder, encode_order
+from planning.documents.automation_mode import ACT, OFF
+from planning.rebalance.rebalance import plan_rebalance
+from planning.rebalance.rebalance_plan import RebalanceMemory, RebalancePlan
+from routing.values.prepared_struct import prepared
+
+JOB = "rebalance"
+EVERY = timedelta(seconds=1)
+WINDOWS_S = 60.0
+"""How far back it is judged what is computed again."""
+
+
+@shared_task(name="controlplane.rebalance", ignore_result=True)
+def rebalance() -> None:
+    """Run every second: one round of each pool that is due."""
+    run_rounds(JOB, EVERY, partial(even_out, observed=fleet_observation(), bus=get_bus()))
+
+
+def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResult:
+    """Return what one round makes of one pool.
+
+    Gateways keep to an order for half a minute, so that it is told each round while the automation acts, and a frozen
+    pool goes back to its usual candidates by itself.
+    """
+    policy = pool_policy(turn.pool)
+    settings = policy.automation.rebalance
+    mode = mode_in_force(turn.pool, settings.mode)
+    if mode == OFF:
+        return RoundResult({}, outcome={"mode": mode})
+    facts = pool_facts(turn.pool, policy.routing, observed, turn.now_s)
+    recent = tuple(each for each in facts.windows if each.from_s >= turn.now_s - WINDOWS_S)
+    usual_d, prefixes = observed.prefixes(turn.pool.slug, turn.now_s)
+    memory = msgspec.convert(turn.memory, prepared(RebalanceMemory))
+    facts = msgspec.structs.replace(facts, windows=recent)
+    plan, after = plan_rebalance(facts, prefixes, memory, settings, usual_d=usual_d)
+    # What is only advised has not been widened.
+    kept = after if mode == ACT else msgspec.structs.replace(after, widened={})
+    result = RoundResult(
+        msgspec.to_builtins(kept),
+        inputs={"engines": len(facts.engines), "prefixes": len(prefixes), "usual_d": usual_d},
+        plan=msgspec.to_builtins(plan),
+        outcome={"mode": mode, "reason": plan.reasons[0].text if plan.reasons else ""},
+    )
+    if mode == ACT:
+        result.effects.append(partial(_tell_later, bus, _order(turn, plan)))
+    result.effects.append(partial(_keep, turn, plan, mode))
+    return result
+
+
+def _tell_later(bus: Bus, order: RebalanceOrder) -> None:
+    """Publish the order once the round is stored: gateways hear committed plans only."""
+    transaction.on_commit(lambda: bus.publish(TOPIC_PREFIX + order.pool_id, encode_order(order)))
+
+
+def _order(turn: Round, plan: RebalancePlan) -> RebalanceOrder:
+    return RebalanceOrder(
+        pool_id=turn.pool.slug,
+        at=turn.now_s,
+        fence=turn.lease.fencing_token,
+        widened=plan.widened,
+        moves=tuple(MoveOrder(move.engine_id, move.at_most) for move in plan.moves),
+    )
+
+
+def _keep(turn: Round, plan: RebalancePlan, mode: str) -> None:
+    figures: dict[str, Any] = {
+        "load_cv": plan.load_cv,
+        "hot": len(plan.hot),
+        "widened": len(plan.widened),
+        "moves": sum(move.at_most for move in plan.moves),
+        "recomputed_share": plan.recomputed_share,
+    }
+    keep_plan(
+        turn.pool.slug,
+        JOB,
+        turn.at,
+        mode=mode,
+        changes=bool(plan.wider or plan.narrower or plan.moves),
+        reasons=plan.reasons,
+        figures=figures,
+        plan=msgspec.to_builtins(plan),
+        outcome={"in_force": mode == ACT, "frozen": mode == FROZEN},
+    )

@@ -1,0 +1,110 @@
+"""Scaling: observe the load, plan how many engines a pool needs, and order what is missing or too much."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+from celery import shared_task
+
+from controlplane.automation.demand_history import demand_history
+from controlplane.automation.observation import FleetObservation, fleet_observation
+from controlplane.automation.plan_history import keep_plan
+from controlplane.automation.plan_orders import order_scaling
+from controlplane.automation.pool_facts import pool_facts, role_loads
+from controlplane.automation.pool_policy import FROZEN, OVERRIDE, mode_in_force, override_engines, pool_policy
+from controlplane.automation.rounds import Round, RoundResult, run_rounds
+from controlplane.platform.actor import program
+from planning.documents.automation_mode import ACT, OFF
+from planning.prefill_decode.imbalance import imbalance_of
+from planning.scaling.scaling import plan_scaling
+from planning.scaling.scaling_plan import ScalingMemory, ScalingPlan
+from routing.values.prepared_struct import prepared
+
+JOB = "scaling"
+EVERY = timedelta(seconds=5)
+ACTOR = program("scaling")
+
+
+@shared_task(name="controlplane.scaling", ignore_result=True)
+def scaling() -> None:
+    """Run every few seconds: one round of each pool that is due."""
+    run_rounds(JOB, EVERY, partial(scale, observed=fleet_observation()))
+
+
+def scale(turn: Round, *, observed: FleetObservation) -> RoundResult:
+    """Return what one round makes of one pool. An override acts whatever the mode, unless the pool is frozen."""
+    policy = pool_policy(turn.pool)
+    settings = policy.automation.scaling
+    override = override_engines(turn.pool, turn.at)
+    mode = mode_in_force(turn.pool, OVERRIDE if override is not None else settings.mode)
+    if mode == OFF:
+        return RoundResult(turn.memory, outcome={"mode": mode})
+    facts = pool_facts(turn.pool, policy.routing, observed, turn.now_s)
+    memory = msgspec.convert(turn.memory, prepared(ScalingMemory))
+    ratio = policy.automation.ratio
+    loads = role_loads(facts, observed, ratio.window_s)
+    seen = imbalance_of(loads, turn.now_s, ratio.window_s, ratio.min_samples) if loads else None
+    rings, nodes = policy.rings
+    history = demand_history(turn.pool.slug, facts.windows, turn.now_s, settings) if settings.forecast else []
+    plan, after = plan_scaling(
+        facts,
+        history,
+        memory,
+        settings,
+        override=override,
+        imbalance=None if seen is None else seen.factor,
+        rings=rings,
+        virtual_nodes=nodes,
+    )
+    acts = mode in (ACT, OVERRIDE)
+    # A plan that is not carried out must not start the pauses that follow a change.
+    kept = (
+        after
+        if acts or plan.action == "none"
+        else msgspec.structs.replace(after, added_s=memory.added_s, drained_s=memory.drained_s)
+    )
+    result = RoundResult(
+        msgspec.to_builtins(kept),
+        inputs={"engines": len(facts.engines), "windows": len(facts.windows), "history": len(history)},
+        plan=msgspec.to_builtins(plan),
+        outcome={"mode": mode, "action": plan.action if acts else "none", "reason": plan.reasons[0].text},
+    )
+    if acts:
+        result.effects.append(partial(_order, turn, plan))
+    result.effects.append(partial(_keep, turn, plan, mode, carried_out=acts))
+    return result
+
+
+def _order(turn: Round, plan: ScalingPlan) -> None:
+    order_scaling(turn.pool, plan.add, plan.drain, actor=ACTOR, why=plan.reasons[0].text, at=turn.at)
+
+
+def _keep(turn: Round, plan: ScalingPlan, mode: str, *, carried_out: bool) -> None:
+    keep_plan(
+        turn.pool.slug,
+        JOB,
+        turn.at,
+        mode=mode,
+        changes=plan.action != "none",
+        reasons=plan.reasons,
+        figures=_figures(plan),
+        plan=msgspec.to_builtins(plan),
+        outcome={"carried_out": carried_out and plan.action != "none", "frozen": mode == FROZEN},
+    )
+
+
+def _figures(plan: ScalingPlan) -> dict[str, Any]:
+    forecast = plan.forecast
+    return {
+        "engines": plan.engines,
+        "target": plan.target,
+        "attainment": plan.attainment,
+        "demand": plan.demand,
+        "demand_ahead": forecast.ahead if forecast is not None else None,
+        "queued_s": plan.queued_s,
+        "remap_share": plan.remap.share if plan.remap is not None else None,
+        "engine_h_today": plan.engine_h_today,
+    }

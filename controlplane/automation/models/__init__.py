@@ -1,0 +1,1 @@
+"""Models of automation: engine health, engine orders, plans, a pool's switches."""

@@ -1,0 +1,43 @@
+"""What the health automation holds of one engine: durable, fleet-wide, with its reason."""
+
+from __future__ import annotations
+
+from django.db import models
+from typing_extensions import override
+
+from controlplane.fleet.models.engine import Engine
+
+
+class HealthState(models.TextChoices):
+    """How an engine stands in the eyes of the automation (planning.engine_health.health_verdict)."""
+
+    HEALTHY = "healthy", "Healthy"
+    SUSPECT = "suspect", "Suspect"
+    QUARANTINED = "quarantined", "Quarantined"
+    PROBATION = "probation", "Returning (slow start)"
+
+
+class EngineHealth(models.Model):
+    """The last verdict that was put into force; engines without one are healthy."""
+
+    engine = models.OneToOneField(Engine, on_delete=models.CASCADE, related_name="health", primary_key=True)
+    state = models.CharField(max_length=16, choices=HealthState.choices, default=HealthState.HEALTHY)
+    code = models.CharField(max_length=64, blank=True)
+    reason = models.CharField(max_length=300, blank=True)
+    """One sentence; empty when healthy."""
+    since = models.DateTimeField()
+    until = models.DateTimeField(null=True, blank=True)
+    """When a quarantine may end at the earliest."""
+    ramp_from = models.FloatField(default=1.0)
+    """Share of its load with which a probation begins."""
+    ramp_s = models.FloatField(default=0.0)
+    """Seconds from `since` over which that share grows to all of it."""
+
+    class Meta:
+        constraints = (
+            models.CheckConstraint(condition=models.Q(state__in=HealthState.values), name="engine_health_state_known"),
+        )
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.engine} {self.state}"

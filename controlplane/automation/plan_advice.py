@@ -1,0 +1,79 @@
+"""Carries out what an automation only advises: one plan, once, on a person's word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.plan_orders import order_flips, order_scaling
+from controlplane.automation.pool_policy import steering_of
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform import audit
+from controlplane.platform.actor import Actor
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+
+SCALING, RATIO = "scaling", "prefill_decode"
+ADVISING = (SCALING, RATIO)
+"""Automations whose plans become orders."""
+FRESH = timedelta(seconds=30)
+"""An older plan says nothing about now; rounds are five seconds apart."""
+
+
+class AdviceError(ConflictError):
+    """The advice cannot be followed as it stands; the message says why."""
+
+
+def advice_key(job: str, plan: Mapping[str, Any]) -> str:
+    """Return what the plan wants done as one short text; empty where it wants nothing."""
+    if job == SCALING:
+        return ",".join([f"+{role}" for role in plan.get("add", ())] + [f"-{each}" for each in plan.get("drain", ())])
+    if job == RATIO:
+        return ",".join(f"{flip['engine_id']}>{flip['after']}" for flip in plan.get("flips", ()))
+    return ""
+
+
+def follow_advice(pool: Pool, job: str, key: str, *, actor: Actor, at: datetime, why: str = "") -> list[EngineOrder]:
+    """Order what the automation's last plan advises, if it still advises `key`; return the orders.
+
+    Raises NotAllowedError, and AdviceError where the pool is frozen, the automation acts by itself, or the advice
+    is old, followed already, or another one by now.
+    """
+    require(actor, Role.OPERATOR, pool)
+    if steering_of(pool).frozen:
+        raise AdviceError(f"{pool.name} is frozen. Unfreeze it first.")
+    with transaction.atomic():
+        runs = JobRun.objects.select_for_update().filter(job=job, shard=pool.pk, state=JobState.ACTIVE)
+        run = runs.first() if job in ADVISING else None
+        plan = _current(pool, run, job, key, at)
+        text = plan["reasons"][0]["text"] if plan.get("reasons") else ""
+        said = f"{actor.name} followed the advice: {text}"
+        if job == SCALING:
+            orders = order_scaling(pool, plan["add"], plan["drain"], actor=actor, why=said, at=at)
+        else:
+            flips = [(flip["engine_id"], flip["after"]) for flip in plan["flips"]]
+            orders = order_flips(pool, flips, actor=actor, why=said, at=at)
+        after = {"automation": job, "advice": key, "reason": text, "orders": [order.key for order in orders]}
+        audit.record(actor, "pool.follow_advice", "pool", pool.slug, after=after, why=why, pool=pool.slug)
+    return orders
+
+
+def _current(pool: Pool, run: JobRun | None, job: str, key: str, at: datetime) -> Mapping[str, Any]:
+    plan = run.plan if run is not None else {}
+    outcome = run.outcome if run is not None else {}
+    made_s = plan.get("at_s")
+    if not isinstance(made_s, int | float) or at.timestamp() - made_s > FRESH.total_seconds():
+        raise AdviceError("This automation has no recent plan; check under Jobs whether it runs.")
+    if outcome.get("mode") != "advise":
+        raise AdviceError(f"This automation is not advising now; it is set to {outcome.get('mode', 'off')}.")
+    if not key or advice_key(job, plan) != key:
+        raise AdviceError("The advice has changed. Review it, then decide.")
+    if EngineOrder.objects.filter(pool=pool, ordered_at__gte=datetime.fromtimestamp(made_s, at.tzinfo)).exists():
+        raise AdviceError("An action was started since this advice. New advice comes within seconds.")
+    return plan

@@ -1,0 +1,140 @@
+"""How a pool steers itself at this moment, for API and console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from controlplane.automation.engine_orders import open_orders
+from controlplane.automation.models.engine_order import EngineOrder, OrderKind, OrderState
+from controlplane.automation.observation import FleetObservation
+from controlplane.automation.plan_advice import advice_key
+from controlplane.automation.pool_policy import (
+    OVERRIDE,
+    mode_in_force,
+    override_engines,
+    override_prefill,
+    pool_policy,
+    steering_of,
+)
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.models.job_run import JobRun, JobState
+from planning.documents.automation_mode import ADVISE
+
+DOCUMENTS = {"engine_health": "health", "rebalance": "rebalance", "scaling": "scaling", "prefill_decode": "ratio"}
+"""Job → its part of the automation document."""
+
+
+@dataclass(frozen=True, slots=True)
+class AutomationStanding:
+    """One automation: what it may do, and what its last round made of the pool."""
+
+    job: str
+    mode: str
+    in_force: str
+    at: datetime | None
+    reason: str
+    plan: dict[str, Any]
+    memory: dict[str, Any]
+    """What the automation remembers from round to round."""
+    mode_of_plan: str = ""
+    """Under which mode the plan was made: another one than is in force until the next round."""
+    advice: str = ""
+    """What it advises, as one short text by which a person follows it; empty where it advises nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStanding:
+    """A pool's switches, automations, engines and orders. Names as in Steering."""
+
+    pool: str
+    frozen: bool
+    override_engines: int | None
+    override_prefill: int | None
+    override_until: datetime | None
+    changed_at: datetime | None
+    changed_by: str
+    why: str
+    engines: dict[str, int]
+    automations: list[AutomationStanding]
+    orders: list[EngineOrder]
+
+
+def pool_standing(pool: Pool, observed: FleetObservation, now: datetime) -> PoolStanding:
+    """Return how the pool stands at this moment."""
+    switches = steering_of(pool)
+    lasts = switches.override_until is not None and switches.override_until > now
+    orders = list(open_orders([pool]))
+    return PoolStanding(
+        pool=pool.slug,
+        frozen=switches.frozen,
+        override_engines=switches.override_engines if lasts else None,
+        override_prefill=switches.override_prefill if lasts else None,
+        override_until=switches.override_until if lasts else None,
+        changed_at=switches.changed_at,
+        changed_by=switches.changed_by,
+        why=switches.why,
+        engines=engine_counts(pool, orders, observed, now),
+        automations=automation_standings(pool, now),
+        orders=orders,
+    )
+
+
+def engine_counts(pool: Pool, orders: list[EngineOrder], observed: FleetObservation, now: datetime) -> dict[str, int]:
+    """Return how many engines are desired, running and failed, and how many orders are open.
+
+    Desired are those that are to serve, with what is ordered more and less; failed are those that are to serve and
+    do not answer, unless they are on their way to another role, and starts that were given up in the last hour.
+    """
+    engines = Engine.objects.filter(pool=pool, desired_state=DesiredState.READY).values_list("engine_id", flat=True)
+    reports = {engine_id: observed.report(engine_id) for engine_id in engines}
+    answering = sum(report is not None and report.reachable for report in reports.values())
+    coming = sum(order.kind == OrderKind.START and order.engine_id is None for order in orders)
+    leaving = sum(order.kind == OrderKind.STOP and order.state == OrderState.WANTED for order in orders)
+    restarting = {order.engine.engine_id for order in orders if order.kind == OrderKind.FLIP and order.engine}
+    turning = sum(
+        order.kind == OrderKind.FLIP
+        and order.engine is not None
+        and order.engine.desired_state == DesiredState.DRAINING
+        for order in orders
+    )
+    silent = sum(
+        report is not None and not report.reachable and engine_id not in restarting
+        for engine_id, report in reports.items()
+    )
+    given_up = EngineOrder.objects.filter(
+        pool=pool, kind=OrderKind.START, state=OrderState.FAILED, finished_at__gte=now.replace(minute=0, second=0)
+    ).count()
+    return {
+        "desired": len(reports) + coming - leaving + turning,
+        "running": answering,
+        "failed": silent + given_up,
+        "ordered": len(orders),
+    }
+
+
+def automation_standings(pool: Pool, now: datetime) -> list[AutomationStanding]:
+    """Return each automation with what its last round said."""
+    documents = pool_policy(pool).automation
+    runs = {run.job: run for run in JobRun.objects.filter(job__in=DOCUMENTS, shard=pool.pk, state=JobState.ACTIVE)}
+    wishes = {"scaling": override_engines(pool, now), "prefill_decode": override_prefill(pool, now)}
+    found = []
+    for job, part in DOCUMENTS.items():
+        run = runs.get(job)
+        mode = getattr(documents, part).mode
+        in_force = mode_in_force(pool, OVERRIDE if wishes.get(job) is not None else mode)
+        outcome = run.outcome if run is not None else {}
+        plan = run.plan if run is not None else {}
+        memory = run.memory if run is not None else {}
+        at = _moment(plan.get("at_s"))
+        advice = advice_key(job, plan) if outcome.get("mode") == ADVISE else ""
+        reason = str(outcome.get("reason", ""))
+        made = str(outcome.get("mode", ""))
+        found.append(AutomationStanding(job, mode, in_force, at, reason, plan, memory, made, advice))
+    return found
+
+
+def _moment(unix_s: Any) -> datetime | None:
+    return datetime.fromtimestamp(unix_s, UTC) if isinstance(unix_s, int | float) else None

@@ -1,1 +1,0 @@
-"""Recorded decisions: compressed segment files with a byte budget, and the SQL index over them."""

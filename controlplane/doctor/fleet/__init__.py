@@ -1,0 +1,1 @@
+"""Questions about the fleet and who looks after it."""

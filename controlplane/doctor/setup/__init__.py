@@ -1,0 +1,1 @@
+"""Questions about what is installed: settings, secrets, database, Redis, the console."""

@@ -1,0 +1,107 @@
+"""Engines on the wire."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from controlplane.fleet.models.engine import DesiredState, Engine, EngineRole
+from controlplane.platform.api.strict_fields import Change, Number, Text, Truth
+
+
+class EngineShape(serializers.ModelSerializer):
+    """One vLLM or SGLang server process."""
+
+    pool = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+
+    class Meta:
+        model = Engine
+        fields = (
+            "engine_id",
+            "pool",
+            "name",
+            "url",
+            "connect_url",
+            "kv_events_endpoint",
+            "kv_replay_endpoint",
+            "speed",
+            "kind",
+            "role",
+            "desired_state",
+            "supervised",
+            "registered_at",
+            "revision",
+        )
+        read_only_fields = fields
+
+
+class EngineChange(Change):
+    """What of an engine can change; its state has an address of its own."""
+
+    name = Text(max_length=64)
+    url = Text(max_length=300, help_text="http or https URL, for example http://10.0.3.7:8000.")
+    kv_events_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of its KV events.")
+    kv_replay_endpoint = Text(allow_blank=True, default="", help_text="tcp://host:port of the event replay.")
+    speed = Number(
+        min_value=0.001, max_value=1000, default=1.0, help_text="Prefill speed relative to the pool's cost profile."
+    )
+    kind = Text(
+        max_length=32,
+        allow_blank=True,
+        default="",
+        help_text="Engines of one kind (accelerator, build) share a learned cost; empty: the pool's common kind.",
+    )
+    role = serializers.ChoiceField(
+        choices=EngineRole.choices,
+        default=EngineRole.MIXED,
+        help_text="Role: prefill, decode, or both (mixed).",
+    )
+
+
+class NewEngine(EngineChange):
+    """An engine to be."""
+
+    pool = Text(max_length=64, help_text="Slug of its pool.")
+
+
+class StateChange(Change):
+    """What is wanted of an engine."""
+
+    state = serializers.ChoiceField(choices=DesiredState.choices)
+
+
+class BulkOperation(serializers.Serializer):
+    """One of several operations: register (pool, name, url, …), state (engine_id, state) or delete (engine_id)."""
+
+    op = serializers.ChoiceField(choices=("register", "state", "delete"))
+    engine_id = Text(max_length=64, required=False, help_text="For state and delete.")
+    state = serializers.ChoiceField(choices=DesiredState.choices, required=False, help_text="For state.")
+    pool = Text(max_length=64, required=False, help_text="For register.")
+    name = Text(max_length=64, required=False, help_text="For register.")
+    url = Text(max_length=300, required=False, help_text="For register.")
+    kv_events_endpoint = Text(allow_blank=True, required=False, help_text="For register.")
+    kv_replay_endpoint = Text(allow_blank=True, required=False, help_text="For register.")
+    speed = Number(min_value=0.001, max_value=1000, required=False, help_text="For register.")
+    kind = Text(max_length=32, allow_blank=True, required=False, help_text="For register.")
+    role = serializers.ChoiceField(choices=EngineRole.choices, required=False, help_text="For register.")
+
+
+class BulkChange(Change):
+    """Operations on several engines: all of them, or none."""
+
+    dry_run = Truth(default=False, help_text="Dry run: only say what would happen.")
+    operations = serializers.ListField(child=BulkOperation(), min_length=1, max_length=200)
+
+
+class BulkResult(serializers.Serializer):
+    """What one operation did, or would do."""
+
+    op = serializers.CharField()
+    before = EngineShape(allow_null=True)
+    after = EngineShape(allow_null=True)
+
+
+class BulkAnswer(serializers.Serializer):
+    """What the operations did, or would do."""
+
+    dry_run = serializers.BooleanField()
+    results = BulkResult(many=True)

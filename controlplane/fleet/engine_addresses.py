@@ -1,0 +1,73 @@
+"""Follows engines whose host names move: a pod that is rescheduled keeps its name and gets another address."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from controlplane.fleet.engine_addressing import engine_url_rules
+from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError, Resolver, check_engine_url, resolve
+from controlplane.fleet.models.engine import Engine
+from controlplane.platform import recorded_change
+from controlplane.platform.actor import program
+from controlplane.platform.revisions import StaleRevisionError
+
+ACTOR = program("addresses")
+AT_ONCE = 16
+"""Names asked for at one time; a name server that is silent holds only these up."""
+
+logger = logging.getLogger(__name__)
+
+
+def follow_addresses(resolver: Resolver = resolve) -> int:
+    """Publish the new addresses of engines whose names moved, and return how many did.
+
+    A name whose answer may not be connected to, or that has none, leaves its engine where it is.
+    """
+    named = [engine for engine in Engine.objects.select_related("pool") if _by_name(engine)]
+
+    def ask(engine: Engine) -> CheckedUrl | None:
+        try:
+            return check_engine_url(engine.url, engine_url_rules(engine.pool), resolver)
+        except RejectedUrlError as error:
+            # It is asked for again in seconds, and engine health says what becomes of the engine.
+            logger.info(
+                "an engine's name was not followed", extra={"engine": engine.engine_id, "reason": str(error)[:200]}
+            )
+            return None
+
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="addresses") as threads:
+        answers = list(threads.map(ask, named))
+    return sum(_moved(engine, answer) for engine, answer in zip(named, answers, strict=True) if answer is not None)
+
+
+def _by_name(engine: Engine) -> bool:
+    """Return whether the engine's name was resolved; https connects by name, and its certificate is checked."""
+    return urlsplit(engine.url).hostname != urlsplit(engine.connect_url).hostname
+
+
+def _moved(engine: Engine, answer: CheckedUrl) -> bool:
+    before = urlsplit(engine.connect_url).hostname or ""
+    if before in answer.addresses:
+        return False
+    changes = {"connect_url": answer.connect_url}
+    for field in ("kv_events_endpoint", "kv_replay_endpoint"):
+        # They were resolved when they were registered; what was on the same machine has moved with it.
+        endpoint = getattr(engine, field)
+        if endpoint and urlsplit(endpoint).hostname == before:
+            changes[field] = f"tcp://{_bracketed(answer.address)}:{urlsplit(endpoint).port}"
+    why = f"{urlsplit(engine.url).hostname} has another address"
+    try:
+        recorded_change.change(
+            engine, changes, "engine.move", actor=ACTOR, expected=engine.revision, why=why, pool=engine.pool.slug
+        )
+    except (StaleRevisionError, Engine.DoesNotExist):
+        # Somebody changed it meanwhile; the next look sees what they made of it.
+        return False
+    return True
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ip_address(address).version == 6 else address

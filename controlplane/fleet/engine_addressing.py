@@ -1,0 +1,53 @@
+"""Where a pool's engines may be, and which key they are sent there."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address, ip_network
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from controlplane.fleet.engine_url import EngineUrlRules
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from gateway.base.engine_api_keys import FLEET_KEY
+
+
+def engine_url_rules(pool: Pool | None = None) -> EngineUrlRules:
+    """Return what is allowed: the pool's networks where an admin gave it some, else the installation's."""
+    own = pool.engine_networks if pool is not None else ""
+    return EngineUrlRules(
+        networks=tuple(ip_network(each.strip()) for each in own.split(",")) if own else settings.ENGINE_NETWORKS,
+        allow_loopback=settings.ALLOW_LOOPBACK_ENGINES,
+        own_services=frozenset(_own_services()),
+    )
+
+
+def key_variable(engine: Engine) -> str:
+    """Return the name of the variable whose key the engine is sent; empty: none.
+
+    The fleet's key goes to addresses in the networks of the engine's pool only. An https engine is its certificate's
+    host, whose address was checked when it was registered.
+    """
+    if engine.pool.engine_api_key_env:
+        return engine.pool.engine_api_key_env
+    parts = urlsplit(engine.connect_url)
+    if parts.scheme == "https":
+        return FLEET_KEY
+    try:
+        address = ip_address(parts.hostname or "")
+    except ValueError:
+        # A name would be resolved by whoever connects, to whatever it then stands for.
+        return ""
+    return FLEET_KEY if engine_url_rules(engine.pool).allows(address) else ""
+
+
+def _own_services() -> list[tuple[str, int]]:
+    database = settings.DATABASES["default"]
+    services = []
+    if database.get("HOST"):
+        services.append((str(database["HOST"]), int(database.get("PORT") or 5432)))
+    redis = urlsplit(settings.REDIS_URL)
+    if redis.hostname:
+        services.append((redis.hostname, redis.port or 6379))
+    return services

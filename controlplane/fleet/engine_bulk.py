@@ -1,0 +1,130 @@
+"""Several changes of engines as one: all of them happen, or none; or none on purpose, to see what they would do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import time
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
+from controlplane.fleet.engine_reading import engine_reading
+from controlplane.fleet.engine_registration import checked_addresses, store_engine
+from controlplane.fleet.engine_url import RejectedUrlError
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.visibility import visible_engines, visible_pools
+from controlplane.platform.actor import Actor
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.roles import NotAllowedError
+
+Operation = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one operation did, or would do; None where there was or is no engine."""
+
+    op: str
+    before: Engine | None
+    after: Engine | None
+
+
+def change_many(operations: Sequence[Operation], *, actor: Actor, dry_run: bool, why: str = "") -> list[Outcome]:
+    """Carry out operations (register, state, delete) in order and return what each did.
+
+    Raises InvalidFieldsError with the problems of all operations, each under operations[n]; then, as
+    in a dry run, nothing has changed.
+    """
+    # Names are resolved before the transaction, which would else hold its lock while it waits for them.
+    addresses, problems = _resolved(operations, {pool.slug: pool for pool in visible_pools(actor)})
+    outcomes: list[Outcome] = []
+    with transaction.atomic():
+        for number, operation in enumerate(operations):
+            if number not in addresses:
+                continue
+            try:
+                with transaction.atomic():
+                    outcomes.append(_VERBS[operation["op"]](operation, addresses[number], actor, why))
+            except (NotAllowedError, EngineNotEmptyError) as error:
+                problems.append(FieldProblem(f"operations[{number}]", str(error)))
+            except InvalidFieldsError as error:
+                problems += [_under(number, found) for found in error.problems]
+        transaction.set_rollback(dry_run or bool(problems))
+    if problems:
+        raise InvalidFieldsError(sorted(problems, key=lambda found: _number(found.path)))
+    return outcomes
+
+
+def _resolved(
+    operations: Sequence[Operation], pools: Mapping[str, Pool]
+) -> tuple[dict[int, dict[str, str]], list[FieldProblem]]:
+    addresses: dict[int, dict[str, str]] = {}
+    problems = []
+    for number, operation in enumerate(operations):
+        missing = [name for name in _NEEDED[operation["op"]] if name not in operation]
+        problems += [FieldProblem(f"operations[{number}].{name}", "Is missing.") for name in missing]
+        if missing:
+            continue
+        registers = operation["op"] == "register"
+        try:
+            addresses[number] = checked_addresses(operation, pools.get(operation["pool"])) if registers else {}
+        except RejectedUrlError as error:
+            problems.append(FieldProblem(f"operations[{number}].{error.field}", f"{error}."))
+    return addresses, problems
+
+
+def _register(operation: Operation, addresses: dict[str, str], actor: Actor, why: str) -> Outcome:
+    pool = visible_pools(actor).filter(slug=operation["pool"]).first()
+    if pool is None:
+        raise _unknown_pool(actor)
+    given = {name: operation[name] for name in ("speed", "kind", "role") if name in operation}
+    return Outcome("register", None, store_engine(pool, operation["name"], addresses, actor=actor, why=why, **given))
+
+
+def _set_state(operation: Operation, _addresses: dict[str, str], actor: Actor, why: str) -> Outcome:
+    before, engine = _engine(operation, actor), _engine(operation, actor)
+    after = set_desired_state(engine, DesiredState(operation["state"]), actor=actor, why=why)
+    return Outcome("state", before, after)
+
+
+def _delete(operation: Operation, _addresses: dict[str, str], actor: Actor, why: str) -> Outcome:
+    engine = _engine(operation, actor)
+    reading = engine_reading(engine.engine_id, time())
+    delete_engine(engine, actor=actor, in_flight=reading.in_flight, lost=reading.lost, why=why)
+    return Outcome("delete", engine, None)
+
+
+def _engine(operation: Operation, actor: Actor) -> Engine:
+    engine = visible_engines(actor).filter(engine_id=operation["engine_id"]).first()
+    if engine is None:
+        raise problem("engine_id", "No such engine.")
+    return engine
+
+
+def _unknown_pool(actor: Actor) -> InvalidFieldsError:
+    known: list[Pool] = list(visible_pools(actor)[:10])
+    return problem("pool", f"There is no such pool; known are {', '.join(pool.slug for pool in known) or 'none'}.")
+
+
+def _under(number: int, found: FieldProblem) -> FieldProblem:
+    path = f"operations[{number}]"
+    return FieldProblem(f"{path}.{found.path}" if found.path else path, found.message)
+
+
+def _number(path: str) -> int:
+    return int(path.partition("[")[2].partition("]")[0])
+
+
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "register": ("pool", "name", "url"),
+    "state": ("engine_id", "state"),
+    "delete": ("engine_id",),
+}
+_VERBS: dict[str, Callable[[Operation, dict[str, str], Actor, str], Outcome]] = {
+    "register": _register,
+    "state": _set_state,
+    "delete": _delete,
+}

@@ -1,0 +1,75 @@
+"""Takes engines out of the fleet and back: ready, draining, maintenance, gone."""
+
+from __future__ import annotations
+
+from django.db import transaction
+
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.platform import recorded_change
+from controlplane.platform.actor import Actor
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.revisions import locked
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+from routing.values.counted import count
+
+_VERBS = {
+    DesiredState.READY: "engine.ready",
+    DesiredState.DRAINING: "engine.drain",
+    DesiredState.MAINTENANCE: "engine.maintain",
+}
+
+
+class EngineNotEmptyError(ConflictError):
+    """The engine may still have work; the message says what to do first."""
+
+
+def set_desired_state(
+    engine: Engine, state: DesiredState, *, actor: Actor, expected: int | None = None, why: str = ""
+) -> Engine:
+    """Publish what is wanted of the engine; raises NotAllowedError, StaleRevisionError."""
+    require(actor, Role.OPERATOR, engine.pool)
+    state = DesiredState(state)
+    return recorded_change.change(
+        engine,
+        {"desired_state": state.value},
+        _VERBS[state],
+        actor=actor,
+        expected=expected,
+        why=why,
+        pool=engine.pool.slug,
+    )
+
+
+def delete_engine(
+    engine: Engine,
+    *,
+    actor: Actor,
+    in_flight: int | None,
+    lost: bool = False,
+    expected: int | None = None,
+    why: str = "",
+) -> None:
+    """Delete an engine that takes no work and has none.
+
+    `in_flight` is how many requests run there or wait for it (None: nobody knows, which is enough
+    only for an engine that is `lost`). Raises NotAllowedError, StaleRevisionError, EngineNotEmptyError.
+    """
+    require(actor, Role.OPERATOR, engine.pool)
+    pool = engine.pool.slug
+    with transaction.atomic():
+        stored = locked(engine, expected)
+        _refuse_unless_empty(stored, in_flight, lost=lost)
+        recorded_change.delete(stored, "engine.delete", actor=actor, why=why, pool=pool)
+
+
+def _refuse_unless_empty(engine: Engine, in_flight: int | None, *, lost: bool) -> None:
+    if engine.desired_state == DesiredState.READY:
+        raise EngineNotEmptyError(f"{engine.name} is serving; drain it first, and delete it when nothing is in flight.")
+    if in_flight is None and not lost:
+        raise EngineNotEmptyError(
+            f"In-flight requests on {engine.name} are unknown; wait for the gateway's next report, or until it is lost."
+        )
+    if in_flight:
+        requests = count(in_flight, "request is", "requests are")
+        raise EngineNotEmptyError(f"{requests} in flight on {engine.name}; delete it when they are done.")

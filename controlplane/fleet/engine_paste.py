@@ -1,0 +1,227 @@
+"""Reads a pasted list or CSV file of engines, line by line; each line is read or says what is wrong with it.
+
+Fields are told apart by what they look like, so that most lists can be pasted as they are: a URL, tcp://
+endpoints (events, then replay), a number (speed), a role (prefill, decode, mixed), and plain words (name,
+then pool). A header line names columns instead. Needs no database: whether names are free is looked up by
+engine_paste_preview.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from routing.values.counted import count
+
+MAX_LINES = 500
+MAX_LINE_CHARS = 1000
+MAX_BYTES = 256 << 10
+
+COLUMNS = ("name", "pool", "url", "events", "replay", "speed", "role")
+ROLES = ("mixed", "prefill", "decode")
+_ALIASES = {
+    "engine": "name",
+    "address": "url",
+    "kv_events_endpoint": "events",
+    "kv_events": "events",
+    "kv_replay_endpoint": "replay",
+    "kv_replay": "replay",
+}
+_DELIMITERS = ("\t", ";", ",", " ")
+_ANY_DELIMITER = re.compile(r"[\s,;]+")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)")
+_SLUG = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class UnreadablePasteError(ValueError):
+    """The whole cannot be read; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastedEngine:
+    """One line that can be read; empty fields were not given."""
+
+    name: str
+    url: str
+    pool: str = ""
+    events: str = ""
+    replay: str = ""
+    speed: float = 1.0
+    role: str = "mixed"
+
+
+@dataclass(frozen=True, slots=True)
+class PastedLine:
+    """One line of the list."""
+
+    number: int
+    """From 1, as an editor counts them."""
+    text: str
+    engine: PastedEngine | None = None
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def fine(self) -> bool:
+        """Whether an engine could be registered from it."""
+        return self.engine is not None and not self.problems
+
+
+def decode_upload(data: bytes) -> str:
+    """Return the text of an uploaded file; raises UnreadablePasteError."""
+    if len(data) > MAX_BYTES:
+        raise UnreadablePasteError(f"The file has more than {MAX_BYTES >> 10} KiB; split it.")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UnreadablePasteError("The file is not UTF-8 text; save it as CSV in UTF-8.") from None
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines that hold something; raises UnreadablePasteError when they are too many."""
+    lines = [line.strip() for line in text.splitlines()]
+    kept = [line for line in lines if line and not line.startswith("#")]
+    if len(kept) > MAX_LINES:
+        raise UnreadablePasteError(
+            f"{count(len(kept), 'line is', 'lines are')} over the limit of {MAX_LINES}; paste them in parts."
+        )
+    return kept
+
+
+def parse_lines(texts: Sequence[str]) -> list[PastedLine]:
+    """Read each line; a first line of column names says how the others are read and is not returned."""
+    sign, header = _columns(texts)
+    body = list(enumerate(texts, start=1))[1 if header else 0 :]
+    return _without_doubles([_parse(number, text, sign, header) for number, text in body])
+
+
+def header_of(texts: Sequence[str]) -> str:
+    """Return the line of column names; empty where there is none."""
+    return texts[0] if _columns(texts)[1] else ""
+
+
+def _columns(texts: Sequence[str]) -> tuple[str, list[str]]:
+    """Return what separates fields and the columns that the first line names; no columns where it names none."""
+    for sign in _DELIMITERS if texts else ():
+        if header := _header(_cells(texts[0], sign)):
+            return sign, header
+    return "", []
+
+
+def _cells(text: str, sign: str) -> list[str]:
+    """Split at the sign as CSV does; without one at anything that no field of ours can hold."""
+    if not sign:
+        return [cell.strip("\"'") for cell in _ANY_DELIMITER.split(text)]
+    try:
+        row = next(csv.reader(io.StringIO(text), delimiter=sign, skipinitialspace=True), [])
+    except csv.Error:
+        row = text.split(sign)
+    return [cell.strip() for cell in row]
+
+
+def _header(cells: Sequence[str]) -> list[str]:
+    names = [_ALIASES.get(cell.lower(), cell.lower()) for cell in cells]
+    return names if "url" in names and set(names) <= {*COLUMNS, ""} else []
+
+
+def _parse(number: int, text: str, sign: str, header: Sequence[str]) -> PastedLine:
+    if len(text) > MAX_LINE_CHARS:
+        problem = f"The line has more than {MAX_LINE_CHARS:,} characters."
+        return PastedLine(number, text[:MAX_LINE_CHARS], problems=(problem,))
+    cells = _cells(text, sign)
+    found, problems = _by_header(cells, header) if header else _by_looks(cells)
+    return _line(number, text, found, problems)
+
+
+def _by_header(cells: Sequence[str], header: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    problems = []
+    if len(cells) > len(header):
+        problems.append(f"{count(len(cells), 'field')}, but the first line names {count(len(header), 'column')}.")
+    pairs = zip(header, cells, strict=False)
+    return {name: cell for name, cell in pairs if name and cell}, problems
+
+
+def _by_looks(cells: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    found: dict[str, str] = {}
+    problems = []
+    for cell in filter(None, cells):
+        place = next((place for place in _places(cell) if place not in found), None)
+        if place is None:
+            problems.append(
+                f"“{_shown(cell)}” is one field too many; a line is name, pool, URL, tcp endpoints, speed, role."
+            )
+        else:
+            found[place] = cell
+    return found, problems
+
+
+def _places(cell: str) -> tuple[str, ...]:
+    """Return the fields that a cell may fill, the likeliest first."""
+    if cell.lower().startswith(("http://", "https://")):
+        return ("url",)
+    if cell.lower().startswith("tcp://"):
+        return ("events", "replay")
+    if _NUMBER.fullmatch(cell):
+        return ("speed",)
+    if cell.lower() in ROLES:
+        return ("role",)
+    return ("name", "pool")
+
+
+def _line(number: int, text: str, found: dict[str, str], problems: list[str]) -> PastedLine:
+    url = found.get("url", "")
+    if not url:
+        problems.append("No URL; add one such as http://10.0.3.7:8000.")
+    name = found.get("name") or _name_of(url)
+    for what in ("name", "pool"):
+        word = name if what == "name" else found.get("pool", "")
+        if word and not _SLUG.fullmatch(word):
+            problems.append(f"The {what} “{_shown(word)}” may hold only letters, digits, - and _ (64 at most).")
+    speed, trouble = _speed(found.get("speed", ""))
+    problems += trouble
+    role = found.get("role", "mixed").lower()
+    if role not in ROLES:
+        problems.append(f"The role “{_shown(role)}” is not known; use {', '.join(ROLES)}.")
+    pool, events, replay = (found.get(place, "") for place in ("pool", "events", "replay"))
+    engine = PastedEngine(name, url, pool, events, replay, speed, role)
+    return PastedLine(number, text, engine if url else None, tuple(problems))
+
+
+def _name_of(url: str) -> str:
+    """Return a name made of host and port, for lists of bare URLs."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return re.sub(r"[^A-Za-z0-9_]+", "-", parts.netloc.rpartition("@")[2]).strip("-")[:64]
+
+
+def _speed(text: str) -> tuple[float, list[str]]:
+    if not text:
+        return 1.0, []
+    if not _NUMBER.fullmatch(text) or not 0 < float(text) <= 1000:
+        return 1.0, [f"The speed “{_shown(text)}” is not a number above 0 and up to 1,000."]
+    return float(text), []
+
+
+def _without_doubles(lines: Sequence[PastedLine]) -> list[PastedLine]:
+    """Mark lines whose URL, or whose name in the same pool, stands in a line above."""
+    seen: dict[tuple[str, ...], int] = {}
+    checked = []
+    for line in lines:
+        problems = list(line.problems)
+        if line.engine is not None:
+            url = line.engine.url.rstrip("/").lower()
+            for key, what in ((("url", url), "URL"), (("name", line.engine.pool, line.engine.name), "name")):
+                first = seen.setdefault(key, line.number)
+                if first != line.number:
+                    problems.append(f"Line {first} has the same {what}.")
+        checked.append(PastedLine(line.number, line.text, line.engine, tuple(problems)))
+    return checked
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= 60 else text[:59] + "…"

@@ -1,0 +1,114 @@
+"""Adds engines to the topology and changes them, after checking that their addresses may be connected to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.fleet.engine_addressing import engine_url_rules
+from controlplane.fleet.engine_url import EngineUrlRules, RejectedUrlError, check_engine_url, check_kv_endpoint
+from controlplane.fleet.models.engine import Engine, EngineRole
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform import recorded_change
+from controlplane.platform.actor import Actor
+from controlplane.platform.field_problems import check_names
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+
+ENGINE_FIELDS = frozenset({"name", "url", "kv_events_endpoint", "kv_replay_endpoint", "speed", "kind", "role"})
+
+
+def register_engine(
+    pool: Pool,
+    name: str,
+    url: str,
+    *,
+    actor: Actor,
+    kv_events_endpoint: str = "",
+    kv_replay_endpoint: str = "",
+    speed: float = 1.0,
+    kind: str = "",
+    role: str = EngineRole.MIXED,
+    engine_id: str = "",
+    supervised: bool = False,
+    why: str = "",
+) -> Engine:
+    """Store and publish a new engine; raises NotAllowedError, RejectedUrlError, InvalidFieldsError."""
+    require(actor, Role.OPERATOR, pool)
+    given = {"url": url, "kv_events_endpoint": kv_events_endpoint, "kv_replay_endpoint": kv_replay_endpoint}
+    addresses = checked_addresses(given, pool)
+    return store_engine(
+        pool,
+        name,
+        addresses,
+        actor=actor,
+        speed=speed,
+        kind=kind,
+        role=role,
+        engine_id=engine_id,
+        supervised=supervised,
+        why=why,
+    )
+
+
+def store_engine(
+    pool: Pool,
+    name: str,
+    addresses: Mapping[str, str],
+    *,
+    actor: Actor,
+    speed: float = 1.0,
+    kind: str = "",
+    role: str = EngineRole.MIXED,
+    engine_id: str = "",
+    supervised: bool = False,
+    why: str = "",
+) -> Engine:
+    """Store and publish a new engine whose addresses `checked_addresses` gave.
+
+    Raises NotAllowedError, InvalidFieldsError.
+    """
+    require(actor, Role.OPERATOR, pool)
+    identity = {"engine_id": engine_id} if engine_id else {}
+    engine = Engine(
+        pool=pool, name=name, speed=speed, kind=kind, role=role, supervised=supervised, **addresses, **identity
+    )
+    return recorded_change.create(engine, "engine.register", actor=actor, why=why, pool=pool.slug)
+
+
+def change_engine(
+    engine: Engine, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
+) -> Engine:
+    """Change and publish ENGINE_FIELDS of an engine; a given URL is resolved anew.
+
+    Raises NotAllowedError, RejectedUrlError, InvalidFieldsError, StaleRevisionError.
+    """
+    require(actor, Role.OPERATOR, engine.pool)
+    check_names(changes, ENGINE_FIELDS)
+    checked = {**changes, **checked_addresses(changes, engine.pool)}
+    return recorded_change.change(
+        engine, checked, "engine.change", actor=actor, expected=expected, why=why, pool=engine.pool.slug
+    )
+
+
+def checked_addresses(given: Mapping[str, Any], pool: Pool | None) -> dict[str, str]:
+    """Return the address fields among those given, checked and resolved; raises RejectedUrlError with its `field`."""
+    rules = engine_url_rules(pool)
+    checked: dict[str, str] = {}
+    for field in ("url", "kv_events_endpoint", "kv_replay_endpoint"):
+        if field not in given:
+            continue
+        try:
+            if field == "url":
+                address = check_engine_url(given[field], rules)
+                checked |= {"url": address.url, "connect_url": address.connect_url}
+            else:
+                checked[field] = _kv_endpoint(given[field], rules)
+        except RejectedUrlError as error:
+            error.field = field
+            raise
+    return checked
+
+
+def _kv_endpoint(endpoint: str, rules: EngineUrlRules) -> str:
+    return check_kv_endpoint(endpoint, rules).connect_url if endpoint else ""

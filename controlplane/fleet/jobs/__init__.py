@@ -1,0 +1,1 @@
+"""Jobs of the fleet: probing, engine addresses, learned costs."""

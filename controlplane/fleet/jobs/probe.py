@@ -1,0 +1,262 @@
+"""The leased, sharded job that watches all engines: each shard has one holder in the whole installation at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import uvloop
+from celery import shared_task
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.utils import timezone
+
+from controlplane.fleet.jobs.probe_shards import shard_count, shard_of
+from controlplane.platform.bus import get_bus
+from controlplane.platform.jobs.cooperative_stop import stop_requested
+from controlplane.platform.jobs.lease import Lease, acquire, finish, held_at, release, renew, this_owner
+from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.platform.snapshot_change import TOPIC
+from gateway.bus.bus import Bus
+from gateway.contracts.engine_report import decode_report, load_topic
+from gateway.contracts.snapshot import EngineEntry, decode_snapshot
+from gateway.engines.prober import probe_engines
+from routing.values.counted import count
+
+logger = logging.getLogger(__name__)
+
+JOB = "probe"
+# With a look each half second, a dead holder's work goes on within LEASE + RENEW_S, below 2 s.
+LEASE = timedelta(seconds=1.3)
+RENEW_S = 0.5
+PREFERRED_SHARDS = 5
+"""A process takes so many shards as soon as they are free: 500 engines."""
+SPARE_S = 3.0
+"""Shards beyond that it takes when nobody else wanted them for this long."""
+_LOOK_S = 0.05
+_END_S = 2.0
+"""A read that does not end within this time is left behind."""
+
+Targets = Callable[[], Sequence[EngineEntry]]
+
+# One loop serves all shards of a process; a second wake-up would only take a thread away from other jobs.
+_probing = threading.Lock()
+
+
+@shared_task(name="controlplane.probe", ignore_result=True)
+def probe() -> None:
+    """Probe the shards that are free until their leases are lost or the process stops; return at once without any."""
+    if not _probing.acquire(blocking=False):
+        return
+    try:
+        holder = ShardHolder(get_bus(), this_owner())
+        holder.take(time.monotonic())
+        if holder.held:
+            holder.hold(stop_requested)
+    finally:
+        _probing.release()
+
+
+@dataclass(slots=True)
+class _Held:
+    """One shard in our hands. Mutable: written by the thread that renews, read by the one that probes."""
+
+    shard: int
+    lease: Lease
+    until_s: float
+    """The lease's end on this process's monotonic clock; probing ends by itself then, also while a renewal hangs."""
+    done: threading.Event = field(default_factory=threading.Event)
+    """Set when no read of this shard is under way any more."""
+
+
+class ShardHolder:
+    """Holds shards: probes them in a thread of its own and renews their leases in the caller's.
+
+    Mutable state: `held`, by shard.
+    """
+
+    def __init__(self, bus: Bus, owner: str) -> None:
+        self.held: dict[int, _Held] = {}
+        self._bus = bus
+        self._owner = owner
+        self._targets = snapshot_targets(bus)
+        self._free_since: dict[int, float] = {}
+        # Two threads ask: one replaceable tuple keeps engines and what was made of them together.
+        self._split: tuple[Sequence[EngineEntry] | None, dict[int, list[EngineEntry]]] = (None, {})
+
+    def take(self, now_s: float) -> None:
+        """Take free shards: the preferred number at once, others where nobody else wanted them for SPARE_S.
+
+        `now_s` is monotonic seconds.
+        """
+        shards = shard_count(len(self._targets()))
+        for shard in self._free(shards):
+            waited_s = now_s - self._free_since.setdefault(shard, now_s)
+            if len(self.held) >= PREFERRED_SHARDS and waited_s < SPARE_S:
+                continue
+            asked_s = time.monotonic()
+            lease = acquire(JOB, self._owner, LEASE, shard=shard)
+            self._free_since.pop(shard, None)
+            if lease is not None:
+                self.held[shard] = _Held(shard, lease, asked_s + LEASE.total_seconds())
+
+    def hold(self, stop: threading.Event) -> None:
+        """Probe until no shard is left or `stop` is set; a database that is gone ends it, too."""
+        loop = uvloop.new_event_loop()
+        prober = threading.Thread(target=_run_loop, args=(loop,), name="probe", daemon=True)
+        prober.start()
+        for held in self.held.values():
+            self._start(held, loop)
+        try:
+            while self.held and not stop.wait(RENEW_S):
+                self._renew()
+                before = set(self.held)
+                self.take(time.monotonic())
+                for shard in self.held.keys() - before:
+                    self._start(self.held[shard], loop)
+        except DatabaseError as error:
+            # The database is gone for a while; gateways probe by themselves meanwhile.
+            logger.warning("the probe leases cannot be renewed", extra={"error": type(error).__name__})
+            self._drop_all()
+        else:
+            for held in self._drop_all():
+                release(held.lease)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            prober.join(_END_S)
+
+    def _renew(self) -> None:
+        """Renew all leases in one transaction, and let go of what is lost, no more, or not probed any more."""
+        shards = shard_count(len(self._targets()))
+        asked_s = time.monotonic()
+        with transaction.atomic():
+            renewed = {
+                held.shard: renew(held.lease, LEASE, progress=self._progress(held.shard, shards))
+                for held in self.held.values()
+            }
+        for shard, lease in renewed.items():
+            held = self.held[shard]
+            if lease is not None and shard < shards and not held.done.is_set():
+                held.lease, held.until_s = lease, asked_s + LEASE.total_seconds()
+            else:
+                self._let_go(held, lease, shards)
+
+    def _let_go(self, held: _Held, lease: Lease | None, shards: int) -> None:
+        """Drop one shard, whose lease is lost (None), or whose probing has ended, or which is one too many."""
+        broke_off = held.done.is_set()
+        self._end(held)
+        del self.held[held.shard]
+        if lease is None:
+            logger.warning("a probe lease went to another holder", extra={"shard": held.shard})
+        elif broke_off:
+            # Its term ran out while the database kept us waiting, or it failed: the next look takes it anew.
+            release(lease)
+        else:
+            finish(
+                lease,
+                outcome={"reason": f"{count(shards, 'shard is', 'shards are')} enough for the engines"},
+            )
+
+    def _free(self, shards: int) -> list[int]:
+        """Return the shards that nobody holds, lowest first."""
+        taken = set(
+            JobRun.objects.filter(held_at(timezone.now()), job=JOB, state=JobState.ACTIVE).values_list(
+                "shard", flat=True
+            )
+        )
+        free = [shard for shard in range(shards) if shard not in taken and shard not in self.held]
+        for shard in self._free_since.keys() - set(free):
+            del self._free_since[shard]
+        return free
+
+    def _drop_all(self) -> list[_Held]:
+        dropped = list(self.held.values())
+        for held in dropped:
+            held.until_s = 0.0
+        for held in dropped:
+            self._end(held)
+        self.held.clear()
+        return dropped
+
+    def _end(self, held: _Held) -> None:
+        """End the shard's probing and return when its last read is over."""
+        held.until_s = 0.0
+        if not held.done.wait(_END_S):
+            logger.warning("a probe does not end; its lease runs out by itself", extra={"shard": held.shard})
+
+    # -- in the thread that probes
+
+    def _start(self, held: _Held, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.run_coroutine_threadsafe(self._probe(held), loop)
+
+    async def _probe(self, held: _Held) -> None:
+        stop = asyncio.Event()
+        probing = asyncio.create_task(
+            probe_engines(
+                lambda: self._engines(held.shard),
+                self._bus,
+                stop,
+                bearer=settings.ENGINE_API_KEY,
+                shard=held.shard,
+                fence=held.lease.fencing_token,
+            )
+        )
+        try:
+            while time.monotonic() < held.until_s and not probing.done():  # noqa: ASYNC110 - the end moves in another thread
+                await asyncio.sleep(_LOOK_S)
+            stop.set()
+            await probing
+        finally:
+            held.done.set()
+
+    def _engines(self, shard: int) -> list[EngineEntry]:
+        targets = self._targets()
+        if self._split[0] is not targets:
+            self._split = (targets, _split(targets))
+        return self._split[1].get(shard, [])
+
+    def _progress(self, shard: int, shards: int) -> dict[str, int]:
+        engines = self._engines(shard)
+        reports = [self._bus.latest(load_topic(engine.engine_id)) for engine in engines]
+        reachable = sum(1 for report in reports if report is not None and decode_report(report).reachable)
+        return {"engines": len(engines), "reachable": reachable, "shards": shards}
+
+
+def _split(targets: Sequence[EngineEntry]) -> dict[int, list[EngineEntry]]:
+    """Return the engines by shard."""
+    shards = shard_count(len(targets))
+    found: dict[int, list[EngineEntry]] = {}
+    for entry in targets:
+        found.setdefault(shard_of(entry.engine_id, shards), []).append(entry)
+    return found
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+def snapshot_targets(bus: Bus) -> Targets:
+    """Return a call that gives the engines of the newest snapshot, those in maintenance excepted.
+
+    It decodes a snapshot once, so that it may be called often.
+    """
+    # Two threads ask: one replaceable tuple keeps what they see of one snapshot together.
+    seen: tuple[bytes | None, tuple[EngineEntry, ...]] = (None, ())
+
+    def targets() -> Sequence[EngineEntry]:
+        nonlocal seen
+        data = bus.latest(TOPIC)
+        if data is not None and data is not seen[0]:
+            engines = decode_snapshot(data).engines
+            seen = (data, tuple(entry for entry in engines if entry.desired_state != "maintenance"))
+        return seen[1]
+
+    return targets

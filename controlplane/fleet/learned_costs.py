@@ -1,0 +1,146 @@
+"""Keeps what gateways learned about the costs of their engines, and puts it into the snapshot when it has moved."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import datetime, timedelta
+
+import msgspec
+from django.db import transaction
+
+from controlplane.fleet.models.learned_cost import LearnedCost
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform import audit
+from controlplane.platform.actor import program
+from controlplane.platform.snapshot_change import record_change
+from gateway.bus.bus import Bus
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.reports.cost_reports import TOPIC, decode_cost_report
+from routing.cost.cost_fit import FittedCost
+from routing.cost.cost_model import PrefillCost
+from routing.values.prepared_struct import prepared
+
+logger = logging.getLogger(__name__)
+
+ACTOR = program("learned costs")
+STORE_EVERY = timedelta(minutes=1)
+"""A kind's cost is stored, and published, at most so often."""
+_MAX_KEPT = 10_000
+_MOVED = 0.05
+"""A change of any reference prompt's time by this share is worth a new snapshot."""
+_SPEED_MOVED = 0.10
+_REFERENCE_PROMPTS = ((256, 0), (2048, 0), (8192, 0), (32_768, 0), (8192, 6144))
+
+
+class CostIntake:
+    """Collects reports from the bus, in the publisher's thread, until they are stored.
+
+    Mutable state, under `_lock`: the newest cost of each pool and kind that is not stored yet.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._lock = threading.Lock()
+        self._newest: dict[tuple[str, str], FittedCost] = {}
+        self._unsubscribe = bus.subscribe(TOPIC, self._hear)
+
+    def stop(self) -> None:
+        """Hear no more."""
+        self._unsubscribe()
+
+    def store(self, now: datetime) -> int:
+        """Write what has moved and is due, and return how many kinds were written; what is not due is kept."""
+        with self._lock:
+            newest = dict(self._newest)
+        settled, written = store_costs(newest, now)
+        with self._lock:
+            for key in settled:
+                if self._newest.get(key) is newest[key]:
+                    del self._newest[key]
+        return written
+
+    def _hear(self, _topic: str, value: bytes) -> None:
+        try:
+            report = decode_cost_report(value)
+        except UnreadableMessageError as error:
+            logger.warning("learned costs cannot be read", extra={"reason": str(error)})
+            return
+        with self._lock:
+            for pool_id, kinds in report.pools.items():
+                for kind, fitted in kinds.items():
+                    if len(self._newest) < _MAX_KEPT or (pool_id, kind) in self._newest:
+                        self._newest[pool_id, kind] = fitted
+
+
+def store_costs(newest: dict[tuple[str, str], FittedCost], now: datetime) -> tuple[set[tuple[str, str]], int]:
+    """Write the costs that have moved; returns the keys that are settled, and how many were written.
+
+    Settled are the written ones, those that have not moved, and those of pools that are gone. All that is
+    written enters one snapshot.
+    """
+    if not newest:
+        return set(), 0
+    settled: set[tuple[str, str]] = set()
+    written = 0
+    with transaction.atomic():
+        pools = {pool.slug: pool for pool in Pool.objects.filter(slug__in={slug for slug, _ in newest})}
+        stored = {
+            (cost.pool.slug, cost.kind): cost
+            for cost in LearnedCost.objects.select_for_update(of=("self",))
+            .select_related("pool")
+            .filter(pool__in=pools.values())
+        }
+        for key, fitted in sorted(newest.items()):
+            before = stored.get(key)
+            if key[0] not in pools or (before is not None and not has_moved(fitted_of(before), fitted)):
+                settled.add(key)
+            elif before is None or now - before.learned_at >= STORE_EVERY:
+                _write(pools[key[0]], key[1], before, fitted, now)
+                settled.add(key)
+                written += 1
+        if written:
+            record_change()
+    return settled, written
+
+
+def has_moved(before: FittedCost, after: FittedCost) -> bool:
+    """Return whether estimates by the one differ from those by the other enough to publish it."""
+    if before.better != after.better or (before.decode is None) != (after.decode is None):
+        return True
+    if any(
+        _differ(_seconds(before.prefill, *each), _seconds(after.prefill, *each), _MOVED) for each in _REFERENCE_PROMPTS
+    ):
+        return True
+    if before.decode is not None and after.decode is not None:
+        steps = [(cost.seconds(1, 4096), cost.seconds(32, 131_072)) for cost in (before.decode, after.decode)]
+        if any(_differ(one, other, _MOVED) for one, other in zip(*steps, strict=True)):
+            return True
+    engines = before.speeds.keys() | after.speeds.keys()
+    return any(_differ(before.speeds.get(each, 1.0), after.speeds.get(each, 1.0), _SPEED_MOVED) for each in engines)
+
+
+def fitted_of(cost: LearnedCost) -> FittedCost:
+    """Return the stored value."""
+    return msgspec.convert(cost.fitted, prepared(FittedCost))
+
+
+def _write(pool: Pool, kind: str, before: LearnedCost | None, fitted: FittedCost, now: datetime) -> None:
+    plain = msgspec.to_builtins(fitted)
+    LearnedCost.objects.update_or_create(pool=pool, kind=kind, defaults={"fitted": plain, "learned_at": now})
+    audit.record(
+        ACTOR,
+        "cost.learn",
+        "pool",
+        pool.slug,
+        before={"kind": kind, **before.fitted} if before is not None else None,
+        after={"kind": kind, **plain},
+        pool=pool.slug,
+    )
+
+
+def _seconds(cost: PrefillCost, prompt_tokens: int, hit_tokens: int) -> float:
+    return cost.seconds(prompt_tokens, hit_tokens)
+
+
+def _differ(one: float, other: float, share: float) -> bool:
+    return abs(one - other) > share * max(one, other)

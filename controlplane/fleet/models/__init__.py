@@ -1,0 +1,1 @@
+"""Models of the fleet: regions, pools, engines, learned costs."""

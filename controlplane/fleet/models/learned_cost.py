@@ -1,0 +1,27 @@
+"""What gateways learned about the cost of one kind of engine in a pool: the latest, not its history."""
+
+from __future__ import annotations
+
+from django.db import models
+from typing_extensions import override
+
+from controlplane.fleet.models.pool import Pool
+
+
+class LearnedCost(models.Model):
+    """One kind's learned cost; goes with its pool."""
+
+    pool = models.ForeignKey(Pool, on_delete=models.CASCADE, related_name="learned_costs")
+    kind = models.CharField(max_length=32, blank=True)
+    """Engine.kind; empty: the pool's common kind."""
+    fitted = models.JSONField()
+    """routing.cost.cost_fit.FittedCost as JSON, checked before it was stored."""
+    learned_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ("pool", "kind")
+        constraints = (models.UniqueConstraint(fields=("pool", "kind"), name="learned_cost_once_per_kind"),)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.pool}/{self.kind or 'all'}"

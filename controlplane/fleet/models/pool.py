@@ -1,0 +1,107 @@
+"""Engines of one served model and role in one region, under one policy."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from typing_extensions import override
+
+from controlplane.fleet.models.region import Region
+from controlplane.policies.models.policy import Policy
+from gateway.base.engine_api_keys import OWN_KEY
+
+
+class KeySource(models.TextChoices):
+    """Where a pool's block keys come from."""
+
+    EXACT = "exact", "Token blocks, indexed from engines' KV events"
+    APPROXIMATE = "approximate", "Byte blocks, indexed from our own dispatches"
+
+
+class PoolMode(models.TextChoices):
+    """Who decides where a pool's requests go."""
+
+    ROUTE = "route", "Switchyard routes"
+    OBSERVE = "observe", "Observe only: another router routes and reports"
+
+
+class ActuatorKind(models.TextChoices):
+    """Who starts and stops a pool's engines."""
+
+    MANUAL = "manual", "An operator, by hand"
+    PROCESS = "process", "Switchyard, as processes on this host"
+    WEBHOOK = "webhook", "Your service, by signed webhooks"
+    KUBERNETES = "kubernetes", "Kubernetes, by scaling StatefulSets"
+
+
+def check_networks(text: str) -> None:
+    """Raise ValidationError unless the text is a list of networks."""
+    for each in text.split(","):
+        try:
+            ip_network(each.strip())
+        except ValueError as error:
+            raise ValidationError(f"Write networks such as 10.3.0.0/16, separated by commas: {error}.") from error
+
+
+class Pool(models.Model):
+    """One pool; `slug` is its id in snapshots, metrics and decisions and never changes."""
+
+    public_id_field = "slug"
+    in_snapshot = True
+
+    slug = models.SlugField(max_length=64, unique=True)
+    name = models.CharField(max_length=120)
+    region = models.ForeignKey(Region, on_delete=models.PROTECT, related_name="pools")
+    served_model = models.CharField(max_length=200)
+    key_source = models.CharField(max_length=16, choices=KeySource.choices, default=KeySource.EXACT)
+    block_tokens = models.PositiveIntegerField(
+        default=512, validators=[MinValueValidator(1), MaxValueValidator(65_536)]
+    )
+    block_bytes = models.PositiveIntegerField(
+        default=2048, validators=[MinValueValidator(1), MaxValueValidator(1 << 20)]
+    )
+    isolated = models.BooleanField(default=False)
+    """Caches are separated per tenant by a salt that we derive."""
+    max_prompt_tokens = models.PositiveIntegerField(
+        default=131_072, validators=[MinValueValidator(1), MaxValueValidator(100_000_000)]
+    )
+    policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="pools")
+    mode = models.CharField(max_length=16, choices=PoolMode.choices, default=PoolMode.ROUTE)
+    actuator = models.CharField(max_length=16, choices=ActuatorKind.choices, default=ActuatorKind.MANUAL)
+    """Who starts and stops engines for the automations."""
+    actuator_settings = models.JSONField(default=dict, blank=True)
+    """controlplane.fleet.actuator_settings as JSON, validated before it was stored; holds no secret."""
+    engine_networks = models.CharField(max_length=500, blank=True, default="", validators=[check_networks])
+    """Networks that its engines may be in, separated by commas; empty: those of the installation."""
+    engine_api_key_env = models.CharField(
+        max_length=64,
+        blank=True,
+        default="",
+        validators=[RegexValidator(OWN_KEY, "Use SWITCHYARD_ENGINE_KEY_ and A-Z, 0-9, _.")],
+    )
+    """Name of the environment variable that holds its engines' key; empty: the installation's, within its networks."""
+    production = models.BooleanField(default=True)
+    """People type a name before they change which policy version is live here."""
+    revision = models.PositiveIntegerField(default=1)
+    """Rises with each change; the ETag of the API."""
+
+    class Meta:
+        ordering = ("slug",)
+        constraints = (
+            models.CheckConstraint(condition=models.Q(key_source__in=KeySource.values), name="pool_key_source_known"),
+            models.CheckConstraint(
+                condition=models.Q(block_tokens__range=(1, 65_536)) & models.Q(block_bytes__range=(1, 1 << 20)),
+                name="pool_block_size_in_range",
+            ),
+            models.CheckConstraint(condition=models.Q(max_prompt_tokens__gte=1), name="pool_prompt_limit_positive"),
+            models.CheckConstraint(condition=~models.Q(served_model=""), name="pool_serves_a_model"),
+            models.CheckConstraint(condition=models.Q(mode__in=PoolMode.values), name="pool_mode_known"),
+            models.CheckConstraint(condition=models.Q(actuator__in=ActuatorKind.values), name="pool_actuator_known"),
+        )
+
+    @override
+    def __str__(self) -> str:
+        return self.slug

@@ -1,0 +1,24 @@
+"""A place where engines stand, with one network distance inside it."""
+
+from __future__ import annotations
+
+from django.db import models
+from typing_extensions import override
+
+
+class Region(models.Model):
+    """One region; `slug` is its id everywhere outside this database and never changes."""
+
+    public_id_field = "slug"
+
+    slug = models.SlugField(max_length=64, unique=True)
+    name = models.CharField(max_length=120)
+    revision = models.PositiveIntegerField(default=1)
+    """Rises with each change; the ETag of the API."""
+
+    class Meta:
+        ordering = ("slug",)
+
+    @override
+    def __str__(self) -> str:
+        return self.slug

@@ -1,0 +1,1 @@
+"""Preflights: what an engine must pass before it serves."""

@@ -1,0 +1,326 @@
+"""Looks at one engine before it serves, step by step, and says what is wrong and how to put it right.
+
+Needs no database. Every step is bounded by STEP_S.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import string
+import time
+from array import array
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from controlplane.fleet.engine_url import EngineUrlRules, RejectedUrlError, check_engine_url, check_kv_endpoint
+from controlplane.fleet.preflight.engine import EngineUnderTest
+from controlplane.fleet.preflight.events import EventEar, ExpectedBlocks
+from controlplane.fleet.preflight.steps import FAILED, OK, SKIPPED, Step
+from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError
+from kvstore.keys.block_keys import key_seed, token_block_keys
+from routing.values.counted import count
+
+STEP_S = 25.0
+"""Longest that one step may take: two texts are tokenised, answered and listened for."""
+ANSWER_S = 2.0
+HANDSHAKE_S = 2.0
+SETTLE_S = 0.1
+"""A subscription reaches the publisher shortly after the handshake."""
+HEAR_S = 3.0
+PROBES = 2
+"""Texts sent at most: the first may go before the subscription has arrived."""
+PROBE_BLOCKS = 2
+MAX_PROBE_CHARS = 2 << 20
+_LISTED_MODELS = 5
+_NARROW = "\u202f"
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightSubject:
+    """The engine and what its pool expects of it."""
+
+    url: str
+    """As the operator wrote it; what sentences name."""
+    connect_url: str
+    served_model: str
+    exact: bool
+    """The pool's keys come from tokens and the engines' KV events."""
+    block_tokens: int
+    max_prompt_tokens: int
+    events_endpoint: str = ""
+    replay_endpoint: str = ""
+    revision: int = 0
+    """Of the stored engine, as it was when the look began."""
+    rules: EngineUrlRules = field(default_factory=lambda: EngineUrlRules(()))
+    """Where the pool's engines may be."""
+    key_variable: str = ""
+    """Name of the variable whose key the engine is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSource:
+    """The event sockets that a preflight used."""
+
+    endpoint: str = ""
+    replay_endpoint: str = ""
+    discovered: bool = False
+    """The engine named them, the topology did not."""
+
+
+class PreflightFailedError(Exception):
+    """A step failed: what was found, and what to do."""
+
+    def __init__(self, sentence: str, remedy: str) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.remedy = remedy
+
+
+class EnginePreflight:
+    """One preflight. Mutable state: `source`, which the step "events" finds out."""
+
+    def __init__(self, subject: PreflightSubject, session: aiohttp.ClientSession, *, bearer: str = "") -> None:
+        self.source = EventSource(subject.events_endpoint, subject.replay_endpoint)
+        self._subject = subject
+        self._rules = subject.rules
+        self._engine = EngineUnderTest(
+            session, subject.connect_url, served_model=subject.served_model, bearer=bearer, timeout_s=ANSWER_S
+        )
+        self._steps: tuple[tuple[str, Callable[[], Awaitable[Step]]], ...] = (
+            ("reachable", self._reachable),
+            ("healthy", self._healthy),
+            ("model", self._model),
+            ("context", self._context),
+            ("block_size", self._block_size),
+            ("events", self._events),
+            ("keys", self._keys),
+        )
+
+    async def run(self) -> AsyncIterator[Step]:
+        """Give each step as it is decided; ends with the first failure."""
+        for key, look in self._steps:
+            step = await self._decided(key, look)
+            yield step
+            if step.state == FAILED:
+                return
+
+    async def _decided(self, key: str, look: Callable[[], Awaitable[Step]]) -> Step:
+        try:
+            async with asyncio.timeout(STEP_S):
+                return await look()
+        except TimeoutError:
+            sentence = f"The engine needs more than {STEP_S:g}{_NARROW}s for this step."
+            return Step(key=key, state=FAILED, sentence=sentence, remedy="Check again when it is less busy.")
+        except PreflightFailedError as failure:
+            return Step(key=key, state=FAILED, sentence=failure.sentence, remedy=failure.remedy)
+        except EngineUnreachableError as error:
+            return Step(
+                key=key, state=FAILED, sentence=f"{self._subject.url} closed the connection: {error}.", remedy=_AGAIN
+            )
+        except EngineAnswerError as error:
+            remedy = self._other_key() if error.status in (401, 403) else _NOT_AN_ENGINE
+            return Step(key=key, state=FAILED, sentence=f"{str(error).capitalize()}.", remedy=remedy)
+
+    def _other_key(self) -> str:
+        variable = self._subject.key_variable
+        if not variable:
+            return (
+                "The key was not sent: the engine's address is outside the pool's engine networks. Allow its "
+                "network there."
+            )
+        return f"The engine requires another key: set {variable} to its key."
+
+    async def _reachable(self) -> Step:
+        url = self._subject.url
+        try:
+            check_engine_url(self._subject.connect_url, self._rules)
+        except RejectedUrlError as error:
+            raise PreflightFailedError(
+                f"Connecting to {url} is not allowed: {error}.", "Enter another address."
+            ) from None
+        started = time.monotonic()
+        try:
+            await self._engine.health()
+        except EngineUnreachableError as error:
+            cause = f"connection timed out after {ANSWER_S:g}{_NARROW}s" if error.timed_out else str(error)
+            raise PreflightFailedError(
+                f"Unreachable at {url}: {cause}.",
+                "Check that the engine listens on this address and that this host can reach it.",
+            ) from None
+        except EngineAnswerError:
+            # Something answers; whether it is well is the next step's question.
+            pass
+        taken_ms = max(1, round((time.monotonic() - started) * 1000))
+        return Step(key="reachable", state=OK, sentence=f"Reachable in {taken_ms}{_NARROW}ms.")
+
+    async def _healthy(self) -> Step:
+        try:
+            await self._engine.health()
+        except EngineAnswerError as error:
+            if error.status in (401, 403):
+                raise
+            raise PreflightFailedError(
+                f"The health check fails: {error}.",
+                "Wait until it has loaded its model, then check again. Its log shows progress.",
+            ) from None
+        return Step(key="healthy", state=OK, sentence="The health check passes.")
+
+    async def _model(self) -> Step:
+        wanted = self._subject.served_model
+        served = [card.id for card in await self._engine.model_cards()]
+        if wanted in served:
+            return Step(key="model", state=OK, sentence=f"Serves {wanted}.")
+        shown = ", ".join(name[:80] for name in served[:_LISTED_MODELS]) or "no model at all"
+        more = f" and {len(served) - _LISTED_MODELS} more" if len(served) > _LISTED_MODELS else ""
+        raise PreflightFailedError(
+            f"The engine serves {shown}{more}; the pool's model is {wanted}.",
+            f"Start it with --served-model-name {wanted}, or register it in a pool of its model.",
+        )
+
+    async def _context(self) -> Step:
+        wanted = self._subject.max_prompt_tokens
+        cards = await self._engine.model_cards()
+        told = next((card.max_model_len for card in cards if card.id == self._subject.served_model), None)
+        if told is None:
+            return Step(key="context", state=SKIPPED, sentence="The engine does not report its context length.")
+        if told < wanted:
+            raise PreflightFailedError(
+                f"Its context length is {count(told, 'token')}; the pool accepts prompts of up to {wanted:,}.",
+                f"Start it with --max-model-len {wanted} or more, or lower the pool's prompt limit to {told}.",
+            )
+        return Step(
+            key="context", state=OK, sentence=f"Context length {count(told, 'token')}, the pool needs {wanted:,}."
+        )
+
+    async def _block_size(self) -> Step:
+        metrics = await self._engine.full_metrics()
+        wanted, told = self._subject.block_tokens, metrics.block_size
+        if not self._subject.exact:
+            return Step(key="block_size", state=SKIPPED, sentence="The pool's blocks are bytes of text, not tokens.")
+        if told is None:
+            sentence = "Its metrics do not report a block size; the last step checks it."
+            return Step(key="block_size", state=SKIPPED, sentence=sentence)
+        if told != wanted:
+            raise PreflightFailedError(
+                f"Its blocks have {count(told, 'token')}, the pool's {wanted}.",
+                f"Start it with --block-size {wanted}, or register it in a pool with blocks of {told}.",
+            )
+        return Step(key="block_size", state=OK, sentence=f"Block size {told}, same as the pool's.")
+
+    async def _events(self) -> Step:
+        if not self._subject.exact:
+            return Step(key="events", state=SKIPPED, sentence="The pool's index is built from its own dispatches.")
+        if not self.source.endpoint:
+            self.source = await self._discovered()
+        if self.source.replay_endpoint:
+            self._checked_endpoint(self.source.replay_endpoint)
+        async with EventEar(self._checked_endpoint(self.source.endpoint)) as ear:
+            if not await ear.connect(HANDSHAKE_S):
+                raise PreflightFailedError(
+                    f"No publisher answers at {self.source.endpoint} within {HANDSHAKE_S:g}{_NARROW}s.",
+                    "Check the port in its --kv-events-config, and that this host can reach it.",
+                )
+        how = "found" if self.source.discovered else "answers"
+        remark = "" if self.source.replay_endpoint else "No replay endpoint: missed events cannot be recovered."
+        return Step(key="events", state=OK, sentence=f"Event socket {self.source.endpoint} {how}.", remedy=remark)
+
+    async def _discovered(self) -> EventSource:
+        sources = await self._engine.kv_event_sources()
+        if not sources:
+            raise PreflightFailedError(
+                "The engine reports no KV event socket, and none is entered.",
+                "Start it with --kv-events-config (publisher zmq, an endpoint and a replay endpoint), or enter its "
+                "event endpoint.",
+            )
+        first = min(sources, key=lambda source: source.data_parallel_rank)
+        return EventSource(first.endpoint, first.replay_endpoint, discovered=True)
+
+    def _checked_endpoint(self, endpoint: str) -> str:
+        """Return where to connect; engines may name any address, so it is held to the rules for ours."""
+        try:
+            return check_kv_endpoint(endpoint, self._rules).connect_url
+        except RejectedUrlError as error:
+            raise PreflightFailedError(
+                f"Connecting to the event endpoint {endpoint[:200]} is not allowed: {error}.",
+                "Enter an endpoint that this host can reach.",
+            ) from None
+
+    async def _keys(self) -> Step:
+        if not self._subject.exact:
+            return await self._answers()
+        seed = key_seed(secrets.token_bytes(16), self._subject.served_model)
+        heard: ExpectedBlocks | None = None
+        async with EventEar(self._checked_endpoint(self.source.endpoint)) as ear:
+            if not await ear.connect(HANDSHAKE_S):
+                raise PreflightFailedError(f"{self.source.endpoint} stopped answering.", _AGAIN)
+            await ear.settle(SETTLE_S)
+            for _ in range(PROBES):
+                text, tokens = await self._probe_text()
+                wanted = token_block_keys(seed, tokens, self._subject.block_tokens)
+                heard = ExpectedBlocks(seed, wanted, self._subject.block_tokens)
+                await self._engine.complete(text)
+                await ear.hear(heard, HEAR_S)
+                if heard.complete:
+                    return Step(
+                        key="keys",
+                        state=OK,
+                        sentence=f"Same text, same blocks: all {count(len(wanted), 'block')} of a random text match.",
+                    )
+        raise self._disagreement(heard)
+
+    async def _answers(self) -> Step:
+        text, _ = await self._probe_text()
+        completion = await self._engine.complete(text)
+        remark = "" if completion.reports_cached_tokens else _NO_CACHED_TOKENS
+        return Step(key="keys", state=OK, sentence="It answers a request; keys come from its text.", remedy=remark)
+
+    async def _probe_text(self) -> tuple[str, array[int]]:
+        """Return a text nobody has sent before and its tokens, at least PROBE_BLOCKS full blocks of them."""
+        wanted = PROBE_BLOCKS * self._subject.block_tokens + 1
+        words = wanted // 2 + 8
+        while True:
+            text = _random_text(words)
+            tokens = await self._engine.tokenize(text)
+            if len(tokens) >= wanted:
+                return text, tokens
+            words *= 2
+            if len(text) > MAX_PROBE_CHARS:
+                raise PreflightFailedError(
+                    f"/tokenize returned {count(len(tokens), 'token')} for {count(len(text), 'character')}.",
+                    "Check the engine's tokenizer; this text should have many more tokens.",
+                )
+
+    def _disagreement(self, heard: ExpectedBlocks | None) -> PreflightFailedError:
+        wanted = self._subject.block_tokens
+        if heard is None or (not heard.events and not heard.unreadable):
+            return PreflightFailedError(
+                f"No event within {HEAR_S:g}{_NARROW}s of a request with {PROBE_BLOCKS} new blocks.",
+                "Check that prefix caching is on and that the event endpoint belongs to this engine.",
+            )
+        if heard.foreign_sizes:
+            told = min(heard.foreign_sizes)
+            return PreflightFailedError(
+                f"Same text gives different blocks (events: {count(told, 'token')} per block, pool: {wanted}).",
+                f"Set the engine's block size to {wanted}, or register it in a pool with blocks of {told}.",
+            )
+        if not heard.events:
+            return PreflightFailedError(
+                "Its events are unreadable.", "Use an engine version whose KV events Switchyard supports."
+            )
+        return PreflightFailedError(
+            "Same text gives different blocks: no event matches the tokens from /tokenize.",
+            "Check that the event endpoint belongs to this engine, and that it adds no tokens to prompts.",
+        )
+
+
+def _random_text(words: int) -> str:
+    letters = string.ascii_lowercase
+    return " ".join("".join(secrets.choice(letters) for _ in range(4)) for _ in range(words))
+
+
+_AGAIN = "Check again. If it persists, check the engine's log and the network."
+_NOT_AN_ENGINE = "Check that a vLLM engine listens there, not another program."
+_NO_CACHED_TOKENS = "It does not report cached tokens; start it with --enable-prompt-tokens-details to see hit rates."

@@ -1,0 +1,105 @@
+"""The job that looks at engines before they serve: many at once, each in a leased run of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from datetime import timedelta
+
+import aiohttp
+from asgiref.sync import async_to_sync, sync_to_async
+from celery import shared_task
+from django.conf import settings
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.fleet.preflight.checks import STEP_S, EnginePreflight, EventSource
+from controlplane.fleet.preflight.lifecycle import JOB
+from controlplane.fleet.preflight.outcome import conclude, preflight_subject
+from controlplane.fleet.preflight.steps import failed_step, fresh_steps, replaced, to_progress
+from controlplane.platform.jobs.cooperative_stop import stop_requested
+from controlplane.platform.jobs.lease import Lease, acquire, finish, held_at, renew, this_owner
+from controlplane.platform.models.job_run import JobRun, JobState
+from gateway.base.engine_api_keys import engine_key
+
+logger = logging.getLogger(__name__)
+
+LEASE = timedelta(seconds=STEP_S + 10)
+AT_ONCE = 16
+LOOK_S = 0.2
+
+# One loop serves all preflights of a process; a second wake-up would only take a thread away from other jobs.
+_working = threading.Lock()
+
+
+@shared_task(name="controlplane.preflight", ignore_result=True)
+def preflight() -> None:
+    """Look at all engines that wait for it; return at once where nobody waits or the work is being done."""
+    if not _waiting().exists() or not _working.acquire(blocking=False):
+        return
+    try:
+        async_to_sync(_serve)()
+    finally:
+        _working.release()
+
+
+async def _serve() -> None:
+    running: dict[asyncio.Task[None], Lease] = {}
+    try:
+        while not stop_requested.is_set():
+            for lease in await sync_to_async(_take)(AT_ONCE - len(running)):
+                running[asyncio.create_task(_look(lease))] = lease
+            if not running:
+                return
+            done, _ = await asyncio.wait(running, timeout=LOOK_S)
+            for task in done:
+                await _account(task, running.pop(task))
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _account(task: asyncio.Task[None], lease: Lease) -> None:
+    """End the run of a look that broke off: repeated for ever it would break off for ever."""
+    if error := task.exception():
+        logger.error("a preflight failed", exc_info=error)
+        outcome = {"result": "ended", "reason": f"the preflight itself failed ({type(error).__name__})"}
+        await sync_to_async(finish)(lease, outcome=outcome, state=JobState.ABANDONED)
+
+
+def _waiting() -> QuerySet[JobRun]:
+    return JobRun.objects.filter(~held_at(timezone.now()), job=JOB, state=JobState.ACTIVE)
+
+
+def _take(limit: int) -> list[Lease]:
+    """Take up to `limit` waiting runs."""
+    shards = list(_waiting().order_by("started_at", "pk").values_list("shard", flat=True)[: max(0, limit)])
+    leases = (acquire(JOB, this_owner(), LEASE, shard=shard) for shard in shards)
+    return [lease for lease in leases if lease is not None]
+
+
+async def _look(lease: Lease) -> None:
+    """Go through the checklist of one run; a lease that is lost on the way ends it without a word."""
+    subject = await sync_to_async(preflight_subject)(lease.run_id)
+    if subject is None:
+        outcome = {"result": "ended", "reason": "the engine was deleted"}
+        await sync_to_async(finish)(lease, outcome=outcome, state=JobState.ABANDONED)
+        return
+    steps = fresh_steps()
+    source = EventSource()
+    connector = aiohttp.TCPConnector(limit=2)
+    async with aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False) as session:
+        bearer = engine_key(subject.key_variable, settings.ENGINE_API_KEY)
+        check = EnginePreflight(subject, session, bearer=bearer)
+        async for step in check.run():
+            steps = replaced(steps, step)
+            held = await sync_to_async(renew)(lease, LEASE, progress=to_progress(steps))
+            if held is None:
+                return
+            lease = held
+        source = check.source
+    outcome = await sync_to_async(conclude)(lease.run_id, subject.revision, steps, source)
+    state = JobState.FAILED if failed_step(steps) else JobState.DONE
+    await sync_to_async(finish)(lease, outcome=outcome, state=state)

@@ -1,0 +1,99 @@
+"""Draws the consequence of a preflight: what was found out is stored, and the engine takes work if that was wished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from controlplane.fleet.engine_addressing import engine_url_rules, key_variable
+from controlplane.fleet.engine_lifecycle import set_desired_state
+from controlplane.fleet.engine_registration import change_engine
+from controlplane.fleet.engine_url import RejectedUrlError
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.pool import KeySource
+from controlplane.fleet.preflight.checks import EventSource, PreflightSubject
+from controlplane.fleet.preflight.steps import Step, failed_step
+from controlplane.platform.actor import Actor, program
+from controlplane.platform.models.job_run import JobRun
+from controlplane.platform.revisions import StaleRevisionError
+from controlplane.platform.roles import NotAllowedError
+
+WHY = "passed its preflight"
+
+
+def preflight_subject(run_id: int) -> PreflightSubject | None:
+    """Return what the run is to look at, as stored now; None when the engine is gone."""
+    run = JobRun.objects.get(pk=run_id)
+    engine = _engine_of(run)
+    if engine is None:
+        return None
+    pool = engine.pool
+    return PreflightSubject(
+        url=engine.url,
+        connect_url=engine.connect_url,
+        served_model=pool.served_model,
+        exact=pool.key_source == KeySource.EXACT,
+        block_tokens=pool.block_tokens,
+        max_prompt_tokens=pool.max_prompt_tokens,
+        events_endpoint=engine.kv_events_endpoint,
+        replay_endpoint=engine.kv_replay_endpoint,
+        revision=engine.revision,
+        rules=engine_url_rules(pool),
+        key_variable=key_variable(engine),
+    )
+
+
+def conclude(run_id: int, revision: int, steps: Sequence[Step], source: EventSource) -> dict[str, Any]:
+    """Return the run's outcome, after storing discovered event sockets and putting the engine to work.
+
+    Nothing is changed when somebody else changed the engine since the look began, at `revision`.
+    """
+    failure = failed_step(steps)
+    if failure is not None:
+        return {"result": "failed", "step": failure.key, "reason": failure.sentence, "remedy": failure.remedy}
+    run = JobRun.objects.get(pk=run_id)
+    try:
+        remark = _apply(run, revision, source)
+    except StaleRevisionError:
+        remark = "Somebody changed the engine during the preflight, so its state is unchanged. Check it again."
+    except NotAllowedError as error:
+        remark = f"{run.inputs.get('by')} may no longer set engines ready, so its state is unchanged. {error}"
+    except RejectedUrlError as error:
+        remark = f"Its event socket was not stored: {error}."
+    return {"result": "passed", "remark": remark}
+
+
+def _apply(run: JobRun, expected: int, source: EventSource) -> str:
+    engine = _engine_of(run)
+    if engine is None:
+        return "The engine was deleted."
+    actor = _actor_of(run)
+    done = []
+    with transaction.atomic():
+        if source.discovered:
+            found = {"kv_events_endpoint": source.endpoint, "kv_replay_endpoint": source.replay_endpoint}
+            engine = change_engine(engine, found, actor=actor, expected=expected, why=f"{WHY}; reported by the engine")
+            expected = engine.revision
+            done.append("Its event socket is stored.")
+        if run.inputs.get("then_ready"):
+            set_desired_state(engine, DesiredState.READY, actor=actor, expected=expected, why=WHY)
+            done.append("It is serving.")
+    return " ".join(done)
+
+
+def _engine_of(run: JobRun) -> Engine | None:
+    return Engine.objects.select_related("pool").filter(engine_id=run.inputs.get("engine_id")).first()
+
+
+def _actor_of(run: JobRun) -> Actor:
+    """Return whoever asked for the preflight, with their roles of now."""
+    user_pk = run.inputs.get("user")
+    if user_pk is None:
+        return program("preflight")
+    user = User.objects.filter(pk=user_pk, is_active=True).first()
+    if user is None:
+        raise NotAllowedError("The account is gone.")
+    return Actor(user.get_username(), str(run.inputs.get("via", "")), user, str(run.inputs.get("request_id", "")))

@@ -1,0 +1,76 @@
+"""The checklist of a preflight: its steps, how each stands, and how that is stored in a job run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from routing.values.prepared_struct import prepared
+
+PENDING, OK, FAILED, SKIPPED = "pending", "ok", "failed", "skipped"
+
+NAMES = {
+    "reachable": "Reachable",
+    "healthy": "Healthy",
+    "model": "Serves the pool's model",
+    "context": "Context length",
+    "block_size": "Block size",
+    "events": "Event socket",
+    "keys": "Same text, same blocks",
+}
+"""Steps in the order in which they are taken; each needs the ones before it."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the checklist."""
+
+    key: str
+    """One of NAMES."""
+    state: str = PENDING
+    """pending, ok, failed or skipped."""
+    sentence: str = ""
+    """What was found; empty while pending."""
+    remedy: str = ""
+    """What to do about a failure; for an ok step a remark worth reading, or empty."""
+
+    @property
+    def name(self) -> str:
+        """What the step looks at."""
+        return NAMES.get(self.key, self.key)
+
+
+def fresh_steps() -> tuple[Step, ...]:
+    """Return the checklist before anything was looked at."""
+    return tuple(Step(key=key) for key in NAMES)
+
+
+def replaced(steps: Sequence[Step], news: Step) -> tuple[Step, ...]:
+    """Return the checklist with one step told; after a failure the rest is skipped."""
+    told = tuple(news if step.key == news.key else step for step in steps)
+    if news.state != FAILED:
+        return told
+    return tuple(msgspec.structs.replace(step, state=SKIPPED) if step.state == PENDING else step for step in told)
+
+
+def failed_step(steps: Iterable[Step]) -> Step | None:
+    """Return the step that failed; None where none did."""
+    return next((step for step in steps if step.state == FAILED), None)
+
+
+def to_progress(steps: Sequence[Step]) -> dict[str, Any]:
+    """Return what a job run stores as its progress."""
+    done = sum(1 for step in steps if step.state != PENDING)
+    return {"done": done, "of": len(steps), "steps": msgspec.to_builtins(list(steps))}
+
+
+def from_progress(progress: Any) -> tuple[Step, ...]:
+    """Read a stored progress; anything else reads as a fresh checklist."""
+    stored = progress.get("steps") if isinstance(progress, dict) else None
+    if not stored:
+        return fresh_steps()
+    try:
+        return tuple(msgspec.convert(stored, prepared(list[Step])))
+    except msgspec.ValidationError:
+        return fresh_steps()

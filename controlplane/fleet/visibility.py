@@ -1,0 +1,30 @@
+"""Regions, pools and engines that an actor may see: all for a role everywhere, else those of the actor's pools."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.models.region import Region
+from controlplane.platform.actor import Actor
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may, seen_by
+
+
+def visible_pools(actor: Actor) -> QuerySet[Pool]:
+    """Return the pools the actor may see."""
+    return Pool.objects.filter(seen_by(actor))
+
+
+def visible_engines(actor: Actor) -> QuerySet[Engine]:
+    """Return the engines of the pools the actor may see, with their pools."""
+    engines = Engine.objects.select_related("pool")
+    return engines if may(actor, Role.VIEWER) else engines.filter(pool__in=visible_pools(actor))
+
+
+def visible_regions(actor: Actor) -> QuerySet[Region]:
+    """Return the regions in which the actor may see a pool."""
+    if may(actor, Role.VIEWER):
+        return Region.objects.all()
+    return Region.objects.filter(pk__in=visible_pools(actor).values("region"))

@@ -1,0 +1,1 @@
+"""The past of the fleet: buckets of what was seen, stored as roll-ups."""

@@ -1,0 +1,159 @@
+"""Moments worth a mark on the time axis: what an engine or a policy became, and when."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from gateway.contracts.fleet_sample import EngineSample, FleetSample, PoolSample
+from routing.values.counted import count
+
+MAX_MARKERS = 64
+"""An engine that flaps must not grow the picture; the oldest marks leave first."""
+WAVE_S = 30.0
+"""Starts of one pool that follow each other within this time are one mark: a fleet comes up, not fifteen events."""
+
+_QUIET_STATES = frozenset({"serving"})
+_STARTS = frozenset({"starting", "started", "joined", "unknown"})
+
+
+class Annotation(msgspec.Struct, frozen=True, gc=False):
+    """One moment. `kind` is an engine state, or started, back, restarted, joined, left, policy."""
+
+    number: int
+    """Grows by one per marker; a viewer adds those above the last it has."""
+    at: float
+    """Unix seconds."""
+    kind: str
+    label: str
+    """What fits into the capsule, for example e-17 or v42 live."""
+    text: str
+    """The whole sentence."""
+    pool_id: str
+    engine_id: str = ""
+    replaces: int = 0
+    """Number of the marker that this one takes the place of; 0: none."""
+
+
+class _Wave(msgspec.Struct):
+    """Engines of one pool that start together. Mutable: it grows until nothing started for WAVE_S."""
+
+    at: float
+    last_at: float
+    number: int
+    began: dict[str, str]
+    """Engine id → name."""
+    serving: set[str]
+
+
+class AnnotationLog:
+    """Derives markers from consecutive samples and keeps those of the last `span_s` seconds."""
+
+    def __init__(self, span_s: float) -> None:
+        self._span_s = span_s
+        self._markers: deque[Annotation] = deque(maxlen=MAX_MARKERS)
+        self._waves: dict[str, _Wave] = {}
+        self._number = 0
+
+    @property
+    def last_number(self) -> int:
+        """Number of the newest marker ever given; 0 before the first."""
+        return self._number
+
+    def recent(self, after: int = 0) -> list[Annotation]:
+        """Return the kept markers above number `after`, oldest first."""
+        return [marker for marker in self._markers if marker.number > after]
+
+    def follow(self, before: FleetSample | None, sample: FleetSample) -> None:
+        """Mark what changed between two consecutive samples; the first sample marks nothing."""
+        while self._markers and self._markers[0].at < sample.at - self._span_s:
+            self._markers.popleft()
+        if before is None:
+            return
+        self._follow_pools({pool.pool_id: pool for pool in before.pools}, sample)
+        self._follow_engines({engine.engine_id: engine for engine in before.engines}, sample)
+
+    def _follow_pools(self, before: dict[str, PoolSample], sample: FleetSample) -> None:
+        for pool in sample.pools:
+            old = before.get(pool.pool_id)
+            if old is not None and old.policy_version != pool.policy_version:
+                version = f"v{pool.policy_version} live"
+                self._mark(sample.at, "policy", version, f"{pool.name}: policy {version}", pool.pool_id)
+
+    def _follow_engines(self, before: dict[str, EngineSample], sample: FleetSample) -> None:
+        for engine in sample.engines:
+            change = _engine_change(before.pop(engine.engine_id, None), engine)
+            if change is None:
+                continue
+            if change[0] in _STARTS:
+                self._start(sample.at, change, engine)
+            else:
+                self._mark(sample.at, change[0], engine.name, change[1], engine.pool_id, engine.engine_id)
+        for engine in before.values():
+            text = f"{engine.name} was removed from the fleet"
+            self._mark(sample.at, "left", f"{engine.name} removed", text, engine.pool_id, engine.engine_id)
+
+    def _start(self, at: float, change: tuple[str, str], engine: EngineSample) -> None:
+        """Let the engine join its pool's wave of starts; a wave is one marker, renewed as it grows."""
+        wave = self._waves.get(engine.pool_id)
+        if wave is None or at - wave.last_at > WAVE_S:
+            wave = self._waves[engine.pool_id] = _Wave(at, at, 0, {}, set())
+        wave.last_at = at
+        wave.began[engine.engine_id] = engine.name
+        if change[0] == "started" or engine.state in _QUIET_STATES:
+            wave.serving.add(engine.engine_id)
+        kind, label, text = change[0], engine.name, change[1]
+        if len(wave.began) > 1:
+            kind, label, text = _wave_words(wave)
+        if wave.number:
+            # A deque has no place for a change in the middle; marks stay in the order of their numbers.
+            kept = [marker for marker in self._markers if marker.number != wave.number]
+            self._markers = deque(kept, maxlen=MAX_MARKERS)
+        about = engine.engine_id if len(wave.began) == 1 else ""
+        self._mark(wave.at, kind, label, text, engine.pool_id, about, replaces=wave.number)
+        wave.number = self._number
+
+    def _mark(
+        self, at: float, kind: str, label: str, text: str, pool_id: str, engine_id: str = "", *, replaces: int = 0
+    ) -> None:
+        self._number += 1
+        self._markers.append(Annotation(self._number, at, kind, label, text, pool_id, engine_id, replaces))
+
+
+def without_replaced(markers: Iterable[Annotation]) -> list[Annotation]:
+    """Return markers that were written one after the other, perhaps by several processes, as they ended up."""
+    kept: list[Annotation] = []
+    for marker in markers:
+        if marker.replaces:
+            # Another process counts anew, so a number alone does not tell: the same wave began at the same time.
+            kept = [old for old in kept if old.number != marker.replaces or old.at != marker.at]
+        kept.append(marker)
+    return kept
+
+
+def _wave_words(wave: _Wave) -> tuple[str, str, str]:
+    total, serving = len(wave.began), len(wave.serving)
+    names = ", ".join(list(wave.began.values())[:6]) + (f" and {total - 6} more" if total > 6 else "")
+    if serving == total:
+        engines = count(total, "engine started and serves", "engines started and serve")
+        return "started", f"{total} started", f"{engines}: {names}"
+    starting = count(total, "engine starts", "engines start")
+    return "starting", f"{serving} of {total} started", f"{starting}, {serving} of them serving: {names}"
+
+
+def _engine_change(old: EngineSample | None, new: EngineSample) -> tuple[str, str] | None:
+    """Return kind and sentence of what happened to an engine between two samples, None for nothing."""
+    if old is None:
+        return "joined", f"{new.name} joined the fleet"
+    if old.state != new.state:
+        if new.state in _QUIET_STATES:
+            if old.state in _STARTS:
+                return "started", f"{new.name} serves"
+            return "back", f"{new.name} serves again; it was {old.state}"
+        reason = f": {new.reason.rstrip('.')}" if new.reason else ""
+        return new.state, f"{new.name} is {new.state}{reason}"
+    if new.incarnation > old.incarnation:
+        return "restarted", f"{new.name} restarted as incarnation {new.incarnation}"
+    return None

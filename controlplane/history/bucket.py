@@ -1,0 +1,181 @@
+"""One interval of the fleet: what it remembers of each engine and each pool."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from controlplane.history.roster import Roster
+from gateway.contracts.fleet_sample import STATES, FleetSample, PoolSample
+
+LOST = STATES.index("lost")
+UNKNOWN_STATE = STATES.index("unknown")
+UNKNOWN_BYTE = 255
+"""In a byte series: no data, or the engine does not say."""
+
+PEAK_FLOATS = ("tokens", "seconds", "running", "bound")
+MEAN_FLOATS = ("mean_s", "mean_tokens")
+ENGINE_FLOATS = PEAK_FLOATS + MEAN_FLOATS
+"""Peaks within the interval, and means over its samples."""
+ENGINE_BYTES = ("state", "kv", "hit", "predicted")
+"""Last value within the interval: index into STATES, and shares in half percents. An engine that was lost
+at any moment of the interval stays lost in it, so that a loss shorter than an interval can be seen."""
+POOL_FLOATS = (
+    "cv",
+    "on_time",
+    "hit",
+    "ttft_p50_s",
+    "ttft_p90_s",
+    "ttft_p99_s",
+    "requests_per_s",
+    "prompt_tokens_per_s",
+    "unbound",
+    "unbound_tokens",
+    "oldest_wait_s",
+    "late",
+    "bound",
+    "granted_at_once_per_s",
+    "granted_waited_per_s",
+    "queue_wait_mean_s",
+    "queue_wait_p90_s",
+    "migrations_per_s",
+    "overtaken_per_s",
+    "refusals_per_s",
+)
+"""Last value within the interval, except tickets and their longest wait, which are peaks."""
+POOL_PEAKS = frozenset({"unbound", "unbound_tokens", "oldest_wait_s", "bound"})
+
+
+@dataclass(slots=True)
+class Column:
+    """Arrays in the roster's order. Mutable while the column is the newest one."""
+
+    index: int
+    """Unix seconds of its start / its length."""
+    roster: Roster
+    samples: int = 0
+    floats: list[array[float]] = field(default_factory=list)
+    """One array of float32 per name in ENGINE_FLOATS; NaN: unknown."""
+    codes: list[bytearray] = field(default_factory=list)
+    """One array per name in ENGINE_BYTES."""
+    pools: dict[str, list[float]] = field(default_factory=dict)
+    """Pool id → values in the order of POOL_FLOATS; NaN: unknown."""
+    refusals: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Pool id → refusals per second by code; pools and codes without any are left out."""
+
+    def floats_for(self, roster: Roster, place: int) -> array[float]:
+        """Return series `place` of ENGINE_FLOATS in the order of `roster`; NaN for engines it did not know."""
+        values = self.floats[place]
+        if roster is self.roster:
+            return values
+        mine = self.roster.place
+        rows = (mine.get(engine_id) for engine_id in roster.engine_ids)
+        return array("f", [math.nan if row is None else values[row] for row in rows])
+
+    def codes_for(self, roster: Roster, place: int) -> bytes | bytearray:
+        """Return series `place` of ENGINE_BYTES in the order of `roster`; UNKNOWN_BYTE for engines it did not know."""
+        values = self.codes[place]
+        if roster is self.roster:
+            return values
+        mine = self.roster.place
+        rows = (mine.get(engine_id) for engine_id in roster.engine_ids)
+        return bytes(UNKNOWN_BYTE if row is None else values[row] for row in rows)
+
+    def move_to(self, roster: Roster) -> None:
+        """Rearrange the arrays for another roster."""
+        self.floats = [self.floats_for(roster, place) for place in range(len(self.floats))]
+        self.codes = [bytearray(self.codes_for(roster, place)) for place in range(len(self.codes))]
+        self.roster = roster
+
+
+def share_byte(share: float | None) -> int:
+    """Return a share 0..1 in half percents (0..200), UNKNOWN_BYTE for None."""
+    if share is None or math.isnan(share):
+        return UNKNOWN_BYTE
+    return round(max(0.0, min(1.0, share)) * 200)
+
+
+def state_byte(state: str) -> int:
+    """Return the state's place in STATES; a state this program does not know reads as unknown."""
+    return STATES.index(state) if state in STATES else UNKNOWN_STATE
+
+
+def pool_floats(pool: PoolSample) -> list[float]:
+    """Return the pool's values in the order of POOL_FLOATS; NaN stands for unknown."""
+    values = (
+        pool.load_cv,
+        pool.on_time_share,
+        pool.hit_share,
+        pool.ttft_p50_s,
+        pool.ttft_p90_s,
+        pool.ttft_p99_s,
+        pool.requests_per_s,
+        pool.prompt_tokens_per_s,
+        pool.unbound,
+        pool.unbound_tokens,
+        pool.oldest_wait_s,
+        pool.late,
+        pool.bound,
+        pool.granted_at_once_per_s,
+        pool.granted_waited_per_s,
+        pool.queue_wait_mean_s,
+        pool.queue_wait_p90_s,
+        pool.migrations_per_s,
+        pool.overtaken_per_s,
+        None if pool.refusals_per_s is None else sum(pool.refusals_per_s.values()),
+    )
+    return [math.nan if value is None else float(value) for value in values]
+
+
+def fold(column: Column, sample: FleetSample, shares: Sequence[bytes]) -> None:
+    """Take a sample into the column; `shares` are the bytes of `hit` and `predicted` in the roster's order.
+
+    The column's roster must be that of the sample.
+    """
+    engines = sample.engines
+    seconds = [engine.outstanding_s for engine in engines]
+    tokens = [float(engine.outstanding_tokens) for engine in engines]
+    peaks = [tokens, seconds, [float(each.running) for each in engines], [float(each.bound) for each in engines]]
+    states = bytearray(state_byte(engine.state) for engine in engines)
+    column.samples += 1
+    if not column.floats:
+        column.floats = [array("f", values) for values in (*peaks, seconds, tokens)]
+    else:
+        column.floats = [
+            *(array("f", map(peak, column.floats[place], values)) for place, values in enumerate(peaks)),
+            _means(column.floats[len(peaks)], seconds, column.samples),
+            _means(column.floats[len(peaks) + 1], tokens, column.samples),
+        ]
+        for row, state in enumerate(column.codes[0]):
+            if state == LOST:
+                states[row] = LOST
+    column.codes = [states, bytearray(share_byte(engine.kv_usage) for engine in engines), *map(bytearray, shares)]
+    _fold_pools(column, sample)
+
+
+def peak(one: float, other: float) -> float:
+    """Return the larger value; an unknown one (NaN) gives way."""
+    return one if one >= other or math.isnan(other) else other
+
+
+def _means(old: array[float], new: Sequence[float], samples: int) -> array[float]:
+    weight = 1.0 / samples
+    pairs = zip(old, new, strict=True)
+    return array("f", [now if math.isnan(mean) else mean + (now - mean) * weight for mean, now in pairs])
+
+
+def _fold_pools(column: Column, sample: FleetSample) -> None:
+    for pool in sample.pools:
+        values = pool_floats(pool)
+        before = column.pools.get(pool.pool_id)
+        if before is not None:
+            for place, name in enumerate(POOL_FLOATS):
+                if name in POOL_PEAKS:
+                    values[place] = peak(values[place], before[place])
+        column.pools[pool.pool_id] = values
+        if pool.refusals_per_s:
+            column.refusals[pool.pool_id] = pool.refusals_per_s
+        else:
+            column.refusals.pop(pool.pool_id, None)

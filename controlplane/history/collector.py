@@ -1,0 +1,95 @@
+"""Folds this process's view of the live samples into ten-second columns, until the roll-up job has stored them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Protocol
+
+from controlplane.history.annotation import Annotation, AnnotationLog, without_replaced
+from controlplane.history.bucket import Column
+from controlplane.history.window import FleetWindow
+from controlplane.platform.bus import get_bus
+from gateway.contracts.fleet_sample import TOPIC, PoolSample, decode_sample
+from gateway.contracts.wire import UnreadableMessageError
+
+FINE_S = 10
+"""Length of the shortest stored interval, seconds."""
+WAITING_COLUMNS = 60
+"""Ten minutes of columns wait for a database that does not answer; older ones are lost."""
+SETTLE_S = 1.0
+"""A column is finished so long after its end: samples of two threads may cross."""
+
+logger = logging.getLogger(__name__)
+
+
+class SampleSource(Protocol):
+    """The half of a bus that the collector needs."""
+
+    def subscribe(self, topic: str, callback: Callable[[str, bytes], None]) -> Callable[[], None]:
+        """Call `callback(topic, value)` for each value; return what ends it."""
+        ...
+
+
+class FleetCollector:
+    """Thread-safe: samples come in the publisher's thread, the job takes columns in its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._window = FleetWindow(WAITING_COLUMNS, FINE_S)
+        self._markers = AnnotationLog(span_s=WAITING_COLUMNS * FINE_S)
+        self._stored = -1
+        self._stored_marker = 0
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def follow(self, bus: SampleSource) -> None:
+        """Follow the bus's samples; a second call changes nothing."""
+        with self._lock:
+            if self._unsubscribe is not None:
+                return
+            self._unsubscribe = lambda: None
+        self._unsubscribe = bus.subscribe(TOPIC, lambda _topic, value: self.take(value))
+
+    def take(self, value: bytes) -> None:
+        """Fold one encoded FleetSample in; what is none of our schema is dropped (the live feed logs it)."""
+        try:
+            sample = decode_sample(value)
+        except UnreadableMessageError:
+            return
+        with self._lock:
+            before = self._window.latest
+            if self._window.add(sample):
+                self._markers.follow(before, sample)
+
+    def finished(self, at: float) -> list[Column]:
+        """Return the columns that ended before `at` (unix seconds) and are not stored yet, oldest first."""
+        with self._lock:
+            last = self._window.index_of(at - SETTLE_S) - 1
+            return [column for column in self._window.columns() if self._stored < column.index <= last]
+
+    def markers(self, until: int) -> list[Annotation]:
+        """Return what happened up to the end of column `until` and is not stored yet, oldest first."""
+        with self._lock:
+            markers = self._markers.recent(self._stored_marker)
+        return [marker for marker in without_replaced(markers) if marker.at < (until + 1) * FINE_S]
+
+    def pools(self) -> tuple[PoolSample, ...]:
+        """Return the pools as last heard."""
+        with self._lock:
+            return self._window.latest.pools if self._window.latest else ()
+
+    def confirm(self, index: int, marker: int) -> None:
+        """Note that columns up to `index` and markers up to number `marker` are stored."""
+        with self._lock:
+            self._stored = max(self._stored, index)
+            self._stored_marker = max(self._stored_marker, marker)
+
+
+@cache
+def fleet_collector() -> FleetCollector:
+    """Return this process's collector, following the control plane's bus."""
+    collector = FleetCollector()
+    collector.follow(get_bus())
+    return collector

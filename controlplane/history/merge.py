@@ -1,0 +1,152 @@
+"""Makes one long column of several short ones."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from operator import mul
+
+from controlplane.history.bucket import (
+    ENGINE_BYTES,
+    ENGINE_FLOATS,
+    LOST,
+    PEAK_FLOATS,
+    POOL_FLOATS,
+    UNKNOWN_BYTE,
+    Column,
+    peak,
+)
+from controlplane.history.roster import union
+
+_BY_REQUESTS = frozenset({"on_time", "ttft_p50_s", "ttft_p90_s"})
+_BY_TOKENS = frozenset({"hit"})
+_BY_GRANTS = frozenset({"queue_wait_mean_s", "queue_wait_p90_s"})
+_GRANTS = ("granted_at_once_per_s", "granted_waited_per_s")
+_MEANS = frozenset(
+    {"cv", "requests_per_s", "prompt_tokens_per_s", "migrations_per_s", "overtaken_per_s", "refusals_per_s", *_GRANTS}
+)
+_REQUESTS = POOL_FLOATS.index("requests_per_s")
+_TOKENS = POOL_FLOATS.index("prompt_tokens_per_s")
+_REFUSALS = POOL_FLOATS.index("refusals_per_s")
+_GRANT_PLACES = [POOL_FLOATS.index(name) for name in _GRANTS]
+
+
+def merge(index: int, columns: Sequence[Column]) -> Column:
+    """Return column `index` made of shorter ones, oldest first; there must be at least one.
+
+    Peaks stay peaks, means are weighted by samples, an engine lost in any of them is lost. A pool's shares
+    and its p50 and p90 are weighted by its requests, which is exact for shares; waits in the queue by its
+    grants, exact for the mean; p99, tickets and their longest wait are the highest of any part; rates and CV are
+    means. Parts that do not tell a figure are left out of it.
+    """
+    rosters = {id(column.roster): column.roster for column in columns}
+    roster = columns[-1].roster if len(rosters) == 1 else union(rosters.values(), last=columns[-1].roster)
+    samples = [column.samples for column in columns]
+    merged = Column(index, roster, sum(samples))
+    for place, name in enumerate(ENGINE_FLOATS):
+        series = [column.floats_for(roster, place) for column in columns]
+        merged.floats.append(_peaks(series) if name in PEAK_FLOATS else _means(series, samples))
+    for place, name in enumerate(ENGINE_BYTES):
+        parts = [column.codes_for(roster, place) for column in columns]
+        merged.codes.append(_last(parts, sticky=LOST if name == "state" else None))
+    for pool_id in dict.fromkeys(pool_id for column in columns for pool_id in column.pools):
+        with_pool = [column for column in columns if pool_id in column.pools]
+        merged.pools[pool_id] = _pool([column.pools[pool_id] for column in with_pool])
+        if refusals := _refusals(with_pool, pool_id):
+            merged.refusals[pool_id] = refusals
+    return merged
+
+
+def merged_by(columns: Iterable[Column], factor: int) -> dict[int, Column]:
+    """Return columns `factor` times as long, by their index; those that are not full are there too."""
+    groups: dict[int, list[Column]] = {}
+    for column in columns:
+        groups.setdefault(column.index // factor, []).append(column)
+    return {index: merge(index, parts) for index, parts in groups.items()}
+
+
+def _peaks(series: Sequence[array[float]]) -> array[float]:
+    if len(series) > 1 and all(map(_all_known, series)):
+        return array("f", map(max, *series))
+    merged = series[0]
+    for values in series[1:]:
+        merged = array("f", map(peak, merged, values))
+    return merged
+
+
+def _means(series: Sequence[array[float]], weights: Sequence[int]) -> array[float]:
+    if len(series) == 1:
+        return series[0]
+    rows = zip(*series, strict=True)
+    total = sum(weights)
+    if total and all(map(_all_known, series)):
+        return array("f", [sum(map(mul, values, weights)) / total for values in rows])
+    return array("f", (_weighted(values, weights) for values in rows))
+
+
+def _all_known(values: array[float]) -> bool:
+    """Return whether no value is NaN, which any sum with it would be; an infinite one may count as unknown."""
+    return not math.isnan(sum(values))
+
+
+def _last(parts: Sequence[bytes | bytearray], sticky: int | None) -> bytearray:
+    """Return each row's newest known byte; one that is `sticky` anywhere stays so."""
+    merged = bytearray(parts[-1])
+    for part in reversed(parts[:-1]):
+        if UNKNOWN_BYTE not in merged:
+            break
+        for row in _rows_with(UNKNOWN_BYTE, merged):
+            merged[row] = part[row]
+    if sticky is not None:
+        for part in parts:
+            for row in _rows_with(sticky, part):
+                merged[row] = sticky
+    return merged
+
+
+def _rows_with(code: int, codes: bytes | bytearray) -> Iterator[int]:
+    row = codes.find(code)
+    while row >= 0:
+        yield row
+        row = codes.find(code, row + 1)
+
+
+def _pool(parts: Sequence[Sequence[float]]) -> list[float]:
+    requests = [part[_REQUESTS] for part in parts]
+    tokens = [part[_TOKENS] for part in parts]
+    grants = [sum(_known(part[place] for place in _GRANT_PLACES)) for part in parts]
+    weights = dict.fromkeys(_BY_REQUESTS, requests) | dict.fromkeys(_BY_TOKENS, tokens)
+    weights |= dict.fromkeys(_BY_GRANTS, grants) | dict.fromkeys(_MEANS, [1.0] * len(parts))
+    merged = []
+    for place, name in enumerate(POOL_FLOATS):
+        values = [part[place] for part in parts]
+        if name in weights:
+            merged.append(_weighted(values, weights[name]))
+        else:
+            merged.append(max(_known(values), default=math.nan))
+    return merged
+
+
+def _refusals(columns: Sequence[Column], pool_id: str) -> dict[str, float]:
+    """Return the pool's mean rate by code over the columns that tell refusals."""
+    told = [column for column in columns if not math.isnan(column.pools[pool_id][_REFUSALS])]
+    rates: dict[str, float] = {}
+    for column in told:
+        for code, rate in column.refusals.get(pool_id, {}).items():
+            rates[code] = rates.get(code, 0.0) + rate / len(told)
+    return rates
+
+
+def _known(values: Iterable[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]
+
+
+def _weighted(values: Iterable[float], weights: Iterable[float]) -> float:
+    """Return the weighted mean of the known values; NaN where nothing is known or nothing weighs."""
+    total = weight_sum = 0.0
+    for value, weight in zip(values, weights, strict=True):
+        if not math.isnan(value) and weight > 0:
+            total += value * weight
+            weight_sum += weight
+    return total / weight_sum if weight_sum else math.nan

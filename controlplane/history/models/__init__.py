@@ -1,0 +1,1 @@
+"""Models of the past: roll-ups and their rosters."""

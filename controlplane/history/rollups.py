@@ -1,0 +1,144 @@
+"""Keeps the past of the fleet: what the collector finished, the long intervals made of it, and what is too old.
+
+What it takes, for a pool of 8 engines (about 0.3 kB per row with its index entries) and of 1,000 (11 kB):
+
+    10 s for 26 h    9,360 rows per pool    2.8 MB    105 MB
+    2 min for 30 d  21,600 rows per pool    6.5 MB    240 MB
+
+MAX_ROWS bounds the number of rows whatever the number of pools: beyond it the oldest leave first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from django.db import transaction
+
+from controlplane.history.bucket import Column
+from controlplane.history.collector import FINE_S, FleetCollector
+from controlplane.history.merge import merged_by
+from controlplane.history.models.rollup import Rollup
+from controlplane.history.models.rollup_roster import RollupRoster
+from controlplane.history.store import PoolFacts, read_past, read_peaks, write_columns
+from gateway.contracts.fleet_sample import PoolSample
+from gateway.contracts.wire import MIB, WireForm
+
+COARSE_S = 120
+FACTOR = COARSE_S // FINE_S
+KEPT_S = {FINE_S: 26 * 3600, COARSE_S: 30 * 86_400}
+"""Seconds that intervals of each length are kept: an hour and a day can be shown whole at any time within it."""
+MAX_ROWS = {FINE_S: 400_000, COARSE_S: 600_000}
+CATCH_UP = 30
+"""Long intervals made in one run at most; after a pause of the job the next runs make the rest."""
+FORGET_EVERY = 30
+"""Old rows are looked for once in so many fine intervals."""
+HOUR_TOPIC = "fleet_hour"
+"""Last-value bus topic: the stored hour's peaks, so that every web process shows it, also after a restart."""
+HOUR_COLUMNS = 360
+
+
+class StoredHour(msgspec.Struct, frozen=True):
+    """Tallest queue per pool and column of FINE_S seconds; columns that are missing were not recorded."""
+
+    peaks: dict[str, dict[int, float]]
+
+
+_hour = WireForm(StoredHour, "a stored hour", limit=64 * MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class RollupRun:
+    """What one run did."""
+
+    fine: int
+    coarse: int
+    forgotten: int
+
+
+def store_finished(collector: FleetCollector, columns: Sequence[Column], at: float) -> RollupRun:
+    """Store finished columns, the long ones they complete, and forget old rows: one transaction.
+
+    `at` is unix seconds. Running it again, or in two processes, stores nothing twice.
+    """
+    newest = columns[-1].index
+    markers = collector.markers(newest)
+    facts = {pool.pool_id: _facts(pool) for pool in collector.pools()}
+    with transaction.atomic():
+        fine = write_columns(FINE_S, columns, markers, facts)
+        coarse = _store_coarse(newest)
+        forgotten = forget(at) if newest % FORGET_EVERY == 0 else 0
+    collector.confirm(newest, markers[-1].number if markers else 0)
+    return RollupRun(fine, coarse, forgotten)
+
+
+def stored_hour(at: float) -> StoredHour:
+    """Return the peaks of the hour before `at` (unix seconds)."""
+    last = int(at // FINE_S)
+    return StoredHour(read_peaks(FINE_S, last - HOUR_COLUMNS + 1, last))
+
+
+def encode_hour(hour: StoredHour) -> bytes:
+    """Return the hour as msgpack."""
+    return _hour.encode(hour)
+
+
+def decode_hour(data: bytes) -> StoredHour:
+    """Read an hour; raises UnreadableMessageError on anything else."""
+    return _hour.decode(data)
+
+
+def forget(at: float) -> int:
+    """Delete what is older than KEPT_S or above MAX_ROWS, and rosters without rows; return the rows deleted."""
+    deleted = 0
+    for seconds, kept_s in KEPT_S.items():
+        rows = Rollup.objects.filter(seconds=seconds)
+        deleted += rows.filter(index__lt=int((at - kept_s) // seconds)).delete()[0]
+        surplus = rows.order_by("-index").values_list("index", flat=True)[MAX_ROWS[seconds] :].first()
+        if surplus is not None:
+            deleted += rows.filter(index__lte=surplus).delete()[0]
+    if deleted:
+        RollupRoster.objects.filter(rollups=None).delete()
+    return deleted
+
+
+def _store_coarse(newest_fine: int) -> int:
+    """Store the long intervals that ended and are missing, oldest first, CATCH_UP at most."""
+    last = (newest_fine + 1) // FACTOR - 1
+    stored = Rollup.objects.filter(seconds=COARSE_S).order_by("-index").values_list("index", flat=True).first()
+    oldest = Rollup.objects.filter(seconds=FINE_S).order_by("index").values_list("index", flat=True).first()
+    if oldest is None:
+        return 0
+    first = max(oldest // FACTOR, -1 if stored is None else stored + 1)
+    if first > last:
+        return 0
+    # After a pause the first intervals may have no rows at all: begin where there are some.
+    begun = (
+        Rollup.objects.filter(seconds=FINE_S, index__gte=first * FACTOR)
+        .order_by("index")
+        .values_list("index", flat=True)
+        .first()
+    )
+    if begun is None:
+        return 0
+    first = max(first, begun // FACTOR)
+    last = min(last, first + CATCH_UP - 1)
+    past = read_past(FINE_S, first * FACTOR, (last + 1) * FACTOR - 1)
+    columns = [column for _, column in sorted(merged_by(past.columns, FACTOR).items())]
+    return write_columns(COARSE_S, columns, past.markers, past.pools) if columns else 0
+
+
+def _facts(pool: PoolSample) -> PoolFacts:
+    return PoolFacts(
+        pool_id=pool.pool_id,
+        name=pool.name,
+        region=pool.region,
+        served_model=pool.served_model,
+        placement=pool.placement,
+        order=pool.order,
+        policy_version=pool.policy_version,
+        ttft_slo_s=pool.ttft_slo_s,
+        tokens_per_s=pool.tokens_per_s,
+        admission=pool.admission,
+    )

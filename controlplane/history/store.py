@@ -1,0 +1,173 @@
+"""The stored past: writes columns as roll-ups, and reads them back."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from django.db.models import QuerySet
+
+from controlplane.history.annotation import Annotation, without_replaced
+from controlplane.history.bucket import ENGINE_BYTES, ENGINE_FLOATS, Column
+from controlplane.history.codec import PoolPart, UnreadableRollupError, decode_part, encode_part, peak_seconds, rows_of
+from controlplane.history.models.rollup import Rollup
+from controlplane.history.models.rollup_roster import RollupRoster
+from controlplane.history.roster import Roster
+from routing.values.prepared_struct import prepared
+
+logger = logging.getLogger(__name__)
+
+
+class PoolFacts(msgspec.Struct, frozen=True):
+    """What a pool was called and how it was steered."""
+
+    pool_id: str
+    name: str
+    region: str
+    served_model: str
+    placement: str
+    order: str
+    policy_version: int
+    ttft_slo_s: float
+    tokens_per_s: float
+    admission: str = ""
+    """Empty: not stored."""
+
+
+class _RosterData(msgspec.Struct, frozen=True):
+    pool: PoolFacts
+    engines: list[tuple[str, str]]
+    """(engine id, name)."""
+
+
+@dataclass(slots=True)
+class Past:
+    """Columns of one length, their markers, and the newest facts of every pool that occurs in them."""
+
+    columns: list[Column] = field(default_factory=list)
+    markers: list[Annotation] = field(default_factory=list)
+    pools: dict[str, PoolFacts] = field(default_factory=dict)
+
+
+def write_columns(
+    seconds: int, columns: Sequence[Column], markers: Sequence[Annotation], pools: Mapping[str, PoolFacts]
+) -> int:
+    """Store columns of `seconds` seconds, oldest first, and return the number of new rows.
+
+    An interval that is stored already stays as it is. A marker goes with the column of its moment, or with
+    the first one where that is past. Pools without facts are left out: nobody could name them. Belongs into a
+    transaction.
+    """
+    rosters: dict[bytes, RollupRoster] = {}
+    rows = []
+    for place, column in enumerate(columns):
+        for pool_id in sorted(column.pools.keys() & pools.keys()):
+            mine = [
+                each
+                for each in markers
+                if each.pool_id == pool_id
+                and (int(each.at // seconds) == column.index or (place == 0 and each.at < column.index * seconds))
+            ]
+            places = rows_of(column.roster, pool_id)
+            engines = [(column.roster.engine_ids[row], column.roster.names[row]) for row in places]
+            data = msgspec.msgpack.encode(_RosterData(pools[pool_id], engines))
+            roster = rosters.get(data) or rosters.setdefault(data, _roster(data))
+            rows.append(
+                Rollup(
+                    seconds=seconds,
+                    index=column.index,
+                    pool=pool_id,
+                    roster=roster,
+                    peak_s=peak_seconds(column, places),
+                    data=encode_part(column, pool_id, places, mine),
+                )
+            )
+    return len(Rollup.objects.bulk_create(rows, ignore_conflicts=True))
+
+
+def read_past(seconds: int, first: int, last: int, pools: Collection[str] | None = None) -> Past:
+    """Return the stored columns `first`..`last` (both included) of `seconds` seconds; missing ones are left out.
+
+    With `pools` only what concerns these.
+    """
+    rows = _stored(seconds, first, last, pools).order_by("index", "pool").values_list("index", "roster_id", "data")
+    parts: dict[int, list[tuple[int, PoolPart]]] = {}
+    for index, roster_id, data in rows:
+        try:
+            part = decode_part(bytes(data))
+        except UnreadableRollupError as error:
+            logger.warning("a roll-up is unreadable and shows as a gap: %s", error)
+            continue
+        parts.setdefault(index, []).append((roster_id, part))
+    used = {roster_id for row in parts.values() for roster_id, _ in row}
+    rosters = {roster.pk: _read_roster(roster) for roster in RollupRoster.objects.filter(pk__in=used)} if used else {}
+    return _assemble(parts, rosters)
+
+
+def read_peaks(
+    seconds: int, first: int, last: int, pools: Collection[str] | None = None
+) -> dict[str, dict[int, float]]:
+    """Return per pool (of `pools`, if given) the tallest queue, seconds, by column."""
+    peaks: dict[str, dict[int, float]] = {}
+    rows = _stored(seconds, first, last, pools)
+    for pool, index, peak_s in rows.values_list("pool", "index", "peak_s"):
+        peaks.setdefault(pool, {})[index] = peak_s
+    return peaks
+
+
+def _stored(seconds: int, first: int, last: int, pools: Collection[str] | None) -> QuerySet[Rollup]:
+    rows = Rollup.objects.filter(seconds=seconds, index__gte=first, index__lte=last)
+    return rows if pools is None else rows.filter(pool__in=pools)
+
+
+def _roster(data: bytes) -> RollupRoster:
+    digest = hashlib.sha256(data).hexdigest()
+    return RollupRoster.objects.get_or_create(digest=digest, defaults={"data": data})[0]
+
+
+def _read_roster(roster: RollupRoster) -> _RosterData:
+    return msgspec.msgpack.decode(bytes(roster.data), type=prepared(_RosterData))
+
+
+def _assemble(parts: Mapping[int, Sequence[tuple[int, PoolPart]]], rosters: Mapping[int, _RosterData]) -> Past:
+    past = Past()
+    shared: dict[tuple[int, ...], Roster] = {}
+    markers: list[Annotation] = []
+    for index, row in sorted(parts.items()):
+        together = tuple(roster_id for roster_id, _ in row)
+        if together not in shared:
+            shared[together] = _joined(rosters[roster_id] for roster_id in together)
+        past.columns.append(_column(index, shared[together], [(rosters[each], part) for each, part in row]))
+        markers += [marker for _, part in row for marker in part.markers]
+        past.pools |= {rosters[each].pool.pool_id: rosters[each].pool for each in together}
+    past.markers = without_replaced(markers)
+    return past
+
+
+def _joined(rosters: Iterable[_RosterData]) -> Roster:
+    rows = [(engine_id, name, data.pool.pool_id) for data in rosters for engine_id, name in data.engines]
+    return Roster(*(tuple(row[place] for row in rows) for place in range(3)))
+
+
+def _column(index: int, roster: Roster, parts: Sequence[tuple[_RosterData, PoolPart]]) -> Column:
+    column = Column(index, roster, max(part.samples for _, part in parts))
+    for place in range(len(ENGINE_FLOATS)):
+        joined: array[float] = array("f")
+        for _, part in parts:
+            joined.extend(part.floats[place])
+        column.floats.append(joined)
+    for place in range(len(ENGINE_BYTES)):
+        column.codes.append(bytearray(b"".join(part.codes[place] for _, part in parts)))
+    column.pools = {data.pool.pool_id: part.pool for data, part in parts}
+    column.refusals = {data.pool.pool_id: part.refusals for data, part in parts if part.refusals}
+    return column
+
+
+def tallest(peaks: Mapping[int, float], first: int, last: int) -> list[float]:
+    """Return the peaks of columns `first`..`last`, NaN where none is known."""
+    return [peaks.get(index, math.nan) for index in range(first, last + 1)]

@@ -1,0 +1,1 @@
+"""What all features stand on: actors, roles, revisions, audit, idempotency, bus intake."""

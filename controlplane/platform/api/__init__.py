@@ -1,0 +1,1 @@
+"""What all views of the management API share: base classes, problems, ETags, lists, authentication, OpenAPI."""

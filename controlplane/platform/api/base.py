@@ -1,0 +1,175 @@
+"""What all views of the management API share: who asks, what they may, and how answers look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from rest_framework.authentication import SessionAuthentication
+from rest_framework.exceptions import MethodNotAllowed, NotAuthenticated
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+from rest_framework.views import APIView
+from typing_extensions import override
+
+from controlplane.platform.actor import API, Actor, machine
+from controlplane.platform.api.error_answers import answer_error
+from controlplane.platform.api.etags import etag_of, is_unchanged
+from controlplane.platform.api.idempotency import answer_once
+from controlplane.platform.api.key_authentication import KeyAuthentication
+from controlplane.platform.api.listing import Listing
+from controlplane.platform.api.operation_schema import OperationSchema
+from controlplane.platform.api.problem import ProblemError
+from controlplane.platform.api.rendering import ApiRenderer
+from controlplane.platform.api.strict_json import MergePatchParser, StrictJsonParser
+from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.request_actor import actor_of, request_id_of
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require, require_somewhere
+
+_SAFE = ("GET", "HEAD", "OPTIONS")
+
+Shape = type[BaseSerializer[Any]]
+
+
+def by_method(**declared: Any) -> Mapping[str, Any]:
+    """Return what a view declares for some of its methods."""
+    return MappingProxyType(declared)
+
+
+class ApiView(APIView):
+    """One address. Who has no role at all gets nothing; a method that is not declared does not exist."""
+
+    authentication_classes = (KeyAuthentication, SessionAuthentication)
+    permission_classes = ()
+    parser_classes: ClassVar[tuple[type[BaseParser], ...]] = (StrictJsonParser, MergePatchParser)
+    renderer_classes = (ApiRenderer,)
+    http_method_names = ("get", "head", "post", "put", "patch", "delete")
+    schema: ClassVar[OperationSchema | None] = OperationSchema()
+    """None: not in the OpenAPI document."""
+
+    noun: ClassVar[str] = ""
+    """What it is about; groups the operations of the OpenAPI document."""
+    shape: ClassVar[Shape]
+    """How the objects look."""
+    bodies: ClassVar[Mapping[str, Shape]] = MappingProxyType({})
+    """How the body looks, by method."""
+    answers: ClassVar[Mapping[str, tuple[int, Any]]] = MappingProxyType({})
+    """Status and look of the answer, by method, where it is not 200 with `shape`."""
+    changes_need: ClassVar[Role] = Role.OPERATOR
+    """The role, somewhere at least, without which no change is even looked at; services decide in detail."""
+    whole_fleet: ClassVar[bool] = False
+    """The objects belong to no pool: seeing them needs a role everywhere."""
+    listing: ClassVar[Listing | None] = None
+    parameters: ClassVar[tuple[Any, ...]] = ()
+    """Query parameters (OpenApiParameters) beside those of a list."""
+    has_etag: ClassVar[bool] = False
+    only_asks: ClassVar[bool] = False
+    """Its POST changes nothing, so that it need not be kept from happening twice."""
+    shown_once: ClassVar[frozenset[str]] = frozenset()
+    """Members of an answer that repetitions must not show."""
+
+    @override
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuse whoever may not use the address at all."""
+        super().initial(request, *args, **kwargs)
+        if not request.user.is_authenticated and not isinstance(request.auth, ApiKey):
+            raise NotAuthenticated
+        (require if self.whole_fleet else require_somewhere)(self.actor, Role.VIEWER)
+        if request.method not in _SAFE:
+            if not hasattr(self, str(request.method).lower()):
+                raise MethodNotAllowed(str(request.method))
+            require_somewhere(self.actor, self.changes_need)
+
+    @override
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """Mark the answer as nobody else's: caches may keep it only to ask whether it is still so."""
+        answer = super().finalize_response(request, response, *args, **kwargs)
+        answer["Cache-Control"] = "private, no-cache"
+        return answer
+
+    @override
+    def get_exception_handler(self) -> Any:
+        """Return what turns exceptions into problems."""
+        return answer_error
+
+    @property
+    def actor(self) -> Actor:
+        """Who asks."""
+        key = self.request.auth
+        if isinstance(key, ApiKey):
+            return machine(key, request_id=request_id_of(self.request._request))
+        return actor_of(self.request._request, API)
+
+    @property
+    def caller(self) -> str:
+        """A name of who asks that no other has."""
+        key = self.request.auth
+        return f"key:{key.key_id}" if isinstance(key, ApiKey) else f"person:{self.request.user.pk}"
+
+    def represented(self, thing: Any) -> Any:
+        """Return an object as the API shows it."""
+        return self.shaped(thing).data
+
+    def shaped(self, thing: Any, *, many: bool = False, shape: Shape | None = None) -> Any:
+        """Return the serializer of an object or of several, which knows who asks."""
+        return (shape or self.shape)(thing, many=many, context={"actor": self.actor})
+
+    def body(self, current: Any = None) -> dict[str, Any]:
+        """Return the checked body. A change may repeat what cannot change, as long as it is as stored."""
+        method = str(self.request.method)
+        data = self.request.data
+        form = self.bodies[method]
+        if current is not None and isinstance(data, dict):
+            data = self._without_fixed(data, current, form)
+        checked = form(data=data, partial=method == "PATCH")
+        checked.is_valid(raise_exception=True)
+        return dict(checked.validated_data)
+
+    def _without_fixed(self, data: dict[str, Any], current: Any, form: Shape) -> dict[str, Any]:
+        changeable = form().fields
+        shown = self.represented(current)
+        fixed = [name for name in data if name in shown and name not in changeable]
+        wrong = [FieldProblem(name, "Cannot be changed here.") for name in fixed if data[name] != shown[name]]
+        if wrong:
+            raise ProblemError(400, "Some values cannot be changed; see errors.", wrong)
+        return {name: value for name, value in data.items() if name not in fixed}
+
+    def show(self, thing: Any, status: int = 200, *, shape: Shape | None = None) -> Response:
+        """Answer with one object and, where it has one, its ETag; 304 where the client has it already."""
+        if not self.has_etag:
+            return Response(self.shaped(thing, shape=shape).data, status=status)
+        etag = etag_of(thing)
+        if self.request.method in ("GET", "HEAD") and is_unchanged(self.request, etag):
+            return Response(status=304, headers={"ETag": etag})
+        return Response(self.shaped(thing, shape=shape).data, status=status, headers={"ETag": etag})
+
+    def show_page(self, rows: Any) -> Response:
+        """Answer with the page of rows that the query asks for."""
+        if self.listing is None:
+            raise TypeError(f"{type(self).__name__} declares no listing")
+        page = self.listing.page(self.request, rows)
+        following = None
+        if page.next_cursor:
+            query = self.request.query_params.copy()
+            query["cursor"] = page.next_cursor
+            following = f"{self.request.path}?{query.urlencode()}"
+        return Response({"results": self.shaped(page.rows, many=True).data, "next": following})
+
+    def once(self, make: Any) -> Response:
+        """Answer a POST with what `make` answers, at most once per Idempotency-Key."""
+        return answer_once(self.request, self.caller, self.shown_once, make)
+
+
+def taken_why(body: dict[str, Any]) -> str:
+    """Take the reason out of a checked body and return it."""
+    return str(body.pop("why", ""))
+
+
+def why_of(request: Request) -> str:
+    """Return the reason for a DELETE, which has no body: the query parameter `why`."""
+    return request.query_params.get("why", "")[:200]

@@ -1,0 +1,118 @@
+"""Turns whatever a view raises into the one problem that says what to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from django.core.exceptions import BadRequest, ObjectDoesNotExist, PermissionDenied, SuspiciousOperation
+from django.db import OperationalError
+from django.http import Http404, UnreadablePostError
+from django.http.multipartparser import MultiPartParserError
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from controlplane.platform.api.etags import etag_of
+from controlplane.platform.api.problem import ProblemError
+from controlplane.platform.api.rendering import PROBLEM
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.field_problems import FieldProblem, InvalidInputError
+from controlplane.platform.request_actor import request_id_of
+from controlplane.platform.revisions import StaleRevisionError
+from controlplane.platform.roles import NotAllowedError
+from gateway.http.json_body import BadBodyError
+
+logger = logging.getLogger(__name__)
+
+_WRONG_FIELDS = "Some values are invalid; see errors."
+
+
+def answer_error(error: Exception, context: dict[str, Any]) -> Response:
+    """Return the answer to an exception; what nobody foresaw is logged by type and place and answered 500."""
+    request, view = context["request"], context["view"]
+    set_rollback()
+    problem = _problem(error, view)
+    if problem is None:
+        logger.error("the API failed", exc_info=error, extra={"path": request.path, "error": type(error).__name__})
+        problem = ProblemError(500, "Internal error; the log has it under this request_id.")
+    response = Response(problem.body(request_id_of(request._request)), status=problem.status, headers=problem.headers)
+    setattr(response, PROBLEM, True)
+    return response
+
+
+def answer_with(kind: type[Exception], make: Callable[[Any, Any], ProblemError]) -> None:
+    """Let a feature answer an error of its own by itself; `make` gets the error and the view."""
+    _MAKERS.append(((kind,), make))
+
+
+def database_away() -> ProblemError:
+    """Return the answer while the database does not answer."""
+    return ProblemError(503, "The database does not answer; retry.", headers={"Retry-After": "2"})
+
+
+def _problem(error: Exception, view: Any) -> ProblemError | None:
+    if isinstance(error, ProblemError):
+        return error
+    if isinstance(error, exceptions.APIException):
+        return _framework_problem(error)
+    for kinds, make in _MAKERS:
+        if isinstance(error, kinds):
+            return make(error, view)
+    return None
+
+
+def _framework_problem(error: exceptions.APIException) -> ProblemError:
+    headers = {}
+    if challenge := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = challenge
+    if (wait_s := getattr(error, "wait", None)) is not None:
+        headers["Retry-After"] = str(int(wait_s) + 1)
+    if isinstance(error, exceptions.ValidationError):
+        return ProblemError(400, _WRONG_FIELDS, _flattened(error.detail, ""), headers=headers)
+    detail = str(error.detail)
+    if isinstance(error, exceptions.NotAuthenticated):
+        detail = "Sign in, or send 'Authorization: Bearer sy_…' with an API key that has the scope manage."
+    return ProblemError(error.status_code, detail, headers=headers)
+
+
+def _flattened(detail: Any, path: str) -> list[FieldProblem]:
+    if isinstance(detail, dict):
+        return [
+            each
+            for name, inner in detail.items()
+            for each in _flattened(inner, path if name == "non_field_errors" else f"{path}.{name}".lstrip("."))
+        ]
+    if isinstance(detail, list):
+        nested = any(isinstance(inner, dict | list) for inner in detail)
+        return [
+            each
+            for number, inner in enumerate(detail)
+            for each in _flattened(inner, f"{path}[{number}]" if nested else path)
+        ]
+    return [FieldProblem(path, str(detail))]
+
+
+def _stale(error: StaleRevisionError, view: Any) -> ProblemError:
+    members = {"current": view.represented(error.current)}
+    return ProblemError(412, f"{error}.", members=members, headers={"ETag": etag_of(error.current)})
+
+
+def _body(error: BadBodyError, _view: Any) -> ProblemError:
+    return ProblemError(400, error.message, [FieldProblem("", error.message)])
+
+
+_MAKERS: list[tuple[tuple[type[Exception], ...], Callable[[Any, Any], ProblemError]]] = [
+    ((NotAllowedError, PermissionDenied), lambda error, _: ProblemError(403, str(error) or "Not allowed.")),
+    ((InvalidInputError,), lambda error, _: ProblemError(400, error.summary, error.field_problems)),
+    ((StaleRevisionError,), _stale),
+    ((ConflictError,), lambda error, _: ProblemError(409, str(error))),
+    ((ObjectDoesNotExist, Http404), lambda _error, _: ProblemError(404, "Nothing at this address.")),
+    ((BadBodyError,), _body),
+    (
+        (BadRequest, SuspiciousOperation, MultiPartParserError, UnreadablePostError),
+        lambda _error, _: ProblemError(400, "The request is unreadable; send JSON."),
+    ),
+    ((OperationalError,), lambda _error, _: database_away()),
+]

@@ -1,0 +1,43 @@
+"""Programs authenticate with an API key whose scopes include manage."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AnonymousUser
+from django.utils import timezone
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
+from rest_framework.request import Request
+from typing_extensions import override
+
+from controlplane.platform.models.api_key import KEY_START, ApiKey, hash_api_key
+
+SCOPE = "manage"
+MAX_KEY_LENGTH = 512
+
+
+class KeyAuthentication(BaseAuthentication):
+    """`Authorization: Bearer sy_…`; the key is looked up by its hash, and its text goes nowhere else."""
+
+    @override
+    def authenticate(self, request: Request) -> tuple[AnonymousUser, ApiKey] | None:
+        """Return the key, None without the header; raises AuthenticationFailed, PermissionDenied."""
+        header = request.headers.get("Authorization")
+        if header is None:
+            return None
+        scheme, _, text = header.partition(" ")
+        text = text.strip()
+        if scheme.lower() != "bearer" or not text.startswith(KEY_START) or len(text) > MAX_KEY_LENGTH:
+            raise AuthenticationFailed("The Authorization header must be 'Bearer sy_…' with one of our API keys.")
+        key = ApiKey.objects.select_related("tenant").filter(sha256=hash_api_key(text), revoked_at=None).first()
+        if key is None:
+            raise AuthenticationFailed("This API key is unknown or revoked; create one under Access.")
+        if key.expires_at is not None and key.expires_at <= timezone.now():
+            raise AuthenticationFailed("This API key has expired; create a new one under Access.")
+        if SCOPE not in key.scopes:
+            raise PermissionDenied(f"This API key lacks the scope {SCOPE}; an admin can give it under Access.")
+        return AnonymousUser(), key
+
+    @override
+    def authenticate_header(self, request: Request) -> str:
+        """Return the challenge of a 401."""
+        return 'Bearer realm="switchyard"'

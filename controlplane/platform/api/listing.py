@@ -1,0 +1,146 @@
+"""Lists: narrowed by known filters, in a known order, a page at a time.
+
+A page continues after the last row of the one before (keyset), so that its cost does not grow with
+its number and rows that come or go meanwhile neither repeat nor hide others.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import Model, Q, QuerySet
+from rest_framework.request import Request
+
+from controlplane.platform.api.filters import BadFilterError, Filter
+from controlplane.platform.api.problem import ProblemError
+from controlplane.platform.field_problems import FieldProblem
+
+DEFAULT_LIMIT = 50
+MAX_LIMIT = 500
+MAX_CURSOR = 2000
+_CONTROLS = ("limit", "cursor", "ordering")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows, and how to ask for those after them (empty: there are none)."""
+
+    rows: list[Any]
+    next_cursor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """How one kind of object is listed."""
+
+    orders: Mapping[str, tuple[str, ...]]
+    """Orders by name: the fields of each, rising, the last of them unique. A minus before the name turns it round."""
+    default: str
+    filters: Mapping[str, Filter] = field(default_factory=dict)
+
+    def page(self, request: Request, rows: QuerySet[Any]) -> Page:
+        """Return the page that the query asks for; raises ProblemError naming every wrong parameter."""
+        query = request.query_params
+        problems = [
+            FieldProblem(name, f"Is not a parameter; known are {', '.join((*self.filters, *_CONTROLS))}.")
+            for name in query
+            if name not in self.filters and name not in _CONTROLS
+        ]
+        for name, each in self.filters.items():
+            if name in query:
+                try:
+                    rows = each.apply(rows, query.getlist(name))
+                except BadFilterError as error:
+                    problems.append(FieldProblem(name, str(error)))
+        limit = _limit(query.get("limit", str(DEFAULT_LIMIT)), problems)
+        order = self._order(query.get("ordering", self.default), problems)
+        after = _after(rows.model, order, query.get("cursor"), problems)
+        if problems:
+            raise ProblemError(400, "Some parameters are invalid; see errors.", problems)
+        found = list(rows.filter(after).order_by(*order)[: limit + 1])
+        return Page(found[:limit], _cursor(found[limit - 1], order) if len(found) > limit else "")
+
+    def names(self) -> list[str]:
+        """Return the orders a client may ask for."""
+        return [sign + name for name in self.orders for sign in ("", "-")]
+
+    def _order(self, wanted: str, problems: list[FieldProblem]) -> tuple[str, ...]:
+        name = wanted.removeprefix("-")
+        if name not in self.orders:
+            problems.append(FieldProblem("ordering", f"Must be one of {', '.join(self.names())}."))
+            return ("pk",)
+        fields = self.orders[name]
+        return fields if wanted == name else tuple(f"-{each}" for each in fields)
+
+
+def _limit(text: str, problems: list[FieldProblem]) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MAX_LIMIT:
+        return int(text)
+    problems.append(FieldProblem("limit", f"Must be a whole number from 1 to {MAX_LIMIT}."))
+    return DEFAULT_LIMIT
+
+
+def _cursor(row: Any, order: tuple[str, ...]) -> str:
+    values = [_value(row, name.removeprefix("-")) for name in order]
+    text = json.dumps([list(order), values], cls=_Exact, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+class _Exact(DjangoJSONEncoder):
+    """Keeps microseconds, which Django's encoder cuts to milliseconds."""
+
+    def default(self, o: Any) -> Any:
+        """Return a JSON value."""
+        return o.isoformat() if hasattr(o, "isoformat") else super().default(o)
+
+
+def _value(row: Any, path: str) -> Any:
+    for name in path.split("__"):
+        row = getattr(row, name)
+    return row
+
+
+def _after(model: type[Model], order: tuple[str, ...], cursor: str | None, problems: list[FieldProblem]) -> Q:
+    """Return the condition on rows after the cursor's: larger in the first field, or equal there and …"""
+    if cursor is None:
+        return Q()
+    try:
+        values = _values(model, order, cursor)
+    except (ValueError, TypeError, binascii.Error, ValidationError, RecursionError):
+        problems.append(FieldProblem("cursor", "Is not a cursor of this list and order; start without one."))
+        return Q()
+    condition, equal = Q(), Q()
+    for name, value in zip(order, values, strict=True):
+        plain = name.removeprefix("-")
+        condition |= equal & Q(**{f"{plain}__{'lt' if name.startswith('-') else 'gt'}": value})
+        equal &= Q(**{plain: value})
+    return condition
+
+
+def _values(model: type[Model], order: tuple[str, ...], cursor: str) -> list[Any]:
+    if len(cursor) > MAX_CURSOR:
+        raise ValueError("too long")
+    padded = cursor + "=" * (-len(cursor) % 4)
+    kept_order, values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    if kept_order != list(order) or not isinstance(values, list) or len(values) != len(order):
+        raise ValueError("of another order")
+    return [_typed(model, name.removeprefix("-"), value) for name, value in zip(order, values, strict=True)]
+
+
+def _typed(model: type[Model], path: str, value: Any) -> Any:
+    if isinstance(value, list | dict | bool) or value is None or (isinstance(value, str) and "\x00" in value):
+        raise ValueError("no value of a field")
+    *relations, last = path.split("__")
+    for name in relations:
+        related = model._meta.get_field(name).related_model
+        assert isinstance(related, type)  # noqa: S101  # orders name relations to models
+        model = related
+    field_ = model._meta.pk if last == "pk" else model._meta.get_field(last)
+    return field_.to_python(value)

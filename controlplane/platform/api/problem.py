@@ -1,0 +1,60 @@
+"""Errors of the management API as problem details (RFC 9457)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+
+from controlplane.platform.field_problems import FieldProblem
+
+MEDIA_TYPE = "application/problem+json"
+_TYPES = {
+    400: "invalid",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    406: "not-acceptable",
+    409: "conflict",
+    412: "stale",
+    413: "too-large",
+    415: "unsupported-media-type",
+    422: "idempotency-key-reused",
+    428: "precondition-required",
+    429: "too-many-requests",
+    500: "internal",
+    503: "unavailable",
+}
+
+
+class ProblemError(Exception):
+    """An answer that is an error; `members` are further members of the problem, `headers` of the answer."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        errors: Iterable[FieldProblem] = (),
+        *,
+        members: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = tuple(errors)
+        self.members = members or {}
+        self.headers = headers or {}
+
+    def body(self, request_id: str) -> dict[str, Any]:
+        """Return the members of the problem."""
+        return {
+            "type": f"urn:switchyard:problem:{_TYPES.get(self.status, 'error')}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+            "errors": [{"path": error.path, "message": error.message} for error in self.errors],
+            "request_id": request_id,
+            **self.members,
+        }

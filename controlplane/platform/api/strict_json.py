@@ -1,0 +1,38 @@
+"""Reads request bodies: JSON within limits, so that whatever is wrong with one is the client's to hear."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import IO, Any
+
+from django.conf import settings
+from rest_framework.parsers import BaseParser
+from typing_extensions import override
+
+from controlplane.platform.api.problem import ProblemError
+from gateway.http.json_body import decode_object, reject_nul
+
+
+class StrictJsonParser(BaseParser):
+    """Takes JSON objects; the limits on depth, size and strings are those of the gateway's decision API."""
+
+    media_type = "application/json"
+
+    @override
+    def parse(
+        self, stream: IO[bytes], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the object; raises BadBodyError, and ProblemError for a body that is too large."""
+        limit: int = settings.MAX_BODY_BYTES
+        body = stream.read(limit + 1)
+        if len(body) > limit:
+            raise ProblemError(413, f"The body is larger than {limit} bytes; send less at once.")
+        value = decode_object(body)
+        reject_nul(body)
+        return value
+
+
+class MergePatchParser(StrictJsonParser):
+    """The same under the media type of a JSON merge patch, for PATCH."""
+
+    media_type = "application/merge-patch+json"

@@ -1,0 +1,31 @@
+"""Forgets audit events that are older than SWITCHYARD_AUDIT_RETENTION_DAYS, and says so in the audit."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane.platform import audit
+from controlplane.platform.actor import program
+from controlplane.platform.models.audit_event import AuditEvent
+
+BATCH = 5_000
+"""Events of one transaction."""
+EVERY = timedelta(days=1)
+"""Events may stay this much longer, so that forgetting adds one event a day instead of one a minute."""
+
+
+def forget_events(now: datetime) -> int:
+    """Delete the oldest events, BATCH at most, once some are EVERY past their time; return how many."""
+    days = settings.AUDIT_RETENTION_DAYS
+    until = now - timedelta(days=days)
+    if not days or not AuditEvent.objects.filter(at__lt=until - EVERY).exists():
+        return 0
+    with transaction.atomic():
+        oldest = AuditEvent.objects.filter(at__lt=until).order_by("at", "id").values_list("pk", flat=True)[:BATCH]
+        deleted, _ = AuditEvent.objects.filter(pk__in=list(oldest)).delete()
+        told = {"events": deleted, "older_than": until.isoformat(), "retention_days": days}
+        audit.record(program("housekeeping"), "audit.forget", "audit", "", after=told)
+    return deleted

@@ -1,0 +1,87 @@
+"""Reads the program's settings from the environment and refuses values it does not understand.
+
+Every variable may also be given as NAME_FILE, the path of a file that holds the value, which is how
+containers hand over secrets. This file needs no configured Django, so that light commands can use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR = Path(__file__).resolve().parents[2]
+_YES = frozenset({"1", "true", "yes", "on"})
+_NO = frozenset({"0", "false", "no", "off"})
+
+
+class Environment:
+    """Typed reads of environment variables; each raises ImproperlyConfigured naming the variable."""
+
+    def __init__(self) -> None:
+        self._values = environ.FileAwareEnv()
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return the value as written, or `default` where it is absent."""
+        try:
+            return str(self._values.str(name, default=default)).strip()
+        except (OSError, ValueError, UnicodeError) as error:
+            raise ImproperlyConfigured(f"{name}_FILE cannot be read: {error}") from error
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return True for 1/true/yes/on and False for 0/false/no/off; nothing else is a flag."""
+        value = self.text(name).lower()
+        if not value:
+            return default
+        if value in _YES or value in _NO:
+            return value in _YES
+        raise ImproperlyConfigured(f"{name}={value!r} is not a boolean; write true or false")
+
+    def whole_number(self, name: str, *, default: int, at_least: int, at_most: int) -> int:
+        """Return an integer between `at_least` and `at_most`, both included."""
+        value = self.text(name)
+        if not value:
+            return default
+        try:
+            number = int(value)
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{name}={value!r} is not a whole number") from error
+        if not at_least <= number <= at_most:
+            raise ImproperlyConfigured(f"{name}={number} is not between {at_least} and {at_most}")
+        return number
+
+    def choice(self, name: str, *, default: str, choices: Sequence[str]) -> str:
+        """Return one of `choices`."""
+        value = self.text(name) or default
+        if value not in choices:
+            raise ImproperlyConfigured(f"{name}={value!r} is not one of {', '.join(choices)}")
+        return value
+
+    def words(self, name: str, default: Sequence[str] = ()) -> list[str]:
+        """Return the comma-separated words of the value."""
+        value = self.text(name)
+        return [word.strip() for word in value.split(",") if word.strip()] if value else list(default)
+
+    def database(self, name: str, default: str) -> dict[str, object]:
+        """Return Django's settings of the database that the URL names."""
+        value = self.text(name) or default
+        try:
+            config = environ.Env.db_url_config(value)
+        except (ValueError, KeyError, ImproperlyConfigured) as error:
+            raise ImproperlyConfigured(f"{name} is not a database URL such as postgres://user@host/name") from error
+        if not config.get("ENGINE") or not config.get("NAME"):
+            raise ImproperlyConfigured(f"{name} is not a database URL such as postgres://user@host/name")
+        return cast("dict[str, object]", config)
+
+
+env = Environment()
+"""What every module reads the environment through."""
+
+
+def state_directory() -> Path:
+    """Return the directory that holds the database, secrets and logs of this installation."""
+    value = env.text("SWITCHYARD_STATE_DIR")
+    return (Path(value) if value else BASE_DIR / "var").expanduser().resolve()

@@ -1,0 +1,117 @@
+"""Keeps the answers of named requests: for a day, and a bounded number of them.
+
+That a named request had its effect is noted in the transaction of the effect (by audit.record, which is
+part of every change), so that no crash in between lets its repetition have it twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.models.idempotency_record import IdempotencyRecord
+
+KEPT = timedelta(hours=24)
+UNDER_WAY = timedelta(minutes=1)
+"""A request that was not answered by then has died with its process."""
+MAX_RECORDS = 10_000
+_EFFECT = "effect"
+
+Claim = IdempotencyRecord
+"""A record that this request holds (no status yet), or the settled answer of the one before."""
+
+_claimed: ContextVar[Claim | None] = ContextVar("claimed", default=None)
+
+
+class ReusedKeyError(ValueError):
+    """The key named another request before."""
+
+
+class UnderWayError(RuntimeError):
+    """The first request with the key is not answered yet."""
+
+
+class AnswerLostError(ConflictError):
+    """The first request with the key had its effect, and its process ended before the answer was kept."""
+
+
+class SupersededError(ConflictError):
+    """Another request has taken the name over meanwhile, because this one took too long."""
+
+
+def claim(caller: str, key: str, request_sha256: str) -> Claim:
+    """Return a new record to be settled, or the settled one.
+
+    Raises ReusedKeyError, UnderWayError, AnswerLostError.
+    """
+    now = timezone.now()
+    with transaction.atomic():
+        _make_room()
+        record, new = IdempotencyRecord.objects.select_for_update().get_or_create(
+            caller=caller, key=key, defaults={"request_sha256": request_sha256, "created_at": now}
+        )
+        if new:
+            return record
+        if record.request_sha256 != request_sha256:
+            raise ReusedKeyError("This Idempotency-Key belongs to another request; use a new one.")
+        if record.status is None and record.created_at > now - UNDER_WAY:
+            raise UnderWayError("The first request with this Idempotency-Key is still running; retry.")
+        if record.status is None and record.body is not None:
+            raise AnswerLostError(
+                f"The first request with this Idempotency-Key took effect ({record.body[_EFFECT]}), but its answer "
+                "was lost with its process. Check what it changed; it is not repeated."
+            )
+        if record.status is None:
+            record.created_at = now
+            record.save(update_fields=["created_at"])
+    return record
+
+
+@contextmanager
+def under(claimed: Claim) -> Iterator[None]:
+    """Let the effects of the block be those of the claimed request."""
+    token = _claimed.set(claimed)
+    try:
+        yield
+    finally:
+        _claimed.reset(token)
+
+
+def note_effect(what: str) -> None:
+    """Note in the transaction of an effect that the named request had it; raises SupersededError."""
+    claimed = _claimed.get()
+    if claimed is None:
+        return
+    if not _held(claimed).update(body={_EFFECT: what}):
+        raise SupersededError("Another request took this Idempotency-Key over, because this one took too long.")
+
+
+def settle(claimed: Claim, status: int, body: Any, headers: dict[str, str]) -> None:
+    """Store the answer for repetitions."""
+    _held(claimed).update(status=status, body=body, headers=headers)
+
+
+def forget(claimed: Claim) -> None:
+    """Give the key free again where its request has changed nothing."""
+    _held(claimed).filter(body__isnull=True).delete()
+
+
+def _held(claimed: Claim) -> QuerySet[IdempotencyRecord]:
+    """Return the record as long as this request, and no later one of its name, holds it."""
+    return IdempotencyRecord.objects.filter(pk=claimed.pk, status=None, created_at=claimed.created_at)
+
+
+def _make_room() -> None:
+    IdempotencyRecord.objects.filter(created_at__lt=timezone.now() - KEPT).delete()
+    over = IdempotencyRecord.objects.count() - MAX_RECORDS + 1
+    if over > 0:
+        oldest = IdempotencyRecord.objects.order_by("created_at", "pk").values_list("pk", flat=True)[:over]
+        IdempotencyRecord.objects.filter(pk__in=list(oldest)).delete()

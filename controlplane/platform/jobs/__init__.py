@@ -1,0 +1,1 @@
+"""How a job runs: leases and cooperative stops."""

@@ -1,0 +1,137 @@
+"""Leases on job runs: who may act now, decided by conditional updates of one row.
+
+A holder acts only until the end that it wrote itself; whoever comes later takes the row over by
+raising the fencing token. No two holders believe in their lease at one time as long as their clocks
+agree, and an update with an old token changes nothing at any time.
+
+Cancelling is cooperative: a run that somebody asked to end cannot be renewed or taken any more, so its
+holder stops as it does when the lease is lost, and the run ends as cancelled.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import IntegrityError, models, transaction
+from django.utils import timezone
+
+from controlplane.platform.models.job_run import JobRun, JobState
+
+Clock = Callable[[], datetime]
+
+CANCELLED = "the run was cancelled"
+LONGEST = timedelta(seconds=90)
+"""No lease and no rest between rounds is longer, clocks of machines that differ by seconds included.
+
+One that ends later was written before the clock went back, and counts as ended: nobody waits the hour out.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to act for one job run until `until`; renewing makes a new one."""
+
+    run_id: int
+    owner: str
+    fencing_token: int
+    until: datetime
+    went_back: timedelta = timedelta()
+    """How far the clock went back since the run was last written, within seconds; 0 where it did not."""
+
+
+def this_owner() -> str:
+    """Return a name of this thread that no other one has at the same time."""
+    return f"{socket.gethostname()}:{os.getpid()}:{threading.get_ident()}"
+
+
+def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock: Clock = timezone.now) -> Lease | None:
+    """Take the job's active run, starting one where there is none; None while somebody else holds it."""
+    if duration > LONGEST:
+        raise ValueError(f"a lease of {duration} is too long; {LONGEST} is the most")
+    now = clock()
+    run = _active_run(job, shard, now)
+    if run is None or (run.lease_until is not None and now < run.lease_until <= now + LONGEST):
+        return None
+    ahead = run.lease_until - now if run.lease_until is not None else timedelta()
+    if run.cancel_requested_at is not None:
+        _end_cancelled(JobRun.objects.filter(pk=run.pk, fencing_token=run.fencing_token), now)
+        return None
+    until = now + duration
+    taken = JobRun.objects.filter(
+        pk=run.pk, state=JobState.ACTIVE, fencing_token=run.fencing_token, lease_until=run.lease_until
+    ).update(lease_owner=owner, lease_until=until, fencing_token=run.fencing_token + 1)
+    return Lease(run.pk, owner, run.fencing_token + 1, until, max(ahead, timedelta())) if taken else None
+
+
+def held_at(now: datetime) -> models.Q:
+    """Return the condition on job runs that somebody holds, or that rest until their next round."""
+    return models.Q(lease_until__gt=now, lease_until__lte=now + LONGEST)
+
+
+def renew(
+    lease: Lease, duration: timedelta, *, progress: Mapping[str, Any] | None = None, clock: Clock = timezone.now
+) -> Lease | None:
+    """Extend the lease from now on, and store the run's progress; None when it is lost or the run was cancelled.
+
+    A lease that ran out may be renewed as long as nobody took it; its holder must not have acted in between.
+    """
+    until = clock() + duration
+    news = {} if progress is None else {"progress": dict(progress)}
+    if _held(lease).filter(cancel_requested_at=None).update(lease_until=until, **news):
+        return replace(lease, until=until)
+    _end_cancelled(_held(lease), clock())
+    return None
+
+
+def release(lease: Lease, *, clock: Clock = timezone.now) -> bool:
+    """Give the run back for the next holder to take at once; False when the lease was lost before."""
+    return bool(_held(lease).update(lease_until=clock(), lease_owner=""))
+
+
+def finish(
+    lease: Lease,
+    *,
+    outcome: Mapping[str, Any],
+    state: JobState = JobState.DONE,
+    clock: Clock = timezone.now,
+) -> bool:
+    """End the run for good; False when the lease was lost before."""
+    ended = _held(lease).update(state=state, outcome=dict(outcome), finished_at=clock(), lease_owner="")
+    return bool(ended)
+
+
+def _end_cancelled(runs: models.QuerySet[JobRun], now: datetime) -> None:
+    """End those runs that somebody asked to end."""
+    asked = runs.filter(state=JobState.ACTIVE).exclude(cancel_requested_at=None)
+    asked.update(state=JobState.CANCELLED, finished_at=now, lease_owner="", outcome={"reason": CANCELLED})
+
+
+def _held(lease: Lease) -> models.QuerySet[JobRun]:
+    return JobRun.objects.filter(
+        pk=lease.run_id, state=JobState.ACTIVE, fencing_token=lease.fencing_token, lease_owner=lease.owner
+    )
+
+
+def _active_run(job: str, shard: int, now: datetime) -> JobRun | None:
+    run = JobRun.objects.filter(job=job, shard=shard, state=JobState.ACTIVE).first()
+    if run is not None:
+        return run
+    try:
+        with transaction.atomic():
+            last = JobRun.objects.filter(job=job, shard=shard).order_by("-fencing_token", "-pk").first()
+            return JobRun.objects.create(
+                job=job,
+                shard=shard,
+                started_at=now,
+                fencing_token=last.fencing_token if last is not None else 0,
+                memory=last.memory if last is not None else {},
+            )
+    except IntegrityError:
+        # Another process started the run between our look and our insert; it takes it, too.
+        return None

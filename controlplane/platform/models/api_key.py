@@ -1,0 +1,100 @@
+"""Proof of who sends requests; only its SHA-256 is kept."""
+
+from __future__ import annotations
+
+import hashlib
+
+import uuid_utils
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from typing_extensions import override
+
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.role import Role
+
+SCOPES = ("infer", "route", "manage")
+"""infer: the OpenAI-compatible proxy. route: the decision API. manage: the management API, with the key's role."""
+USUAL_SCOPES = ("infer",)
+"""What a key opens unless somebody says more."""
+
+KEY_START = "sy_"
+"""How the text of every key begins."""
+
+SLO_CLASS = r"^[a-z0-9][a-z0-9_.-]{0,31}$"
+
+
+def new_key_id() -> str:
+    """Return an id that tells nothing about the key."""
+    return f"key-{uuid_utils.uuid7().hex}"
+
+
+def usual_scopes() -> list[str]:
+    """Return what an ordinary key may do."""
+    return list(USUAL_SCOPES)
+
+
+def hash_api_key(text: str) -> str:
+    """Return the lower-case hex SHA-256 by which keys are stored and looked up."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class ApiKey(models.Model):
+    """One API key, shown once when it is made and never again."""
+
+    public_id_field = "key_id"
+    in_snapshot = True
+
+    key_id = models.CharField(max_length=64, unique=True, default=new_key_id)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="api_keys")
+    name = models.CharField(max_length=120)
+    prefix = models.CharField(max_length=16)
+    """First characters, so that people can tell keys apart."""
+    sha256 = models.CharField(max_length=64, unique=True)
+    """Lower-case hex of the whole key's SHA-256. The key has 256 random bits, so no salt is needed."""
+    scopes = models.JSONField(default=usual_scopes)
+    """A list of SCOPES."""
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+    """What the scope manage allows; without that scope it means nothing."""
+    pools = models.JSONField(default=list, blank=True)
+    """Slugs of the only pools that the scope manage opens; empty: all. Slugs of deleted pools stay and open nothing."""
+    rate_per_min = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)]
+    )
+    """Requests per minute; empty: no limit."""
+    max_in_flight = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1), MaxValueValidator(100_000)]
+    )
+    """Requests at the same time; empty: no limit."""
+    slo_class = models.CharField(
+        max_length=32, blank=True, validators=[RegexValidator(SLO_CLASS, "Use a-z, 0-9, . _ -")]
+    )
+    """SLO class of requests that name none, in pools whose policy has it; empty: none."""
+    priority_ceiling = models.IntegerField(
+        null=True, blank=True, validators=[MinValueValidator(-(2**31)), MaxValueValidator(2**31 - 1)]
+    )
+    """Most urgent priority that requests may ask for (lower goes first); empty: any."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    revision = models.PositiveIntegerField(default=1)
+    """Rises with each change; the ETag of the API."""
+
+    class Meta:
+        ordering = ("tenant__slug", "created_at")
+        constraints = (
+            models.CheckConstraint(condition=models.Q(sha256__regex=r"^[0-9a-f]{64}$"), name="api_key_is_hashed"),
+            models.CheckConstraint(condition=models.Q(role__in=Role.values), name="api_key_role_known"),
+            models.CheckConstraint(
+                condition=models.Q(rate_per_min=None) | models.Q(rate_per_min__range=(1, 1_000_000)),
+                name="api_key_rate_in_range",
+            ),
+            models.CheckConstraint(
+                condition=models.Q(max_in_flight=None) | models.Q(max_in_flight__range=(1, 100_000)),
+                name="api_key_concurrency_in_range",
+            ),
+        )
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.prefix}…"

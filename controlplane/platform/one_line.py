@@ -1,0 +1,8 @@
+"""Texts that people and their programs send, made fit for one line of a table or a log."""
+
+from __future__ import annotations
+
+
+def one_line(text: str) -> str:
+    """Return the text without characters that break lines or tables."""
+    return "".join(character if character.isprintable() else " " for character in text).strip()

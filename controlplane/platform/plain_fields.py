@@ -1,0 +1,40 @@
+"""Objects as plain values, the same for the audit and for people who compare them.
+
+A model that people and programs know by an id names that field in `public_id_field`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.db import models
+
+_NEVER_TOLD = frozenset({"id", "sha256", "password"})
+
+
+def kind_of(thing: models.Model) -> str:
+    """Return the object's kind as the audit names it, for example engine or api_key."""
+    return str(thing._meta.verbose_name).replace(" ", "_")
+
+
+def public_id(thing: models.Model) -> str:
+    """Return the id by which people and other programs know the object."""
+    return str(getattr(thing, getattr(thing, "public_id_field", "pk")))
+
+
+def plain_fields(thing: models.Model) -> dict[str, Any]:
+    """Return the object's fields as JSON values; relations by their public id, secrets not at all."""
+    return {
+        field.name: _plain(getattr(thing, field.name))
+        for field in thing._meta.concrete_fields
+        if field.name not in _NEVER_TOLD
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, models.Model):
+        return public_id(value) if hasattr(value, "public_id_field") else str(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value

@@ -1,0 +1,108 @@
+"""Creates, changes and deletes objects the one way all are: validated, told to the audit, published.
+
+Roles are the callers' part: each verb knows which one it needs. Models with `in_snapshot` are published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from django.db import IntegrityError, models, transaction
+
+from controlplane.platform import audit
+from controlplane.platform.actor import Actor
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.field_problems import check_fields, problem
+from controlplane.platform.plain_fields import kind_of, plain_fields, public_id
+from controlplane.platform.revisions import bump, locked
+from controlplane.platform.snapshot_change import record_change
+
+Thing = TypeVar("Thing", bound=models.Model)
+
+
+class InUseError(ConflictError):
+    """Other objects refer to this one, so it stays; the message says which."""
+
+
+def create(thing: Thing, verb: str, *, actor: Actor, why: str = "", pool: str = "") -> Thing:
+    """Store a new object and return it; raises InvalidFieldsError."""
+    with _taken_names_explained(), transaction.atomic():
+        check_fields(thing)
+        thing.save(force_insert=True)
+        _tell(thing, verb, actor, why, pool, before=None, after=plain_fields(thing))
+    return thing
+
+
+def change(
+    thing: Thing,
+    changes: Mapping[str, Any],
+    verb: str,
+    *,
+    actor: Actor,
+    expected: int | None = None,
+    why: str = "",
+    pool: str = "",
+) -> Thing:
+    """Store the changed fields and return the object as it then is; a change that changes nothing is none.
+
+    Raises InvalidFieldsError, StaleRevisionError, and DoesNotExist for an object that is gone. The
+    object passed in gets the new values too.
+    """
+    with _taken_names_explained(), transaction.atomic():
+        stored = locked(thing, expected)
+        before = plain_fields(stored)
+        for name, value in changes.items():
+            setattr(stored, name, value)
+        check_fields(stored)
+        if plain_fields(stored) != before:
+            bump(stored, {name: getattr(stored, name) for name in changes})
+            _tell(stored, verb, actor, why, pool, before=before, after=plain_fields(stored))
+    thing.__dict__.update({name: value for name, value in stored.__dict__.items() if name != "_state"})
+    return thing
+
+
+def delete(
+    thing: models.Model, verb: str, *, actor: Actor, expected: int | None = None, why: str = "", pool: str = ""
+) -> None:
+    """Delete the object; raises StaleRevisionError, and InUseError while others refer to it."""
+    with transaction.atomic():
+        stored = locked(thing, expected)
+        before = plain_fields(stored)
+        try:
+            stored.delete()
+        except models.ProtectedError as error:
+            raise InUseError(_who_needs(stored, error)) from error
+        _tell(thing, verb, actor, why, pool, before=before, after=None)
+
+
+@contextmanager
+def _taken_names_explained() -> Iterator[None]:
+    try:
+        yield
+    except IntegrityError as error:
+        # Somebody else took the name between the check and the write.
+        raise problem("", "Another object with this name was just created; choose another name.") from error
+
+
+def _tell(
+    thing: models.Model,
+    verb: str,
+    actor: Actor,
+    why: str,
+    pool: str,
+    *,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+) -> None:
+    audit.record(actor, verb, kind_of(thing), public_id(thing), before=before, after=after, why=why, pool=pool)
+    if getattr(thing, "in_snapshot", False):
+        record_change()
+
+
+def _who_needs(thing: models.Model, error: models.ProtectedError) -> str:
+    needed = sorted(error.protected_objects, key=str)
+    named = ", ".join(f"{kind_of(one).replace('_', ' ')} {one}" for one in needed[:3])
+    more = f" and {len(needed) - 3} more" if len(needed) > 3 else ""
+    return f"{kind_of(thing).replace('_', ' ')} {thing} is used by {named}{more}; remove these first."

@@ -1,0 +1,29 @@
+"""From an HTTP request to the one who asks."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+
+from controlplane.platform.actor import Actor, person
+from gateway.http.request_head import RequestHead, head_of
+
+
+def actor_of(request: HttpRequest, via: str) -> Actor:
+    """Return the signed-in person as an actor of this request; for pages behind the login."""
+    return person(cast("User", request.user), via=via, request_id=request_id_of(request))
+
+
+def request_id_of(request: HttpRequest) -> str:
+    """Return the id that the edge gave the request; where no edge stands in front, the client's or a new one."""
+    scope = getattr(request, "scope", None)
+    if scope is not None:
+        return head_of(scope).request_id
+    kept: str | None = request.META.get("switchyard.request_id")
+    if kept is None:
+        offered = request.headers.get("X-Request-Id")
+        head = RequestHead([(b"x-request-id", offered.encode("latin-1", "replace"))] if offered else [])
+        kept = request.META["switchyard.request_id"] = head.request_id
+    return kept

@@ -1,0 +1,92 @@
+"""Who may do what where."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.db.models import Q
+
+from controlplane.platform.actor import Actor
+from controlplane.platform.role import Role
+
+_RANK = {Role.VIEWER: 1, Role.OPERATOR: 2, Role.ADMIN: 3}
+
+
+class Place(Protocol):
+    """Where a role counts: a pool, of which no more is known here."""
+
+    pk: int
+    slug: str
+
+
+class NotAllowedError(PermissionError):
+    """The actor's role does not reach; the message says which role would."""
+
+
+def role_in(user: User | AbstractBaseUser | AnonymousUser, pool: Place | None = None) -> Role | None:
+    """Return the person's role in a pool (None: in the whole installation); None where there is none.
+
+    One query per person object: the grants are kept on it.
+    """
+    if not isinstance(user, User) or not user.is_active:
+        return None
+    if user.is_superuser:
+        return Role.ADMIN
+    grants = _grants(user)
+    roles = [grants[place] for place in ({None, pool.pk} if pool else {None}) if place in grants]
+    return max(roles, key=lambda role: _RANK[role], default=None)
+
+
+def _grants(user: User) -> dict[int | None, Role]:
+    """Return the person's roles by pool (None: everywhere)."""
+    if not user.is_active:
+        return {}
+    grants: dict[int | None, Role] | None = user.__dict__.get("_role_grants")
+    if grants is None:
+        grants = user.__dict__["_role_grants"] = {grant.pool_id: Role(grant.role) for grant in user.role_grants.all()}
+    return grants
+
+
+def may(actor: Actor, wanted: Role, pool: Place | None = None) -> bool:
+    """Return whether the actor has at least the wanted role there; the program itself may do everything."""
+    if actor.user is None:
+        if actor.pools and (pool is None or pool.slug not in actor.pools):
+            return False
+        return actor.role is None or _RANK[actor.role] >= _RANK[wanted]
+    role = role_in(actor.user, pool)
+    return role is not None and _RANK[role] >= _RANK[wanted]
+
+
+def may_somewhere(actor: Actor, wanted: Role) -> bool:
+    """Return whether the actor has at least the wanted role in some pool or everywhere."""
+    if may(actor, wanted):
+        return True
+    if actor.pools and actor.role is not None:
+        return _RANK[actor.role] >= _RANK[wanted]
+    return isinstance(actor.user, User) and any(_RANK[role] >= _RANK[wanted] for role in _grants(actor.user).values())
+
+
+def require_somewhere(actor: Actor, wanted: Role) -> None:
+    """Raise NotAllowedError unless `may_somewhere`."""
+    if not may_somewhere(actor, wanted):
+        raise NotAllowedError(f"This requires the role {wanted.value}; ask an admin under Access.")
+
+
+def require(actor: Actor, wanted: Role, pool: Place | None = None) -> None:
+    """Raise NotAllowedError unless `may`."""
+    if not may(actor, wanted, pool):
+        where = f"pool {pool.slug}" if pool else "all pools"
+        raise NotAllowedError(f"This requires the role {wanted.value} in {where}; ask an admin under Access.")
+
+
+def seen_by(actor: Actor, path: str = "") -> Q:
+    """Return the condition on rows that the actor may see; `path` leads from a row to its pools, as in `pools__`.
+
+    Through several pools a row may come several times.
+    """
+    if may(actor, Role.VIEWER):
+        return Q()
+    if actor.user is None:
+        return Q(**{f"{path}slug__in": actor.pools})
+    return Q(**{f"{path}role_grants__user": actor.user})

@@ -1,0 +1,45 @@
+"""What searches of stored rows have in common: conditions from query parameters, and moments that people write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any, Self
+
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from controlplane.platform.one_line import one_line
+
+MAX_VALUE = 200
+
+
+class UnreadableFilterError(ValueError):
+    """A condition cannot be read; the message says which and what it should look like."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFilter:
+    """Conditions as texts, one per field of a subclass; empty ones are no condition."""
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The conditions that are set."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the filter in query parameters; unknown names are ignored, values are cut to MAX_VALUE."""
+        return cls(**{field.name: one_line(str(values.get(field.name) or ""))[:MAX_VALUE] for field in fields(cls)})
+
+
+def moment_of(name: str, text: str) -> datetime:
+    """Read a date or moment in ISO 8601, in UTC unless it says so; raises UnreadableFilterError."""
+    try:
+        found = parse_datetime(text if "T" in text or " " in text else f"{text}T00:00:00")
+    except ValueError:
+        found = None
+    if found is None:
+        raise UnreadableFilterError(f"{name} is not a time; write 2026-11-20T03:13, in UTC.")
+    return found if timezone.is_aware(found) else timezone.make_aware(found, timezone.get_default_timezone())

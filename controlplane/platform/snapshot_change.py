@@ -1,0 +1,33 @@
+"""Changes of what a snapshot holds: each raises the snapshot's version in its own transaction.
+
+`committed` is sent after the transaction; `controlplane.publication` hears it and publishes.
+"""
+
+from __future__ import annotations
+
+from django.db import models, transaction
+from django.dispatch import Signal
+
+from controlplane.platform.models.snapshot_version import SnapshotVersion
+
+TOPIC = "snapshot"
+"""Topic of the bus that holds the newest snapshot."""
+
+committed = Signal()
+"""Sent when a changed snapshot version is committed."""
+
+
+def record_change() -> None:
+    """Raise the snapshot version, and send `committed` once the surrounding transaction is committed.
+
+    Call it as the last step of every transaction that changes what a snapshot holds.
+    """
+    if not transaction.get_connection().in_atomic_block:
+        raise transaction.TransactionManagementError("record_change belongs into the transaction of its change")
+    SnapshotVersion.objects.get_or_create(pk=SnapshotVersion.ONLY)
+    SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).update(version=models.F("version") + 1)
+    transaction.on_commit(_send)
+
+
+def _send() -> None:
+    committed.send(sender=SnapshotVersion)

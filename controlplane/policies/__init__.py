@@ -1,0 +1,1 @@
+"""Policies: drafts, approvals, publishing, rolling back, and scheduled publishes."""

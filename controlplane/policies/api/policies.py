@@ -1,0 +1,104 @@
+"""`/api/v1/policies`: the policies themselves, and the document's schema and check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from drf_spectacular.types import OpenApiTypes
+from rest_framework.request import Request
+from rest_framework.response import Response
+from typing_extensions import override
+
+from controlplane.platform.api.base import ApiView, by_method
+from controlplane.platform.api.changeable_object import Changeable, Deletable
+from controlplane.platform.api.filters import contains, exact
+from controlplane.platform.api.listing import Listing
+from controlplane.policies import publish as policies
+from controlplane.policies.api.policy_shape import CheckedDocument, NewPolicy, PolicyChange, PolicyDocument, PolicyShape
+from controlplane.policies.document.problems import InvalidPolicyError, validated
+from controlplane.policies.document.whole_policy import WholePolicy
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.reading import visible_policies
+
+
+class Policies(ApiView):
+    """All policies, and new ones."""
+
+    noun = "policies"
+    shape = PolicyShape
+    bodies = by_method(POST=NewPolicy)
+    answers = by_method(POST=(201, PolicyShape))
+    has_etag = True
+    listing = Listing(
+        {"slug": ("slug",)},
+        "slug",
+        {
+            "pool": exact("pools__slug", "Slug of a pool that follows it."),
+            "name": contains("name", "Part of the name."),
+        },
+    )
+
+    def get(self, request: Request) -> Response:
+        """List policies."""
+        return self.show_page(visible_policies(self.actor))
+
+    def post(self, request: Request) -> Response:
+        """Create a policy without versions."""
+        return self.once(self._create)
+
+    def _create(self) -> Response:
+        return self.show(policies.create_policy(**self.body(), actor=self.actor), 201)
+
+
+class OnePolicy(Changeable, Deletable):
+    """One policy."""
+
+    noun = "policies"
+    shape = PolicyShape
+    bodies = by_method(PUT=PolicyChange, PATCH=PolicyChange)
+    answers = by_method(DELETE=(204, None))
+
+    @override
+    def thing(self, *, slug: str) -> Policy:
+        """Return the policy."""
+        return visible_policies(self.actor).get(slug=slug)
+
+    @override
+    def change(self, thing: Policy, changes: dict[str, Any], *, expected: int | None, why: str) -> Policy:
+        """Change it."""
+        return policies.change_policy(thing, changes, actor=self.actor, expected=expected, why=why)
+
+    @override
+    def remove(self, thing: Policy, *, expected: int | None, why: str) -> None:
+        """Delete it, if it has neither versions nor pools."""
+        policies.delete_policy(thing, actor=self.actor, expected=expected, why=why)
+
+
+class PolicySchema(ApiView):
+    """The schema of the policy document."""
+
+    noun = "policies"
+    answers = by_method(GET=(200, OpenApiTypes.OBJECT))
+
+    def get(self, request: Request) -> Response:
+        """Return the JSON schema of the policy document, with unit, range and sentence of each field."""
+        return Response(msgspec.json.schema(WholePolicy))
+
+
+class PolicyCheck(ApiView):
+    """The check of a policy document."""
+
+    noun = "policies"
+    bodies = by_method(POST=PolicyDocument)
+    answers = by_method(POST=(200, CheckedDocument))
+    only_asks = True
+
+    def post(self, request: Request) -> Response:
+        """Say everything that is wrong with a document; nothing is stored."""
+        try:
+            policy = validated(self.body()["document"])
+        except InvalidPolicyError as error:
+            found = [{"path": each.path, "message": each.message} for each in error.found]
+            return Response({"valid": False, "errors": found, "document": None})
+        return Response({"valid": True, "errors": [], "document": msgspec.to_builtins(policy)})

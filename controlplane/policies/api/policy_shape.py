@@ -1,0 +1,198 @@
+"""Policies and their versions on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from typing_extensions import override
+
+from controlplane.platform.api.error_answers import answer_with
+from controlplane.platform.api.problem import ProblemError
+from controlplane.platform.api.strict_fields import Change, Document, Input, Text, Truth, WholeNumber
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.models.scheduled_publish import ScheduledPublish
+from controlplane.policies.publish import StalePolicyError
+from controlplane.policies.release_timeline import DONE, NEXT, NOW, SKIPPED, TimelineStep
+from controlplane.policies.release_timeline_facts import timelines_of
+
+_LARGEST = 2**31 - 1
+
+
+class PolicyShape(serializers.ModelSerializer):
+    """A line of versions, one of which may be live."""
+
+    live_version = serializers.SlugRelatedField(slug_field="number", read_only=True, allow_null=True)
+
+    class Meta:
+        model = Policy
+        fields = ("slug", "name", "needs_approval", "live_version", "revision")
+        read_only_fields = fields
+
+
+class JourneyStepShape(serializers.Serializer):
+    """One step of a version between draft and live, and out of force again."""
+
+    step = serializers.CharField(
+        help_text="drafted, validated, what_if, shadow, canary, approved, scheduled, live, replaced or rolled_back."
+    )
+    state = serializers.ChoiceField(
+        choices=(DONE, NOW, NEXT, SKIPPED),
+        help_text="done; now: current; next: possible; skipped: not needed, or no longer possible.",
+    )
+    at = serializers.DateTimeField(allow_null=True)
+    by = serializers.CharField(allow_blank=True)
+    words = serializers.CharField(allow_blank=True)
+    address = serializers.CharField(allow_blank=True, help_text="Console page.")
+
+
+class _VersionList(serializers.ListSerializer):
+    """Versions of one policy; their journeys are read together."""
+
+    @override
+    def to_representation(self, data: Any) -> list[Any]:
+        """Return the versions with their journeys."""
+        versions = list(data)
+        if versions:
+            self.child.journeys = timelines_of(versions[0].policy, versions, self.context.get("actor"))
+        return super().to_representation(versions)
+
+
+class PolicyVersionShape(serializers.ModelSerializer):
+    """A whole policy as it was written once."""
+
+    policy = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    author = serializers.SlugRelatedField(slug_field="username", read_only=True, allow_null=True)
+    document = serializers.JSONField(read_only=True)
+    journey = serializers.SerializerMethodField()
+    journeys: Mapping[int, tuple[TimelineStep, ...]] | None = None
+    """By version id, where several versions are shown at once."""
+
+    class Meta:
+        model = PolicyVersion
+        list_serializer_class = _VersionList
+        fields = (
+            "policy",
+            "number",
+            "document",
+            "author",
+            "message",
+            "based_on",
+            "copies",
+            "created_at",
+            "published_at",
+            "journey",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(JourneyStepShape(many=True))
+    def get_journey(self, version: PolicyVersion) -> list[Any]:
+        """Return the steps in their order."""
+        journeys = self.journeys
+        if journeys is None:
+            policy = Policy.objects.select_related("live_version").get(pk=version.policy_id)
+            journeys = timelines_of(policy, [version], self.context.get("actor"))
+        return list(JourneyStepShape(journeys[version.pk], many=True).data)
+
+
+class ScheduledPublishShape(serializers.ModelSerializer):
+    """A version that is to go live at a chosen moment, or was to."""
+
+    policy = serializers.SlugRelatedField(slug_field="slug", read_only=True)
+    version = serializers.SlugRelatedField(slug_field="number", read_only=True)
+    by = serializers.CharField(source="by_name", read_only=True)
+
+    class Meta:
+        model = ScheduledPublish
+        fields = (
+            "policy",
+            "version",
+            "at",
+            "instead_of",
+            "by",
+            "why",
+            "state",
+            "problem",
+            "created_at",
+            "ended_at",
+            "revision",
+        )
+        read_only_fields = fields
+
+
+class PolicyChange(Change):
+    """What of a policy can change; its settings change by new versions."""
+
+    name = Text(max_length=120)
+    needs_approval = Truth(
+        default=False,
+        help_text="Versions go live only with another person's approval; only admins turn it off. A rollback needs "
+        "none.",
+    )
+
+
+class NewPolicy(PolicyChange):
+    """A policy to be."""
+
+    slug = Text(max_length=64, help_text="Its id; never changes.")
+
+
+class NewPolicyVersion(Input):
+    """A version to be; it changes nothing until it is published."""
+
+    document = Document(help_text="As described by /policies/schema; omitted fields take their defaults.")
+    message = Text(required=False, allow_blank=True, default="", help_text="What changes, and why.")
+    based_on = WholeNumber(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=_LARGEST,
+        help_text="Number of the version that was live when editing began; default: the live one.",
+    )
+
+
+class PolicyDocument(Input):
+    """A document to look at."""
+
+    document = Document()
+
+
+class CheckedDocument(serializers.Serializer):
+    """What is wrong with a document, and how it reads with its defaults written out."""
+
+    valid = serializers.BooleanField()
+    errors = serializers.ListField(child=serializers.DictField(child=serializers.CharField()))
+    document = serializers.DictField(allow_null=True)
+
+
+class Publication(Change):
+    """Which version the caller believes to be live; null: none is."""
+
+    instead_of = WholeNumber(allow_null=True, min_value=1, max_value=_LARGEST)
+
+
+class Schedule(Publication):
+    """When the version is to go live."""
+
+    at = serializers.DateTimeField(help_text="With UTC offset; in the future, within 30 days.")
+
+
+class Approval(Change):
+    """Somebody's word on a version."""
+
+
+class RollBack(Publication):
+    """Which version is to be live again, as a copy."""
+
+    number = WholeNumber(min_value=1, max_value=_LARGEST)
+
+
+def _stale_policy(error: StalePolicyError, _view: Any) -> ProblemError:
+    live = None if error.live is None else PolicyVersionShape(error.live).data
+    return ProblemError(412, f"{error}.", members={"current": live})
+
+
+answer_with(StalePolicyError, _stale_policy)

@@ -1,0 +1,141 @@
+"""The second pair of eyes: a version of a policy that asks for it goes live only with another person's approval.
+
+An approval is for one version, which never changes. It counts while its giver may publish the policy, so
+that whoever loses the role takes their word along. Rolling back asks for none: it is for emergencies, and
+what it brings back was live before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.platform import audit
+from controlplane.platform.actor import CONSOLE, Actor, person
+from controlplane.platform.conflict import ConflictError
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_approval import PolicyApproval
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.roles import may_publish, only_pool, require_all_pools
+
+
+class NotApprovedError(ConflictError):
+    """The policy asks for an approval that the version does not have; the message says who may give it."""
+
+    def __init__(self, version: PolicyVersion) -> None:
+        self.version = version
+        super().__init__(
+            f"v{version.number} of {version.policy.slug} needs the approval of a second person before it goes live: "
+            f"{who_may_approve(version)}. A rollback needs none."
+        )
+
+
+class CannotApproveError(ConflictError):
+    """This actor cannot approve this version, or has nothing to withdraw; the message says why."""
+
+
+def who_may_approve(version: PolicyVersion) -> str:
+    """Return in words who may approve the version."""
+    besides = f" other than {version.author.get_username()}, who wrote it" if version.author else ""
+    return f"anybody with the role operator in every pool of the policy{besides}"
+
+
+def why_not_approve(actor: Actor, version: PolicyVersion) -> str:
+    """Return why somebody who may publish cannot approve the version; empty where they can."""
+    if actor.user is None:
+        return "Only a person can approve: sign in. API keys cannot."
+    if version.author_id == actor.user.pk:
+        return f"You wrote v{version.number}; somebody else must approve it."
+    if version.published_at is not None:
+        return f"v{version.number} was already live; there is nothing to approve."
+    return ""
+
+
+def approve(version: PolicyVersion, *, actor: Actor, why: str = "") -> PolicyApproval:
+    """Store the actor's approval and return it; a second one by the same person changes nothing.
+
+    Raises NotAllowedError, and CannotApproveError for the author and for whoever is no person.
+    """
+    require_all_pools(actor, version.policy)
+    if reason := why_not_approve(actor, version):
+        raise CannotApproveError(reason)
+    with transaction.atomic():
+        _lock(version)
+        approval, new = PolicyApproval.objects.get_or_create(
+            version=version, person=actor.user, defaults={"at": timezone.now(), "why": why[:200]}
+        )
+        if new:
+            _tell(version, "policy.approve", actor, why, before=None, after=_told(version, approval))
+    return approval
+
+
+def withdraw_approval(version: PolicyVersion, *, actor: Actor, why: str = "") -> None:
+    """Take the actor's own approval back; raises NotAllowedError, CannotApproveError where there is none."""
+    require_all_pools(actor, version.policy)
+    with transaction.atomic():
+        _lock(version)
+        own = PolicyApproval.objects.filter(version=version, person=actor.user).first() if actor.user else None
+        if own is None:
+            raise CannotApproveError(f"You have not approved v{version.number}; there is nothing to withdraw.")
+        before = _told(version, own)
+        own.delete()
+        _tell(version, "policy.withdraw_approval", actor, why, before=before, after=None)
+
+
+def require_approved(version: PolicyVersion) -> None:
+    """Raise NotApprovedError where the policy asks for an approval and none that counts is stored.
+
+    Call it in the transaction that makes the version live, once the policy is locked.
+    """
+    if lacks_approval(version):
+        raise NotApprovedError(version)
+
+
+def lacks_approval(version: PolicyVersion) -> bool:
+    """Return whether the policy asks for an approval and none that counts is stored."""
+    policy = Policy.objects.get(pk=version.policy_id)
+    return policy.needs_approval and not approvals_of([version])[version.pk]
+
+
+def approvals_of(versions: Sequence[PolicyVersion]) -> dict[int, list[PolicyApproval]]:
+    """Return the approvals that count by version id, the oldest first."""
+    found: dict[int, list[PolicyApproval]] = {version.pk: [] for version in versions}
+    stored = PolicyApproval.objects.filter(version__in=found).select_related("person", "version__policy")
+    judged: dict[tuple[int, int], bool] = {}
+    for approval in stored.order_by("at", "pk"):
+        version = approval.version
+        key = (approval.person_id, version.policy_id)
+        if key not in judged:
+            judged[key] = may_publish(_as_actor(approval.person), version.policy)
+        if judged[key] and approval.person_id != version.author_id:
+            found[version.pk].append(approval)
+    return found
+
+
+def _as_actor(user: User) -> Actor:
+    return person(user, via=CONSOLE)
+
+
+def _lock(version: PolicyVersion) -> None:
+    """Make approving, withdrawing and publishing take turns."""
+    Policy.objects.select_for_update(of=("self",)).get(pk=version.policy_id)
+
+
+def _told(version: PolicyVersion, approval: PolicyApproval) -> dict[str, object]:
+    return {"version": version.number, "person": approval.person.get_username(), "why": approval.why}
+
+
+def _tell(
+    version: PolicyVersion,
+    verb: str,
+    actor: Actor,
+    why: str,
+    *,
+    before: dict[str, object] | None,
+    after: dict[str, object] | None,
+) -> None:
+    policy = version.policy
+    audit.record(actor, verb, "policy", policy.slug, before=before, after=after, why=why, pool=only_pool(policy))

@@ -1,0 +1,1 @@
+"""The policy document itself: schema, form, text, diff and merge."""

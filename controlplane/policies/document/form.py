@@ -1,0 +1,309 @@
+"""The policy as a form: its settings in groups with their words, and back from what was typed to a document.
+
+Pure: documents and texts in, values out. A setting that is left empty is left out of the document, so
+that the program's default applies; what cannot be read stays as it was typed and is told as a problem.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.policies.document.numbers import number_words
+from controlplane.policies.document.paths import same_value, value_at, with_value
+from controlplane.policies.document.schema import (
+    ABSENT,
+    NUMBER,
+    SWITCH,
+    TEXT,
+    WHOLE,
+    Absent,
+    MapSchema,
+    ObjectSchema,
+    SettingSchema,
+    StageSchema,
+    path_text,
+    policy_schema,
+)
+from controlplane.policies.document.text import value_text
+
+CHOICE = "choice"
+"""A control beside those of the schema: one of several names."""
+
+ON = "on"
+
+_NUMBER = re.compile(r"\s*-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d{1,3})?\s*")
+_NAMED = 8
+"""Names of a map that its line in the form lists."""
+_HIDDEN = frozenset({"schema_version"})
+"""Written by the program, never by people."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormField:
+    """One control. `path` names it in the posted form; `key` is unique on the page, so it serves as an id."""
+
+    path: str
+    key: str
+    kind: str
+    title: str
+    sentence: str
+    unit: str
+    range_words: str
+    usual_words: str
+    default: str
+    """What applies when it is left empty; empty where it must be given."""
+    value: str
+    live: str
+    """What the live version has here; empty where that has no such setting."""
+    choices: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether it differs from the live version; a setting the live version lacks counts as changed."""
+        return self.value != self.live
+
+
+@dataclass(frozen=True, slots=True)
+class FormRule:
+    """The parameters of one name of a stage; only those of the chosen one are in force."""
+
+    name: str
+    sentence: str
+    chosen: bool
+    fields: tuple[FormField, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FormGroup:
+    """One part of the form."""
+
+    title: str
+    sentence: str
+    fields: tuple[FormField, ...]
+    rules: tuple[FormRule, ...] = ()
+    path: str = ""
+    """The stage that the rules belong to; empty for other groups."""
+
+
+def form_groups(document: Any, live: Any) -> tuple[FormGroup, ...]:
+    """Return the form for a document, which need not be valid; `live` is what "was" refers to."""
+    return tuple(_groups(policy_schema(), document, live))
+
+
+def form_group(document: Any, path: str) -> FormGroup:
+    """Return the part of the form that belongs to a stage."""
+    stage = policy_schema().members[path]
+    if not isinstance(stage, StageSchema):
+        raise KeyError(path)
+    return _stage_group(stage, document, {})
+
+
+def typed_document(document: Any, shown: Any, posted: Mapping[str, str]) -> Any:
+    """Return the document with everything that was typed into the form since it showed `shown`.
+
+    Fields that still say what they said are left alone, so that what the JSON says instead is kept.
+    """
+    said, written = as_posted(shown), document
+    for group in form_groups(shown, shown) if isinstance(document, dict) else ():
+        document = _with_typed(document, group.fields, said, posted)
+        if group.path:
+            document = _without_strangers(document, shown, group.path)
+            stage = form_group(document, group.path)
+            name, named = stage.fields[0].value, (group.path, "name")
+            for rule in group.rules:
+                if rule.name == name:
+                    by_form = not same_value(value_at(written, named), value_at(document, named))
+                    document = _with_typed(document, rule.fields, said, posted, by_form=by_form)
+    return document
+
+
+def as_posted(document: Any) -> dict[str, str]:
+    """Return what a browser sends for the form of this document when nobody touches it."""
+    return {
+        each.path: each.value
+        for group in form_groups(document, document)
+        for each in (*group.fields, *(each for rule in group.rules if rule.chosen for each in rule.fields))
+    }
+
+
+def _groups(schema: ObjectSchema, document: Any, live: Any) -> Iterator[FormGroup]:
+    groups: dict[str, FormGroup] = {}
+    for name, member in schema.members.items():
+        if isinstance(member, StageSchema):
+            groups[name] = _stage_group(member, document, live)
+        elif isinstance(member, ObjectSchema) and _is_chapter(member):
+            for part in member.members.values():
+                if isinstance(part, ObjectSchema):
+                    groups[path_text(part.path)] = _object_group(part, document, live)
+        elif isinstance(member, ObjectSchema):
+            groups[name] = _object_group(member, document, live)
+        elif isinstance(member, MapSchema):
+            groups[name] = FormGroup(member.title, _map_words(member, document), ())
+        elif name not in _HIDDEN:
+            title = member.group or schema.title
+            before = groups.get(title, FormGroup(title, "", ()))
+            groups[title] = FormGroup(title, "", (*before.fields, _field(member, document, live)))
+    yield from groups.values()
+
+
+def _is_chapter(schema: ObjectSchema) -> bool:
+    """Return whether an object holds nothing but objects, so that each of them is a part of the form."""
+    return all(isinstance(each, ObjectSchema) for name, each in schema.members.items() if name not in _HIDDEN)
+
+
+def _object_group(schema: ObjectSchema, document: Any, live: Any) -> FormGroup:
+    maps = [_map_words(each, document) for each in schema.members.values() if isinstance(each, MapSchema)]
+    sentence = " ".join((schema.sentence, *maps))
+    return FormGroup(schema.title, sentence, tuple(_fields(schema, document, live)))
+
+
+def _map_words(schema: MapSchema, document: Any) -> str:
+    """Return what a map is for, which names it holds and where they are changed: the form has no controls for them."""
+    value = value_at(document, schema.path)
+    names = ", ".join(sorted(value)[:_NAMED]) if isinstance(value, dict) else ""
+    more = f" and {len(value) - _NAMED} more" if isinstance(value, dict) and len(value) > _NAMED else ""
+    told = f"Set for {names}{more}" if names else "None is set"
+    return f"{schema.title}: {schema.sentence} {told}; change them in the JSON, under {path_text(schema.path)}."
+
+
+def _stage_group(stage: StageSchema, document: Any, live: Any) -> FormGroup:
+    default = _name_text(stage.default.get("name", "")) if isinstance(stage.default, dict) else ""
+    absent = isinstance(value_at(document, stage.path), Absent)
+    chosen = default if absent else _name_text(value_at(document, stage.name_path))
+    # A stage that is left out runs as the policy's default has it, which need not be the rule's own.
+    meant = with_value(document, stage.path, stage.default) if absent else document
+    names = tuple(stage.rules)
+    name = FormField(
+        path=path_text(stage.name_path),
+        key="-".join(stage.name_path),
+        kind=CHOICE,
+        title="Rule",
+        sentence=stage.sentence,
+        unit="",
+        range_words="",
+        usual_words="",
+        default=default,
+        value=chosen,
+        live=_name_text(value_at(live, stage.name_path)),
+        choices=names if chosen in names else (*names, chosen),
+    )
+    rules = []
+    for rule_name, rule in stage.rules.items():
+        was = live if rule_name == name.live else {}
+        # A rule that is not chosen shows what choosing it would mean: the live settings, or its defaults.
+        source = meant if rule_name == chosen else was or ABSENT
+        fields = tuple(_fields(rule, source, was, key=rule_name))
+        rules.append(FormRule(rule_name, rule.sentence, rule_name == chosen, fields))
+    return FormGroup(stage.title, stage.sentence, (name,), tuple(rules), path_text(stage.path))
+
+
+def _fields(schema: ObjectSchema, document: Any, live: Any, *, key: str = "") -> Iterator[FormField]:
+    """Yield the settings of an object and of the objects in it; without a document (ABSENT) with their defaults."""
+    for member in schema.members.values():
+        if isinstance(member, ObjectSchema):
+            yield from _fields(member, document, live, key=key)
+        elif isinstance(member, SettingSchema):
+            yield _field(member, document, live, key=key)
+
+
+def _field(setting: SettingSchema, document: Any, live: Any, *, key: str = "") -> FormField:
+    value = setting.default if isinstance(document, Absent) else value_at(document, setting.path)
+    return FormField(
+        path=path_text(setting.path),
+        key="-".join((key, *setting.path) if key else setting.path),
+        kind=setting.kind,
+        title=setting.title,
+        sentence=setting.sentence,
+        unit=setting.unit,
+        range_words=_range_words(setting),
+        usual_words=_span_words(*setting.usual) if setting.usual else "",
+        default=_control_text(setting.default, setting.kind),
+        value=_control_text(value, setting.kind),
+        live=_control_text(value_at(live, setting.path), setting.kind),
+        choices=_with_shown(setting.choices, _control_text(value, setting.kind)),
+    )
+
+
+def _with_shown(choices: tuple[str, ...], shown: str) -> tuple[str, ...]:
+    """Return the choices of a select; a wrong value stays visible among them."""
+    return choices if not choices or shown in choices else (*choices, shown)
+
+
+def _with_typed(
+    document: Any,
+    fields: tuple[FormField, ...],
+    said: Mapping[str, str],
+    posted: Mapping[str, str],
+    *,
+    by_form: bool = False,
+) -> Any:
+    """Return the document with what the controls say; `by_form`: the form chose their rule, so the JSON lacks them."""
+    for each in fields:
+        text, place = posted.get(each.path), tuple(each.path.split("."))
+        # An empty control says nothing of a place that the JSON leaves out, not even that a switch is off.
+        untold = not (text or by_form) and isinstance(value_at(document, place), Absent)
+        if text is not None and text != said.get(each.path) and not untold:
+            document = with_value(document, place, _read(text, each.kind))
+    return document
+
+
+def _without_strangers(document: Any, shown: Any, stage: str) -> Any:
+    """Return the document without parameters of the rule that was chosen before."""
+    name_path, params_path = (stage, "name"), (stage, "params")
+    name = value_at(document, name_path)
+    if same_value(name, value_at(shown, name_path)):
+        return document
+    schema = policy_schema().members[stage]
+    rule = schema.rules.get(name) if isinstance(schema, StageSchema) and isinstance(name, str) else None
+    params, before = value_at(document, params_path), value_at(shown, params_path)
+    if rule is None or not isinstance(params, dict) or not isinstance(before, dict):
+        return document
+    kept = {key: value for key, value in params.items() if key in rule.members or key not in before}
+    return with_value(document, params_path, kept)
+
+
+def _read(text: str, kind: str) -> Any:
+    """Return the value that the text stands for; ABSENT for an empty one, the text itself where it is no number."""
+    if kind == SWITCH:
+        return text == ON
+    if kind in (TEXT, CHOICE):
+        return text
+    if not text.strip():
+        return ABSENT
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        return text.strip()
+    return float(text) if match[2] or match[3] else int(text)
+
+
+def _control_text(value: Any, kind: str) -> str:
+    if isinstance(value, Absent):
+        return ""
+    if kind == SWITCH and isinstance(value, bool):
+        return ON if value else ""
+    return value if isinstance(value, str) else value_text(value)
+
+
+def _name_text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _range_words(setting: SettingSchema) -> str:
+    if setting.kind not in (NUMBER, WHOLE):
+        return ""
+    low, high = setting.low, setting.high
+    unit = f" {setting.unit}" if setting.unit else ""
+    if low is not None and high is not None:
+        if setting.above_low:
+            return f"above {number_words(low)}, up to {number_words(high)}{unit}"
+        return f"{number_words(low)} to {number_words(high)}{unit}"
+    if low is not None:
+        return f"{'above' if setting.above_low else 'at least'} {number_words(low)}{unit}"
+    return f"{'below' if setting.below_high else 'at most'} {number_words(high)}{unit}" if high is not None else ""
+
+
+def _span_words(low: float, high: float) -> str:
+    return f"{number_words(low)} to {number_words(high)}"

@@ -1,0 +1,99 @@
+"""Brings two changes of the same policy together: what only one side changed merges, the rest is asked.
+
+Pure: documents in, documents out. A rule (placement, queue order) whose name differs on a side is one
+value, because parameters belong to their rule; under one name they merge one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.policies.document.paths import same_value, value_at, with_value
+from controlplane.policies.document.schema import ABSENT, Absent, Path, path_text
+from controlplane.policies.document.text import ordered
+from routing.registry import STAGES
+
+BASE, THEIRS, MINE, BOTH, CONFLICT = "base", "theirs", "mine", "both", "conflict"
+
+
+class UnresolvedConflictError(ValueError):
+    """Both sides changed the same places and nobody chose; `paths` are the places."""
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        self.paths = paths
+        super().__init__(f"choose theirs or mine for {', '.join(paths)}")
+
+
+@dataclass(frozen=True, slots=True)
+class MergedPlace:
+    """One place that at least one side changed; values are ABSENT where a document has none."""
+
+    path: Path
+    base: Any
+    theirs: Any
+    mine: Any
+
+    @property
+    def side(self) -> str:
+        """Who changed it: THEIRS, MINE, BOTH alike, or CONFLICT when both did and differ."""
+        if same_value(self.theirs, self.mine):
+            return BOTH
+        if same_value(self.base, self.mine):
+            return THEIRS
+        return MINE if same_value(self.base, self.theirs) else CONFLICT
+
+    def value(self, choice: str) -> Any:
+        """Return the value of a side; BOTH and CONFLICT are no choice."""
+        return {BASE: self.base, THEIRS: self.theirs, MINE: self.mine}[choice]
+
+
+def changed_places(base: Any, theirs: Any, mine: Any) -> tuple[MergedPlace, ...]:
+    """Return every place that a side changed, in the form's order."""
+    return tuple(_changed((), ordered(base), ordered(theirs), ordered(mine)))
+
+
+def merged(base: Any, theirs: Any, mine: Any, choices: Mapping[str, str] | None = None) -> Any:
+    """Return the document that holds both changes.
+
+    `choices` maps paths to BASE, THEIRS or MINE and overrides what merges by itself; raises
+    UnresolvedConflictError with every conflict that has none.
+    """
+    choices = choices or {}
+    places = changed_places(base, theirs, mine)
+    open_paths = [path_text(place.path) for place in places if place.side == CONFLICT]
+    if unresolved := tuple(path for path in open_paths if choices.get(path) not in (BASE, THEIRS, MINE)):
+        raise UnresolvedConflictError(unresolved)
+    document = base
+    for place in places:
+        chosen = choices.get(path_text(place.path))
+        side = chosen if chosen in (BASE, THEIRS, MINE) else (THEIRS if place.side in (THEIRS, BOTH) else MINE)
+        document = with_value(document, place.path, place.value(side))
+    return ordered(document)
+
+
+def changes_between(before: Any, after: Any) -> tuple[MergedPlace, ...]:
+    """Return the places in which two documents differ; `base` holds the old value, `mine` the new one."""
+    return changed_places(before, before, after)
+
+
+def _changed(path: Path, base: Any, theirs: Any, mine: Any) -> list[MergedPlace]:
+    if same_value(base, theirs) and same_value(base, mine):
+        return []
+    if not all(isinstance(each, dict) for each in (base, theirs, mine)) or _is_one_value(path, base, theirs, mine):
+        return [MergedPlace(path, base, theirs, mine)]
+    names = {**mine, **theirs, **base} if path else ordered({**mine, **theirs, **base})
+    return [
+        place
+        for name in names
+        for place in _changed((*path, name), *(each.get(name, ABSENT) for each in (base, theirs, mine)))
+    ]
+
+
+def _is_one_value(path: Path, *sides: Any) -> bool:
+    """Tell whether a stage's rule differs between the sides."""
+    if len(path) != 1 or path[0] not in STAGES:
+        return False
+    names = [value_at(side, ("name",)) for side in sides]
+    return any(isinstance(name, Absent) or not same_value(name, names[0]) for name in names)

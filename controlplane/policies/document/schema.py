@@ -1,0 +1,201 @@
+"""The policy document's own schema as a tree that a form, a check and a diff can walk.
+
+It is read from the types of routing.policy, routing.registry and planning.documents,
+so that a new setting appears everywhere at once: in the form, in the errors, and in the order of a diff.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from controlplane.policies.document.whole_policy import WholePolicy
+from routing.policy.policy_document import Stage
+from routing.registry import STAGES
+
+Path = tuple[str, ...]
+
+
+class Absent:
+    """Stands for a value that a document does not have."""
+
+
+ABSENT: Final = Absent()
+
+NUMBER, WHOLE, SWITCH, TEXT = "number", "whole", "switch", "text"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingSchema:
+    """One setting: its control, its words and its range (None: no bound on that side)."""
+
+    path: Path
+    kind: str
+    """One of NUMBER, WHOLE, SWITCH, TEXT."""
+    title: str
+    sentence: str
+    unit: str = ""
+    group: str = ""
+    """The part of the form it stands in; empty: its object's own."""
+    low: float | None = None
+    high: float | None = None
+    above_low: bool = False
+    """Whether the low bound itself is out of range."""
+    below_high: bool = False
+    usual: tuple[float, float] | None = None
+    choices: tuple[str, ...] = ()
+    """The texts that a TEXT setting can be; empty: any."""
+    default: Any = ABSENT
+    """ABSENT where the setting must be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSchema:
+    """An object whose members are known."""
+
+    path: Path
+    title: str
+    sentence: str
+    members: dict[str, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class StageSchema:
+    """A rule by its name, with the parameters that belong to that name."""
+
+    path: Path
+    title: str
+    sentence: str
+    rules: dict[str, ObjectSchema]
+    """By name; the members are the rule's parameters, the sentence says what it does."""
+    default: dict[str, Any] | Absent = field(default=ABSENT)
+
+    @property
+    def name_path(self) -> Path:
+        """Where the rule's name stands."""
+        return (*self.path, "name")
+
+    @property
+    def params_path(self) -> Path:
+        """Where the rule's parameters stand."""
+        return (*self.path, "params")
+
+
+@dataclass(frozen=True, slots=True)
+class MapSchema:
+    """An object whose names are chosen by people; each holds the same kind of object or setting."""
+
+    path: Path
+    title: str
+    sentence: str
+    entry: ObjectSchema | SettingSchema
+    """What stands under each name; the paths in it begin at the name."""
+    name_pattern: str
+    """A regular expression that each whole name matches; empty: any name."""
+    most: int | None
+    """Names at most."""
+    default: Any = ABSENT
+
+
+Node = SettingSchema | ObjectSchema | StageSchema | MapSchema
+
+
+@cache
+def policy_schema() -> ObjectSchema:
+    """Return the schema of the whole policy document."""
+    return _object(WholePolicy, (), "Policy", "")
+
+
+def path_text(path: Path) -> str:
+    """Return a path as people read it: placement.params.beta; empty for the whole document."""
+    return ".".join(path)
+
+
+def _object(kind: type[msgspec.Struct], path: Path, title: str, sentence: str) -> ObjectSchema:
+    info = inspect.type_info(kind)
+    if not isinstance(info, inspect.StructType):
+        raise TypeError(f"{kind} is no object")
+    members = {each.encode_name: _member(each, (*path, each.encode_name)) for each in info.fields}
+    return ObjectSchema(path, title, sentence, members)
+
+
+def _member(found: inspect.Field, path: Path) -> Node:
+    kind = found.type
+    words: dict[str, Any] = {}
+    while isinstance(kind, inspect.Metadata):
+        words = {**(kind.extra_json_schema or {}), **words}
+        kind = kind.type
+    title = words.get("title") or _title_of(path[-1])
+    sentence = words.get("description", "")
+    default = _default(found)
+    if isinstance(kind, inspect.StructType):
+        if kind.cls is Stage:
+            return StageSchema(path, title, sentence, _rules(path), default)
+        return _object(kind.cls, path, title, sentence)
+    if isinstance(kind, inspect.DictType):
+        return _map(kind, path, title, sentence, default)
+    return _setting(kind, path, title, sentence, words, default)
+
+
+def _map(kind: inspect.DictType, path: Path, title: str, sentence: str, default: Any) -> MapSchema:
+    names, entry = kind.key_type, kind.value_type
+    words: dict[str, Any] = {}
+    while isinstance(entry, inspect.Metadata):
+        words, entry = {**(entry.extra_json_schema or {}), **words}, entry.type
+    while isinstance(names, inspect.Metadata):
+        names = names.type
+    pattern = (names.pattern if isinstance(names, inspect.StrType) else None) or ""
+    if isinstance(entry, inspect.StructType):
+        return MapSchema(path, title, sentence, _object(entry.cls, (), title, ""), pattern, kind.max_length, default)
+    setting = _setting(entry, (), words.get("title") or title, words.get("description", ""), words, ABSENT)
+    return MapSchema(path, title, sentence, setting, pattern, kind.max_length, default)
+
+
+def _setting(kind: Any, path: Path, title: str, sentence: str, words: dict[str, Any], default: Any) -> SettingSchema:
+    if isinstance(kind, inspect.BoolType):
+        return SettingSchema(path, SWITCH, title, sentence, group=words.get("x-group", ""), default=default)
+    if not isinstance(kind, inspect.IntType | inspect.FloatType):
+        choices = tuple(str(each) for each in kind.values) if isinstance(kind, inspect.LiteralType) else ()
+        group = words.get("x-group", "")
+        return SettingSchema(path, TEXT, title, sentence, group=group, choices=choices, default=default)
+    return SettingSchema(
+        path,
+        WHOLE if isinstance(kind, inspect.IntType) else NUMBER,
+        title,
+        sentence,
+        unit=words.get("x-unit", ""),
+        group=words.get("x-group", ""),
+        low=kind.gt if kind.gt is not None else kind.ge,
+        high=kind.lt if kind.lt is not None else kind.le,
+        above_low=kind.gt is not None,
+        below_high=kind.lt is not None,
+        usual=tuple(words["x-usual"]) if "x-usual" in words else None,
+        default=default,
+    )
+
+
+def _rules(path: Path) -> dict[str, ObjectSchema]:
+    """Return what each rule of the stage can be told; a rule's sentence is the first line of its docstring."""
+    params = (*path, "params")
+    return {
+        name: _object(kind, params, name, (kind.__doc__ or "").strip().partition("\n")[0])
+        for name, kind in STAGES[path[-1]].items()
+    }
+
+
+def _default(found: inspect.Field) -> Any:
+    if found.default is not msgspec.NODEFAULT:
+        return found.default
+    if found.default_factory is not msgspec.NODEFAULT:
+        return msgspec.to_builtins(found.default_factory())
+    return ABSENT
+
+
+def _title_of(name: str) -> str:
+    """Return a title for a setting that has none: look_ahead_ms becomes Look ahead ms."""
+    return re.sub(r"_+", " ", name).strip().capitalize()

@@ -1,0 +1,1 @@
+"""Models of policies: versions, approvals, scheduled publishes."""

@@ -1,0 +1,27 @@
+"""One person's word that a version may go live."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from typing_extensions import override
+
+from controlplane.policies.models.policy_version import PolicyVersion
+
+
+class PolicyApproval(models.Model):
+    """The approval of one version by one person who did not write it; it is deleted when it is withdrawn."""
+
+    version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="approvals")
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    """Gone with the person: an approval counts only while its giver may publish."""
+    at = models.DateTimeField()
+    why = models.CharField(max_length=200, blank=True)
+
+    class Meta:
+        ordering = ("version", "at", "id")
+        constraints = (models.UniqueConstraint(fields=("version", "person"), name="policy_approval_once_per_person"),)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.person} approves {self.version}"

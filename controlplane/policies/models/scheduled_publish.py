@@ -1,0 +1,58 @@
+"""A version that is to go live at a moment that somebody chose."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from typing_extensions import override
+
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+
+
+class ScheduleState(models.TextChoices):
+    """Where a scheduled publish stands."""
+
+    WAITING = "waiting", "Scheduled"
+    PUBLISHED = "published", "Went live"
+    FAILED = "failed", "Failed; see the problem"
+    CANCELLED = "cancelled", "Canceled, or another version went live first"
+
+
+class ScheduledPublish(models.Model):
+    """One appointment. It ends once, by a conditional update in the transaction of what ends it."""
+
+    policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="schedules")
+    """The version's own; here so that the database itself allows one waiting appointment per policy."""
+    version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="schedules")
+    at = models.DateTimeField()
+    instead_of = models.PositiveIntegerField(null=True, blank=True)
+    """Number of the version that was live when it was scheduled; anything newer keeps it from going live."""
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    """Whose role is looked at again when the time has come; empty for an API key and for the program."""
+    by_key = models.CharField(max_length=64, blank=True)
+    """The API key that scheduled it, by its id; empty for people and for the program."""
+    by_name = models.CharField(max_length=150)
+    why = models.CharField(max_length=200, blank=True)
+    state = models.CharField(max_length=16, choices=ScheduleState.choices, default=ScheduleState.WAITING)
+    problem = models.CharField(max_length=500, blank=True)
+    """Why it ended without its version going live."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    revision = models.PositiveIntegerField(default=1)
+    """Rises when it ends; the ETag of the API."""
+
+    class Meta:
+        ordering = ("policy", "-id")
+        verbose_name = "scheduled publish"
+        constraints = (
+            models.UniqueConstraint(
+                fields=("policy",), condition=models.Q(state=ScheduleState.WAITING), name="one_waiting_publish"
+            ),
+            models.CheckConstraint(condition=models.Q(state__in=ScheduleState.values), name="schedule_state_known"),
+        )
+        indexes = (models.Index(fields=("state", "at"), name="schedule_by_due"),)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.version} at {self.at:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,188 @@
+"""Writes, publishes and rolls back policies. Nothing is overwritten: each change is a new version.
+
+Whoever operates one of a policy's pools may draft; what goes live touches all of its pools, so that
+publishing needs the role in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import models, transaction
+from django.dispatch import Signal
+from django.utils import timezone
+
+from controlplane.platform import audit, recorded_change
+from controlplane.platform.actor import Actor
+from controlplane.platform.field_problems import check_fields, check_names
+from controlplane.platform.plain_fields import plain_fields
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+from controlplane.platform.snapshot_change import record_change
+from controlplane.policies.approvals import require_approved
+from controlplane.policies.document.problems import validated
+from controlplane.policies.document.whole_policy import WholePolicy, halves
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.roles import only_pool, require_all_pools, require_some_pool
+from controlplane.policies.schedule_end import end_overtaken
+
+went_live = Signal()
+"""Sent with `version` and `actor`, in the transaction in which a version goes live."""
+
+POLICY_FIELDS = frozenset({"name", "needs_approval"})
+PUBLISH, ROLL_BACK = "policy.publish", "policy.roll_back"
+"""The audit's verbs for a version that goes live."""
+
+
+class StalePolicyError(RuntimeError):
+    """Somebody else published in the meantime; `live` is the version that is live now (None: none is)."""
+
+    def __init__(self, policy: Policy, live: PolicyVersion | None) -> None:
+        self.live = live
+        where = f"version {live.number} is live" if live else "no version is live"
+        super().__init__(f"somebody else published {policy}: {where}; review it and publish again")
+
+
+def create_policy(slug: str, name: str, *, actor: Actor, needs_approval: bool = False, why: str = "") -> Policy:
+    """Store a policy without versions; raises NotAllowedError, InvalidFieldsError."""
+    require(actor, Role.OPERATOR)
+    return recorded_change.create(
+        Policy(slug=slug, name=name, needs_approval=needs_approval), "policy.create", actor=actor, why=why
+    )
+
+
+def change_policy(
+    policy: Policy, changes: Mapping[str, Any], *, actor: Actor, expected: int | None = None, why: str = ""
+) -> Policy:
+    """Change POLICY_FIELDS; raises NotAllowedError, InvalidFieldsError, StaleRevisionError.
+
+    Only admins give up the second approver: whom it holds back could otherwise switch it off.
+    """
+    require_all_pools(actor, policy)
+    check_names(changes, POLICY_FIELDS)
+    with transaction.atomic():
+        stored = Policy.objects.select_for_update(of=("self",)).get(pk=policy.pk)
+        if stored.needs_approval and changes.get("needs_approval") is False:
+            require(actor, Role.ADMIN)
+        return recorded_change.change(
+            policy, changes, "policy.change", actor=actor, expected=expected, why=why, pool=only_pool(policy)
+        )
+
+
+def delete_policy(policy: Policy, *, actor: Actor, expected: int | None = None, why: str = "") -> None:
+    """Delete a policy without versions and pools; raises NotAllowedError, StaleRevisionError, InUseError."""
+    require_all_pools(actor, policy)
+    recorded_change.delete(policy, "policy.delete", actor=actor, expected=expected, why=why)
+
+
+def draft(
+    policy: Policy, document: Any, *, actor: Actor, message: str = "", based_on: int | None = None
+) -> PolicyVersion:
+    """Store the document as the policy's next version, not live yet; raises NotAllowedError, InvalidPolicyError.
+
+    What is stored is complete: defaults are written out, so that a later program with other defaults
+    reads the same policy. `based_on` is the number of the version that was live when the author began
+    (None: the one that is live).
+    """
+    require_some_pool(actor, policy)
+    complete = validated(document)
+    with transaction.atomic():
+        version = _next_version(policy, complete, actor, message, based_on)
+        audit.record(
+            actor,
+            "policy.draft",
+            "policy",
+            policy.slug,
+            after=plain_fields(version),
+            why=message,
+            pool=only_pool(policy),
+        )
+    return version
+
+
+def publish_version(version: PolicyVersion, *, instead_of: int | None, actor: Actor, why: str = "") -> PolicyVersion:
+    """Make the version live in all pools of its policy and return it.
+
+    `instead_of` is the number of the version that the caller believes to be live (None: none is);
+    raises StalePolicyError when another one is, InvalidPolicyError when the stored document no longer
+    fits this program, NotApprovedError when its policy asks for an approval that it lacks, and NotAllowedError.
+    """
+    require_all_pools(actor, version.policy)
+    validated(version.document)
+    with transaction.atomic():
+        _make_live(version, instead_of, PUBLISH, actor, why)
+        require_approved(version)
+    return version
+
+
+def roll_back(policy: Policy, number: int, *, instead_of: int | None, actor: Actor, why: str = "") -> PolicyVersion:
+    """Publish a copy of version `number` as the newest version and return it.
+
+    Raises as publish_version does, but asks for no approval: it is for emergencies.
+    """
+    require_all_pools(actor, policy)
+    with transaction.atomic():
+        old = policy.versions.get(number=number)
+        document = validated(old.document)
+        message = why or f"Roll back to version {number}"
+        copy = _next_version(policy, document, actor, message, instead_of, copies=number)
+        _make_live(copy, instead_of, ROLL_BACK, actor, why)
+    return copy
+
+
+def _next_version(
+    policy: Policy,
+    document: WholePolicy,
+    actor: Actor,
+    message: str,
+    based_on: int | None,
+    copies: int | None = None,
+) -> PolicyVersion:
+    # The lock makes two authors take turns, so that each gets a number of its own.
+    stored = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=policy.pk)
+    newest = policy.versions.aggregate(newest=models.Max("number"))["newest"] or 0
+    live = stored.live_version
+    routing, automation = halves(document)
+    version = PolicyVersion(
+        policy=policy,
+        number=newest + 1,
+        routing_document=routing,
+        automation_document=automation,
+        author=actor.user,
+        message=message,
+        based_on=based_on if based_on is not None or live is None else live.number,
+        copies=copies,
+    )
+    check_fields(version)
+    version.save()
+    return version
+
+
+def _make_live(version: PolicyVersion, instead_of: int | None, verb: str, actor: Actor, why: str) -> None:
+    policy = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=version.policy_id)
+    live = policy.live_version
+    if (live.number if live else None) != instead_of:
+        raise StalePolicyError(policy, live)
+    changed = Policy.objects.filter(pk=policy.pk, live_version=live).update(
+        live_version=version, revision=models.F("revision") + 1
+    )
+    if not changed:
+        raise StalePolicyError(policy, Policy.objects.select_related("live_version").get(pk=policy.pk).live_version)
+    PolicyVersion.objects.filter(pk=version.pk, published_at=None).update(published_at=timezone.now())
+    version.refresh_from_db()
+    before = plain_fields(live) if live else None
+    audit.record(
+        actor,
+        verb,
+        "policy",
+        policy.slug,
+        before=before,
+        after=plain_fields(version),
+        why=why,
+        pool=only_pool(policy),
+    )
+    went_live.send(sender=PolicyVersion, version=version, actor=actor)
+    end_overtaken(policy, version.number, actor=actor)
+    record_change()

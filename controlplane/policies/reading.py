@@ -1,0 +1,106 @@
+"""What people may see of policies, read with few queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import F, Q, QuerySet
+
+from controlplane.platform.actor import Actor
+from controlplane.platform.role import Role
+from controlplane.platform.roles import Place, may, seen_by
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+
+RAIL_LENGTH = 40
+"""Versions of one page of the history."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStanding:
+    """A policy with its pools and what the actor may do with it."""
+
+    policy: Policy
+    pools: tuple[Place, ...]
+    """All of its pools: a publish reaches each, also those that the actor may not open."""
+    visible: tuple[Place, ...]
+    operated: tuple[Place, ...]
+    """Those in which the actor may start trials."""
+    may_draft: bool
+    may_publish: bool
+
+    @property
+    def live(self) -> PolicyVersion | None:
+        """The version in force; None before the first publish."""
+        return self.policy.live_version
+
+    @property
+    def live_number(self) -> int | None:
+        """Number of the version in force; None before the first publish."""
+        return self.live.number if self.live else None
+
+
+def visible_policies(actor: Actor) -> QuerySet[Policy]:
+    """Return the policies of the pools the actor may see, with their live versions."""
+    policies = Policy.objects.select_related("live_version")
+    if may(actor, Role.VIEWER):
+        return policies
+    return policies.filter(pk__in=Policy.objects.filter(seen_by(actor, "pools__")).values("pk"))
+
+
+def policies_of(actor: Actor) -> list[PolicyStanding]:
+    """Return every policy that the actor may see: those of visible pools, and all for who sees all pools."""
+    return [_standing(policy, actor) for policy in _with_pools(visible_policies(actor))]
+
+
+def policy_of(actor: Actor, slug: str) -> PolicyStanding:
+    """Return one policy; raises Policy.DoesNotExist where the actor may not see it, as if it were not there."""
+    policy = _with_pools(Policy.objects.all()).get(slug=slug)
+    standing = _standing(policy, actor)
+    if not standing.visible and not may(actor, Role.VIEWER):
+        raise Policy.DoesNotExist
+    return standing
+
+
+def versions_of(policy: Policy, *, below: int | None = None) -> list[PolicyVersion]:
+    """Return one page of the policy's versions, newest first; `below` starts the page under that number."""
+    versions = policy.versions.select_related("author").order_by("-number")
+    if below is not None:
+        versions = versions.filter(number__lt=below)
+    return list(versions[: RAIL_LENGTH + 1])
+
+
+def version_of(policy: Policy, number: int) -> PolicyVersion | None:
+    """Return one version of the policy; None where there is no such number."""
+    return policy.versions.select_related("author").filter(number=number).first()
+
+
+def open_drafts(policies: Sequence[Policy]) -> dict[int, list[PolicyVersion]]:
+    """Return the drafts newer than the live version by policy id, newest first, without their documents."""
+    newer = Q(policy__live_version=None) | Q(number__gt=F("policy__live_version__number"))
+    drafts = PolicyVersion.objects.filter(newer, policy__in=policies, published_at=None)
+    found: dict[int, list[PolicyVersion]] = {policy.pk: [] for policy in policies}
+    for draft in (
+        drafts.select_related("author").defer("routing_document", "automation_document").order_by("-number")[:1000]
+    ):
+        found[draft.policy_id].append(draft)
+    return found
+
+
+def _with_pools(policies: QuerySet[Policy]) -> QuerySet[Policy]:
+    return policies.select_related("live_version__author").prefetch_related("pools")
+
+
+def _standing(policy: Policy, actor: Actor) -> PolicyStanding:
+    pools = tuple(policy.pools.all())
+    operated = tuple(pool for pool in pools if may(actor, Role.OPERATOR, pool))
+    everywhere = may(actor, Role.OPERATOR)
+    return PolicyStanding(
+        policy,
+        pools,
+        tuple(pool for pool in pools if may(actor, Role.VIEWER, pool)),
+        operated,
+        may_draft=everywhere or bool(operated),
+        may_publish=everywhere or (bool(pools) and operated == pools),
+    )

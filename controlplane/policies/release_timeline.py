@@ -1,0 +1,175 @@
+"""The journey of a version from draft to live and out of force again, as steps that are done or to come. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from controlplane.policies.models.scheduled_publish import ScheduleState
+from controlplane.policies.trials_of_version import Trial
+from routing.values.counted import count
+
+DONE, NOW, NEXT, SKIPPED = "done", "now", "next", "skipped"
+
+DRAFTED, VALIDATED, APPROVED, SCHEDULED, LIVE = "drafted", "validated", "approved", "scheduled", "live"
+REPLACED, ROLLED_BACK = "replaced", "rolled_back"
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """One step of one version."""
+
+    step: str
+    state: str
+    """DONE; NOW: the version stands there; NEXT: it may follow; SKIPPED: it does not, or not any more."""
+    at: datetime | None = None
+    by: str = ""
+    words: str = ""
+    address: str = ""
+    """A page of the console about it."""
+    against: bool = False
+    """What was found speaks against the version."""
+    by_rollback: bool = False
+    """A rollback made the version; `words` says what this step then is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A version going live: by whom, and as which version."""
+
+    at: datetime
+    by: str
+    number: int
+    rolled_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Appointment:
+    """The newest scheduled publish of a version."""
+
+    state: str
+    at: datetime
+    by: str
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFacts:
+    """What a journey is told from."""
+
+    number: int
+    author: str
+    created_at: datetime
+    based_on: int | None
+    live_number: int | None
+    published_at: datetime | None
+    errors: int
+    """Of its document, as this program sees it."""
+    needs_approval: bool
+    approvals: tuple[tuple[str, datetime], ...] = ()
+    """Who approved, and when; only those that count."""
+    ways: tuple[str, ...] = ()
+    """The ways of trying out that there are."""
+    trials: Mapping[str, Trial] = field(default_factory=dict)
+    appointment: Appointment | None = None
+    went_live: Passage | None = None
+    successor: Passage | None = None
+    """What went live in its place."""
+    copies: int | None = None
+    """Number of the version that a rollback copied."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it is the version in force."""
+        return self.number == self.live_number
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still go live as it is: never live, and nothing newer is."""
+        return self.published_at is None and (self.live_number is None or self.live_number < self.number)
+
+
+def timeline_of(facts: VersionFacts) -> tuple[TimelineStep, ...]:
+    """Return all steps in their order; those that a version does not take are skipped, not left out."""
+    return (
+        TimelineStep(
+            DRAFTED,
+            DONE,
+            facts.created_at,
+            facts.author,
+            _base_words(facts),
+            by_rollback=facts.copies is not None,
+        ),
+        _validated(facts),
+        *(_tried(facts, way) for way in facts.ways),
+        _approved(facts),
+        _scheduled(facts),
+        _live(facts),
+        _ended(facts),
+    )
+
+
+def _base_words(facts: VersionFacts) -> str:
+    if facts.copies is not None:
+        return f"copies v{facts.copies}"
+    return "from the program's defaults" if facts.based_on is None else f"from v{facts.based_on}"
+
+
+def _ahead(facts: VersionFacts) -> str:
+    return NEXT if facts.is_open else SKIPPED
+
+
+def _validated(facts: VersionFacts) -> TimelineStep:
+    if facts.errors:
+        return TimelineStep(VALIDATED, NOW, words=count(facts.errors, "error"))
+    return TimelineStep(VALIDATED, DONE, facts.created_at, facts.author, "no errors")
+
+
+def _tried(facts: VersionFacts, way: str) -> TimelineStep:
+    trial = facts.trials.get(way)
+    if trial is None:
+        return TimelineStep(way, _ahead(facts), words="not yet" if facts.is_open else "left out")
+    return TimelineStep(
+        way, NOW if trial.running else DONE, trial.at, trial.by, trial.words, trial.address, trial.against
+    )
+
+
+def _approved(facts: VersionFacts) -> TimelineStep:
+    if facts.approvals:
+        person, at = facts.approvals[0]
+        more = len(facts.approvals) - 1
+        return TimelineStep(APPROVED, DONE, at, person, f"and {more} more" if more else "")
+    if facts.needs_approval and facts.is_open:
+        return TimelineStep(APPROVED, NEXT, words="needs approval")
+    return TimelineStep(APPROVED, SKIPPED, words="not required" if not facts.needs_approval else "went live without")
+
+
+def _scheduled(facts: VersionFacts) -> TimelineStep:
+    found = facts.appointment
+    if found is None:
+        return TimelineStep(SCHEDULED, SKIPPED)
+    states = {ScheduleState.WAITING.value: NOW, ScheduleState.PUBLISHED.value: DONE}
+    return TimelineStep(SCHEDULED, states.get(found.state, SKIPPED), found.at, found.by, found.problem)
+
+
+def _live(facts: VersionFacts) -> TimelineStep:
+    passage = facts.went_live
+    at = facts.published_at if passage is None else passage.at
+    by = "" if passage is None else passage.by
+    rolled_back = passage is not None and passage.rolled_back
+    if facts.published_at is not None or facts.is_live:
+        words = "rolled back" if rolled_back else ""
+        return TimelineStep(LIVE, NOW if facts.is_live else DONE, at, by, words, by_rollback=rolled_back)
+    if facts.is_open:
+        replaces = "would be the first" if facts.live_number is None else f"would replace v{facts.live_number}"
+        return TimelineStep(LIVE, NEXT, words=replaces)
+    return TimelineStep(LIVE, SKIPPED, words=f"v{facts.live_number} is live")
+
+
+def _ended(facts: VersionFacts) -> TimelineStep:
+    passage = facts.successor
+    if passage is None or facts.is_live:
+        return TimelineStep(REPLACED, NEXT if facts.is_live else SKIPPED)
+    step = ROLLED_BACK if passage.rolled_back else REPLACED
+    return TimelineStep(step, DONE, passage.at, passage.by, f"by v{passage.number}")

@@ -1,0 +1,63 @@
+"""Ends a scheduled publish, whatever ends it: once, with its reason, told to the audit."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils import timezone
+
+from controlplane.platform import audit
+from controlplane.platform.actor import Actor
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.scheduled_publish import ScheduledPublish, ScheduleState
+from controlplane.policies.roles import only_pool
+
+_VERBS = {
+    ScheduleState.PUBLISHED: "policy.schedule_done",
+    ScheduleState.FAILED: "policy.schedule_fail",
+    ScheduleState.CANCELLED: "policy.schedule_cancel",
+}
+
+
+def end(schedule: ScheduledPublish, state: ScheduleState, *, actor: Actor, problem: str = "", why: str = "") -> bool:
+    """End one that waits; False where it had ended already. Call it in the transaction of what ends it."""
+    waiting = ScheduledPublish.objects.filter(pk=schedule.pk, state=ScheduleState.WAITING)
+    if not waiting.update(
+        state=state, problem=problem[:500], ended_at=timezone.now(), revision=models.F("revision") + 1
+    ):
+        return False
+    before = told(schedule)
+    schedule.refresh_from_db()
+    policy = schedule.policy
+    audit.record(
+        actor,
+        _VERBS[state],
+        "policy",
+        policy.slug,
+        before=before,
+        after=told(schedule),
+        why=why,
+        pool=only_pool(policy),
+    )
+    return True
+
+
+def end_overtaken(policy: Policy, number: int, *, actor: Actor) -> None:
+    """Cancel what waits for the policy, because version `number` went live."""
+    for schedule in ScheduledPublish.objects.filter(policy=policy, state=ScheduleState.WAITING).select_related(
+        "version", "policy"
+    ):
+        same = schedule.version.number == number
+        reason = f"v{number} went live before that time" + (" by hand." if same else "; review it and schedule again.")
+        end(schedule, ScheduleState.CANCELLED, actor=actor, problem=reason)
+
+
+def told(schedule: ScheduledPublish) -> dict[str, object]:
+    """Return the appointment as the audit tells it."""
+    return {
+        "version": schedule.version.number,
+        "at": schedule.at.isoformat(),
+        "instead_of": schedule.instead_of,
+        "by": schedule.by_name,
+        "state": schedule.state,
+        "problem": schedule.problem,
+    }

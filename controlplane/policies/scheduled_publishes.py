@@ -1,0 +1,168 @@
+"""Lets a version go live at a chosen moment. The job policies.scheduled_publish_job looks when it has come.
+
+What is refused at that moment is refused as if somebody clicked then: a newer live version, a missing
+approval, a document that no longer fits, or a role that its author has lost. The reason is kept.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.db import models, transaction
+from django.utils import timezone
+
+from controlplane.platform import audit
+from controlplane.platform.actor import PROGRAM, Actor, machine, person, program
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.field_problems import problem
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.revisions import StaleRevisionError
+from controlplane.platform.roles import NotAllowedError
+from controlplane.policies.approvals import NotApprovedError
+from controlplane.policies.document.problems import InvalidPolicyError, validated
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.models.scheduled_publish import ScheduledPublish, ScheduleState
+from controlplane.policies.publish import StalePolicyError, publish_version
+from controlplane.policies.roles import only_pool, require_all_pools
+from controlplane.policies.schedule_end import end, told
+
+FARTHEST = timedelta(days=30)
+"""Nobody remembers what they scheduled longer ago."""
+
+_REFUSALS = (StalePolicyError, NotApprovedError, InvalidPolicyError, NotAllowedError)
+
+
+class ScheduleError(ConflictError):
+    """The version cannot be scheduled, or the appointment cannot be called off, as things stand."""
+
+
+def schedule_publish(
+    version: PolicyVersion, at: datetime, *, instead_of: int | None, actor: Actor, why: str = ""
+) -> ScheduledPublish:
+    """Store that the version is to go live at `at`, instead of the version that is live now.
+
+    Raises NotAllowedError, InvalidPolicyError, InvalidFieldsError (a moment that is past or too far),
+    StalePolicyError, and ScheduleError where the policy has an appointment already.
+    """
+    policy = version.policy
+    require_all_pools(actor, policy)
+    validated(version.document)
+    now = timezone.now()
+    if not now < at <= now + FARTHEST:
+        raise problem("at", f"Choose a future time within {FARTHEST.days} days; this is {_utc(at)}.")
+    with transaction.atomic():
+        stored = Policy.objects.select_for_update(of=("self",)).select_related("live_version").get(pk=policy.pk)
+        live = stored.live_version
+        if (live.number if live else None) != instead_of:
+            raise StalePolicyError(stored, live)
+        if live is not None and live.pk == version.pk:
+            raise ScheduleError(f"v{version.number} is already live; there is nothing to schedule.")
+        waiting = waiting_schedule(policy)
+        if waiting is not None:
+            number, when = waiting.version.number, _utc(waiting.at)
+            raise ScheduleError(f"v{number} is already scheduled for {when}; cancel that first.")
+        schedule = ScheduledPublish.objects.create(
+            policy=policy, version=version, at=at, instead_of=instead_of, by=actor.user, by_key=actor.key_id,
+            by_name=actor.name, why=why[:200],
+        )  # fmt: skip
+        audit.record(
+            actor, "policy.schedule", "policy", policy.slug, after=told(schedule), why=why, pool=only_pool(policy)
+        )
+    return schedule
+
+
+def cancel_schedule(
+    schedule: ScheduledPublish, *, actor: Actor, expected: int | None = None, why: str = ""
+) -> ScheduledPublish:
+    """Call the appointment off and return it; raises NotAllowedError, StaleRevisionError, ScheduleError."""
+    require_all_pools(actor, schedule.policy)
+    with transaction.atomic():
+        stored = ScheduledPublish.objects.select_for_update(of=("self",)).get(pk=schedule.pk)
+        if expected is not None and stored.revision != expected:
+            raise StaleRevisionError(stored)
+        reason = f"Canceled by {actor.name}."
+        if not end(schedule, ScheduleState.CANCELLED, actor=actor, problem=reason, why=why):
+            raise ScheduleError(f"{stored} is already {stored.state}; there is nothing to cancel.")
+    return schedule
+
+
+def waiting_schedule(policy: Policy) -> ScheduledPublish | None:
+    """Return the policy's appointment; None where it has none."""
+    return _schedules().filter(policy=policy, state=ScheduleState.WAITING).first()
+
+
+def newest_schedule(policy: Policy) -> ScheduledPublish | None:
+    """Return the policy's newest appointment, also one that has ended; None where it never had one."""
+    return _schedules().filter(policy=policy).order_by("-pk").first()
+
+
+def newest_schedules(versions: models.QuerySet[PolicyVersion] | list[PolicyVersion]) -> dict[int, ScheduledPublish]:
+    """Return the newest appointment of each version that ever had one, by version id."""
+    return {each.version_id: each for each in _schedules().filter(version__in=versions).order_by("pk")}
+
+
+def due_schedules(now: datetime) -> list[int]:
+    """Return the ids of those whose time has come, the earliest first."""
+    due = ScheduledPublish.objects.filter(state=ScheduleState.WAITING, at__lte=now)
+    return list(due.order_by("at", "pk").values_list("pk", flat=True)[:100])
+
+
+def carry_out(pk: int, now: datetime, *, grace: timedelta) -> str | None:
+    """Publish what is due, or keep why it cannot be; return the new state, None where somebody else was faster.
+
+    One transaction holds the end of the appointment and the publish, so that a process that dies in
+    between has done nothing and two processes cannot both do it. One that is later than `grace` fails:
+    what was to change at night must not change when people are at work.
+    """
+    with transaction.atomic():
+        schedule = _schedules().select_for_update(of=("self",)).filter(pk=pk).first()
+        if schedule is None or schedule.state != ScheduleState.WAITING:
+            return None
+        if now - schedule.at > grace:
+            return _failed(schedule, _missed(schedule, now, grace))
+        try:
+            with transaction.atomic():
+                actor = _actor_of(schedule)
+                end(schedule, ScheduleState.PUBLISHED, actor=actor)
+                why = schedule.why or schedule.version.message
+                publish_version(schedule.version, instead_of=schedule.instead_of, actor=actor, why=why)
+        except _REFUSALS as error:
+            return _failed(_schedules().get(pk=pk), str(error))
+    return ScheduleState.PUBLISHED.value
+
+
+def _failed(schedule: ScheduledPublish, reason: str) -> str | None:
+    ended = end(schedule, ScheduleState.FAILED, actor=program("scheduled publish"), problem=reason)
+    return ScheduleState.FAILED.value if ended else None
+
+
+def _missed(schedule: ScheduledPublish, now: datetime, grace: timedelta) -> str:
+    late = round((now - schedule.at).total_seconds() / 60)
+    return (
+        f"Switchyard was not running at {_utc(schedule.at)} and came back {late} min later, beyond the "
+        f"{grace.total_seconds() / 60:.0f} min of grace; schedule it again or publish it now."
+    )
+
+
+def _actor_of(schedule: ScheduledPublish) -> Actor:
+    """Return whoever scheduled it, with the role that they have now; raises NotAllowedError where they are gone."""
+    if schedule.by_key:
+        key = ApiKey.objects.filter(key_id=schedule.by_key, revoked_at=None).first()
+        if key is None or (key.expires_at is not None and key.expires_at <= timezone.now()):
+            raise NotAllowedError(f"The API key {schedule.by_name} that scheduled it has been revoked or has expired.")
+        if "manage" not in key.scopes:
+            raise NotAllowedError(f"The API key {schedule.by_name} that scheduled it has lost the scope manage.")
+        return machine(key)
+    if schedule.by is not None:
+        return person(User.objects.get(pk=schedule.by_id), via=PROGRAM)
+    return program(schedule.by_name)
+
+
+def _schedules() -> models.QuerySet[ScheduledPublish]:
+    return ScheduledPublish.objects.select_related("policy__live_version", "version__policy", "version__author", "by")
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

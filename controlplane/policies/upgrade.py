@@ -1,0 +1,62 @@
+"""Reads policy documents of the schema before this program's, wherever they come from.
+
+Stored versions, files and requests are upgraded on reading and never rewritten; what is stored anew (a
+draft, a roll back) is written in today's schema.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from controlplane.policies.models.policy_version import PolicyVersion
+from planning.documents import automation_document
+from planning.documents.automation_document import AutomationPolicy
+from routing.live_placement import as_live
+from routing.policy import policy_document
+from routing.policy.policy_document import RoutingPolicy
+from routing.policy.schema_versions import FIELD, SchemaError, SchemaLine
+from routing.values.prepared_struct import prepared
+
+
+def routing_of(version: PolicyVersion) -> RoutingPolicy:
+    """Return how the version routes by its document; raises SchemaError and msgspec.ValidationError."""
+    document = _read(version, policy_document.ROUTING_SCHEMA, version.routing_document)
+    return msgspec.convert(document, prepared(RoutingPolicy))
+
+
+def live_routing_of(version: PolicyVersion) -> RoutingPolicy:
+    """Return how pools that follow the version route; raises as routing_of does."""
+    return as_live(routing_of(version))[0]
+
+
+def baseline_note(version: PolicyVersion) -> str:
+    """Return what pools that follow the version do instead of what it says; empty where they do as it says."""
+    try:
+        return as_live(routing_of(version))[1]
+    except (SchemaError, msgspec.ValidationError):
+        return ""
+
+
+def automation_of(version: PolicyVersion) -> AutomationPolicy:
+    """Return how the version steers itself; raises as routing_of does."""
+    document = _read(version, automation_document.AUTOMATION_SCHEMA, version.automation_document)
+    return msgspec.convert(document, prepared(AutomationPolicy))
+
+
+def reading_problem(version: PolicyVersion) -> str:
+    """Return why this program cannot run the version; empty where it can."""
+    try:
+        routing_of(version)
+        automation_of(version)
+    except (SchemaError, msgspec.ValidationError) as error:
+        return str(error)
+    return ""
+
+
+def _read(version: PolicyVersion, line: SchemaLine, document: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return line.upgraded(document)
+    except SchemaError as error:
+        raise SchemaError(f"{version} cannot be read: {FIELD} {error}") from error

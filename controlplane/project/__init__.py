@@ -1,0 +1,1 @@
+"""The composition root: settings, addresses, ASGI, Celery, and the processes of one installation."""

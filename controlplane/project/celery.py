@@ -1,0 +1,58 @@
+"""The Celery application: the wake-up of jobs. Whether a job runs is decided by its lease."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
+
+app = Celery("switchyard")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.imports = [
+    "controlplane.fleet.jobs.probe",
+    "controlplane.project.housekeeping",
+    "controlplane.publication.refresh_job",
+    "controlplane.access.key_usage_job",
+    "controlplane.fleet.jobs.learned_costs",
+    "controlplane.fleet.preflight.job",
+    "controlplane.history.rollup_job",
+    "controlplane.request_log.job",
+    "controlplane.trials.whatif.job",
+    "controlplane.trials.shadow.job",
+    "controlplane.automation.jobs.engine_health",
+    "controlplane.automation.jobs.scaling",
+    "controlplane.automation.jobs.prefill_decode",
+    "controlplane.automation.jobs.rebalance",
+    "controlplane.automation.jobs.engine_orders",
+    "controlplane.fleet.jobs.engine_addresses",
+    "controlplane.trials.canary.job",
+    "controlplane.trials.canary.holdback_job",
+    "controlplane.policies.scheduled_publish_job",
+]
+app.conf.task_default_queue = "jobs"
+app.conf.task_routes = {"controlplane.probe": {"queue": "probe"}}
+app.conf.beat_schedule = {
+    # A wake-up that nobody took in time is dropped: the next one says the same.
+    "probe": {"task": "controlplane.probe", "schedule": 0.5, "options": {"expires": 0.5}},
+    "snapshot": {"task": "controlplane.refresh_snapshot", "schedule": 1.0, "options": {"expires": 1.0}},
+    "preflight": {"task": "controlplane.preflight", "schedule": 1.0, "options": {"expires": 1.0}},
+    "engine health": {"task": "controlplane.engine_health", "schedule": 1.0, "options": {"expires": 1.0}},
+    "engine orders": {"task": "controlplane.engine_orders", "schedule": 0.5, "options": {"expires": 0.5}},
+    "engine addresses": {"task": "controlplane.engine_addresses", "schedule": 10.0, "options": {"expires": 10.0}},
+    "rebalance": {"task": "controlplane.rebalance", "schedule": 1.0, "options": {"expires": 1.0}},
+    "canary": {"task": "controlplane.canary", "schedule": 2.0, "options": {"expires": 2.0}},
+    "control slice": {"task": "controlplane.control_slice", "schedule": 2.0, "options": {"expires": 2.0}},
+    # Their rounds are further apart, but what a person wishes brings the next one forward.
+    "scaling": {"task": "controlplane.scaling", "schedule": 1.0, "options": {"expires": 1.0}},
+    "prefill/decode": {"task": "controlplane.prefill_decode", "schedule": 1.0, "options": {"expires": 1.0}},
+    "key usage": {"task": "controlplane.store_key_usage", "schedule": 5.0, "options": {"expires": 5.0}},
+    "learned costs": {"task": "controlplane.store_learned_costs", "schedule": 15.0, "options": {"expires": 15.0}},
+    "roll-ups": {"task": "controlplane.rollup", "schedule": 5.0, "options": {"expires": 5.0}},
+    "request log": {"task": "controlplane.store_requests", "schedule": 1.0, "options": {"expires": 1.0}},
+    "shadows": {"task": "controlplane.shadows", "schedule": 2.0, "options": {"expires": 2.0}},
+    "what-if": {"task": "controlplane.whatif", "schedule": 1.0, "options": {"expires": 1.0}},
+    "scheduled publish": {"task": "controlplane.scheduled_publish", "schedule": 2.0, "options": {"expires": 2.0}},
+    "housekeeping": {"task": "controlplane.housekeeping", "schedule": 60.0, "options": {"expires": 60.0}},
+}

@@ -1,0 +1,126 @@
+"""Refuses to start on settings that would lose data, split the fleet's state or open a door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register, run_checks
+
+_SHORTEST_SECRET = 32
+
+
+class UnsafeSettingsError(RuntimeError):
+    """The settings would lose data, split the fleet's state or open a door."""
+
+
+def refuse_unsafe() -> None:
+    """Raise UnsafeSettingsError with every reason, for servers that start without a management command."""
+    found = [message for message in run_checks() if str(message.id).startswith("switchyard.") and message.is_serious()]
+    if found:
+        raise UnsafeSettingsError(" ".join(f"{message.msg} {message.hint}" for message in found))
+
+
+@register(Tags.compatibility)
+def one_process_in_memory(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse several processes while bus or broker live in the memory of one."""
+    in_memory = [
+        name
+        for name, is_memory in (
+            ("bus", not settings.REDIS_URL),
+            ("Celery broker", settings.CELERY_BROKER_URL.startswith("memory:")),
+        )
+        if is_memory
+    ]
+    if settings.PROCESSES > 1 and in_memory:
+        return [
+            Error(
+                f"{settings.PROCESSES} processes would each have their own {', '.join(in_memory)} and could not "
+                "communicate.",
+                hint="Set REDIS_URL, or SWITCHYARD_PROCESSES=1 (and WEB_CONCURRENCY, if set).",
+                id="switchyard.E001",
+            )
+        ]
+    return []
+
+
+@register(Tags.compatibility)
+def redis_url_is_one(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse a REDIS_URL that the client libraries would stumble over later."""
+    scheme, separator, rest = settings.REDIS_URL.partition("://")
+    if not settings.REDIS_URL or (scheme in ("redis", "rediss", "unix") and separator and rest):
+        return []
+    return [
+        Error(
+            "REDIS_URL is not the address of a Redis server.",
+            hint="Write redis://host:6379/0, rediss://… for TLS, or unix:///path/to/socket.",
+            id="switchyard.E002",
+        )
+    ]
+
+
+@register(Tags.compatibility)
+def several_processes_share_secrets(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse several processes, each of which would make up secrets of its own."""
+    if settings.PROCESSES == 1 or settings.SECRETS_GIVEN:
+        return []
+    return [
+        Error(
+            f"{settings.PROCESSES} processes take SECRET_KEY or SWITCHYARD_FLEET_SECRET from the state directory, "
+            "which other machines do not have: sessions and block keys would differ.",
+            hint="Set SECRET_KEY and SWITCHYARD_FLEET_SECRET, or their _FILE variants, to the same values everywhere.",
+            id="switchyard.E006",
+        )
+    ]
+
+
+@register(Tags.security)
+def debug_stays_at_home(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse DEBUG, which shows source and settings, where anyone but this machine can reach us."""
+    if settings.DEBUG and not settings.LOOPBACK_ONLY:
+        return [
+            Error(
+                "SWITCHYARD_DEBUG is on while SWITCHYARD_ALLOWED_HOSTS names more than this machine.",
+                hint="Turn SWITCHYARD_DEBUG off.",
+                id="switchyard.E003",
+            )
+        ]
+    return []
+
+
+@register(Tags.security)
+def secrets_are_strong(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse short secrets and Django's well-known insecure ones, unless only this machine can reach us."""
+    if settings.LOOPBACK_ONLY:
+        return []
+    weak = [
+        name
+        for name, value in (
+            ("SECRET_KEY", settings.SECRET_KEY),
+            ("SWITCHYARD_FLEET_SECRET", settings.FLEET_SECRET.decode()),
+        )
+        if len(value) < _SHORTEST_SECRET or len(set(value)) < 8 or value.startswith("django-insecure-")
+    ]
+    return [
+        Error(
+            f"{name} is too weak.",
+            hint=f"Use at least {_SHORTEST_SECRET} random characters: `openssl rand -base64 48`.",
+            id="switchyard.E004",
+        )
+        for name in weak
+    ]
+
+
+@register(Tags.compatibility)
+def sqlite_locks_first(**_kwargs: Any) -> list[CheckMessage]:
+    """Refuse SQLite without IMMEDIATE: reading and then writing fails as soon as two writers meet."""
+    return [
+        Error(
+            f"The SQLite database {alias!r} lacks OPTIONS['transaction_mode'] = 'IMMEDIATE'.",
+            hint="Keep DATABASES as controlplane.project.settings defines it.",
+            id="switchyard.E005",
+        )
+        for alias, database in settings.DATABASES.items()
+        if database["ENGINE"] == "django.db.backends.sqlite3"
+        and database.get("OPTIONS", {}).get("transaction_mode") != "IMMEDIATE"
+    ]

@@ -1,0 +1,111 @@
+"""The secrets that the first start makes up when the environment gives none.
+
+They lie in `first_run.json` in the state directory, readable by its owner only. Needs no Django.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+
+import msgspec
+
+from routing.values.prepared_struct import prepared
+
+FILE_NAME = "first_run.json"
+
+
+class FirstRunSecrets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a new installation needs to be used at once."""
+
+    secret_key: str
+    """Signs Django's sessions."""
+    fleet_secret: str
+    """Hex; seeds block keys and tenants' cache salts."""
+    admin_password: str
+    """Empty once it is not needed here any more."""
+    api_key: str
+    """The demo's; empty where it opens nothing."""
+
+
+class UnsafeSecretsError(RuntimeError):
+    """The secrets file can be read by others, or is not what this program wrote."""
+
+
+def secrets_of(state_dir: Path) -> FirstRunSecrets:
+    """Return the installation's secrets, creating them on the first call; raises UnsafeSecretsError.
+
+    Two processes that start together get the same secrets: the file appears whole or not at all.
+    """
+    path = state_dir / FILE_NAME
+    if not path.exists():
+        _create(path)
+    return read_secrets(path)
+
+
+def keep_secrets(state_dir: Path, kept: FirstRunSecrets) -> FirstRunSecrets:
+    """Replace what the secrets file holds, where it differs; call it under the lock of the state directory."""
+    path = state_dir / FILE_NAME
+    if read_secrets(path) != kept:
+        _written(path, kept).replace(path)
+    return kept
+
+
+def new_password() -> str:
+    """Make up a password."""
+    return secrets.token_urlsafe(12)
+
+
+def new_api_key() -> str:
+    """Make up an API key."""
+    return "sy_" + secrets.token_urlsafe(32)
+
+
+def read_secrets(path: Path) -> FirstRunSecrets:
+    """Read the secrets file; raises UnsafeSecretsError when its mode is wider than 0600 or it is unreadable."""
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            data = file.read()
+    except OSError as error:
+        raise UnsafeSecretsError(f"{path} cannot be read: {error.strerror}") from error
+    if mode & 0o177:
+        raise UnsafeSecretsError(
+            f"{path} has mode {mode:04o}, so others may have read its secrets. Run `chmod 600 {path}`, or delete it "
+            "for new ones (logins, API keys and caches then start over)."
+        )
+    try:
+        return msgspec.json.decode(data, type=prepared(FirstRunSecrets))
+    except msgspec.DecodeError as error:
+        raise UnsafeSecretsError(f"{path} is damaged ({error}). Delete it to get new secrets.") from error
+
+
+def _create(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = FirstRunSecrets(
+        secret_key=secrets.token_urlsafe(48),
+        fleet_secret=secrets.token_hex(32),
+        admin_password=new_password(),
+        api_key=new_api_key(),
+    )
+    draft = _written(path, made)
+    try:
+        with contextlib.suppress(FileExistsError):
+            # A link, unlike a rename, never replaces the secrets of a process that was faster.
+            os.link(draft, path)
+    finally:
+        draft.unlink()
+
+
+def _written(path: Path, made: FirstRunSecrets) -> Path:
+    """Return a file beside `path` that holds the secrets."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(made)))
+        file.flush()
+        os.fsync(file.fileno())
+    return draft

@@ -1,0 +1,165 @@
+"""Fills an empty installation so that it can be used at once. Every step is harmless when repeated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import count, islice, zip_longest
+from typing import Any
+
+import msgspec
+from django.contrib.auth import get_user_model
+from django.db import transaction
+
+from controlplane.access.api_keys import adopt_api_key
+from controlplane.fleet.engine_registration import change_engine, register_engine
+from controlplane.fleet.free_ports import free_ports, is_free
+from controlplane.fleet.models.engine import Engine, EngineRole
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.models.region import Region
+from controlplane.fleet.supervised_ports import PORTS_PER_ENGINE, engine_ports, engine_url
+from controlplane.fleet.topology import create_pool, create_region, create_tenant
+from controlplane.platform import audit
+from controlplane.platform.actor import program
+from controlplane.platform.models.api_key import ApiKey, hash_api_key
+from controlplane.platform.models.tenant import Tenant
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.publish import create_policy, draft, publish_version
+from controlplane.project.first_run.demo_names import POOL, SERVED_MODEL, TENANT
+from controlplane.project.first_run.secrets import FirstRunSecrets, new_api_key, new_password
+
+ADMIN = "admin"
+ACTOR = program("first run")
+REGION = "local"
+POLICY = "default"
+BLOCK_TOKENS = 512
+ENGINES = 8
+DEMO_DOCUMENT = {"automation": {"scaling": {"mode": "advise", "min_engines": 4, "max_engines": 12}}}
+"""What the demo's first policy says beyond the defaults: scaling shows its plans, and an operator may let it act."""
+MAX_OF_ROLE = 16
+"""Demo engines that only prefill, or only decode."""
+DEMO_SETTINGS: dict[str, Any] = {
+    "block_tokens": BLOCK_TOKENS,
+    "actuator": "process",
+    "actuator_settings": {"max_engines": 12},
+}
+_RELEASE_S = 1.0
+"""Engines of a program that was just killed hold their ports for a moment longer."""
+
+
+def seed(secrets: FirstRunSecrets, *, demo: bool = False) -> None:
+    """Make the first user, region and policy unless they exist; `demo`: with the demo's policy, tenant and API key."""
+    with transaction.atomic():
+        _seed_admin(secrets.admin_password)
+        if demo:
+            tenant = Tenant.objects.filter(slug=TENANT).first() or create_tenant(TENANT, "Demo", actor=ACTOR)
+            if not ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key)).exists():
+                adopt_api_key(tenant, "first run", secrets.api_key, actor=ACTOR, scopes=("infer", "route"))
+        if not Region.objects.filter(slug=REGION).exists():
+            create_region(REGION, "Local", actor=ACTOR)
+        policy = Policy.objects.filter(slug=POLICY).first() or create_policy(POLICY, "Default", actor=ACTOR)
+        if policy.live_version is None:
+            first = draft(policy, DEMO_DOCUMENT if demo else {}, actor=ACTOR, message="The defaults of this program")
+            publish_version(first, instead_of=None, actor=ACTOR)
+
+
+def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:
+    """Return the secrets with a new one for each that `seed` needs and that the file does not hold any more."""
+    if not secrets.admin_password and not get_user_model().objects.filter(is_superuser=True).exists():
+        secrets = msgspec.structs.replace(secrets, admin_password=new_password())
+    if demo and not secrets.api_key:
+        secrets = msgspec.structs.replace(secrets, api_key=new_api_key())
+    return secrets
+
+
+def still_needed(secrets: FirstRunSecrets) -> FirstRunSecrets:
+    """Return the secrets without those that need not lie in clear text: what opens nothing, and a password in use."""
+    password, api_key = still_valid(secrets)
+    used = get_user_model().objects.filter(username=ADMIN, last_login__isnull=False).exists()
+    return msgspec.structs.replace(secrets, admin_password="" if used else password, api_key=api_key)
+
+
+def still_valid(secrets: FirstRunSecrets) -> tuple[str, str]:
+    """Return the first run's password and API key, each empty where it opens nothing any more."""
+    admin = get_user_model().objects.filter(username=ADMIN, is_active=True).first()
+    password = secrets.admin_password if admin is not None and admin.check_password(secrets.admin_password) else ""
+    key = ApiKey.objects.filter(sha256=hash_api_key(secrets.api_key), revoked_at=None)
+    return password, secrets.api_key if key.exists() else ""
+
+
+def seed_demo_pool(*, ports_from: int, roles: Sequence[str] = ()) -> list[Engine]:
+    """Make the demo pool and its engines unless they exist, and return the engines the supervisor should start.
+
+    Ports are remembered, so that engines keep their addresses over restarts; an engine one of whose
+    ports now belongs to another program moves to free ones. `roles` are given to the engines in the order of
+    their names: a new pool has no others, in one that is there the rest become mixed.
+    """
+    pool = Pool.objects.filter(slug=POOL).first()
+    if pool is None:
+        region, policy = Region.objects.get(slug=REGION), Policy.objects.get(slug=POLICY)
+        pool = create_pool(POOL, "Demo", region, SERVED_MODEL, policy, actor=ACTOR, **DEMO_SETTINGS)
+        _register_engines(pool, ports_from, len(roles) or ENGINES)
+    if roles:
+        _register_engines(pool, ports_from, len(roles) - pool.engines.filter(supervised=True).count())
+        _give_roles(pool, roles)
+    engines = list(pool.engines.filter(supervised=True).order_by("name"))
+    _move_from_taken_ports(engines, ports_from)
+    return engines
+
+
+def _seed_admin(password: str) -> None:
+    users = get_user_model().objects
+    if not users.filter(is_superuser=True).exists():
+        admin = users.create_superuser(username=ADMIN, password=password)
+        after = {"username": admin.get_username(), "is_superuser": True}
+        audit.record(ACTOR, "person.create", "person", admin.get_username(), after=after)
+
+
+def _give_roles(pool: Pool, roles: Sequence[str]) -> None:
+    with transaction.atomic():
+        engines = pool.engines.filter(supervised=True).order_by("name")
+        for engine, role in zip_longest(engines, roles, fillvalue=EngineRole.MIXED.value):
+            if isinstance(engine, Engine) and engine.role != role:
+                change_engine(engine, {"role": role}, actor=ACTOR, why="Created at the start")
+
+
+def _register_engines(pool: Pool, ports_from: int, more: int) -> None:
+    """Add so many engines under names and ports that are free; none where `more` is not above 0."""
+    if more <= 0:
+        return
+    taken = {port for engine in pool.engines.filter(supervised=True) for port in engine_ports(engine)}
+    used = set(pool.engines.values_list("name", flat=True))
+    names = (f"e-{number:02d}" for number in count(1))
+    free = islice((name for name in names if name not in used), more)
+    ports = free_ports(more * PORTS_PER_ENGINE, start=ports_from, taken=taken)
+    with transaction.atomic():
+        for number, name in enumerate(free):
+            http, events, replay = ports[number * PORTS_PER_ENGINE : (number + 1) * PORTS_PER_ENGINE]
+            register_engine(
+                pool,
+                name,
+                engine_url("http", http),
+                actor=ACTOR,
+                kv_events_endpoint=engine_url("tcp", events),
+                kv_replay_endpoint=engine_url("tcp", replay),
+                engine_id=name,
+                supervised=True,
+            )
+
+
+def _move_from_taken_ports(engines: list[Engine], ports_from: int) -> None:
+    ours = {port for engine in engines for port in engine_ports(engine)}
+    deadline_s = time.monotonic() + _RELEASE_S
+    for engine in engines:
+        while not (free := all(is_free(port) for port in engine_ports(engine))) and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        if free:
+            continue
+        http, events, replay = free_ports(PORTS_PER_ENGINE, start=ports_from, taken=ours)
+        ours |= {http, events, replay}
+        moved = {
+            "url": engine_url("http", http),
+            "kv_events_endpoint": engine_url("tcp", events),
+            "kv_replay_endpoint": engine_url("tcp", replay),
+        }
+        change_engine(engine, moved, actor=ACTOR, why="Another program has taken a port of this engine")

@@ -1,0 +1,35 @@
+"""Databases that a pre-release version made: no migration leads from them to this version, so they are refused."""
+
+from __future__ import annotations
+
+from django.core.management.base import CommandError
+from django.db import DatabaseError, connection
+from django.db.migrations.recorder import MigrationRecorder
+
+_NEWEST_TABLE = "controlplane_segment"
+"""The table that the initial migration got last; without it an earlier state of that migration made the database."""
+
+
+class PreReleaseDatabaseError(CommandError):
+    """A pre-release version made the database; the message says what to do."""
+
+
+def remedy() -> str:
+    """Return what to do about a database that a pre-release version made; empty for others, and where none answers."""
+    try:
+        applied = {name for app, name in MigrationRecorder(connection).applied_migrations() if app == "controlplane"}
+        tables = connection.introspection.table_names()
+    except DatabaseError:
+        return ""
+    if not applied or ("0001_initial" in applied and _NEWEST_TABLE in tables):
+        return ""
+    name = connection.settings_dict["NAME"]
+    if connection.vendor == "sqlite":
+        return f"Move {name} away, with {name}-wal and {name}-shm where they exist, and start again."
+    return f"Drop the database {name} or rename it, create it empty, and start again."
+
+
+def refuse() -> None:
+    """Raise PreReleaseDatabaseError for such a database."""
+    if found := remedy():
+        raise PreReleaseDatabaseError(f"A pre-release version of Switchyard created the database. {found}")

@@ -1,0 +1,1 @@
+"""The processes of one installation: server, supervisor and its children, locks, embedded Celery."""

@@ -1,0 +1,37 @@
+"""What the supervisor knows about one child: how to start it, and how it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+STARTING = "starting"
+RUNNING = "running"
+WAITING = "waiting"
+STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """How to start one child. It must end by itself when its parent dies (simulator.parent_death)."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of this process. Secrets travel here, never in argv, which all users can list."""
+    pass_fds: tuple[int, ...] = ()
+    """Descriptors that the child inherits under the same numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildStatus:
+    """How one child stands now."""
+
+    name: str
+    state: str
+    """starting (asked for), running, waiting (ended, starts again after a pause) or stopped."""
+    pid: int | None
+    starts: int
+    """How often it was started; more than one: it ended by itself."""
+    exit_status: int | None
+    """Of its last end: an exit code, or minus the signal that killed it."""

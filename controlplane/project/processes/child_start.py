@@ -1,0 +1,24 @@
+"""How each of our own child processes begins."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from gateway.http.connection_limit import allow_open_files
+from gateway.process.malloc_arenas import limit_arenas
+from simulator.parent_death import die_with_parent
+
+LOWER_PRIORITY = 10
+"""Nice value of web and jobs: where the CPU is short, decisions come first."""
+
+
+def begin(*, nice: int = 0) -> None:
+    """Belong to the process whose id is the one argument; exits where that is gone already."""
+    if len(sys.argv) != 2 or not sys.argv[1].isdecimal():
+        raise SystemExit("`manage.py up` starts this process; its argument is the parent's process id.")
+    die_with_parent(int(sys.argv[1]))
+    os.umask(0o077)
+    os.nice(nice)
+    allow_open_files()
+    limit_arenas()

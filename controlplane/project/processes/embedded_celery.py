@@ -1,0 +1,122 @@
+"""Celery's worker and beat as threads of this process: both without a broker, either or both with one."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection
+
+from celery import Celery
+from celery.beat import Service
+from celery.platforms import EX_OK
+from celery.signals import task_prerun
+from celery.worker import WorkController, state
+
+from controlplane.platform.bus import get_bus
+from controlplane.platform.jobs.cooperative_stop import stop_requested
+from controlplane.project.processes.monotonic_schedule import MonotonicScheduler
+from gateway.bus.wake_up_age import TOPIC as WOKEN
+
+logger = logging.getLogger(__name__)
+
+QUEUES = ("jobs", "probe")
+_THREADS = 7
+STOP_S = 3.0
+_TELL_S = 1.0
+"""That jobs are woken is told no more often than this."""
+JOBS, BEAT = "jobs", "beat"
+
+
+class EmbeddedCelery:
+    """One worker for all queues (JOBS), one schedule that wakes jobs (BEAT).
+
+    `on_end` hears of a part that ended although nobody stopped it, in that part's thread. Mutable state: the threads,
+    and when a wake-up was told last.
+    """
+
+    def __init__(
+        self, app: Celery, parts: Collection[str] = (JOBS, BEAT), on_end: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._app = app
+        self._on_end = on_end
+        self._stopping = False
+        self._told_s = float("-inf")
+        self._beat = Service(app, max_interval=1, scheduler_cls=MonotonicScheduler)
+        self._wake_up = app.task(_do_nothing, name="controlplane.wake_up", shared=False, ignore_result=True)
+        run = {JOBS: self._run_worker, BEAT: self._run_beat}
+        self._threads = {
+            part: threading.Thread(target=self._watched, args=(part, run[part]), name=f"celery-{part}", daemon=True)
+            for part in parts
+        }
+
+    def start(self) -> None:
+        """Start the threads and return at once."""
+        stop_requested.clear()
+        state.should_stop = None
+        task_prerun.connect(self._tell_woken, weak=False)
+        for thread in self._threads.values():
+            thread.start()
+
+    def stop(self) -> None:
+        """Ask running jobs to end, stop the threads and wait for them, STOP_S at most."""
+        self._stopping = True
+        task_prerun.disconnect(self._tell_woken)
+        stop_requested.set()
+        state.should_stop = EX_OK
+        self._beat.stop()
+        if JOBS in self._threads:
+            # In a thread: a broker that is away would hold the shutdown up.
+            threading.Thread(target=self._wake_worker, name="wake worker", daemon=True).start()
+        until_s = time.monotonic() + STOP_S
+        for thread in self._threads.values():
+            if thread.is_alive():
+                thread.join(max(0.0, until_s - time.monotonic()))
+
+    def _wake_worker(self) -> None:
+        # The worker looks at the flag after a message or two seconds, and then waits once more.
+        for _ in range(2):
+            self._wake_up.delay()
+
+    def _watched(self, part: str, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except SystemExit:
+            # Celery's way to leave the thread.
+            return
+        except Exception:
+            logger.exception("the thread of %s failed", part)
+        finally:
+            if not self._stopping:
+                self._on_end(part)
+
+    def _tell_woken(self, **_kwargs: object) -> None:
+        now = time.monotonic()
+        if now - self._told_s >= _TELL_S:
+            self._told_s = now
+            get_bus().append(WOKEN, b"")
+
+    def _run_worker(self) -> None:
+        # The pool's threads, which set no current application, look jobs up in the default one.
+        self._app.set_default()
+        worker = WorkController(
+            app=self._app,
+            hostname="embedded@localhost",
+            pool_cls="threads",
+            concurrency=_THREADS,
+            queues=QUEUES,
+            loglevel="WARNING",
+            without_heartbeat=True,
+            without_gossip=True,
+            without_mingle=True,
+            quiet=True,
+        )
+        worker.start()
+
+    def _run_beat(self) -> None:
+        self._app.set_current()
+        self._beat.start(embedded_process=False)
+
+
+def _do_nothing() -> None:
+    """Be a job whose message alone matters."""

@@ -1,0 +1,84 @@
+"""The gateway process: owns the public port and needs no Django, so that it is back soon after its death."""
+
+from __future__ import annotations
+
+import logging.config
+import os
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+
+from controlplane.project.processes.child_start import begin
+from gateway.__main__ import GatewayProcess, run
+from gateway.base.json_log import logging_settings
+from gateway.base.settings import GatewaySettings
+from gateway.bus.redis_bus import RedisBus
+from gateway.http.edge import EdgeSettings
+from gateway.http.pages_relay import PagesRelay
+
+VARIABLE = "GATEWAY_CHILD"
+"""The environment variable that holds a GatewayChild as JSON."""
+
+_FIRST_PROBE_S = 3.0
+"""Where the CPU is short engines answer late, and clients rather wait for them than get 503 from a gateway that knows
+of none."""
+
+
+class GatewayChild(msgspec.Struct, frozen=True, kw_only=True):
+    """What the supervisor tells the gateway, which reads no settings of Django's."""
+
+    state_dir: str
+    fleet_secret: str
+    bus_url: str
+    pages_socket: str
+    listener: int
+    """The descriptor of the public port, which the supervisor keeps open: who connects while no gateway runs waits."""
+    scrape_token: str
+    engine_bearer: str
+    decisions_per_s: int
+    recording: bool
+    drain_s: int
+    allowed_hosts: tuple[str, ...]
+    body_limit: int
+    long_bodies: tuple[str, ...]
+    log_level: str
+
+
+_DECODER = msgspec.json.Decoder(GatewayChild)
+
+
+def main() -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit status."""
+    begin()
+    # Taken out, so that no child of ours inherits the secrets.
+    child = _DECODER.decode(os.environ.pop(VARIABLE))
+    logging.config.dictConfig(logging_settings(child.log_level))
+    secret = child.fleet_secret.encode()
+    bus = RedisBus(child.bus_url, secret)
+    return run(
+        GatewayProcess(
+            state_dir=Path(child.state_dir),
+            fleet_secret=secret,
+            redis_bus=bus,
+            bus=bus,
+            scrape_token=child.scrape_token,
+            settings=GatewaySettings(
+                engine_bearer=child.engine_bearer,
+                decisions_kept_per_s=float(child.decisions_per_s),
+                recording=child.recording,
+                first_probe_s=_FIRST_PROBE_S,
+            ),
+            edge=EdgeSettings(
+                allowed_hosts=child.allowed_hosts, body_limit=child.body_limit, long_bodies=child.long_bodies
+            ),
+            listener=socket.socket(fileno=child.listener),
+            pages=PagesRelay(Path(child.pages_socket)),
+            drain_s=float(child.drain_s),
+        )
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""The jobs process: Celery's worker and beat, and what stores decisions and recorded traffic."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+import django
+
+from controlplane.project.processes.child_start import LOWER_PRIORITY, begin
+from gateway.process.shutdown import ProcessEnd
+
+_LOOK_S = 0.05
+_JOBS_S = 1.2
+"""Jobs that do not end within this time are left to the end of the process; their leases run out."""
+
+
+def main() -> int:
+    """Run the jobs until SIGTERM; returns the exit status."""
+    begin(nice=LOWER_PRIORITY)
+    end = ProcessEnd(0.0)
+    end.handle_signals()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
+    django.setup(set_prefix=False)
+    from controlplane.project.celery import app
+    from controlplane.project.last_records import hear_records, store_last_records
+    from controlplane.project.processes.embedded_celery import EmbeddedCelery
+
+    hear_records()
+    jobs = EmbeddedCelery(
+        app, on_end=lambda part: end.ask(f"the thread of {part} stopped unexpectedly", drains=False, status=1)
+    )
+    jobs.start()
+    while not end.asked:
+        time.sleep(_LOOK_S)
+    stopping = threading.Thread(target=jobs.stop, name="stop jobs", daemon=True)
+    stopping.start()
+    stopping.join(_JOBS_S)
+    store_last_records()
+    return end.status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

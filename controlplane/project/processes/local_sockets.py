@@ -1,0 +1,28 @@
+"""Where the processes of one installation meet: Unix sockets in the state directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+BUS_SOCKET, WEB_SOCKET = "bus.sock", "web.sock"
+_LONGEST = 100
+"""Systems allow 104 to 108 bytes."""
+
+
+def socket_path(state_dir: Path, name: str) -> Path:
+    """Return the path of a socket; where the state directory's is too long for one, below the temporary directory."""
+    path = state_dir / name
+    if len(os.fsencode(path)) <= _LONGEST:
+        return path
+    digest = hashlib.sha256(os.fsencode(state_dir)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"switchyard-{os.getuid()}-{digest}" / name
+
+
+def make_private(path: Path) -> None:
+    """Make the socket's directory, for this user only; raises PermissionError where it is somebody else's."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.parent.stat().st_uid != os.getuid():
+        raise PermissionError(f"{path.parent} belongs to another user; set SWITCHYARD_STATE_DIR to a shorter path.")

@@ -1,0 +1,163 @@
+"""Runs gateway, web and jobs as processes of their own; this process supervises them and keeps the local bus.
+
+The gateway owns the public port. Its socket stays open here, so that who connects while a gateway starts anew waits
+for it. Web and jobs run at a lower priority. Whichever of the three dies is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+from django.conf import settings
+from django.core.management.base import CommandError
+
+from controlplane.project.processes.child_process import ChildSpec
+from controlplane.project.processes.gateway_process import VARIABLE, GatewayChild
+from controlplane.project.processes.local_sockets import BUS_SOCKET, WEB_SOCKET, make_private, socket_path
+from controlplane.project.processes.server import Serving
+from controlplane.project.processes.supervisor import Supervisor
+from gateway.base import background
+from gateway.bus.local_hub import LocalHub
+from gateway.process.shutdown import LAST_STEPS_S, ProcessEnd
+
+GATEWAY, WEB, JOBS = "gateway", "web", "jobs"
+_BACKLOG = 2048
+_LOOK_S = 0.05
+_ANSWER_S = 2.0
+_TRIES = 3
+"""A program whose gateway or web ended this often before the first request cannot start."""
+_AT_ONCE_S = 2.0
+"""A gateway that does not drain ends within this time; the others have the same, one after the other."""
+
+
+@contextmanager
+def local_bus() -> Iterator[None]:
+    """Keep the bus of this installation's processes for the block, unless there is Redis; raises CommandError."""
+    if settings.REDIS_URL:
+        yield
+        return
+    hub = LocalHub(path := socket_path(settings.STATE_DIR, BUS_SOCKET))
+    try:
+        make_private(path)
+        hub.start()
+    except OSError as error:
+        raise CommandError(f"{path} cannot be used for the bus: {error.strerror or error}.") from error
+    try:
+        yield
+    finally:
+        hub.stop()
+
+
+async def serve_separately(serving: Serving, end: ProcessEnd) -> bool:
+    """Serve until `end` is asked for, then end all children in order; False when they could not start.
+
+    Run it in the main thread: its children live as long as the thread that starts them.
+    """
+    supervisor, following = serving.supervisor, None
+    serving.listener.listen(_BACKLOG)
+    supervisor.start(_children(serving))
+    ready = False
+    try:
+        ready = await _ready(serving, end)
+        if ready:
+            serving.on_ready()
+            supervisor.start(serving.children)
+            following = background.start("engine processes", serving.follow_topology)
+            while not end.asked:  # noqa: ASYNC110 - signals and threads set a flag
+                await asyncio.sleep(_LOOK_S)
+    finally:
+        asked = end.asked
+        end.ask("gateway or web did not start", drains=False, status=1)
+        await _end(supervisor, following, end)
+        serving.listener.close()
+        with contextlib.suppress(OSError):
+            _web_socket().unlink()
+    return ready or asked
+
+
+def _children(serving: Serving) -> list[ChildSpec]:
+    listener = serving.listener.fileno()
+    gateway = ChildSpec(
+        GATEWAY, _argv("gateway_process"), {VARIABLE: _gateway_settings(listener)}, pass_fds=(listener,)
+    )
+    others = [WEB, JOBS] if serving.embed_jobs else [WEB]
+    return [gateway, *(ChildSpec(name, _argv(f"{name}_process")) for name in others)]
+
+
+def _argv(module: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"controlplane.project.processes.{module}", str(os.getpid()))
+
+
+def _gateway_settings(listener: int) -> str:
+    child = GatewayChild(
+        state_dir=str(settings.STATE_DIR),
+        fleet_secret=settings.FLEET_SECRET.decode(),
+        bus_url=settings.BUS_URL,
+        pages_socket=str(_web_socket()),
+        listener=listener,
+        scrape_token=settings.SCRAPE_TOKEN,
+        engine_bearer=settings.ENGINE_API_KEY,
+        decisions_per_s=settings.DECISIONS_PER_S,
+        recording=settings.RECORDING_BYTES > 0,
+        drain_s=settings.DRAIN_S,
+        allowed_hosts=tuple(settings.ALLOWED_HOSTS),
+        body_limit=settings.MAX_BODY_BYTES,
+        long_bodies=settings.LONG_BODIES,
+        log_level=settings.LOG_LEVEL,
+    )
+    return msgspec.json.encode(child).decode()
+
+
+def _web_socket() -> Path:
+    return socket_path(settings.STATE_DIR, WEB_SOCKET)
+
+
+async def _ready(serving: Serving, end: ProcessEnd) -> bool:
+    """Return True once gateway and web answer; False where one of them cannot start, or the end was asked for."""
+    while not end.asked:
+        if any(child.starts > _TRIES for child in serving.supervisor.statuses() if child.name != JOBS):
+            return False
+        if await _answers(serving):
+            return True
+        await asyncio.sleep(_LOOK_S)
+    return False
+
+
+async def _answers(serving: Serving) -> bool:
+    """Return whether web listens and the gateway answers; what it answers does not matter."""
+    host, port = serving.listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            _, web = await asyncio.open_unix_connection(str(_web_socket()))
+            web.close()
+            reader, gateway = await asyncio.open_connection(host, port)
+            try:
+                gateway.write(b"GET /live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+                return (await reader.read(9)).startswith(b"HTTP/")
+            finally:
+                gateway.close()
+    except (OSError, TimeoutError):
+        return False
+
+
+async def _end(supervisor: Supervisor, following: asyncio.Task[None] | None, end: ProcessEnd) -> None:
+    """End the gateway, which may need engines and web until its last request, and then all others together."""
+    sign, patience_s = signal.SIGINT, _AT_ONCE_S
+    if end.drain_s:
+        sign, patience_s = signal.SIGTERM, end.drain_s + LAST_STEPS_S
+    await supervisor.stop([GATEWAY], sign=sign, patience_s=patience_s)
+    end.drained()
+    if following is not None:
+        # One that is about to start engines must be over before the last are ended.
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    await supervisor.stop(patience_s=_AT_ONCE_S)

@@ -1,0 +1,54 @@
+"""Keeps the supervisor's engines as the topology says: one process per supervised engine, none for any other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+
+from django.db import DatabaseError
+
+from controlplane.project.processes.child_process import ChildSpec
+from controlplane.project.processes.supervisor import Supervisor
+from gateway.bus.bus import Bus
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+"""The topology is read so often at least; a new snapshot makes it be read at once."""
+
+
+class SupervisedEngines:
+    """Follows the topology. Mutable state: the names of the engines that it looks after."""
+
+    def __init__(self, supervisor: Supervisor, read: Callable[[], Sequence[ChildSpec]]) -> None:
+        """`read` returns the wanted children from the database; it is called in a thread of its own."""
+        self._supervisor = supervisor
+        self._read = read
+        self._mine: set[str] = set()
+
+    async def run(self, bus: Bus, topic: str) -> None:
+        """Follow until cancelled; values of `topic` wake it."""
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        unsubscribe = bus.subscribe(topic, lambda *_: loop.call_soon_threadsafe(woken.set))
+        try:
+            while True:
+                woken.clear()
+                await self.follow()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await woken.wait()
+        finally:
+            unsubscribe()
+
+    async def follow(self) -> None:
+        """Bring the processes in line once; while the database is away they stay as they are."""
+        try:
+            specs = await asyncio.to_thread(self._read)
+        except DatabaseError as error:
+            logger.warning("the topology cannot be read; engines stay as they are", extra={"error": str(error)})
+            return
+        self._mine |= {spec.name for spec in specs}
+        await self._supervisor.follow(specs, self._mine.__contains__)
+        self._mine = {spec.name for spec in specs}

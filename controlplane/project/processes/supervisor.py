@@ -1,0 +1,175 @@
+"""Owns every child process of this program: starts, restarts and ends them.
+
+Start it from the main thread: Linux tells a child of its parent's death when the *thread* that
+started it ends. Children get sessions of their own, so that Ctrl-C reaches only the supervisor,
+which then ends them in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from controlplane.project.processes.child_log import ChildLog
+from controlplane.project.processes.child_process import RUNNING, STARTING, STOPPED, WAITING, ChildSpec, ChildStatus
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 10.0
+PROVEN_S = 5.0
+"""A child that ran this long starts again after the first pause; before that the pause doubles each time."""
+TERM_S = 2.0
+"""Time between the request to end and SIGKILL."""
+TRIM_S = 10.0
+
+
+class Supervisor:
+    """The children and their states. Mutable state: `_children` and the tasks that keep them."""
+
+    def __init__(self, log_dir: Path) -> None:
+        self._log_dir = log_dir
+        self._children: dict[str, _Child] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def start(self, specs: Iterable[ChildSpec]) -> None:
+        """Start children and keep them running; raises ValueError for a name that is taken."""
+        for spec in specs:
+            if spec.name in self._children:
+                raise ValueError(f"there is a child named {spec.name} already")
+            child = _Child(spec, ChildLog(self._log_dir / f"{spec.name}.log"))
+            self._children[spec.name] = child
+            self._tasks[spec.name] = asyncio.create_task(child.keep(), name=f"child {spec.name}")
+
+    async def stop(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        sign: signal.Signals = signal.SIGTERM,
+        patience_s: float | None = None,
+    ) -> None:
+        """End the named children (None: all) together: `sign`, and SIGKILL after `patience_s` (None: TERM_S)."""
+        ending = [name for name in (self._children if names is None else names) if name in self._tasks]
+        for name in ending:
+            self._children[name].ends_with = (sign, TERM_S if patience_s is None else patience_s)
+        tasks = [self._tasks.pop(name) for name in ending]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def follow(self, specs: Iterable[ChildSpec], owned: Callable[[str], bool]) -> None:
+        """Have exactly these children among those whose names are `owned`: start, end and restart what differs.
+
+        A child whose command changed is ended first, so that the new one finds its ports free.
+        """
+        wanted = {spec.name: spec for spec in specs}
+        there = {name: child.spec for name, child in self._children.items() if owned(name)}
+        leaving = [name for name, spec in there.items() if wanted.get(name) != spec]
+        await self.stop(leaving)
+        for name in leaving:
+            del self._children[name]
+        self.start(spec for name, spec in sorted(wanted.items()) if name not in self._children)
+
+    def kill(self) -> None:
+        """End all children at once and wait for none; from any thread, for a process that ends itself next."""
+        for status in self.statuses():
+            if status.pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(status.pid, signal.SIGKILL)
+
+    def statuses(self) -> tuple[ChildStatus, ...]:
+        """Return how all children stand, in order of their names; may be called from any thread."""
+        children = dict(self._children)
+        return tuple(children[name].status for name in sorted(children))
+
+
+class _Child:
+    """One child over all its starts. Mutable state: `status`, replaced whole at each change, and `ends_with`."""
+
+    def __init__(self, spec: ChildSpec, log: ChildLog) -> None:
+        self.spec = spec
+        self._log = log
+        self.status = ChildStatus(spec.name, STARTING, None, 0, None)
+        self.ends_with = (signal.SIGTERM, TERM_S)
+        """The signal that ends it, and how long it may take before SIGKILL."""
+
+    async def keep(self) -> None:
+        """Run the child again and again until cancelled, then end it."""
+        pause_s = FIRST_PAUSE_S
+        try:
+            while True:
+                ran_s = await self._run_once()
+                pause_s = FIRST_PAUSE_S if ran_s >= PROVEN_S else min(LONGEST_PAUSE_S, pause_s * 2)
+                await asyncio.sleep(pause_s)
+        finally:
+            self._change(STOPPED, None)
+
+    async def _run_once(self) -> float:
+        """Start the child, wait for its end and return how many seconds it ran."""
+        began = time.monotonic()
+        try:
+            process = await self._spawn()
+        except OSError as error:
+            logger.error("a child cannot be started", extra={"child": self.spec.name, "error": str(error)})
+            self._change(WAITING, None)
+            return 0.0
+        self._change(RUNNING, process.pid, starts=self.status.starts + 1)
+        try:
+            await self._wait(process)
+        finally:
+            await _end(process, *self.ends_with)
+            self._change(WAITING, None, exit_status=process.returncode)
+        logger.warning("a child ended", extra={"child": self.spec.name, "exit_status": process.returncode})
+        return time.monotonic() - began
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        log = self._log.open()
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self.spec.argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.spec.env},
+                start_new_session=True,
+                pass_fds=self.spec.pass_fds,
+            )
+        finally:
+            os.close(log)
+
+    async def _wait(self, process: asyncio.subprocess.Process) -> None:
+        while process.returncode is None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TRIM_S):
+                    await process.wait()
+            self._log.trim()
+
+    def _change(
+        self, state: str, pid: int | None, *, starts: int | None = None, exit_status: int | None = None
+    ) -> None:
+        old = self.status
+        self.status = ChildStatus(
+            name=old.name,
+            state=state,
+            pid=pid,
+            starts=old.starts if starts is None else starts,
+            exit_status=old.exit_status if exit_status is None else exit_status,
+        )
+
+
+async def _end(process: asyncio.subprocess.Process, first: signal.Signals, patience_s: float) -> None:
+    """End the child's whole process group and wait until it is gone."""
+    for sign, wait_s in ((first, patience_s), (signal.SIGKILL, TERM_S)):
+        if process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await process.wait()

@@ -1,0 +1,45 @@
+"""The web process: serves pages, the management API and websockets on a Unix socket, to the gateway alone."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import uvicorn
+
+from controlplane.platform.environment import state_directory
+from controlplane.project.processes.child_start import LOWER_PRIORITY, begin
+from controlplane.project.processes.local_sockets import WEB_SOCKET, make_private, socket_path
+from gateway.http.http_protocol import KEEP_ALIVE_S
+from gateway.process.draining_server import CUT_OFF_S
+
+
+def main() -> None:
+    """Serve until SIGTERM."""
+    begin(nice=LOWER_PRIORITY)
+    listener = _listener(socket_path(state_directory(), WEB_SOCKET))
+    config = uvicorn.Config(
+        "controlplane.project.web_asgi:application",
+        ws_per_message_deflate=False,
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=CUT_OFF_S,
+    )
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listener(path: Path) -> socket.socket:
+    """Return a socket in the place of that of a process that was killed; connections fail until it listens."""
+    make_private(path)
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    return listener
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Django settings: read from the environment only; `.env.example` lists every variable.
+
+The defaults make one machine work with nothing installed: SQLite, and bus and broker
+in memory. DATABASE_URL and REDIS_URL grow it. controlplane.project.checks refuses unsafe mixtures.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging.config
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+
+from controlplane.platform.environment import BASE_DIR, env, state_directory
+from controlplane.project.first_run.secrets import UnsafeSecretsError, secrets_of
+from controlplane.project.json_log import logging_settings
+from controlplane.project.processes.local_sockets import BUS_SOCKET, socket_path
+from gateway.bus.local_hub import hub_url
+from gateway.bus.redis_scripts import installation_prefix
+from gateway.process.shutdown import DRAIN_S as DEFAULT_DRAIN_S
+
+STATE_DIR = state_directory()
+STATE_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+# Who may reach us -------------------------------------------------------------------------------
+DEBUG = env.flag("SWITCHYARD_DEBUG", default=False)
+ALLOWED_HOSTS = env.words("SWITCHYARD_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
+LOOPBACK_ONLY = set(ALLOWED_HOSTS) <= {"127.0.0.1", "localhost", "[::1]"}
+CSRF_TRUSTED_ORIGINS = env.words("SWITCHYARD_TRUSTED_ORIGINS")
+MAX_BODY_BYTES = env.whole_number("SWITCHYARD_MAX_BODY_BYTES", default=1 << 20, at_least=1 << 10, at_most=1 << 26)
+# Where whole traces are uploaded, bodies may be as long as the proxy's.
+LONG_BODIES = ("/api/v1/recordings/upload", "/experiments/recordings")
+SCRAPE_TOKEN = env.text("SWITCHYARD_SCRAPE_TOKEN")
+PROCESSES = env.whole_number(
+    "SWITCHYARD_PROCESSES",
+    default=env.whole_number("WEB_CONCURRENCY", default=1, at_least=1, at_most=1024),
+    at_least=1,
+    at_most=1024,
+)
+DRAIN_S = env.whole_number("SWITCHYARD_DRAIN_S", default=DEFAULT_DRAIN_S, at_least=0, at_most=999_999)
+# Gateway, web and jobs as processes of their own, which talk over Unix sockets.
+SEPARATE_PROCESSES = env.flag("SWITCHYARD_SEPARATE_PROCESSES", default=False)
+
+# Secrets ----------------------------------------------------------------------------------------
+SECRET_KEY = env.text("SECRET_KEY")
+_fleet_secret = env.text("SWITCHYARD_FLEET_SECRET")
+SECRETS_GIVEN = bool(SECRET_KEY and _fleet_secret)
+if not SECRETS_GIVEN:
+    try:
+        _first_run = secrets_of(STATE_DIR)
+    except UnsafeSecretsError as error:
+        raise ImproperlyConfigured(str(error)) from error
+    SECRET_KEY = SECRET_KEY or _first_run.secret_key
+    _fleet_secret = _fleet_secret or _first_run.fleet_secret
+FLEET_SECRET = _fleet_secret.encode()
+
+# What runs --------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "controlplane",
+    "web",
+    "rest_framework",
+    "channels",
+    "csp",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.staticfiles",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "web.shell.static_files.WholeFileMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "web.access.session_record.note_sessions",
+    "web.shell.no_role.NoRoleMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "web.shell.error_pages.show_wrong_methods",
+]
+CSRF_FAILURE_VIEW = "web.shell.error_pages.csrf_failure"
+ROOT_URLCONF = "controlplane.project.urls"
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+            ]
+        },
+    }
+]
+
+# Database ---------------------------------------------------------------------------------------
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": env.database("DATABASE_URL", default=f"sqlite:///{STATE_DIR / 'switchyard.sqlite3'}")
+}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    DATABASES["default"]["OPTIONS"] = {
+        # Deferred transactions that read first and write later fail under WAL as soon as a second
+        # writer exists; taking the write lock at the start makes them wait instead.
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 5,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=67108864;",
+    }
+
+else:
+    # A server that is gone without a word must not hold the threads of pages and jobs; what the URL says goes first.
+    DATABASES["default"]["OPTIONS"] = {
+        "connect_timeout": 5,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 15_000,
+        "options": "-c statement_timeout=30s -c lock_timeout=10s -c idle_in_transaction_session_timeout=60s",
+        **DATABASES["default"].get("OPTIONS", {}),
+    }
+
+# Bus, jobs --------------------------------------------------------------------------------------
+REDIS_URL = env.text("REDIS_URL")
+BUS_URL = REDIS_URL or (hub_url(socket_path(STATE_DIR, BUS_SOCKET)) if SEPARATE_PROCESSES else "")
+# Installations that share a server stay apart by a name that their processes derive from the same secret.
+REDIS_PREFIX = installation_prefix(FLEET_SECRET)
+CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"
+CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = (
+    # Lowered so that the work of a killed worker is not left waiting for 100 s.
+    {"unacked_restore_interval": 1, "unacked_restore_throttle": 1, "global_keyprefix": f"{REDIS_PREFIX}:jobs:"}
+    if REDIS_URL
+    else {"polling_interval": 0.05}
+)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# Celery's default gives up after three quarters of an hour without Redis, and jobs never come back.
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_SERIALIZER = "json"
+CELERY_TASK_ALWAYS_EAGER = False
+CELERY_TASK_ACKS_LATE = False
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_TIMEZONE = "UTC"
+
+# Engines ----------------------------------------------------------------------------------------
+ALLOW_LOOPBACK_ENGINES = env.flag("SWITCHYARD_ALLOW_LOOPBACK_ENGINES", default=LOOPBACK_ONLY)
+try:
+    # None by default: an address is sent tenants' prompts and the engines' key, so somebody has to allow its network.
+    ENGINE_NETWORKS = tuple(ipaddress.ip_network(network) for network in env.words("SWITCHYARD_ENGINE_NETWORKS"))
+except ValueError as error:
+    raise ImproperlyConfigured(f"SWITCHYARD_ENGINE_NETWORKS: {error}") from error
+
+ENGINE_API_KEY = env.text("SWITCHYARD_ENGINE_API_KEY")
+DEMO_PORTS_FROM = env.whole_number("SWITCHYARD_DEMO_PORTS_FROM", default=21_000, at_least=1024, at_most=31_900)
+
+# Decision records -------------------------------------------------------------------------------
+DECISION_BYTES = env.whole_number("SWITCHYARD_DECISION_BYTES", default=1 << 30, at_least=8 << 20, at_most=1 << 44)
+DECISIONS_PER_S = env.whole_number("SWITCHYARD_DECISIONS_PER_S", default=50, at_least=0, at_most=100_000)
+
+# Recordings of traffic ---------------------------------------------------------------------------
+RECORDING_BYTES = env.whole_number("SWITCHYARD_RECORDING_BYTES", default=256 << 20, at_least=0, at_most=1 << 44)
+RECORDING_HOURS = env.whole_number("SWITCHYARD_RECORDING_HOURS", default=168, at_least=1, at_most=87_600)
+KEPT_RECORDING_BYTES = env.whole_number(
+    "SWITCHYARD_KEPT_RECORDING_BYTES", default=512 << 20, at_least=1 << 20, at_most=1 << 44
+)
+
+# Policies ---------------------------------------------------------------------------------------
+PUBLISH_GRACE_MIN = env.whole_number("SWITCHYARD_PUBLISH_GRACE_MIN", default=10, at_least=1, at_most=1440)
+
+# Audit ------------------------------------------------------------------------------------------
+AUDIT_RETENTION_DAYS = env.whole_number("SWITCHYARD_AUDIT_RETENTION_DAYS", default=730, at_least=0, at_most=36_500)
+
+# Browser security -------------------------------------------------------------------------------
+CONTENT_SECURITY_POLICY: dict[str, Any] = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'"],
+        "connect-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "object-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "frame-ancestors": ["'none'"],
+        "form-action": ["'self'"],
+    }
+}
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = not LOOPBACK_ONLY
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_HSTS_SECONDS = 0 if LOOPBACK_ONLY else 31_536_000
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_PROXY_SSL_HEADER = (
+    ("HTTP_X_FORWARDED_PROTO", "https") if env.flag("SWITCHYARD_BEHIND_TLS_PROXY", default=False) else None
+)
+X_FRAME_OPTIONS = "DENY"
+LOGIN_URL = "/login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/login"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+
+# Static files: straight from the apps, or hashed and compressed from where collectstatic put them --
+STATIC_URL = "/static/"
+STATIC_ROOT = env.text("SWITCHYARD_STATIC_ROOT") or None
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
+WHITENOISE_AUTOREFRESH = DEBUG
+WHITENOISE_MAX_AGE = 0 if STATIC_ROOT is None else 60
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if STATIC_ROOT
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+
+REST_FRAMEWORK: dict[str, Any] = {
+    # Every view of the management API states the rest; one that does not is closed.
+    "DEFAULT_RENDERER_CLASSES": ["controlplane.platform.api.rendering.ApiRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["controlplane.platform.api.strict_json.StrictJsonParser"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["rest_framework.authentication.SessionAuthentication"],
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+    "URL_FORMAT_OVERRIDE": None,
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Switchyard",
+    "DESCRIPTION": "Control plane for fleets of LLM inference engines: management API, decision API, proxy.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        "DesiredState": "controlplane.fleet.models.engine.DesiredState.choices",
+        "JobState": "controlplane.platform.models.job_run.JobState.choices",
+        "KeySource": "controlplane.fleet.models.pool.KeySource.choices",
+        "EngineRole": "controlplane.fleet.models.engine.EngineRole.choices",
+        "ActuatorKind": "controlplane.fleet.models.pool.ActuatorKind.choices",
+        "HealthState": "controlplane.automation.models.engine_health.HealthState.choices",
+        "OrderKind": "controlplane.automation.models.engine_order.OrderKind.choices",
+        "OrderState": "controlplane.automation.models.engine_order.OrderState.choices",
+        "Role": "controlplane.access.models.role_grant.Role.choices",
+    },
+}
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = False
+LOG_LEVEL = env.choice("SWITCHYARD_LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+# Django would configure logging at each django.setup(), and Celery calls that a second time in the running
+# program, which would take its log file away; so it happens here, once.
+LOGGING_CONFIG = None
+logging.config.dictConfig(logging_settings(LOG_LEVEL))

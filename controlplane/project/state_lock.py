@@ -1,0 +1,57 @@
+"""One server process per state directory while bus and broker live in its memory."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+from pathlib import Path
+from typing import IO
+
+FILE_NAME = "server.lock"
+
+
+class StateInUseError(RuntimeError):
+    """Another process serves from this state directory."""
+
+    def __init__(self, state_dir: Path, pid: str) -> None:
+        self.pid = pid
+        super().__init__(
+            f"Switchyard is already running on {state_dir} (pid {pid or 'unknown'}). Stop it first, or set "
+            "SWITCHYARD_STATE_DIR to another directory."
+        )
+
+
+@functools.cache
+def hold_state(state_dir: Path) -> IO[str]:
+    """Keep the directory for this process until it ends; raises StateInUseError while another has it.
+
+    The kernel drops the lock with the process, `kill -9` included. A second call in the same process
+    returns the same held file.
+    """
+    state_dir.mkdir(parents=True, exist_ok=True)
+    file = (state_dir / FILE_NAME).open("a+", encoding="ascii")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.seek(0)
+        holder = file.read(32).strip()
+        file.close()
+        raise StateInUseError(state_dir, holder) from error
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
+
+
+def holder(state_dir: Path) -> str | None:
+    """Return the pid of the process that holds the directory; None: nobody does."""
+    try:
+        with (state_dir / FILE_NAME).open("r", encoding="ascii") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return file.read(32).strip() or "unknown"
+    except OSError:
+        return None
+    return None

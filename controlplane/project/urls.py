@@ -1,0 +1,12 @@
+"""Addresses that Django answers; the gateway's are dispatched before Django sees them (controlplane.project.asgi)."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+urlpatterns = [path("api/", include("controlplane.project.api_urls")), path("", include("web.urls"))]
+
+handler400 = "web.shell.error_pages.bad_request"
+handler403 = "web.shell.error_pages.forbidden"
+handler404 = "web.shell.error_pages.not_found"
+handler500 = "web.shell.error_pages.server_error"

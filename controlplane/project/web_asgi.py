@@ -1,0 +1,61 @@
+"""The web process: pages, the management API and websockets behind the gateway's relay."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import django
+from asgiref.sync import sync_to_async
+from django.apps import apps
+from django.db import DatabaseError
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.project.settings")
+if not apps.ready:
+    django.setup(set_prefix=False)
+
+# These need a Django that is set up.
+from controlplane.project.checks import refuse_unsafe
+from controlplane.project.pages import edge_settings, pages, sockets
+from controlplane.project.pre_release import refuse
+from controlplane.publication.snapshot import publish
+from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
+from gateway.http.edge import Edge
+from gateway.http.forwarded_client import ForwardedClient
+from gateway.process.garbage_collection import settle_heap
+from web.live.feed import fleet_feed
+
+logger = logging.getLogger(__name__)
+
+
+class Web:
+    """Sends requests to Django and websockets to Channels."""
+
+    def __init__(self, pages: AsgiApp, sockets: AsgiApp) -> None:
+        self._pages = pages
+        self._sockets = sockets
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        else:
+            await (self._pages if scope["type"] == "http" else self._sockets)(scope, receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        refuse_unsafe()
+        await sync_to_async(refuse)()
+        try:
+            await sync_to_async(publish)()
+        except DatabaseError as error:
+            # Pages say so until it is back; the bus has the last snapshot.
+            logger.warning("the database cannot be read", extra={"error": str(error)})
+        await sync_to_async(fleet_feed)()
+        settle_heap()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+application = ForwardedClient(Edge(Web(pages(), sockets()), edge_settings()))

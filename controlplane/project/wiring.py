@@ -1,0 +1,30 @@
+"""Connects features that may not import each other: what a lower one announces, and who hears it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controlplane.platform import snapshot_change
+from controlplane.platform.actor import Actor
+from controlplane.policies import publish, trials_of_version
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.roles import only_pool
+from controlplane.publication import snapshot
+from controlplane.trials.canary.end import end_running
+from controlplane.trials.trials_of_version import SOURCES
+
+
+def connect() -> None:
+    """Connect all of them; a second call changes nothing."""
+    snapshot_change.committed.connect(_publish)
+    publish.went_live.connect(_end_canary)
+    trials_of_version.SOURCES.update(SOURCES)
+
+
+def _publish(**_announced: Any) -> None:
+    snapshot.publish()
+
+
+def _end_canary(*, version: PolicyVersion, actor: Actor, **_announced: Any) -> None:
+    reason = f"Version {version.number} went live"
+    end_running(version.policy, reason, actor=actor, pool=only_pool(version.policy))

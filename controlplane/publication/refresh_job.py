@@ -1,0 +1,13 @@
+"""Brings to the bus what commands and other processes changed in the database."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from controlplane.publication.snapshot import publish_if_newer
+
+
+@shared_task(name="controlplane.refresh_snapshot", ignore_result=True)
+def refresh_snapshot() -> None:
+    """Publish the committed state when its version is newer than the one on the bus."""
+    publish_if_newer()

@@ -1,0 +1,227 @@
+"""Publishes the whole of topology, policies and API keys as one versioned snapshot.
+
+A change raises the version inside its own transaction, and a snapshot is read under a lock on that
+row, so that a version always stands for one committed state. Gateways take what is on the bus and
+keep it on disk as their last-known-good.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Prefetch
+
+from controlplane.automation.models.engine_health import HealthState
+from controlplane.fleet.engine_addressing import key_variable
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.bus import get_bus
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.models.snapshot_version import SnapshotVersion
+from controlplane.platform.snapshot_change import TOPIC
+from controlplane.policies.upgrade import baseline_note, live_routing_of, routing_of
+from controlplane.trials.canary.pool_arms import arms_of
+from controlplane.trials.models.canary import Canary, CanaryState
+from controlplane.trials.models.shadow import Shadow, ShadowState
+from gateway.base.settings import GatewaySettings
+from gateway.bus.snapshot_store import SnapshotStore
+from gateway.contracts.snapshot import (
+    ApiKeyEntry,
+    EngineEntry,
+    PoolEntry,
+    ShadowEntry,
+    Snapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
+from gateway.contracts.wire import UnreadableMessageError
+from routing.cost.cost_fit import FittedCost
+from routing.policy.policy_document import RoutingPolicy
+from routing.policy.schema_versions import SchemaError
+from routing.values.prepared_struct import prepared
+
+_POLICY_PART = ("policy_version", "policy", "costs", "arms", "shadow")
+
+logger = logging.getLogger(__name__)
+
+# Two threads that publish at once must leave the newer snapshot on the bus.
+_publishing = threading.Lock()
+
+
+def publish() -> Snapshot:
+    """Put the committed state on the bus and return it; the same version again is harmless."""
+    with _publishing:
+        snapshot = build_snapshot(at=time.time())
+        get_bus().publish(TOPIC, encode_snapshot(snapshot))
+    return snapshot
+
+
+def publish_if_newer() -> Snapshot | None:
+    """Publish when another process (a command, a second server) has changed the database; None: nothing new."""
+    latest = get_bus().latest(TOPIC)
+    on_bus = decode_snapshot(latest).version if latest is not None else -1
+    in_database = SnapshotVersion.objects.filter(pk=SnapshotVersion.ONLY).values_list("version", flat=True).first()
+    return publish() if (in_database or 0) > on_bus else None
+
+
+def build_snapshot(at: float) -> Snapshot:
+    """Read the whole committed state as one Snapshot; `at` is unix seconds."""
+    with transaction.atomic():
+        counter = SnapshotVersion.objects.select_for_update().filter(pk=SnapshotVersion.ONLY).first()
+        pools = Pool.objects.select_related("region", "policy__live_version", "control_slice").order_by("slug")
+        shadows = Shadow.objects.filter(state=ShadowState.RUNNING).select_related("draft", "base")
+        canaries = Canary.objects.filter(state=CanaryState.RUNNING).select_related("version").order_by("pk")
+        pools = pools.prefetch_related(
+            "learned_costs",
+            Prefetch("shadows", shadows, to_attr="running_shadows"),
+            Prefetch("policy__canaries", canaries, to_attr="running_canaries"),
+        )
+        engines = Engine.objects.select_related("pool", "health").order_by("pool__slug", "name")
+        last_good = _LastGood(at)
+        keys = ApiKey.objects.select_related("tenant").filter(revoked_at=None).order_by("key_id")
+        # A tenant without a key asks for nothing.
+        unsalted = next((key.tenant.slug for key in keys if key.tenant.unsalted), "")
+        return Snapshot(
+            version=counter.version if counter else 0,
+            published_at=at,
+            pools=tuple(_pool_entry(pool, unsalted, last_good) for pool in pools),
+            engines=tuple(_engine_entry(engine) for engine in engines),
+            api_keys=tuple(_key_entry(key) for key in keys),
+        )
+
+
+class _LastGood:
+    """What gateways were told before, of pools whose policy cannot be read; looked up when it is needed."""
+
+    def __init__(self, at: float) -> None:
+        self._at = at
+
+    def policy_part(self, pool_id: str) -> dict[str, Any]:
+        """Return the pool's policy, arms and costs as they were published last, else this program's defaults."""
+        known = next((entry for entry in self._snapshot_pools if entry.pool_id == pool_id), None)
+        return {} if known is None else {name: getattr(known, name) for name in _POLICY_PART}
+
+    @functools.cached_property
+    def _snapshot_pools(self) -> tuple[PoolEntry, ...]:
+        latest = get_bus().latest(TOPIC)
+        try:
+            known = decode_snapshot(latest) if latest is not None else None
+        except UnreadableMessageError:
+            known = None
+        known = known or SnapshotStore(settings.STATE_DIR, GatewaySettings().snapshot_max_age_s).load(self._at)
+        return known.pools if known is not None else ()
+
+
+def _pool_entry(pool: Pool, unsalted_tenant: str, last_good: _LastGood) -> PoolEntry:
+    try:
+        policy_part = _policy_part(pool)
+    except (ValueError, msgspec.ValidationError) as error:
+        # Its other values, other pools and revoked keys must reach the gateways all the same.
+        logger.error("the policy of pool %s cannot be read, so it keeps the last one: %s", pool.slug, error)
+        policy_part = last_good.policy_part(pool.slug)
+    return PoolEntry(
+        pool_id=pool.slug,
+        name=pool.name,
+        region=pool.region.slug,
+        served_model=pool.served_model,
+        key_source=pool.key_source,
+        block_tokens=pool.block_tokens,
+        block_bytes=pool.block_bytes,
+        isolated=pool.isolated,
+        unsalted_tenant=unsalted_tenant,
+        max_prompt_tokens=pool.max_prompt_tokens,
+        mode=pool.mode,
+        **policy_part,
+    )
+
+
+def _policy_part(pool: Pool) -> dict[str, Any]:
+    """Return the fields of _POLICY_PART; raises ValueError and msgspec.ValidationError."""
+    live = pool.policy.live_version
+    for version in (live, *(each.version for each in pool.policy.running_canaries)):
+        if version is not None and (note := baseline_note(version)):
+            logger.warning("%s is not followed in full by pool %s: %s", version, pool.slug, note)
+    return {
+        "policy_version": live.number if live else 0,
+        "policy": live_routing_of(live) if live else RoutingPolicy(),
+        "costs": {cost.kind: msgspec.convert(cost.fitted, prepared(FittedCost)) for cost in pool.learned_costs.all()},
+        "arms": arms_of(live, pool.policy.running_canaries, getattr(pool, "control_slice", None)),
+        "shadow": _shadow_entry(pool),
+    }
+
+
+def _shadow_entry(pool: Pool) -> ShadowEntry | None:
+    running: list[Shadow] = pool.running_shadows  # prefetched to this name
+    if not running:
+        return None
+    shadow = running[0]
+    try:
+        policy = (live_routing_of if shadow.observed else routing_of)(shadow.draft)
+    except (SchemaError, msgspec.ValidationError):
+        # A draft that this program no longer reads holds up nobody's snapshot.
+        return None
+    return ShadowEntry(
+        run_id=shadow.key,
+        policy=policy,
+        base_version=shadow.base.number,
+        until=shadow.until.timestamp(),
+        max_per_s=float(shadow.max_per_s),
+    )
+
+
+def _engine_entry(engine: Engine) -> EngineEntry:
+    return EngineEntry(
+        engine_id=engine.engine_id,
+        name=engine.name,
+        pool_id=engine.pool.slug,
+        url=engine.connect_url,
+        key_variable=key_variable(engine),
+        desired_state=engine.desired_state,
+        kv_events_endpoint=engine.kv_events_endpoint,
+        kv_replay_endpoint=engine.kv_replay_endpoint,
+        speed=engine.speed,
+        kind=engine.kind,
+        role=engine.role,
+        **_verdict(engine),
+    )
+
+
+def _verdict(engine: Engine) -> dict[str, Any]:
+    """Return what the verdict of engine health means for gateways; a suspect is treated as healthy."""
+    health = getattr(engine, "health", None)
+    if health is None or health.state not in (HealthState.QUARANTINED, HealthState.PROBATION):
+        return {}
+    return {
+        "health": health.state,
+        "health_reason": health.reason,
+        "health_since": health.since.timestamp(),
+        "ramp_from": health.ramp_from,
+        "ramp_s": health.ramp_s,
+    }
+
+
+def _key_entry(key: ApiKey) -> ApiKeyEntry:
+    return ApiKeyEntry(
+        key_id=key.key_id,
+        sha256=key.sha256,
+        tenant_id=key.tenant.slug,
+        expires_at=_unix_seconds(key.expires_at),
+        scopes=tuple(key.scopes),
+        rate_per_min=key.rate_per_min,
+        max_in_flight=key.max_in_flight,
+        slo_class=key.slo_class,
+        served_models=tuple(key.tenant.served_models),
+        priority_ceiling=key.priority_ceiling,
+    )
+
+
+def _unix_seconds(moment: datetime | None) -> float | None:
+    return moment.timestamp() if moment else None

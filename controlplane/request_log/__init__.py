@@ -1,0 +1,1 @@
+"""What was decided about requests, and recordings of traffic."""

@@ -1,0 +1,101 @@
+"""`/api/v1/decisions`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.platform.api.base import ApiView
+from controlplane.platform.api.filters import BadFilterError, Filter, exact, one_of, truth
+from controlplane.platform.api.listing import Listing
+from controlplane.platform.api.problem import ProblemError
+from controlplane.platform.search_filter import UnreadableFilterError
+from controlplane.request_log.api.decision_shape import RecordedDecisionDetailShape, RecordedDecisionShape
+from controlplane.request_log.decision_reading import find_decision
+from controlplane.request_log.decision_search import digest_of, unix_ms, visible_decisions
+from controlplane.request_log.decision_story.story import story_of, text_of
+from controlplane.request_log.models.decision_index import DecisionIndex
+from gateway.contracts.hit_sample import MISMATCHES
+from gateway.contracts.regret import CAUSES
+from gateway.contracts.stored_decision import StoredDecision
+from routing.trials.arms import ARMS
+
+OUTCOMES = ("completed", "failed", "refused", "cancelled", "client_error", "unanswered")
+
+
+def _ms(text: str) -> int:
+    try:
+        return unix_ms("It", text)
+    except UnreadableFilterError as error:
+        raise BadFilterError(str(error)) from error
+
+
+def _moment(lookup: str, sentence: str) -> Filter:
+    schema = {"type": "string", "format": "date-time"}
+    return Filter(lookup, sentence, read=_ms, repeats=False, schema=schema)
+
+
+class Decisions(ApiView):
+    """All recorded decisions."""
+
+    noun = "decisions"
+    shape = RecordedDecisionShape
+    listing = Listing(
+        {"at": ("at_ms", "pk")},
+        "-at",
+        {
+            "id": exact("decision_id", "Id of the decision, as in the answer's header x-switchyard-decision."),
+            "pool": exact("pool", "Slug of the pool."),
+            "engine": exact("engine", "Id of the engine it went to."),
+            "tenant": exact("tenant", "Slug of the tenant."),
+            "session": Filter("session", "Session id as callers send it, or its digest.", read=digest_of),
+            "reason": exact("reason", "Reason for the engine, or for none, for example least_cost."),
+            "arm": one_of("arm", ARMS, "Arm that chose, while policies are compared."),
+            "outcome": one_of("outcome", OUTCOMES, "Outcome of the request."),
+            "late": truth("late", "Whether the objective was missed: late, rejected or failed."),
+            "regret_cause": one_of("regret_cause", CAUSES, "Main cause of regret."),
+            "mismatch": one_of("mismatch", MISMATCHES, "Cause of the difference between predicted and reported hits."),
+            "since": _moment("at_ms__gte", "Requests that arrived at this time or later."),
+            "until": _moment("at_ms__lt", "Requests that arrived before this time."),
+        },
+    )
+
+    def get(self, request: Request) -> Response:
+        """List decisions, the newest first."""
+        return self.show_page(visible_decisions(self.actor))
+
+
+class OneDecision(ApiView):
+    """One decision in full."""
+
+    noun = "decisions"
+    shape = RecordedDecisionDetailShape
+
+    def get(self, request: Request, *, decision_id: str) -> Response:
+        """Return the record and its story."""
+        found = find_decision(self.actor, decision_id)
+        if found is None:
+            raise DecisionIndex.DoesNotExist
+        if found.record is None:
+            raise ProblemError(404, f"The record of this decision is gone: {found.gone}.")
+        return self.show(detail(found.record, stored=found.row is not None))
+
+
+def detail(record: StoredDecision, *, stored: bool) -> dict[str, Any]:
+    """Return the decision as the API, the page's JSON and `manage.py explain --json` show it."""
+    story = story_of(record)
+    return {
+        "id": record.decision.decision_id,
+        "stored": stored,
+        "record": msgspec.to_builtins(record),
+        "story": {
+            "title": story.title,
+            "verdict": story.verdict,
+            "why": text_of(story.why),
+            "happened": text_of(story.happened),
+            "to_do": story.to_do,
+        },
+    }

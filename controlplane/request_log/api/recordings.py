@@ -1,0 +1,155 @@
+"""`/api/v1/recordings`."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+from typing_extensions import override
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.api.base import ApiView, by_method, taken_why
+from controlplane.platform.api.changeable_object import Deletable
+from controlplane.platform.api.filters import exact, one_of
+from controlplane.platform.api.listing import Listing
+from controlplane.platform.api.problem import ProblemError
+from controlplane.platform.field_problems import problem
+from controlplane.platform.one_line import one_line
+from controlplane.request_log.api.recording_shape import NewRecording, RecordingShape
+from controlplane.request_log.api.trace_body import PackedTraceParser, TraceParser, UnnamedTraceParser
+from controlplane.request_log.models.recording import Origin, Recording
+from controlplane.request_log.recordings.kept_traces import RecordingGoneError, recording_store
+from controlplane.request_log.recordings.lifecycle import (
+    MAX_NAME,
+    NoRoomError,
+    delete_recording,
+    record_window,
+    upload_recording,
+    visible_recordings,
+)
+from controlplane.request_log.recordings.upload import BadTraceError
+
+PACKED = "application/gzip"
+
+
+class Recordings(ApiView):
+    """All recordings that are kept, and new ones."""
+
+    noun = "recordings"
+    shape = RecordingShape
+    bodies = by_method(POST=NewRecording)
+    answers = by_method(POST=(201, RecordingShape))
+    listing = Listing(
+        {"created_at": ("created_at", "pk")},
+        "-created_at",
+        {
+            "pool": exact("pool__slug", "Slug of the pool."),
+            "origin": one_of("origin", Origin.values, "Origin."),
+        },
+    )
+
+    def get(self, request: Request) -> Response:
+        """List recordings, the newest first."""
+        return self.show_page(visible_recordings(self.actor))
+
+    def post(self, request: Request) -> Response:
+        """Keep a window of a pool's traffic."""
+        return self.once(self._record)
+
+    def _record(self) -> Response:
+        body = self.body()
+        why, pool = taken_why(body), _pool(self, body["pool"])
+        try:
+            made = record_window(
+                pool, body["begins_at"], body["ends_at"], actor=self.actor, name=one_line(body["name"]), why=why
+            )
+        except NoRoomError as error:
+            raise ProblemError(409, str(error)) from error
+        return self.show(made, 201)
+
+
+class RecordingUpload(ApiView):
+    """A trace from elsewhere, kept as a recording."""
+
+    noun = "recordings"
+    shape = RecordingShape
+    parser_classes = (TraceParser, PackedTraceParser, UnnamedTraceParser)
+    bodies = by_method(POST=OpenApiTypes.BINARY)
+    answers = by_method(POST=(201, RecordingShape))
+    parameters = (
+        OpenApiParameter("pool", {"type": "string", "maxLength": 64}, required=True, description="Slug of the pool."),
+        OpenApiParameter("name", {"type": "string", "maxLength": MAX_NAME}, description="Name."),
+        OpenApiParameter("why", {"type": "string", "maxLength": 200}, description="Why, for the audit."),
+    )
+
+    def post(self, request: Request) -> Response:
+        """Check every line of a trace in Mooncake's form and keep it; nothing is kept where one is wrong."""
+        return self.once(self._upload)
+
+    def _upload(self) -> Response:
+        asked = self.request.query_params
+        pool = _pool(self, asked.get("pool", ""))
+        name = one_line(asked.get("name", ""))
+        if len(name) > MAX_NAME:
+            raise problem("name", f"Must be at most {MAX_NAME} characters.")
+        file = io.BytesIO(self.request.data.get("trace", b""))
+        try:
+            made = upload_recording(pool, file, actor=self.actor, name=name, why=one_line(asked.get("why", ""))[:200])
+        except BadTraceError as error:
+            raise ProblemError(400, str(error), error.problems) from error
+        except NoRoomError as error:
+            raise ProblemError(409, str(error)) from error
+        return self.show(made, 201)
+
+
+class OneRecording(Deletable):
+    """One recording."""
+
+    noun = "recordings"
+    shape = RecordingShape
+
+    @override
+    def thing(self, *, recording: int) -> Recording:
+        """Return the recording."""
+        return visible_recordings(self.actor).get(pk=recording)
+
+    @override
+    def remove(self, thing: Any, *, expected: int | None, why: str) -> None:
+        """Delete it and its file."""
+        delete_recording(thing, actor=self.actor, why=why)
+
+
+class RecordingTrace(ApiView):
+    """The rows of one recording."""
+
+    noun = "recordings"
+    shape = RecordingShape
+    answers = by_method(GET=((200, PACKED), OpenApiTypes.BINARY))
+
+    def get(self, request: Request, *, recording: int) -> HttpResponse:
+        """Return the trace: JSON lines in Mooncake's form, packed with gzip."""
+        found = visible_recordings(self.actor).get(pk=recording)
+        try:
+            content = recording_store().packed(found.key)
+        except RecordingGoneError as error:
+            raise ProblemError(404, str(error)) from error
+        return packed_trace(found, content)
+
+
+def packed_trace(recording: Recording, content: bytes) -> HttpResponse:
+    """Return the answer that saves a recording's file."""
+    name = f"switchyard-{recording.pool.slug}-recording-{recording.pk}.jsonl.gz"
+    return HttpResponse(content, content_type=PACKED, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+
+
+def _pool(view: ApiView, slug: str) -> Pool:
+    pool = visible_pools(view.actor).filter(slug=slug).first() if "\x00" not in slug else None
+    if pool is None:
+        raise problem("pool", "No such pool.")
+    return pool

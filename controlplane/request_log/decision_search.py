@@ -1,0 +1,102 @@
+"""Finds recorded decisions: those that the asker may see, by what people look for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.actor import Actor
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from controlplane.platform.search_filter import SearchFilter, moment_of
+from controlplane.request_log.models.decision_index import DecisionIndex
+from gateway.contracts.stored_decision import session_digest
+
+_DIGEST = re.compile(r"[0-9a-f]{12}")
+_SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]{1,3})?")
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionFilter(SearchFilter):
+    """What to look for; empty fields are no condition. Times: ISO 8601, in UTC unless they say so, or unix seconds."""
+
+    id: str = ""
+    """The beginning of a decision's id."""
+    pool: str = ""
+    engine: str = ""
+    """Name or id."""
+    tenant: str = ""
+    session: str = ""
+    """A session's id as callers give it, or its digest as records show it."""
+    reason: str = ""
+    arm: str = ""
+    """live, canary or control; decisions that were made while nothing was tried have none."""
+    cause: str = ""
+    """Of the largest part of its regret."""
+    mismatch: str = ""
+    late: str = ""
+    """1: only those that missed their objective."""
+    since: str = ""
+    until: str = ""
+
+
+def visible_decisions(actor: Actor) -> QuerySet[DecisionIndex]:
+    """Return the recorded decisions of the actor's pools; of pools that are gone for whoever has a role everywhere."""
+    if may(actor, Role.VIEWER):
+        return DecisionIndex.objects.all()
+    return DecisionIndex.objects.filter(pool__in=visible_pools(actor).values("slug"))
+
+
+def search(actor: Actor, wanted: DecisionFilter) -> QuerySet[DecisionIndex]:
+    """Return the visible decisions that match, newest first; raises UnreadableFilterError."""
+    found = visible_decisions(actor).filter(**_equal(wanted))
+    if wanted.id:
+        found = found.filter(decision_id__startswith=wanted.id)
+    if wanted.engine:
+        found = found.filter(engine__in=[wanted.engine, *_ids_of(wanted.engine)])
+    if wanted.since:
+        found = found.filter(at_ms__gte=unix_ms("since", wanted.since))
+    if wanted.until:
+        found = found.filter(at_ms__lt=unix_ms("until", wanted.until))
+    return found.order_by("-at_ms", "-pk")
+
+
+def _equal(wanted: DecisionFilter) -> dict[str, str | bool]:
+    """Return the conditions that ask for equal values."""
+    asked: dict[str, str | bool] = {
+        "pool": wanted.pool,
+        "tenant": wanted.tenant,
+        "reason": wanted.reason,
+        "arm": wanted.arm,
+        "session": digest_of(wanted.session) if wanted.session else "",
+        "regret_cause": wanted.cause,
+        "mismatch": wanted.mismatch,
+        "late": bool(wanted.late),
+    }
+    return {name: value for name, value in asked.items() if value}
+
+
+def digest_of(session: str) -> str:
+    """Return the digest of a session; what looks like one is taken for it."""
+    return session if _DIGEST.fullmatch(session) else session_digest(settings.FLEET_SECRET, session)
+
+
+def narrowed(rows: QuerySet[DecisionIndex], begin_ms: int, end_ms: int) -> QuerySet[DecisionIndex]:
+    """Return the rows within [begin, end)."""
+    return rows.filter(Q(at_ms__gte=begin_ms) & Q(at_ms__lt=end_ms))
+
+
+def unix_ms(name: str, text: str) -> int:
+    """Read a moment as unix milliseconds; raises UnreadableFilterError."""
+    if _SECONDS.fullmatch(text):
+        return int(float(text) * 1000)
+    return int(moment_of(name, text).timestamp() * 1000)
+
+
+def _ids_of(name: str) -> list[str]:
+    return list(Engine.objects.filter(name=name).values_list("engine_id", flat=True)[:100])

@@ -1,0 +1,85 @@
+"""What to do about one decision: the remedy of the largest part of its regret."""
+
+from __future__ import annotations
+
+from controlplane.request_log.decision_story.certainty import firmness, name_of
+from controlplane.request_log.decision_story.figures import age, plain, seconds
+from gateway.contracts.regret import ADMISSION, GATEWAY, LOAD, QUEUE_ORDER, STALE_VIEW, TRADE, WRONG_INDEX
+from gateway.contracts.stored_decision import StoredDecision
+from gateway.engines.hit_words import cause_words
+
+CAUSE_WORDS = {
+    TRADE: "Load: waited for cached blocks",
+    LOAD: "Load: the queue grew",
+    STALE_VIEW: "Stale report: the queue had grown",
+    WRONG_INDEX: "Wrong index: blocks were evicted",
+    QUEUE_ORDER: "Queue order: newer requests went first",
+    ADMISSION: "Admission",
+    GATEWAY: "Gateway: slow to decide",
+}
+
+
+def advice(stored: StoredDecision) -> str:
+    """Return what to do, in two sentences at most."""
+    regret = stored.regret
+    if not stored.decision.engine_id:
+        return _refused(stored)
+    if stored.outcome == "failed":
+        return "The engine failed, not the choice. Check its state on the Fleet page and its log."
+    if regret is None or not regret.cause:
+        if not stored.late:
+            return "Nothing. It was on time, and no other engine was faster as far as known."
+        return "No other choice would have helped: the pool was out of capacity. Check its load at that time."
+    if regret.cause == GATEWAY:
+        return (
+            "The gateway was slow, not an engine. Check switchyard_loop_lag_seconds, and give the gateway its own core."
+        )
+    return _by_cause(stored, regret.cause)
+
+
+def _by_cause(stored: StoredDecision, cause: str) -> str:
+    decision = stored.decision
+    name = name_of(stored, decision.engine_id)
+    if cause == TRADE:
+        return _trade(stored)
+    if cause == WRONG_INDEX:
+        known = f": {cause_words(stored.mismatch)}" if stored.mismatch else ""
+        return f"The index was wrong about {name}{known}."
+    if cause == STALE_VIEW:
+        old = age(stored.known[0].report_age_s if stored.known else None)
+        return (
+            f"The last report of {name} was {old} old. Check that the probe job runs, and why this engine answers late."
+        )
+    if cause == QUEUE_ORDER:
+        return (
+            f"Newer requests were dispatched to {name} first by the queue order {decision.order}. To limit that, set "
+            "the starvation limit (max_passed_over_s) to 10 to 60 s, or lower it; 0 is no limit."
+        )
+    if cause == ADMISSION:
+        return "Admission deferred it while an engine had capacity. Lower defer_s or raise the threshold in the policy."
+    return (
+        f"The work ahead of it on {name} took longer than estimated. If that is common there, use learned costs "
+        "(cost: fitted) and look for traffic that bypasses Switchyard."
+    )
+
+
+def _trade(stored: StoredDecision) -> str:
+    firm = firmness(stored)
+    said = "Most of the loss was a trade-off, not an error"
+    if firm is None or firm.beta_at is None or firm.beta_at >= firm.beta:
+        return f"{said}: the placement preferred this engine although another was expected to be faster."
+    rival = name_of(stored, firm.rival)
+    return f"{said}: β weighs waiting too little at this load. Below β = {plain(firm.beta_at)} {rival} wins."
+
+
+def _refused(stored: StoredDecision) -> str:
+    regret = stored.regret
+    if regret is not None and regret.seconds:
+        name = name_of(stored, regret.best_engine_id)
+        left = seconds(regret.seconds)
+        return f"{name} would have had {left} to spare: admission is too strict. Raise its threshold."
+    if not stored.decision.candidates:
+        return "Check on the Fleet page whether engines of this pool are available and how many requests are queued."
+    return (
+        "No engine was expected to be on time, so rejecting it saved the client the wait. Add engines or reduce load."
+    )

@@ -1,0 +1,105 @@
+"""How firm a choice by least wait + β × compute was: where the lines of its candidates cross.
+
+The cost of a candidate is a straight line over β, wait + β × compute. With c the chosen and r the next best:
+
+    β*     = (wait_c − wait_r) / (compute_r − compute_c)    the two cost the same
+    wait*  = cost_r − β × compute_c                         c's wait from which r wins
+    hit*   : compute(hit*) = (cost_r − wait_c) / β          c's hit below which r wins, by the cost model of then
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.request_log.decision_story.figures import plain, seconds, whole
+from gateway.contracts.stored_decision import StoredDecision
+from routing.values.counted import count
+from routing.values.decision import Candidate
+
+_SAME = 1e-6
+_STEPS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Firmness:
+    """What would have changed the choice."""
+
+    beta: float
+    rival: str
+    """Engine id of the next best."""
+    margin: float
+    """By which the chosen one won, in the cost's own unit."""
+    beta_at: float | None
+    """β at which both cost the same; None: at none above 0."""
+    wait_at_s: float
+    hit_at: int | None
+    """None: even with nothing cached it would have won."""
+
+
+def beta_of(stored: StoredDecision) -> float | None:
+    """Return the β by which the candidates were weighed; None where the placement weighs otherwise."""
+    if stored.decision.placement != "least_cost":
+        return None
+    weights = [(each.cost - each.wait_s) / each.compute_s for each in stored.decision.candidates if each.compute_s > 0]
+    if not weights or max(weights) - min(weights) > _SAME * max(weights) + _SAME:
+        return None
+    return weights[0]
+
+
+def runner_up(stored: StoredDecision) -> Candidate | None:
+    """Return the candidate of least cost besides the chosen one."""
+    others = stored.decision.candidates[1:]
+    return min(others, key=lambda each: (each.cost, each.engine_id)) if others else None
+
+
+def firmness(stored: StoredDecision) -> Firmness | None:
+    """Return how firm the choice was; None where there was no other candidate, or costs are no such lines."""
+    beta, rival = beta_of(stored), runner_up(stored)
+    if beta is None or rival is None:
+        return None
+    chosen = stored.decision.candidates[0]
+    slope = rival.compute_s - chosen.compute_s
+    crossing = (chosen.wait_s - rival.wait_s) / slope if abs(slope) > _SAME else -1.0
+    return Firmness(
+        beta,
+        rival.engine_id,
+        rival.cost - chosen.cost,
+        crossing if crossing > 0 else None,
+        max(0.0, rival.cost - beta * chosen.compute_s),
+        _hit_at(stored, chosen, (rival.cost - chosen.wait_s) / beta),
+    )
+
+
+def conditions(stored: StoredDecision, firm: Firmness) -> list[tuple[str, str, str]]:
+    """Return what would have sent it to the rival: (what, from where on, how it was), in words."""
+    chosen, found = stored.decision.candidates[0], []
+    if firm.beta_at is not None:
+        under = "under" if firm.beta_at < firm.beta else "over"
+        found.append((f"β were {under}", plain(firm.beta_at), f"it was {plain(firm.beta)}"))
+    name = name_of(stored, chosen.engine_id)
+    found.append((f"{name}'s wait exceeded", seconds(firm.wait_at_s), f"estimated {seconds(chosen.wait_s)}"))
+    if firm.hit_at is not None and chosen.hit_tokens:
+        found.append(("it held less than", count(round(firm.hit_at), "token"), f"believed {whole(chosen.hit_tokens)}"))
+    return found
+
+
+def name_of(stored: StoredDecision, engine_id: str) -> str:
+    """Return the name that the engine had."""
+    return next((each.name for each in stored.known if each.engine_id == engine_id and each.name), engine_id)
+
+
+def _hit_at(stored: StoredDecision, chosen: Candidate, limit_s: float) -> int | None:
+    """Return the least hit with which the chosen engine's prefill takes `limit_s` at most."""
+    cost, length = stored.cost, stored.decision.prompt_tokens
+    if cost is None or not chosen.hit_tokens or cost.seconds(length, 0) / stored.speed <= limit_s:
+        return None
+    low, high = 0, chosen.hit_tokens
+    for _ in range(_STEPS):
+        middle = (low + high) // 2
+        if middle == low:
+            break
+        if cost.seconds(length, middle) / stored.speed > limit_s:
+            low = middle
+        else:
+            high = middle
+    return high

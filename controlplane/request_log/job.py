@@ -1,0 +1,94 @@
+"""The leased job that stores ended requests: observe what the bus brought, write it, keep the bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+from celery import shared_task
+from django.db import DatabaseError
+
+from controlplane.platform.bus import get_bus
+from controlplane.platform.jobs.lease import acquire, renew, this_owner
+from controlplane.platform.stream_intake import StreamIntake
+from controlplane.request_log.models.recording import Recording
+from controlplane.request_log.recordings.kept_traces import recording_store
+from controlplane.request_log.store.retention import keep_bounds
+from controlplane.request_log.store.segments import Stored, store
+from gateway.contracts.request_batch import TOPIC
+
+logger = logging.getLogger(__name__)
+
+JOB = "requests"
+LEASE = timedelta(seconds=20)
+"""Longer than any run; what a dead holder did not store waits in the other processes meanwhile."""
+MOST_BATCHES = 256
+"""Stored in one run; a gateway sends one in each interval at least."""
+BOUNDS_EVERY = 30
+"""Bounds are looked at once in so many runs that stored something."""
+
+
+@dataclass(slots=True)
+class RequestIntake:
+    """What this process hears of ended requests. Mutable: the counts."""
+
+    heard: StreamIntake
+    requests: int = 0
+    decisions: int = 0
+    runs: int = 0
+
+
+@functools.cache
+def request_intake() -> RequestIntake:
+    """Return this process's one intake, which hears the bus from the first call on."""
+    return RequestIntake(StreamIntake(get_bus(), TOPIC))
+
+
+@shared_task(name="controlplane.store_requests", ignore_result=True)
+def store_requests() -> None:
+    """Run every second: the first run begins to listen, each later one stores what has come."""
+    keep(request_intake())
+
+
+def keep(intake: RequestIntake) -> Stored:
+    """Store what waits, where this process gets the lease, and return what was new."""
+    heard = intake.heard
+    if not len(heard):
+        return Stored()
+    values: list[bytes] = []
+    try:
+        lease = acquire(JOB, this_owner(), LEASE)
+        if lease is None:
+            heard.forget_old()
+            return Stored()
+        values = heard.take(MOST_BATCHES)
+        stored = store(values)
+        values = []
+        intake.requests += stored.requests
+        intake.decisions += stored.decisions
+        intake.runs += 1
+        if intake.runs % BOUNDS_EVERY == 1:
+            _keep_bounds()
+        progress = {
+            "stored": intake.decisions, "recorded": intake.requests, "dropped_batches": heard.dropped
+        }  # fmt: skip
+        # A lease of no length is a release that brings the progress along.
+        renew(lease, timedelta(0), progress=progress)
+    except (DatabaseError, OSError) as error:
+        heard.give_back(values)
+        # Also where nothing can be stored: a disk that is full may be full of old segments.
+        with contextlib.suppress(DatabaseError, OSError):
+            keep_bounds()
+        remedy = "free disk space, or lower SWITCHYARD_DECISION_BYTES and SWITCHYARD_RECORDING_BYTES"
+        logger.warning("requests cannot be stored now", extra={"error": type(error).__name__, "remedy": remedy})
+        return Stored()
+    return stored
+
+
+def _keep_bounds() -> None:
+    keep_bounds()
+    recording_store().sweep(set(Recording.objects.values_list("key", flat=True)), time.time())

@@ -1,0 +1,1 @@
+"""Models of the request log: the index of decisions, recordings."""

@@ -1,0 +1,63 @@
+"""Where one recorded decision lies, and by what it is found."""
+
+from __future__ import annotations
+
+from django.db import models
+from typing_extensions import override
+
+from controlplane.request_log.models.segment import Segment
+
+
+class DecisionIndex(models.Model):
+    """One row per kept decision; the record itself lies in a segment.
+
+    `pool`, `engine` and `tenant` are no foreign keys: the past outlives them. Rows leave with their segment.
+    """
+
+    decision_id = models.CharField(max_length=64, unique=True)
+    at_ms = models.BigIntegerField()
+    """Unix milliseconds of the request's arrival."""
+    pool = models.CharField(max_length=64)
+    engine = models.CharField(max_length=64, blank=True)
+    """Empty: it was refused."""
+    tenant = models.CharField(max_length=64)
+    session = models.CharField(max_length=16, blank=True)
+    """Keyed digest of the session's id."""
+    reason = models.CharField(max_length=32)
+    """Why this engine, or why none: a code of routing.values.reasons."""
+    policy_version = models.IntegerField()
+    arm = models.CharField(max_length=16, blank=True, default="")
+    """live, canary or control; empty: nothing was tried, or the row is older than this column."""
+    outcome = models.CharField(max_length=16)
+    error = models.CharField(max_length=64, blank=True)
+    late = models.BooleanField()
+    """The objective was missed."""
+    ttft_ms = models.IntegerField(null=True)
+    queued_ms = models.IntegerField(null=True)
+    prompt_tokens = models.IntegerField()
+    predicted_tokens = models.IntegerField()
+    """Cached by the index, whatever the trust in it."""
+    reported_tokens = models.IntegerField(null=True)
+    mismatch = models.CharField(max_length=16, blank=True)
+    regret_ms = models.IntegerField(null=True)
+    regret_cause = models.CharField(max_length=16, blank=True)
+    share = models.FloatField(default=1.0)
+    """Share of decisions like it that were kept: it stands for 1 / share."""
+    segment = models.ForeignKey(Segment, on_delete=models.CASCADE, related_name="+")
+    place = models.PositiveSmallIntegerField()
+    """Within the segment."""
+
+    class Meta:
+        indexes = (
+            models.Index(fields=("at_ms", "id"), name="decision_by_time"),
+            models.Index(fields=("pool", "at_ms"), name="decision_by_pool"),
+            models.Index(fields=("engine", "at_ms"), name="decision_by_engine"),
+            models.Index(fields=("tenant", "at_ms"), name="decision_by_tenant"),
+            models.Index(fields=("session", "at_ms"), name="decision_by_session", condition=~models.Q(session="")),
+            models.Index(fields=("arm", "at_ms"), name="decision_by_arm"),
+            models.Index(fields=("at_ms",), name="decision_late", condition=models.Q(late=True)),
+        )
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.decision_id} {self.pool} → {self.engine or 'nowhere'}"

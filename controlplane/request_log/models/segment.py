@@ -1,0 +1,39 @@
+"""Some records of the request log, packed together."""
+
+from __future__ import annotations
+
+from django.db import models
+from typing_extensions import override
+
+from controlplane.request_log.models.recording import Recording
+
+
+class Retention(models.TextChoices):
+    """How long records are kept, and so what a segment holds."""
+
+    DECISIONS = "decisions", "Decisions in full, within SWITCHYARD_DECISION_BYTES"
+    TRAFFIC = "traffic", "Shapes of all requests, within SWITCHYARD_RECORDING_BYTES and _HOURS"
+    KEPT = "kept", "Part of the trace of a recording, until that is deleted"
+
+
+class Segment(models.Model):
+    """What one request batch brought for one retention class, or a part of a recording's trace."""
+
+    retention = models.CharField(max_length=16, choices=Retention.choices)
+    batch = models.CharField(max_length=64)
+    """Name of the batch, by which no process stores it again; of a trace's part: the recording's key and a number."""
+    at_ms = models.BigIntegerField()
+    """Unix milliseconds at which it was stored."""
+    size = models.BigIntegerField()
+    """Bytes that count against the budget, those of its index rows included."""
+    recording = models.ForeignKey(Recording, on_delete=models.CASCADE, null=True, blank=True, related_name="segments")
+    data = models.BinaryField()
+
+    class Meta:
+        constraints = (models.UniqueConstraint(fields=("batch", "retention"), name="segment_stored_once"),)
+        # All that retention asks for is in the index, so that nobody reads the data to add up its size.
+        indexes = (models.Index(fields=("retention", "at_ms", "id", "size"), name="segment_by_age"),)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.retention} {self.batch}"

@@ -1,0 +1,1 @@
+"""Recordings: cut from the traffic that is always recorded, or uploaded."""

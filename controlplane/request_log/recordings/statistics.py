@@ -1,0 +1,92 @@
+"""What a recording holds, in figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from controlplane.request_log.recordings.recorded_row import RecordedRow
+from simulator.percentile import percentile
+
+
+class RecordingStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of one recording; shares 0..1, None: nothing is known of it."""
+
+    span_s: float
+    """From the first arrival to the last."""
+    sessions: int
+    tenants: int
+    prompt_tokens: int
+    output_tokens: int
+    answered: int
+    """Requests whose first token was seen."""
+    late: int
+    ttft_p50_s: float | None
+    ttft_p90_s: float | None
+    hit_rate: float | None
+    """Of the prompt tokens of requests whose engine reported a hit."""
+    engines: int
+    """Engines that took work, at most."""
+    policy_versions: list[int]
+    """That decided, the most frequent first."""
+
+
+class StatisticsCounter:
+    """Adds up rows as they are written. Mutable: all of it."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._sessions: set[str | int] = set()
+        self._tenants: set[str] = set()
+        self._prompt_tokens = self._output_tokens = self._late = self._engines = 0
+        self._reported_tokens = self._cached_tokens = 0
+        self._ttfts: list[float] = []
+        self._versions: dict[int, int] = {}
+        self._first_ms, self._last_ms = math.inf, 0.0
+
+    def add(self, row: RecordedRow) -> None:
+        """Count one row."""
+        self.rows += 1
+        self._first_ms, self._last_ms = min(self._first_ms, row.timestamp), max(self._last_ms, row.timestamp)
+        if row.session_id is not None:
+            self._sessions.add(row.session_id)
+        if row.tenant:
+            self._tenants.add(row.tenant)
+        self._prompt_tokens += row.input_length
+        self._output_tokens += row.output_length
+        self._late += row.late
+        self._engines = max(self._engines, row.engines)
+        if row.cached_tokens is not None:
+            self._reported_tokens += row.input_length
+            self._cached_tokens += row.cached_tokens
+        if row.ttft_s is not None:
+            self._ttfts.append(row.ttft_s)
+        if row.policy_version:
+            self._versions[row.policy_version] = self._versions.get(row.policy_version, 0) + 1
+
+    def statistics(self) -> RecordingStatistics:
+        """Return the figures of the rows added."""
+        ttfts: Sequence[float] = sorted(self._ttfts)
+        return RecordingStatistics(
+            span_s=max(0.0, self._last_ms - self._first_ms) / 1000,
+            sessions=len(self._sessions),
+            tenants=len(self._tenants),
+            prompt_tokens=self._prompt_tokens,
+            output_tokens=self._output_tokens,
+            answered=len(ttfts),
+            late=self._late,
+            ttft_p50_s=percentile(ttfts, 50),
+            ttft_p90_s=percentile(ttfts, 90),
+            hit_rate=self._cached_tokens / self._reported_tokens if self._reported_tokens else None,
+            engines=self._engines,
+            policy_versions=sorted(self._versions, key=lambda number: -self._versions[number])[:20],
+        )
+
+
+def plain(statistics: RecordingStatistics) -> dict[str, Any]:
+    """Return the figures as JSON holds them."""
+    told: dict[str, Any] = msgspec.to_builtins(statistics)
+    return told

@@ -1,0 +1,138 @@
+"""Stores request batches as segments, and reads them: one decision, or the traffic of a while.
+
+A batch's segments and the index rows of its decisions are written in one transaction, and a row leaves with its
+segment: whichever process reads finds all of a batch or nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max, Min
+
+from controlplane.request_log.models.decision_index import DecisionIndex
+from controlplane.request_log.models.recording import Recording
+from controlplane.request_log.models.segment import Retention, Segment
+from controlplane.request_log.store.index_rows import insert_rows, row_of
+from gateway.contracts.request_batch import MAX_BYTES, decode_batch, decode_decisions, decode_rows
+from gateway.contracts.stored_decision import StoredDecision
+from gateway.contracts.traffic_row import TrafficRow
+from gateway.contracts.wire import UnreadableMessageError
+
+logger = logging.getLogger(__name__)
+
+ROW_BYTES = 400
+"""What an index row and its entries in the indexes take, counted against the budget."""
+SEGMENT_BYTES = 200
+"""What a segment takes beside its data, counted likewise."""
+APART_S = 900.0
+"""Requests are stored when they end; one that ended later than this after its arrival may be overlooked, and so may one
+of a gateway whose clock is further from the storing process's."""
+READ_AT_ONCE = 16
+"""Segments of traffic that are in memory at once."""
+_LEVEL = 3
+
+
+class RecordGoneError(LookupError):
+    """The record cannot be read any more; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What was new."""
+
+    requests: int = 0
+    """Of which traffic was recorded."""
+    decisions: int = 0
+
+
+class _Packed(NamedTuple):
+    segment: Segment
+    requests: int = 0
+    decisions: Sequence[StoredDecision] = ()
+
+
+def store(values: Sequence[bytes]) -> Stored:
+    """Store those encoded request batches that are not stored yet; others are logged and left out.
+
+    Raises DatabaseError, and then nothing is stored.
+    """
+    packed = {(each.segment.batch, each.segment.retention): each for each in _packed(values)}
+    with transaction.atomic():
+        known = set(Segment.objects.filter(batch__in={name for name, _ in packed}).values_list("batch", flat=True))
+        fresh = [each for (name, _), each in packed.items() if name not in known]
+        Segment.objects.bulk_create([each.segment for each in fresh])
+        insert_rows([row_of(one, each.segment.pk, n) for each in fresh for n, one in enumerate(each.decisions)])
+    return Stored(sum(each.requests for each in fresh), sum(len(each.decisions) for each in fresh))
+
+
+def read_decision(row: DecisionIndex) -> StoredDecision:
+    """Return the record that a row points at; raises RecordGoneError."""
+    data = Segment.objects.filter(pk=row.segment_id).values_list("data", flat=True).first()
+    if data is None:
+        raise RecordGoneError("it was dropped to stay within the store's budget")
+    try:
+        unpacker = zlib.decompressobj()
+        return decode_decisions(unpacker.decompress(bytes(data), MAX_BYTES))[row.place]
+    except (zlib.error, UnreadableMessageError, IndexError) as error:
+        raise RecordGoneError(f"it cannot be read: {error}") from error
+
+
+def recorded_traffic(begin: float, end: float) -> Iterator[TrafficRow]:
+    """Yield the rows that arrived within [begin, end) in unix seconds, in the order in which they were stored."""
+    found = Segment.objects.filter(
+        retention=Retention.TRAFFIC, at_ms__gte=int((begin - APART_S) * 1000), at_ms__lte=int((end + APART_S) * 1000)
+    )
+    keys = list(found.order_by("at_ms", "pk").values_list("pk", flat=True))
+    # A few at a time: not all data at once, and no cursor that stays open, which a pooler in between may not allow.
+    for start in range(0, len(keys), READ_AT_ONCE):
+        part = Segment.objects.filter(pk__in=keys[start : start + READ_AT_ONCE]).order_by("at_ms", "pk")
+        for name, data in part.values_list("batch", "data"):
+            try:
+                yield from (row for row in decode_rows(bytes(data)) if begin <= row.at < end)
+            except UnreadableMessageError as error:
+                logger.warning("recorded traffic cannot be read", extra={"batch": name, "reason": str(error)})
+
+
+def recorded_span() -> tuple[float, float] | None:
+    """Return since when and until when (unix seconds) traffic is recorded; None: there is nothing."""
+    span = Segment.objects.filter(retention=Retention.TRAFFIC).aggregate(since=Min("at_ms"), until=Max("at_ms"))
+    return None if span["since"] is None else (span["since"] / 1000, span["until"] / 1000)
+
+
+def kept_segment(name: str, data: bytes, recording: Recording) -> Segment:
+    """Return a segment with a part of the recording's trace."""
+    now_ms = int(time.time() * 1000)
+    return _segment(Retention.KEPT, name, now_ms, data, recording=recording)
+
+
+def _packed(values: Sequence[bytes]) -> Iterator[_Packed]:
+    now_ms = int(time.time() * 1000)
+    for value in values:
+        try:
+            batch = decode_batch(value)
+            decisions = decode_decisions(batch.decisions)
+        except UnreadableMessageError as error:
+            logger.warning("requests cannot be read", extra={"reason": str(error)})
+            continue
+        if batch.traffic and settings.RECORDING_BYTES:
+            # As it came: packing would save two fifths of the space and cost more time than all else here.
+            yield _Packed(_segment(Retention.TRAFFIC, batch.name, now_ms, batch.traffic), requests=batch.requests)
+        if decisions:
+            data = zlib.compress(batch.decisions, _LEVEL)
+            segment = _segment(Retention.DECISIONS, batch.name, now_ms, data, rows=len(decisions))
+            yield _Packed(segment, decisions=decisions)
+
+
+def _segment(
+    retention: Retention, batch: str, now_ms: int, data: bytes, *, rows: int = 0, recording: Recording | None = None
+) -> Segment:
+    size = len(data) + SEGMENT_BYTES + rows * ROW_BYTES
+    return Segment(retention=retention, batch=batch, at_ms=now_ms, size=size, recording=recording, data=data)

@@ -1,0 +1,15 @@
+"""The policy version that a body names."""
+
+from __future__ import annotations
+
+from controlplane.platform.field_problems import problem
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+
+
+def version_of(policy: Policy, name: str, number: int) -> PolicyVersion:
+    """Return the version that the member `name` of a body names; raises InvalidFieldsError."""
+    found = policy.versions.filter(number=number).first()
+    if found is None:
+        raise problem(name, f"{policy.slug} has no v{number}.")
+    return found

@@ -1,0 +1,82 @@
+"""Shadows on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from rest_framework import serializers
+from typing_extensions import override
+
+from controlplane.platform.api.strict_fields import Change, Text, WholeNumber
+from controlplane.trials.shadow.lifecycle import MOST_MINUTES
+from controlplane.trials.shadow.reading import ShadowFigures, figures_of
+
+_QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9}
+
+
+class ShadowShape(serializers.Serializer):
+    """One shadow: a draft that chooses beside the live policy, and what came of it so far."""
+
+    id = serializers.IntegerField(source="pk")
+    pool = serializers.CharField(source="pool.slug")
+    draft = serializers.IntegerField(source="draft.number", help_text="Number of the version.")
+    base = serializers.IntegerField(
+        source="base.number", help_text="Number of the version it is compared with: the live one."
+    )
+    observed = serializers.BooleanField(help_text="Compared with where another router sent the requests.")
+    state = serializers.CharField(help_text="running, ended or failed.")
+    reason = serializers.CharField(help_text="Why it ended.")
+    max_per_s = serializers.IntegerField(help_text="Requests compared per second at each gateway.")
+    created_at = serializers.DateTimeField()
+    until = serializers.DateTimeField(help_text="Scheduled end.")
+    ended_at = serializers.DateTimeField(allow_null=True)
+    author = serializers.CharField(source="author.username", allow_null=True)
+    uncompared = serializers.ListField(
+        child=serializers.CharField(), help_text="Parts in which the two differ but which a shadow cannot compare."
+    )
+    result = serializers.DictField(
+        help_text="compared, agreed, unbound, left_out; gain_s and gain_hit_tokens (means over all compared); "
+        "gain_quantiles_s (of the disagreements); answered, expected_ttft_s and measured_ttft_s (means where they "
+        "really went); cpu_s and cpu_max_s per choice; engines; disagreements."
+    )
+
+    @override
+    def to_representation(self, instance: Any) -> dict[str, Any]:
+        """Return the shadow with its figures."""
+        figures = figures_of(instance)
+        instance.uncompared, instance.result = figures.uncompared, _result(figures)
+        return super().to_representation(instance)
+
+
+class NewShadow(Change):
+    """A draft to let choose."""
+
+    pool = Text(max_length=64, help_text="Slug of the pool.")
+    draft = WholeNumber(min_value=0, max_value=2**31 - 1, help_text="Number of the candidate version.")
+    minutes = WholeNumber(
+        min_value=1, max_value=MOST_MINUTES, required=False, default=60, help_text="Ends after this time."
+    )
+    max_per_s = WholeNumber(
+        min_value=1, max_value=1000, required=False, default=50, help_text="Requests compared per second and gateway."
+    )
+
+
+def _result(figures: ShadowFigures) -> dict[str, Any]:
+    tally = figures.tally
+    return {
+        "compared": tally.compared,
+        "agreed": tally.agreed,
+        "unbound": tally.unbound,
+        "left_out": tally.left_out,
+        "gain_s": figures.mean_gain_s,
+        "gain_hit_tokens": figures.mean_gain_hit_tokens,
+        "gain_quantiles_s": {name: figures.gain_quantile_s(share) for name, share in _QUANTILES.items()},
+        "answered": tally.answered,
+        "expected_ttft_s": figures.expected_s,
+        "measured_ttft_s": figures.measured_s,
+        "cpu_s": figures.cpu_s,
+        "cpu_max_s": tally.cpu_max_s,
+        "engines": {name: msgspec.to_builtins(share) for name, share in figures.engines},
+        "disagreements": msgspec.to_builtins(figures.disagreements),
+    }

@@ -1,0 +1,87 @@
+"""Hears what gateways count of each arm and keeps it in slices of time, until the jobs compare them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+
+from controlplane.platform.bus import get_bus
+from gateway.bus.bus import Bus
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.reports.arm_results import TOPIC, decode_arm_report
+from planning.trials.arm_comparison import ArmSlice
+from planning.trials.arm_window import ArmTally, ArmWindow
+
+SLICE_S = 2.0
+KEPT_S = 900.0
+"""A step is judged by its last quarter of an hour at most."""
+MAX_KEYS = 10_000
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[str, str, int]
+"""Pool, arm and policy version."""
+
+
+class ArmIntake:
+    """Mutable, under `_lock`: the slices of each key, oldest first. Moments are unix seconds of this process."""
+
+    def __init__(self, bus: Bus, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._slices: dict[Key, deque[tuple[float, ArmTally]]] = {}
+        self._unsubscribe = bus.subscribe(TOPIC, self._hear)
+
+    def stop(self) -> None:
+        """Hear no more."""
+        self._unsubscribe()
+
+    def slices(
+        self, pool: str, base: tuple[str, int], tried: tuple[str, int], since_s: float
+    ) -> list[tuple[float, ArmSlice]]:
+        """Return both arms (each with its policy version) side by side, from `since_s` on, oldest first."""
+        with self._lock:
+            ours, others = self._of((pool, *tried), since_s), self._of((pool, *base), since_s)
+        nothing = ArmWindow()
+        return [
+            (at, ArmSlice(others.get(at, nothing), ours.get(at, nothing))) for at in sorted(ours.keys() | others.keys())
+        ]
+
+    def _of(self, key: Key, since_s: float) -> dict[float, ArmWindow]:
+        return {at: tally.window() for at, tally in self._slices.get(key, ()) if at >= since_s}
+
+    def _hear(self, _topic: str, value: bytes) -> None:
+        try:
+            report = decode_arm_report(value)
+        except UnreadableMessageError as error:
+            logger.warning("results of arms cannot be read", extra={"reason": str(error)})
+            return
+        now_s = self._clock()
+        at = now_s // SLICE_S * SLICE_S
+        with self._lock:
+            for row in report.rows:
+                key = row.pool_id, row.arm, row.policy_version
+                if key not in self._slices and len(self._slices) >= MAX_KEYS:
+                    self._forget_old(now_s)
+                    if len(self._slices) >= MAX_KEYS:
+                        return
+                slices = self._slices.setdefault(key, deque(maxlen=int(KEPT_S / SLICE_S)))
+                if slices and slices[-1][0] > at:
+                    # The clock went back: slices of a time that is still to come would count as the newest until then.
+                    slices.clear()
+                if not slices or slices[-1][0] != at:
+                    slices.append((at, ArmTally()))
+                slices[-1][1].add(row.window)
+
+    def _forget_old(self, now_s: float) -> None:
+        self._slices = {key: each for key, each in self._slices.items() if each[-1][0] >= now_s - KEPT_S}
+
+
+@cache
+def arm_intake() -> ArmIntake:
+    """Return this process's one intake."""
+    return ArmIntake(get_bus())

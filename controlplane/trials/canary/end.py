@@ -1,0 +1,81 @@
+"""Ends a canary; every way to its end goes through here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+
+from controlplane.platform import audit
+from controlplane.platform.actor import Actor
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.plain_fields import plain_fields
+from controlplane.platform.revisions import bump, locked
+from controlplane.platform.snapshot_change import record_change
+from controlplane.policies.models.policy import Policy
+from controlplane.trials.models.canary import Canary, CanaryState
+
+
+class CanaryOverError(ConflictError):
+    """The canary has ended, or cannot go where it was told to; the message says what to do."""
+
+
+def locked_running(canary: Canary, expected: int | None) -> Canary:
+    """Return the running canary as stored, locked; raises StaleRevisionError, CanaryOverError."""
+    stored = locked(canary, expected)
+    if stored.state != CanaryState.RUNNING:
+        raise CanaryOverError(f"The canary has already ended: {stored.get_state_display().lower()}. Start another one.")
+    return stored
+
+
+def end(
+    stored: Canary,
+    state: CanaryState,
+    verb: str,
+    *,
+    actor: Actor,
+    reason: str,
+    why: str = "",
+    pool: str = "",
+    waived: dict[str, list[str]] | None = None,
+) -> Canary:
+    """End a locked, running canary inside the caller's transaction, tell the audit, and take its arm away."""
+    ending = {"state": state, "reason": reason[:400], "ended_by": actor.name, "ended_at": timezone.now()}
+    changed(stored, ending, verb, actor=actor, why=why or reason, pool=pool, waived=waived)
+    return stored
+
+
+def changed(
+    stored: Canary,
+    changes: dict[str, Any],
+    verb: str,
+    *,
+    actor: Actor,
+    why: str,
+    pool: str,
+    waived: dict[str, list[str]] | None = None,
+) -> None:
+    """Write the changes with the next revision, tell the audit, and publish; raises StaleRevisionError.
+
+    `waived`: the evidence that somebody went on without, for the audit.
+    """
+    before = told(stored)
+    for name, value in changes.items():
+        setattr(stored, name, value)
+    bump(stored, changes)
+    audit.record(
+        actor, verb, "canary", stored.key, before=before, after=told(stored) | (waived or {}), why=why, pool=pool
+    )
+    record_change()
+
+
+def end_running(policy: Policy, reason: str, *, actor: Actor, pool: str = "") -> None:
+    """End the policy's running canary, if there is one, because the policy itself changed."""
+    running = Canary.objects.select_for_update().filter(policy=policy, state=CanaryState.RUNNING).first()
+    if running is not None:
+        end(running, CanaryState.ENDED, "canary.end", actor=actor, reason=reason, pool=pool)
+
+
+def told(canary: Canary) -> dict[str, Any]:
+    """Return the canary as the audit tells it, without its figures."""
+    return {name: value for name, value in plain_fields(canary).items() if name != "look"} | {"share": canary.share}

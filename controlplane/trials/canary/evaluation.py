@@ -1,0 +1,117 @@
+"""One look at two arms as it is kept for people: figures, guards, and how they came to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from planning.facts.reason import Reason
+from planning.trials.arm_comparison import ArmSlice, Comparison, GuardrailReading
+from planning.trials.arm_window import ArmWindow, quantile_s, together
+from routing.values.prepared_struct import prepared
+
+POINT_S = 10.0
+MAX_POINTS = 180
+
+
+class ArmFigures(msgspec.Struct, frozen=True):
+    """What one arm's requests came to. Times in seconds, shares 0..1; None: nothing to tell from."""
+
+    requests: int
+    late_share: float | None
+    failed_share: float | None
+    hit_share: float | None
+    p50_s: float | None
+    p90_s: float | None
+    p99_s: float | None
+    ttft: dict[int, int] = {}
+    """Times to first token by bucket of planning.trials.arm_window."""
+
+
+class EvaluationPoint(msgspec.Struct, frozen=True):
+    """Both arms within ten seconds."""
+
+    at: float
+    """Unix seconds."""
+    base_requests: int
+    tried_requests: int
+    base_late: float | None
+    tried_late: float | None
+    base_p50_s: float | None
+    tried_p50_s: float | None
+
+
+class CanaryEvaluation(msgspec.Struct, frozen=True):
+    """A look; `base` is the arm that is compared with."""
+
+    at: float
+    action: str
+    reasons: tuple[Reason, ...]
+    readings: tuple[GuardrailReading, ...]
+    base: ArmFigures
+    tried: ArmFigures
+    points: tuple[EvaluationPoint, ...] = ()
+
+
+def look_of(
+    at: float,
+    action: str,
+    reasons: tuple[Reason, ...],
+    comparison: Comparison,
+    slices: list[tuple[float, ArmSlice]],
+) -> CanaryEvaluation:
+    """Return the look at these slices, which may be of several pools."""
+    return CanaryEvaluation(
+        at,
+        action,
+        reasons,
+        comparison.readings,
+        _figures(together(each.base for _, each in slices)),
+        _figures(together(each.tried for _, each in slices)),
+        _points(slices),
+    )
+
+
+def plain(look: CanaryEvaluation) -> dict[str, Any]:
+    """Return the look as JSON values."""
+    told: dict[str, Any] = msgspec.to_builtins(look, str_keys=True)
+    return told
+
+
+def read_look(stored: Any) -> CanaryEvaluation | None:
+    """Return a stored look; None where there was none yet."""
+    return msgspec.convert(stored, prepared(CanaryEvaluation), str_keys=True) if stored else None
+
+
+def _figures(window: ArmWindow) -> ArmFigures:
+    return ArmFigures(
+        requests=window.judged,
+        late_share=window.late / window.judged if window.judged else None,
+        failed_share=window.failed / window.ended if window.ended else None,
+        hit_share=window.hit_share,
+        p50_s=quantile_s(window, 0.5),
+        p90_s=quantile_s(window, 0.9),
+        p99_s=quantile_s(window, 0.99),
+        ttft=window.ttft,
+    )
+
+
+def _points(slices: list[tuple[float, ArmSlice]]) -> tuple[EvaluationPoint, ...]:
+    spans: dict[float, list[ArmSlice]] = {}
+    for at, each in slices:
+        spans.setdefault(at // POINT_S * POINT_S, []).append(each)
+    return tuple(_point(at, spans[at]) for at in sorted(spans)[-MAX_POINTS:])
+
+
+def _point(at: float, slices: list[ArmSlice]) -> EvaluationPoint:
+    base, tried = together(each.base for each in slices), together(each.tried for each in slices)
+    return EvaluationPoint(
+        at,
+        base.judged,
+        tried.judged,
+        base.late / base.judged if base.judged else None,
+        tried.late / tried.judged if tried.judged else None,
+        quantile_s(base, 0.5),
+        quantile_s(tried, 0.5),
+    )

@@ -1,0 +1,122 @@
+"""Asks of a canary that it goes on by evidence: the dwell is over, requests are judged, and every guard holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from controlplane.platform.field_problems import problem
+from controlplane.trials.canary.end import CanaryOverError
+from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, read_look
+from controlplane.trials.models.canary import Canary
+from planning.documents.guardrail_document import GuardDocument
+from planning.trials.arm_comparison import FAILED, LATE, TAIL, TTFT
+from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty, certainty
+from routing.values.counted import count
+from routing.values.prepared_struct import prepared
+
+FRESH_S = 60.0
+"""A look that is older says nothing about what happens; looks come every other second."""
+GUARD_TITLES = {LATE: "Late requests", FAILED: "Failed requests", TTFT: "Mean TTFT", TAIL: "Slowest tenth"}
+
+_LACKS = {NOT_YET: "not yet known to hold", BROKEN: "broken"}
+
+
+class Evidence(StrEnum):
+    """What a caller brings for going on."""
+
+    REQUIRED = "required"
+    """Nothing: it is refused while something is missing."""
+    WAIVED = "waived"
+    """The will to go on without, with its reason for the audit."""
+    JUDGED = "judged"
+    """Its own judgment of newer figures, as the job has."""
+
+
+class EvidenceMissingError(CanaryOverError):
+    """Nobody knows yet whether the canary does well; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far the evidence of a canary's step has come."""
+
+    dwell_s: float
+    """Seconds that the step has yet to last."""
+    requests: int
+    """Requests that are yet to be judged in the arm with fewer."""
+    guards: tuple[GuardrailCertainty, ...]
+    """Empty: nobody looked at this step yet."""
+    missing: tuple[str, ...]
+    """What is missing, one sentence each; empty: the evidence is there."""
+    wait_s: float | None
+    """About how many seconds until it can be known whether all guards hold; None: there is no estimate."""
+
+
+def standing(canary: Canary, now: datetime) -> Standing:
+    """Return how far the evidence of the canary's step has come."""
+    limits = msgspec.convert(canary.guards, prepared(GuardDocument))
+    look = look_at_step(canary)
+    since_s = (now - canary.step_at).total_seconds()
+    dwell_s = max(0.0, canary.min_dwell_s - since_s)
+    judged = min(look.base.requests, look.tried.requests) if look else 0
+    requests = max(0, limits.min_requests - judged)
+    guards = known_guards(look, limits, canary.step_at) if look else ()
+    missing = []
+    if dwell_s > 0:
+        missing.append(f"This step has lasted {since_s:.0f} s of {canary.min_dwell_s:.0f} s.")
+    if requests:
+        least = count(limits.min_requests, "request is", "requests are")
+        missing.append(f"{judged} of at least {least} judged for each version.")
+    else:
+        missing += [f"{GUARD_TITLES[each.guard]}: {_LACKS[each.verdict]}." for each in guards if each.verdict != HOLDS]
+    if look and now.timestamp() - look.at > FRESH_S:
+        missing.append(f"The last evaluation is {now.timestamp() - look.at:.0f} s old.")
+    return Standing(dwell_s, requests, guards, tuple(missing), _wait_s(dwell_s, guards))
+
+
+def _wait_s(dwell_s: float, guards: Sequence[GuardrailCertainty]) -> float | None:
+    waits = [each.wait_s for each in guards if each.verdict == NOT_YET]
+    known = [each for each in waits if each is not None]
+    return max(dwell_s, *known, 0.0) if guards and len(known) == len(waits) else None
+
+
+def look_at_step(canary: Canary) -> CanaryEvaluation | None:
+    """Return the last look if it is at the canary's present step."""
+    look = read_look(canary.look)
+    return look if look and look.at >= canary.step_at.timestamp() else None
+
+
+def known_guards(look: CanaryEvaluation, limits: GuardDocument, step_at: datetime) -> tuple[GuardrailCertainty, ...]:
+    """Return what the look says of each guard."""
+    since_s = look.at - step_at.timestamp()
+    return tuple(
+        certainty(each, requests=_counted(each.guard, look), least=limits.min_requests, since_s=since_s)
+        for each in look.readings
+    )
+
+
+def require_evidence(canary: Canary, evidence: Evidence, why: str, now: datetime) -> dict[str, list[str]]:
+    """Return what the audit tells of missing evidence that was waived.
+
+    Raises EvidenceMissingError, and InvalidFieldsError where it is waived without a reason.
+    """
+    missing = () if evidence == Evidence.JUDGED else standing(canary, now).missing
+    if not missing:
+        return {}
+    if evidence == Evidence.REQUIRED:
+        raise EvidenceMissingError(" ".join(("Not enough evidence to continue.", *missing)))
+    if not why.strip():
+        raise problem("why", "Say why the canary continues without evidence.")
+    return {"without_evidence": list(missing)}
+
+
+def _counted(guard: str, look: CanaryEvaluation) -> int:
+    def count(side: ArmFigures) -> int:
+        return side.requests if guard in (LATE, FAILED) else sum(side.ttft.values())
+
+    return min(count(look.base), count(look.tried))

@@ -1,0 +1,111 @@
+"""Looks at every running canary: observe both arms, plan, and step, promote or abort by the services."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+from celery import shared_task
+from django.utils import timezone
+
+from controlplane.automation.pool_policy import steering_of
+from controlplane.automation.rounds import LeaseLostError, RoundResult, store
+from controlplane.platform.actor import program
+from controlplane.platform.jobs.lease import Clock, acquire, this_owner
+from controlplane.platform.revisions import StaleRevisionError
+from controlplane.policies.approvals import NotApprovedError, lacks_approval
+from controlplane.policies.publish import StalePolicyError
+from controlplane.trials.canary import lifecycle as canaries
+from controlplane.trials.canary.arm_intake import SLICE_S, ArmIntake, arm_intake
+from controlplane.trials.canary.end import CanaryOverError
+from controlplane.trials.canary.evaluation import look_of, plain
+from controlplane.trials.canary.evidence import Evidence
+from controlplane.trials.models.canary import Canary, CanaryState
+from planning.documents.guardrail_document import GuardDocument
+from planning.trials.arm_comparison import ArmSlice
+from planning.trials.canary import ABORT, PROMOTE, STEP, CanaryFacts, CanaryPlan, plan_canary, recent_of
+from routing.trials.arms import CANARY, LIVE
+from routing.values.prepared_struct import prepared
+
+JOB = "canary"
+EVERY = timedelta(seconds=2)
+LEASE = timedelta(seconds=8)
+ACTOR = program("canary")
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name="controlplane.canary", ignore_result=True)
+def canary() -> None:
+    """Run every other second; the first run begins to listen."""
+    look_at_all(arm_intake())
+
+
+def look_at_all(intake: ArmIntake, *, clock: Clock = timezone.now) -> int:
+    """Look at each running canary that nobody else looks at now, and return how many were."""
+    looked = 0
+    for found in Canary.objects.filter(state=CanaryState.RUNNING).select_related("policy", "version", "against"):
+        lease = acquire(JOB, this_owner(), LEASE, shard=found.policy_id, clock=clock)
+        if lease is None:
+            continue
+        if lease.went_back:
+            # The step's time is counted on from where it stood.
+            found.step_at -= lease.went_back
+            Canary.objects.filter(pk=found.pk, revision=found.revision).update(step_at=found.step_at)
+        result = _look(found, intake, clock().timestamp())
+        try:
+            store(lease, result, clock() + EVERY - timedelta(milliseconds=500))
+            looked += 1
+        except (LeaseLostError, StaleRevisionError, CanaryOverError, StalePolicyError, NotApprovedError) as error:
+            logger.info("a canary evaluation came too late", extra={"canary": found.key, "reason": str(error)})
+    return looked
+
+
+def _look(found: Canary, intake: ArmIntake, now_s: float) -> RoundResult:
+    """Return what one look comes to; a slice that began before the step did belongs to the one before."""
+    guards = msgspec.convert(found.guards, prepared(GuardDocument))
+    since_s = found.step_at.timestamp()
+    base, tried = (LIVE, found.against.number), (CANARY, found.version.number)
+    pools = list(found.policy.pools.select_related("steering"))
+    told = {pool.slug: intake.slices(pool.slug, base, tried, since_s) for pool in pools}
+    plan = plan_canary(
+        CanaryFacts(
+            steps=tuple(found.steps),
+            step=found.step,
+            step_for_s=now_s - since_s,
+            min_dwell_s=found.min_dwell_s,
+            # Without the approval that its policy asks for it waits at its last step, as one promoted by hand does.
+            advance="steps" if found.advance == "promote" and lacks_approval(found.version) else found.advance,
+            guards=guards,
+            whole={pool: recent_of(slices, since_s) for pool, slices in told.items()},
+            recent={pool: recent_of(slices, now_s - guards.window_s) for pool, slices in told.items()},
+            frozen=any(steering_of(pool).frozen for pool in pools),
+        )
+    )
+    slices = sorted((each for pool in told.values() for each in pool), key=lambda each: each[0])
+    result = RoundResult(
+        {},
+        inputs={"canary": found.key, "requests": plan.comparison.tried_requests, "slice_s": SLICE_S},
+        outcome={"action": plan.action, "reason": "; ".join(each.text for each in plan.reasons)},
+    )
+    result.effects.append(partial(_keep, found, plan, slices, now_s))
+    return result
+
+
+def _keep(found: Canary, plan: CanaryPlan, slices: list[tuple[float, ArmSlice]], now_s: float) -> None:
+    """Store the look, and do what it came to, in the transaction of the round."""
+    look = look_of(now_s, plan.action, plan.reasons, plan.comparison, slices)
+    Canary.objects.filter(pk=found.pk, revision=found.revision).update(look=plain(look))
+    why = "; ".join(each.text for each in plan.reasons)
+    verbs: dict[str, Callable[..., Any]] = {
+        ABORT: canaries.abort,
+        STEP: partial(canaries.take_step, evidence=Evidence.JUDGED),
+        PROMOTE: partial(canaries.promote, evidence=Evidence.JUDGED),
+    }
+    verb = verbs.get(plan.action)
+    if verb is not None:
+        verb(found, actor=ACTOR, expected=found.revision, why=why)

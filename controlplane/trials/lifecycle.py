@@ -1,0 +1,29 @@
+"""What all kinds of trials share: who sees them, and how many are kept."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from django.db.models import Model, Q, QuerySet
+
+from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.actor import Actor
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+
+Found = TypeVar("Found", bound=Model)
+
+
+def visible_trials(found: QuerySet[Found], actor: Actor, pools: str = "pool") -> QuerySet[Found]:
+    """Return those of which the actor may see a pool."""
+    return found if may(actor, Role.VIEWER) else found.filter(**{f"{pools}__in": visible_pools(actor)})
+
+
+def forget_ended(model: type[Model], unfinished: Q, at_most: int) -> int:
+    """Delete the oldest trials beyond `at_most`, never one that is unfinished; returns how many."""
+    rows = model._default_manager
+    kept = list(rows.order_by("-pk").values_list("pk", flat=True)[:at_most])
+    if len(kept) < at_most:
+        return 0
+    deleted = rows.filter(pk__lt=kept[-1]).exclude(unfinished).delete()[1]
+    return deleted.get(model._meta.label, 0)

@@ -1,0 +1,1 @@
+"""Models of trials: what-ifs, shadows, canaries, holdbacks."""

@@ -1,0 +1,82 @@
+"""A policy version on trial: a share of the sessions of its policy's pools follows it beside the live version."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from typing_extensions import override
+
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+
+
+class CanaryState(models.TextChoices):
+    """How a canary stands."""
+
+    RUNNING = "running", "Running"
+    PROMOTED = "promoted", "Promoted: its version is live"
+    ABORTED = "aborted", "Aborted"
+    ENDED = "ended", "Ended by another policy change"
+
+
+class Canary(models.Model):
+    """One trial; what became of it stays readable."""
+
+    public_id_field = "key"
+
+    key = models.CharField(max_length=16, unique=True)
+    """Also the salt by which sessions are assigned."""
+    policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="canaries")
+    version = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
+    against = models.ForeignKey(PolicyVersion, on_delete=models.PROTECT, related_name="+")
+    """The version that was live when it began."""
+    steps = models.JSONField()
+    """Shares of the sessions, rising, each above 0 and below 1."""
+    step = models.PositiveSmallIntegerField(default=0)
+    """Index of the share in force."""
+    step_at = models.DateTimeField()
+    min_dwell_s = models.FloatField()
+    """Seconds that each step lasts at least before the next one comes by itself."""
+    advance = models.CharField(max_length=16)
+    """by_hand, steps or promote: how far it goes by itself."""
+    guards = models.JSONField()
+    """planning.documents.guardrail_document.GuardDocument as JSON."""
+    state = models.CharField(max_length=16, choices=CanaryState.choices, default=CanaryState.RUNNING)
+    reason = models.CharField(max_length=400, blank=True)
+    """Why it ended."""
+    why = models.CharField(max_length=200, blank=True)
+    """What its author said."""
+    author_name = models.CharField(max_length=150)
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    ended_by = models.CharField(max_length=150, blank=True)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+    look = models.JSONField(default=dict)
+    """The last look of the job: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
+    revision = models.PositiveIntegerField(default=1)
+    """Rises with each change of step or state, not with looks; the ETag of the API."""
+
+    class Meta:
+        ordering = ("-started_at", "-id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("policy",), condition=models.Q(state="running"), name="canary_one_running_per_policy"
+            ),
+            models.CheckConstraint(condition=models.Q(state__in=CanaryState.values), name="canary_state_known"),
+        )
+
+    @override
+    def __str__(self) -> str:
+        return f"canary of {self.version}"
+
+    @property
+    def share(self) -> float:
+        """The share of the sessions at its step, 0..1."""
+        return float(self.steps[min(self.step, len(self.steps) - 1)])
+
+    @property
+    def running(self) -> bool:
+        """Whether it takes sessions."""
+        return self.state == CanaryState.RUNNING

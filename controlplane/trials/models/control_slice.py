@@ -1,0 +1,44 @@
+"""The control slice of a pool: a simple rule that keeps a share of the sessions, or all while the policy loses."""
+
+from __future__ import annotations
+
+from django.db import models
+from typing_extensions import override
+
+from controlplane.fleet.models.pool import Pool
+
+
+class SliceState(models.TextChoices):
+    """Who serves the pool."""
+
+    OFF = "off", "Policy serves all sessions"
+    SLICE = "slice", "Holdback active"
+    FALLBACK = "fallback", "Fallback: simple rule serves all sessions"
+    PROBING = "probing", "Policy is probed on a share"
+
+
+class ControlSlice(models.Model):
+    """How a pool's control slice stands; a pool without a row has none."""
+
+    pool = models.OneToOneField(Pool, on_delete=models.CASCADE, related_name="control_slice")
+    state = models.CharField(max_length=16, choices=SliceState.choices, default=SliceState.OFF)
+    since = models.DateTimeField()
+    trial_id = models.CharField(max_length=16)
+    """Salt by which sessions are assigned."""
+    memory = models.JSONField(default=dict)
+    """planning.trials.holdback.SliceMemory as JSON."""
+    share = models.FloatField(default=0.0)
+    """Share of the sessions that the simple rule has now, 0..1."""
+    reason = models.CharField(max_length=400, blank=True)
+    """Why it stands so."""
+    look = models.JSONField(default=dict)
+    """The last look of the job: controlplane.trials.canary.evaluation.CanaryEvaluation as JSON."""
+
+    class Meta:
+        constraints = (
+            models.CheckConstraint(condition=models.Q(state__in=SliceState.values), name="control_slice_state_known"),
+        )
+
+    @override
+    def __str__(self) -> str:
+        return f"control slice of {self.pool}: {self.state}"

@@ -1,0 +1,1 @@
+"""Shadows: what a draft would have decided beside the live policy."""

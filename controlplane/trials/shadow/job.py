@@ -1,0 +1,26 @@
+"""Stores what gateways counted of their shadows, ends those that are due, and has observing pools compared."""
+
+from __future__ import annotations
+
+import functools
+
+from celery import shared_task
+from django.utils import timezone
+
+from controlplane.platform.bus import get_bus
+from controlplane.trials.shadow.lifecycle import end_due, observe_pools
+from controlplane.trials.shadow.reports import ShadowIntake
+
+
+@shared_task(name="controlplane.shadows", ignore_result=True)
+def shadows() -> None:
+    """Run every few seconds: the first run begins to listen, each later one writes what has come."""
+    intake().store()
+    end_due(timezone.now())
+    observe_pools()
+
+
+@functools.cache
+def intake() -> ShadowIntake:
+    """Return this process's one intake."""
+    return ShadowIntake(get_bus())

@@ -1,0 +1,103 @@
+"""What a shadow's counts say, as figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from controlplane.policies.upgrade import routing_of
+from controlplane.trials.models.shadow import Shadow
+from controlplane.trials.shadow.reports import total_of
+from gateway.contracts.shadow_tally import GAIN_EDGES_S, Disagreement, EngineShare, ShadowTally
+from routing.policy.schema_versions import SchemaError
+from routing.trials.shadow import uncompared_parts
+
+SHOWN_DISAGREEMENTS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowFigures:
+    """Everything that gateways counted of one shadow, by now. Gains in seconds of predicted TTFT."""
+
+    tally: ShadowTally
+    uncompared: tuple[str, ...]
+    """Parts of the policy in which draft and live differ and of which a shadow says nothing."""
+
+    @property
+    def agreement(self) -> float | None:
+        """Share of requests for which both chose the same engine, 0..1; None: nothing is compared yet."""
+        return self.tally.agreed / self.tally.compared if self.tally.compared else None
+
+    @property
+    def disagreed(self) -> int:
+        """Requests for which they did not."""
+        return self.tally.compared - self.tally.agreed
+
+    @property
+    def mean_gain_s(self) -> float | None:
+        """Mean gain over all compared requests, agreements counting as 0."""
+        return self.tally.gain_s / self.tally.compared if self.tally.compared else None
+
+    @property
+    def mean_gain_hit_tokens(self) -> float | None:
+        """Mean of the cached tokens gained, over all compared requests."""
+        return self.tally.gain_hit_tokens / self.tally.compared if self.tally.compared else None
+
+    @property
+    def cpu_s(self) -> float | None:
+        """Mean CPU time of one choice of the shadow, its learning included."""
+        chosen = self.tally.compared + self.tally.unbound
+        return self.tally.cpu_s / chosen if chosen else None
+
+    @property
+    def expected_s(self) -> float | None:
+        """Mean TTFT as predicted where the compared requests really went; None: no first token came yet."""
+        return self.tally.expected_s / self.tally.answered if self.tally.answered else None
+
+    @property
+    def measured_s(self) -> float | None:
+        """Mean TTFT of the same requests as it was."""
+        return self.tally.measured_s / self.tally.answered if self.tally.answered else None
+
+    def gain_quantile_s(self, share: float) -> float | None:
+        """Return the gain that this share of the disagreements stays below; None: there are none."""
+        return range_quantile(self.tally.gains, share)
+
+    @property
+    def engines(self) -> list[tuple[str, EngineShare]]:
+        """The engines by name."""
+        return sorted(self.tally.engines.items())
+
+    @property
+    def disagreements(self) -> list[Disagreement]:
+        """A sample of the disagreements, the newest first."""
+        return sorted(self.tally.sample, key=lambda each: -each.at)[:SHOWN_DISAGREEMENTS]
+
+
+def figures_of(shadow: Shadow) -> ShadowFigures:
+    """Return what is known of the shadow by now."""
+    if shadow.observed:
+        return ShadowFigures(total_of(shadow), ())
+    try:
+        uncompared = uncompared_parts(routing_of(shadow.base), routing_of(shadow.draft))
+    except (SchemaError, msgspec.ValidationError):
+        uncompared = ()
+    return ShadowFigures(total_of(shadow), uncompared)
+
+
+def range_quantile(counts: Sequence[int], share: float) -> float | None:
+    """Return the quantile of gains counted in the ranges of GAIN_EDGES_S, evenly spread within each; None of none."""
+    total = sum(counts)
+    if not total:
+        return None
+    wanted, passed = share * total, 0
+    # The outermost ranges have no end; they count as their one edge.
+    lows = (GAIN_EDGES_S[0], *GAIN_EDGES_S)
+    highs = (*GAIN_EDGES_S, GAIN_EDGES_S[-1])
+    for low, high, number in zip(lows, highs, counts, strict=True):
+        if number and passed + number >= wanted:
+            return low + (high - low) * (wanted - passed) / number
+        passed += number
+    return highs[-1]

@@ -1,0 +1,100 @@
+"""Keeps what gateways counted of their shadows, and adds it up for whoever looks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import msgspec
+from django.db import transaction
+
+from controlplane.trials.models.shadow import Shadow, ShadowPart
+from controlplane.trials.shadow.lifecycle import fail_shadow
+from gateway.bus.bus import Bus
+from gateway.contracts.shadow_report import TOPIC, ShadowReport, decode_shadow_report
+from gateway.contracts.shadow_tally import ShadowTally, added_up
+from gateway.contracts.wire import UnreadableMessageError
+from routing.values.prepared_struct import prepared
+
+logger = logging.getLogger(__name__)
+
+MAX_PARTS = 256
+"""Gateways, and restarts of them, that one shadow keeps apart."""
+_MAX_WAITING = 10_000
+
+
+class ShadowIntake:
+    """Collects reports from the bus, in the publisher's thread, until they are stored.
+
+    Mutable state, under `_lock`: the newest report of each part that is not stored yet.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._lock = threading.Lock()
+        self._newest: dict[tuple[str, str], ShadowReport] = {}
+        self._unsubscribe = bus.subscribe(TOPIC, self._hear)
+
+    def stop(self) -> None:
+        """Hear no more."""
+        self._unsubscribe()
+
+    def store(self) -> int:
+        """Write what has come, and return how many parts were written; where the database fails, all is kept."""
+        with self._lock:
+            newest = dict(self._newest)
+        written = store_reports(list(newest.values()))
+        with self._lock:
+            for key, report in newest.items():
+                if self._newest.get(key) is report:
+                    del self._newest[key]
+        return written
+
+    def _hear(self, _topic: str, value: bytes) -> None:
+        try:
+            report = decode_shadow_report(value)
+        except UnreadableMessageError as error:
+            logger.warning("a shadow report cannot be read", extra={"reason": str(error)})
+            return
+        with self._lock:
+            key = (report.run_id, report.part)
+            if len(self._newest) < _MAX_WAITING or key in self._newest:
+                self._newest[key] = report
+
+
+def store_reports(reports: list[ShadowReport]) -> int:
+    """Write the reports of known shadows, each unless a newer one is stored; returns how many were written.
+
+    A report that says why its shadow could not go on ends the shadow everywhere.
+    """
+    shadows = {
+        shadow.key: shadow
+        for shadow in Shadow.objects.filter(key__in={each.run_id for each in reports}).select_related("pool")
+    }
+    written = 0
+    for report in reports:
+        shadow = shadows.get(report.run_id)
+        if shadow is None or shadow.pool.slug != report.pool_id:
+            continue
+        written += _write(shadow, report)
+        if report.failed:
+            fail_shadow(shadow, report.failed)
+    return written
+
+
+def total_of(shadow: Shadow) -> ShadowTally:
+    """Return what all gateways counted together."""
+    return added_up(msgspec.convert(part.tally, prepared(ShadowTally)) for part in shadow.parts.all())
+
+
+def _write(shadow: Shadow, report: ShadowReport) -> bool:
+    tally = msgspec.to_builtins(report.tally)
+    with transaction.atomic():
+        parts = ShadowPart.objects.filter(shadow=shadow, part=report.part)
+        if parts.filter(at__lt=report.at).update(at=report.at, tally=tally):
+            return True
+        if parts.exists() or ShadowPart.objects.filter(shadow=shadow).count() >= MAX_PARTS:
+            return False
+        _, made = ShadowPart.objects.get_or_create(
+            shadow=shadow, part=report.part, defaults={"at": report.at, "tally": tally}
+        )
+    return made

@@ -1,0 +1,74 @@
+"""How far the trials of a version have come, one function for each kind of trial."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Max, Q
+
+from controlplane.platform.actor import Actor
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.trials_of_version import CANARY, SHADOW, WHAT_IF, Source, Trial
+from controlplane.trials.canary.lifecycle import visible_canaries
+from controlplane.trials.models.canary import CanaryState
+from controlplane.trials.models.shadow import ShadowState
+from controlplane.trials.shadow.lifecycle import visible_shadows
+from controlplane.trials.shadow.reading import figures_of
+from controlplane.trials.whatif.finding import WORSE, headline
+from controlplane.trials.whatif.lifecycle import WhatIfStanding, standings_of, visible_whatifs
+
+
+def whatif_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
+    """Return each version's newest what-if: one that goes on, else the newest with an answer."""
+    of_versions = visible_whatifs(actor).filter(draft__in=versions).order_by()
+    answered = Max("pk", filter=Q(result__isnull=False))
+    ids = of_versions.values_list("draft_id").annotate(newest=Max("pk"), answered=answered)
+    wanted = {pk for _, *both in ids for pk in both if pk is not None}
+    if not wanted:
+        return {}
+    standings = standings_of(list(visible_whatifs(actor).filter(pk__in=wanted).order_by("pk")))
+    found: dict[int, Trial] = {}
+    for each in standings:
+        trial = _trial_of(each)
+        if trial is not None:
+            found[each.whatif.draft_id] = trial
+    return found
+
+
+def _trial_of(standing: WhatIfStanding) -> Trial | None:
+    whatif, result = standing.whatif, standing.result
+    if result is None and not standing.unfinished:
+        return None
+    found = None if result is None else headline(result)
+    words = standing.state if found is None else f"{found.title} than {whatif.against}"
+    against = found is not None and found.kind == WORSE
+    by = whatif.author.get_username() if whatif.author else ""
+    return Trial(result is None, whatif.created_at, by, words, f"/experiments/whatif/{whatif.pk}", against)
+
+
+def shadow_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
+    """Return each version's newest shadow."""
+    found: dict[int, Trial] = {}
+    for shadow in visible_shadows(actor).filter(draft__in=versions).prefetch_related("parts").order_by("pk"):
+        running, figures = shadow.state == ShadowState.RUNNING, figures_of(shadow)
+        if figures.agreement is None:
+            words = "nothing compared yet" if running else shadow.reason or "nothing compared"
+        else:
+            words = f"like v{shadow.base.number} in {figures.agreement:.0%} of {figures.tally.compared:,}"
+        by = shadow.author.get_username() if shadow.author else ""
+        found[shadow.draft_id] = Trial(running, shadow.created_at, by, words, f"/experiments/shadows/{shadow.pk}")
+    return found
+
+
+def canary_trials(actor: Actor, versions: Sequence[PolicyVersion]) -> dict[int, Trial]:
+    """Return each version's newest canary."""
+    found: dict[int, Trial] = {}
+    for canary in visible_canaries(actor).filter(version__in=versions).order_by("pk"):
+        words = f"{canary.share:.0%} of the sessions" if canary.running else canary.get_state_display().lower()
+        address = f"/experiments/canaries/{canary.key}"
+        against = canary.state == CanaryState.ABORTED
+        found[canary.version_id] = Trial(canary.running, canary.started_at, canary.author_name, words, address, against)
+    return found
+
+
+SOURCES: dict[str, Source] = {WHAT_IF: whatif_trials, SHADOW: shadow_trials, CANARY: canary_trials}

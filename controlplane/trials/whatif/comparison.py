@@ -1,0 +1,150 @@
+"""Makes the answer of a what-if from the reports of its runs and what happened. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from controlplane.request_log.recordings.recorded_row import RecordedRow
+from controlplane.trials.whatif import result as names
+from controlplane.trials.whatif.result import Band, Difference, Side, Spread
+from simulator.percentile import percentile
+from simulator.runs.run_report import LengthBand, RunDetail, RunReport, length_bands, quantiles
+
+LEAST_OWN_SHARE = 0.9
+"""A version counts as the one that decided where so much of the recording carries its version."""
+
+
+def side_of(reports: Sequence[RunReport]) -> Side:
+    """Return one policy's figures over its seeds."""
+    told = [figures_of(report) for report in reports]
+    curves = [detail_of(report).ttft_quantiles_s for report in reports]
+    whole = [curve for curve in curves if curve]
+    return Side(
+        figures={name: spread([each[name] for each in told]) for name in names.FIGURES if all(name in t for t in told)},
+        ttft_quantiles_s=[sum(each) / len(each) for each in zip(*whole, strict=True)],
+        answered_share=sum(_answered(report) for report in reports) / len(reports),
+    )
+
+
+def figures_of(report: RunReport) -> dict[str, float]:
+    """Return the report's figures by the names of `result`; those that are not known are left out."""
+    counted = detail_of(report).counted
+    known: dict[str, float | None] = {
+        names.ON_TIME: report.slo_share,
+        names.TTFT_MEAN: report.ttft_mean_s,
+        names.TTFT_P50: report.ttft_p50_s,
+        names.TTFT_P90: report.ttft_p90_s,
+        names.TTFT_P99: report.ttft_p99_s,
+        names.HIT_RATE: report.token_hit_rate,
+        names.CV: report.mean_cv,
+        names.REFUSED: report.rejected / counted if counted else 0.0,
+        names.GOODPUT: None if report.goodput_qps is msgspec.UNSET else report.goodput_qps,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def differences_of(base: Sequence[RunReport], draft: Sequence[RunReport]) -> list[Difference]:
+    """Return how each figure differs, compared seed by seed."""
+    pairs = [(figures_of(one), figures_of(other)) for one, other in zip(base, draft, strict=True)]
+    made = []
+    for name in names.FIGURES:
+        if not all(name in one and name in other for one, other in pairs):
+            continue
+        changes = [other[name] - one[name] for one, other in pairs]
+        sign = 1 if name in names.MORE_IS_BETTER else -1
+        made.append(
+            Difference(
+                figure=name,
+                base=spread([one[name] for one, _ in pairs]),
+                draft=spread([other[name] for _, other in pairs]),
+                change=spread(changes),
+                better=sum(sign * each > 0 for each in changes),
+                worse=sum(sign * each < 0 for each in changes),
+            )
+        )
+    return made
+
+
+def bands_of(base: Sequence[RunReport], draft: Sequence[RunReport], actual: Sequence[LengthBand] | None) -> list[Band]:
+    """Return the shares on time by prompt length; all runs have the same requests, so their bands are the same."""
+    base_bands, draft_bands = ([detail_of(each).bands for each in reports] for reports in (base, draft))
+    made = []
+    for place, band in enumerate(base_bands[0]):
+        happened = actual[place] if actual is not None and place < len(actual) else None
+        made.append(
+            Band(
+                from_tokens=band.from_tokens,
+                to_tokens=band.to_tokens,
+                requests=band.requests,
+                base=spread([each[place].slo_share for each in base_bands]),
+                draft=spread([each[place].slo_share for each in draft_bands]),
+                actual=happened.slo_share if happened is not None else None,
+            )
+        )
+    return made
+
+
+def what_happened(rows: Sequence[RecordedRow], ttft_slo_s: float) -> tuple[Side, list[LengthBand]] | None:
+    """Return the recorded outcome of counted rows, judged by the same objective; None where it is not recorded."""
+    if not rows or not all(row.outcome for row in rows):
+        return None
+    good = [row.outcome == "completed" and row.ttft_s is not None and row.ttft_s <= ttft_slo_s for row in rows]
+    ttfts = sorted(row.ttft_s for row in rows if row.ttft_s is not None)
+    reported = [row for row in rows if row.cached_tokens is not None]
+    tokens = sum(row.input_length for row in reported)
+    known: dict[str, float | None] = {
+        names.ON_TIME: sum(good) / len(rows),
+        names.TTFT_MEAN: sum(ttfts) / len(ttfts) if ttfts else None,
+        names.TTFT_P50: percentile(ttfts, 50),
+        names.TTFT_P90: percentile(ttfts, 90),
+        names.TTFT_P99: percentile(ttfts, 99),
+        names.HIT_RATE: sum(row.cached_tokens or 0 for row in reported) / tokens if tokens else None,
+        names.REFUSED: sum(row.outcome == "refused" for row in rows) / len(rows),
+    }
+    figures = {name: Spread(value, value, value) for name, value in known.items() if value is not None}
+    side = Side(figures=figures, ttft_quantiles_s=quantiles(ttfts), answered_share=len(ttfts) / len(rows))
+    return side, length_bands([(row.input_length, met) for row, met in zip(rows, good, strict=True)])
+
+
+def own_ttft_s(rows: Sequence[RecordedRow], version: int) -> float | None:
+    """Return the recorded mean time to first token; None unless this version decided nearly all of it."""
+    ttfts = [row.ttft_s for row in rows if row.ttft_s is not None]
+    own = sum(row.policy_version == version for row in rows)
+    mean_s = sum(ttfts) / len(ttfts) if ttfts else 0.0
+    return mean_s if own >= LEAST_OWN_SHARE * len(rows) and mean_s > 0 else None
+
+
+def model_error(checked: Side, actual_ttft_s: float | None) -> float | None:
+    """Return by which share the side's mean TTFT misses what happened; None where that is not known."""
+    simulated = checked.figures.get(names.TTFT_MEAN)
+    return None if actual_ttft_s is None or simulated is None else abs(simulated.mean / actual_ttft_s - 1)
+
+
+def closest(trials: Sequence[RunReport], actual_ttft_s: float) -> int:
+    """Return which of the trials' mean TTFT is nearest to the real one in ratio, the first of equals."""
+
+    def miss(number: int) -> float:
+        simulated = trials[number].ttft_mean_s
+        return abs(math.log(simulated / actual_ttft_s)) if simulated else math.inf
+
+    return min(range(len(trials)), key=miss)
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return mean and range."""
+    return Spread(sum(values) / len(values), min(values), max(values))
+
+
+def detail_of(report: RunReport) -> RunDetail:
+    """Return the report's detail, which every run of a what-if has."""
+    if report.detail is msgspec.UNSET:
+        raise ValueError("the report has no detail")
+    return report.detail
+
+
+def _answered(report: RunReport) -> float:
+    detail = detail_of(report)
+    return 1 - (report.rejected + detail.unfinished + detail.failed) / detail.counted if detail.counted else 0.0

@@ -1,0 +1,62 @@
+"""What a what-if found, in one line: judged only where all seeds agree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.trials.whatif.result import HIT_RATE, ON_TIME, REFUSED, TTFT_MEAN, TTFT_P90, Difference, WhatIfResult
+
+BETTER, WORSE, MIXED, EVEN = "better", "worse", "mixed", "even"
+SHARES = (ON_TIME, HIT_RATE, REFUSED)
+ABOUT = {
+    ON_TIME: "on time",
+    TTFT_MEAN: "TTFT",
+    TTFT_P90: "TTFT p90",
+    HIT_RATE: "cache hits",
+    REFUSED: "refusals",
+}
+"""What a finding speaks of, the weightiest first."""
+LEAST_POINTS = 0.001
+_LEAST_SHARE = 0.01
+"""Smaller changes are none, whatever the seeds say."""
+_LATENESS = "lateness"
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The finding in one line, and the figures that bear it, the weightiest first."""
+
+    kind: str
+    """One of BETTER, WORSE, MIXED, EVEN."""
+    title: str
+    better: tuple[str, ...]
+    worse: tuple[str, ...]
+
+
+def headline(result: WhatIfResult) -> Headline:
+    """Return what the runs found."""
+    clear = {each.figure: verdict_of(each, result.seeds) for each in result.differences if each.figure in ABOUT}
+    better = tuple(name for name in ABOUT if clear.get(name) == BETTER)
+    worse = tuple(name for name in ABOUT if clear.get(name) == WORSE)
+    if better and worse:
+        return Headline(MIXED, f"Better on {_title(better[0])}, worse on {_title(worse[0])}", better, worse)
+    if better:
+        return Headline(BETTER, f"Better on {_title(better[0])}", better, worse)
+    if worse:
+        return Headline(WORSE, f"Worse on {_title(worse[0])}", better, worse)
+    return Headline(EVEN, "No clear difference on this traffic", better, worse)
+
+
+def verdict_of(difference: Difference, seeds: int) -> str:
+    """Return better or worse where every seed says so and the change is worth a word, else even."""
+    if abs(difference.change.mean) < _least(difference):
+        return EVEN
+    return BETTER if difference.better == seeds else WORSE if difference.worse == seeds else EVEN
+
+
+def _title(figure: str) -> str:
+    return _LATENESS if figure == ON_TIME else ABOUT[figure]
+
+
+def _least(difference: Difference) -> float:
+    return LEAST_POINTS if difference.figure in SHARES else _LEAST_SHARE * abs(difference.base.mean)

@@ -1,0 +1,109 @@
+"""What a what-if has to run: one task per policy and seed, all on the same requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from controlplane.request_log.recordings.recorded_row import RecordedRow
+from controlplane.trials.whatif.conditions import Conditions
+from controlplane.trials.whatif.stand_in import StandIn
+from routing.policy.policy_document import RoutingPolicy
+from routing.registry import build_placement
+from simulator.baselines.registry import PLACEMENTS
+from simulator.runs.run_task import RunTask
+from simulator.runs.simulation_run import RunSpec
+from simulator.workloads.arrival_pattern import ArrivalPattern
+from simulator.workloads.trace import BLOCK_TOKENS
+
+BASE, DRAFT = "base", "draft"
+TRIAL_REQUESTS = 3000
+"""Of longer recordings, this many requests tell which simulated engine comes closest to what happened."""
+_JITTER_GAPS = 1.0
+"""Seeds after the first move each request by up to so many mean gaps between requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfPlan:
+    """Everything that the runs need, read once."""
+
+    recording: Path
+    rows: list[RecordedRow]
+    """Those that are taken, in order of time."""
+    conditions: Conditions
+    base: RoutingPolicy
+    draft: RoutingPolicy
+    checked_version: int
+    """Number of the version on `checked_side`."""
+    engines: int
+    stand_ins: tuple[StandIn, ...]
+    """Engines to simulate; of several that which comes closest to what happened is taken."""
+    block_tokens: int = BLOCK_TOKENS
+    """The pool's."""
+
+    @property
+    def engine(self) -> StandIn:
+        """The stand-in that is simulated."""
+        return self.stand_ins[0]
+
+    def with_engine(self, number: int) -> WhatIfPlan:
+        """Return the plan with one of its stand-ins alone."""
+        return replace(self, stand_ins=(self.stand_ins[number],))
+
+    @property
+    def checked_side(self) -> str:
+        """The side that can have decided what was recorded: the base, unless a baseline places its requests."""
+        return DRAFT if self.conditions.base_placement else BASE
+
+    @property
+    def trial(self) -> WhatIfPlan:
+        """The plan on as many requests as it takes to tell which stand-in comes closest."""
+        return replace(self, rows=self.rows[:TRIAL_REQUESTS])
+
+    @property
+    def coarse_starts(self) -> bool:
+        """Whether a policy goes by prompts' first blocks and the rows do not name those of the pool's size."""
+        rules = [build_placement(each.placement, PLACEMENTS) for each in (self.base, self.draft)]
+        by_start = any(hasattr(each, "key_blocks") for each in rules)
+        if not by_start or self.block_tokens == BLOCK_TOKENS:
+            return False
+        return self.block_tokens > BLOCK_TOKENS or not any(row.head_ids for row in self.rows)
+
+    @property
+    def warmup(self) -> int:
+        """First rows that are not counted."""
+        return min(int(len(self.rows) * self.conditions.warmup_share), len(self.rows) - 1)
+
+    @property
+    def counted(self) -> list[RecordedRow]:
+        """The rows that figures are of."""
+        return self.rows[self.warmup :]
+
+    @property
+    def mean_gap_s(self) -> float:
+        """Mean time between two requests."""
+        return (self.rows[-1].timestamp - self.rows[0].timestamp) / 1000 / max(1, len(self.rows) - 1)
+
+    def names(self) -> list[tuple[str, int]]:
+        """Return side and seed of every run, seed by seed, so that what is done first can be compared first."""
+        return [(side, seed) for seed in range(self.conditions.seeds) for side in (BASE, DRAFT)]
+
+    def task(self, side: str, seed: int) -> RunTask:
+        """Return one run; equal seeds move requests alike on both sides."""
+        return RunTask(
+            trace=str(self.recording),
+            requests=len(self.rows),
+            max_input=None,
+            goodput=self.conditions.goodput,
+            spec=RunSpec(
+                policy=self.base if side == BASE else self.draft,
+                engines=self.engines,
+                arrivals=ArrivalPattern(jitter_s=_JITTER_GAPS * self.mean_gap_s if seed else 0.0),
+                warmup=self.warmup,
+                engine_model=self.engine.engine_model,
+                profile=self.engine.profile,
+                counted_slo_s=self.base.ttft_slo_s,
+                seed=seed,
+                keep_quantiles=True,
+            ),
+        )

@@ -1,0 +1,73 @@
+"""Reads from the database what a what-if needs to run."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+
+from controlplane.fleet.learned_costs import fitted_of
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.learned_cost import LearnedCost
+from controlplane.platform.bus import get_bus
+from controlplane.policies import upgrade as policy_upgrade
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.request_log.recordings.kept_traces import recording_store
+from controlplane.request_log.recordings.recorded_row import RecordedRow, read_recorded
+from controlplane.trials.models.whatif import WhatIf
+from controlplane.trials.whatif.conditions import Conditions, conditions_of, models_of
+from controlplane.trials.whatif.plan import WhatIfPlan
+from controlplane.trials.whatif.stand_in import as_it_would_route, reported_kv_tokens, stand_ins
+from routing.policy.policy_document import RoutingPolicy, Stage
+from routing.policy.schema_versions import SchemaError
+
+
+class CannotRunError(ValueError):
+    """The what-if cannot be run as it stands; the message says why."""
+
+
+def plan_of(whatif: WhatIf) -> WhatIfPlan:
+    """Return the plan; raises CannotRunError, RecordingGoneError, TraceError, InvalidFieldsError."""
+    if whatif.recording is None:
+        raise CannotRunError("The recording was deleted; choose another one.")
+    conditions = conditions_of(whatif.conditions)
+    path = recording_store().path(whatif.recording.key)
+    rows = list(islice(read_recorded(path), conditions.max_requests))
+    engines = list(Engine.objects.filter(pool=whatif.pool).order_by("engine_id"))
+    learned = {cost.kind: fitted_of(cost) for cost in LearnedCost.objects.filter(pool=whatif.pool)}
+    base = routing_of(whatif.base)
+    if conditions.base_placement:
+        base = msgspec.structs.replace(base, placement=Stage(name=conditions.base_placement))
+    kv_tokens = reported_kv_tokens(get_bus(), [engine.engine_id for engine in engines])
+    return WhatIfPlan(
+        recording=path,
+        rows=rows,
+        conditions=conditions,
+        base=as_it_would_route(base, learned),
+        draft=as_it_would_route(routing_of(whatif.draft), learned),
+        checked_version=(whatif.draft if conditions.base_placement else whatif.base).number,
+        engines=_engines(conditions, rows, engines),
+        stand_ins=stand_ins(base, learned, kv_tokens, models_of(conditions)),
+        block_tokens=whatif.pool.block_tokens,
+    )
+
+
+def routing_of(version: PolicyVersion) -> RoutingPolicy:
+    """Return how the version routes; raises CannotRunError for a document that this program cannot read."""
+    try:
+        return policy_upgrade.routing_of(version)
+    except (msgspec.ValidationError, SchemaError) as error:
+        raise CannotRunError(f"v{version.number} is unreadable: {error}.") from error
+
+
+def _engines(conditions: Conditions, rows: list[RecordedRow], engines: list[Engine]) -> int:
+    """Return how many engines to simulate: as asked, else as took work in the median request, else as the pool has."""
+    if conditions.engines is not None:
+        return conditions.engines
+    recorded = sorted(row.engines for row in rows if row.engines)
+    if recorded:
+        return recorded[len(recorded) // 2]
+    ready = sum(engine.desired_state == DesiredState.READY for engine in engines)
+    if not ready:
+        raise CannotRunError("The pool has no available engine; enter the number of engines to simulate.")
+    return ready

@@ -1,0 +1,153 @@
+"""Carries out the runs of a what-if, several at once in child processes, and makes its answer."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+import msgspec
+
+from controlplane.trials.whatif.comparison import (
+    bands_of,
+    closest,
+    differences_of,
+    model_error,
+    own_ttft_s,
+    side_of,
+    what_happened,
+)
+from controlplane.trials.whatif.plan import BASE, DRAFT, WhatIfPlan
+from controlplane.trials.whatif.result import WhatIfResult
+from routing.values.prepared_struct import prepared
+from simulator.runs.run_report import RunReport
+from simulator.runs.run_task import RunTask
+from simulator.runs.whatif import run_in_child
+
+MAX_RUN_S = 3600.0
+MAX_AT_ONCE = 8
+LOOK_S = 0.5
+
+Reports = dict[str, RunReport]
+"""By run_name."""
+
+
+class StoppedError(RuntimeError):
+    """The runs were ended before all were done."""
+
+
+def run_name(side: str, seed: int) -> str:
+    """Return by what a run is known."""
+    return f"{side}:{seed}"
+
+
+def carry_out(
+    plan: WhatIfPlan,
+    done: Reports,
+    *,
+    on_look: Callable[[float, Reports], bool],
+    at_once: int | None = None,
+) -> WhatIfResult:
+    """Do all runs that are not in `done` and return the answer.
+
+    Where it is not sure which engine stands in best, the first seed of the side that decided then is tried with each on
+    the first requests, and what comes closest to what happened is taken. `on_look` is told twice a second which share
+    is done, 0..1, and all reports so far; where it returns False the runs end and StoppedError is raised. Raises
+    simulator.runs.whatif.WhatIfError where a run fails.
+    """
+    trial = plan.trial
+    actual_s = own_ttft_s(trial.counted, plan.checked_version)
+    trials = range(len(plan.stand_ins)) if actual_s is not None and len(plan.stand_ins) > 1 else range(0)
+    wanted = {f"trial:{number}": trial.with_engine(number).task(plan.checked_side, 0) for number in trials}
+    reused = bool(wanted) and len(trial.rows) == len(plan.rows)
+    work = _Work(len(wanted) + len(plan.names()) - reused, on_look, at_once)
+    reports = work.do(wanted, done)
+    if actual_s is not None and wanted:
+        number = closest([reports[f"trial:{each}"] for each in trials], actual_s)
+        plan = plan.with_engine(number)
+        if reused:
+            reports[run_name(plan.checked_side, 0)] = reports[f"trial:{number}"]
+    wanted = {run_name(side, seed): plan.task(side, seed) for side, seed in plan.names()}
+    return answer_of(plan, work.do(wanted, reports))
+
+
+class _Work:
+    """Runs tasks in child processes. Mutable: the shares of those that were begun."""
+
+    def __init__(self, total: int, on_look: Callable[[float, Reports], bool], at_once: int | None) -> None:
+        self._total = total
+        self._on_look = on_look
+        self._at_once = at_once or min(os.cpu_count() or 1, MAX_AT_ONCE)
+        self._shares: dict[str, float] = {}
+
+    def do(self, wanted: dict[str, RunTask], done: Reports) -> Reports:
+        """Return the reports in `done` with those of the wanted tasks that lack one."""
+        reports, stopping = dict(done), threading.Event()
+        with ThreadPoolExecutor(max_workers=self._at_once) as pool:
+            running: dict[Future[RunReport], str] = {}
+            try:
+                for name, task in wanted.items():
+                    if name not in reports:
+                        running[pool.submit(self._run, name, task, stopping)] = name
+                while running:
+                    ended, _ = wait(running, timeout=LOOK_S, return_when=FIRST_COMPLETED)
+                    for each in ended:
+                        reports[running.pop(each)] = each.result()
+                    if not self._on_look(self._share(reports), reports):
+                        raise StoppedError("the what-if was stopped before all runs were done")
+            finally:
+                stopping.set()
+                for each in running:
+                    each.cancel()
+        return reports
+
+    def _run(self, name: str, task: RunTask, stopping: threading.Event) -> RunReport:
+        def progress(share: float) -> None:
+            self._shares[name] = min(share, 1.0)
+
+        return run_in_child(task, max_s=MAX_RUN_S, on_progress=progress, cancelled=stopping.is_set)
+
+    def _share(self, reports: Reports) -> float:
+        under_way = sum(share for name, share in self._shares.copy().items() if name not in reports)
+        return min(1.0, (len(reports) + under_way) / self._total)
+
+
+def answer_of(plan: WhatIfPlan, reports: Reports) -> WhatIfResult:
+    """Return the answer that the reports of all runs give."""
+    seeds = range(plan.conditions.seeds)
+    base, draft = ([reports[run_name(side, seed)] for seed in seeds] for side in (BASE, DRAFT))
+    happened = what_happened(plan.counted, plan.base.ttft_slo_s)
+    actual, actual_bands = happened if happened is not None else (None, None)
+    sides = {BASE: side_of(base), DRAFT: side_of(draft)}
+    return WhatIfResult(
+        requests=len(plan.rows),
+        counted=len(plan.counted),
+        seeds=plan.conditions.seeds,
+        engines=plan.engines,
+        engine_model=plan.engine.engine_model,
+        costs=plan.engine.costs,
+        kv_tokens=plan.engine.kv_tokens,
+        ttft_slo_s=plan.base.ttft_slo_s,
+        base=sides[BASE],
+        draft=sides[DRAFT],
+        differences=differences_of(base, draft),
+        bands=bands_of(base, draft, actual_bands),
+        actual=actual,
+        model_error=model_error(sides[plan.checked_side], own_ttft_s(plan.counted, plan.checked_version)),
+        coarse_starts=plan.coarse_starts,
+    )
+
+
+def reports_as_json(reports: Reports) -> dict[str, object]:
+    """Return the reports as JSON holds them, for a run that is taken up again."""
+    told: dict[str, object] = msgspec.to_builtins(reports)
+    return told
+
+
+def reports_from_json(value: object) -> Reports:
+    """Return stored reports; those that cannot be read are run anew."""
+    try:
+        return msgspec.convert(value, prepared(Reports))
+    except msgspec.ValidationError:
+        return {}

@@ -1,0 +1,112 @@
+"""What a local hub keeps for the bus: last values, the newest entries of streams, and claims.
+
+It does in Python what gateway.bus.redis_scripts does on a Redis server, under the same names.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+
+Message = tuple[bytes, bytes]
+"""A channel, and what its subscribers hear."""
+
+MAX_STREAM_BYTES = 16 << 20
+"""Of each stream; processes that were away longer than these entries last miss the older ones."""
+MAX_CLAIMS = 10_000
+
+
+class HubStore:
+    """All keys of the hub. Mutable state: hashes, sets, streams and claims; one thread uses them.
+
+    `clock` tells unix seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._hashes: dict[bytes, dict[bytes, bytes]] = {}
+        self._sets: dict[bytes, set[bytes]] = {}
+        self._streams: dict[bytes, _Stream] = {}
+        self._claims: OrderedDict[bytes, tuple[bytes, float]] = OrderedDict()
+
+    def hash(self, key: bytes) -> dict[bytes, bytes]:
+        """Return the fields of a hash, empty where there is none."""
+        return self._hashes.get(key, {})
+
+    def members(self, key: bytes) -> list[bytes]:
+        """Return the members of a set."""
+        return list(self._sets.get(key, ()))
+
+    def entries_after(self, key: bytes, after: bytes) -> list[tuple[bytes, bytes]]:
+        """Return the kept entries of a stream after this id, oldest first, with their ids."""
+        stream = self._streams.get(key)
+        return stream.after(_entry_id(after)) if stream is not None else []
+
+    def time(self) -> tuple[int, int]:
+        """Return unix seconds and microseconds."""
+        micros = int(self._clock() * 1e6)
+        return micros // 1_000_000, micros % 1_000_000
+
+    def publish(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> tuple[bytes, Message | None]:
+        """Do what PUBLISH does: raise the version where needed, keep the frame; returns the version in force."""
+        topic, offered, tail, channel, mode, most = arguments
+        versions, values = (self._hashes.setdefault(key, {}) for key in keys)
+        stored, version = int(versions.get(topic, b"-1")), int(offered)
+        if stored >= version:
+            if mode == b"restore":
+                return b"%d" % stored, None
+            version = stored + 1
+        if stored < 0 and len(versions) >= int(most):
+            return b"-1", None
+        versions[topic] = b"%d" % version
+        values[topic] = frame = b"%d%s" % (version, tail)
+        return versions[topic], (channel, frame)
+
+    def append(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> tuple[bytes, Message | None]:
+        """Do what APPEND does: keep the entry among the newest; returns its id."""
+        topic, frame, channel, most_entries, most_topics = arguments
+        topics = self._sets.setdefault(keys[0], set())
+        if topic not in topics and len(topics) >= int(most_topics):
+            return b"-1", None
+        topics.add(topic)
+        entry_id = self._streams.setdefault(keys[1], _Stream()).add(int(self._clock() * 1e3), frame, int(most_entries))
+        return entry_id, (channel, entry_id + b"\n" + frame)
+
+    def claim(self, key: bytes, holder: bytes, instead_of: bytes, seconds: int) -> bytes:
+        """Do what CLAIM does; the oldest claims are forgotten."""
+        now = self._clock()
+        held, until = self._claims.get(key, (b"", 0.0))
+        if held and until > now and held != instead_of:
+            return held
+        self._claims[key] = (holder, now + seconds)
+        self._claims.move_to_end(key)
+        if len(self._claims) > MAX_CLAIMS:
+            self._claims.popitem(last=False)
+        return holder
+
+
+class _Stream:
+    """The newest entries of one stream, in the order of their ids."""
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[tuple[int, int], bytes]] = deque()
+        self._bytes = 0
+        self._last = (0, 0)
+
+    def add(self, now_ms: int, frame: bytes, most: int) -> bytes:
+        """Keep the entry and return its id, which is above all before it whatever the clock says."""
+        self._last = (now_ms, 0) if now_ms > self._last[0] else (self._last[0], self._last[1] + 1)
+        self._entries.append((self._last, frame))
+        self._bytes += len(frame)
+        while len(self._entries) > most or (self._bytes > MAX_STREAM_BYTES and len(self._entries) > 1):
+            self._bytes -= len(self._entries.popleft()[1])
+        return b"%d-%d" % self._last
+
+    def after(self, entry_id: tuple[int, int]) -> list[tuple[bytes, bytes]]:
+        """Return the entries above an id."""
+        return [(b"%d-%d" % each, frame) for each, frame in self._entries if each > entry_id]
+
+
+def _entry_id(text: bytes) -> tuple[int, int]:
+    milliseconds, _, number = text.partition(b"-")
+    return int(milliseconds), int(number or b"0")

@@ -1,0 +1,13 @@
+"""How the block keys of a prompt were made, as decision records and metrics name it."""
+
+from __future__ import annotations
+
+TOKENS = "tokens"
+TOKENIZED = "tokenized"
+REMEMBERED = "remembered"
+BYTES = "bytes"
+HASHES = "hashes"
+NONE = "none"
+
+COUNTED = (TOKENS, TOKENIZED, REMEMBERED)
+"""Those under which the prompt's length is counted, not guessed."""

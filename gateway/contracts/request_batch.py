@@ -1,0 +1,67 @@
+"""Requests that ended at one gateway, as they travel to the request log: the shape of each, some with their decision.
+
+Batches go over the stream topic TOPIC as msgpack. Both lists travel packed, because the log keeps them as they are:
+it unpacks the decisions for its index, and the traffic only when somebody reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.contracts.stored_decision import StoredDecision
+from gateway.contracts.traffic_row import TrafficRow
+from gateway.contracts.wire import MIB, WireForm
+
+TOPIC = "requests"
+"""Stream topic; values are encoded RequestBatches."""
+MAX_ROWS = 512
+MAX_DECISIONS = 128
+"""Per batch: enough to compress well, few enough to unpack for one of them."""
+MAX_BYTES = 16 * MIB
+
+
+class RequestBatch(msgspec.Struct, frozen=True):
+    """Requests of one gateway. An empty list is no bytes at all."""
+
+    name: str
+    """No other batch has it; whoever stores batches tells by it what is stored already."""
+    requests: int
+    """Rows of `traffic`."""
+    traffic: bytes
+    """Packed TrafficRows: of every request, where traffic is recorded."""
+    decisions: bytes
+    """Packed StoredDecisions: of the requests whose decision is kept."""
+
+
+def request_batch(name: str, rows: Sequence[TrafficRow], decisions: Sequence[StoredDecision]) -> RequestBatch:
+    """Return the batch of these requests."""
+    packed = _pack(rows) if rows else b""
+    return RequestBatch(name, len(rows), packed, _pack(decisions) if decisions else b"")
+
+
+def encode_batch(batch: RequestBatch) -> bytes:
+    """Return the batch as msgpack."""
+    return _batch.encode(batch)
+
+
+def decode_batch(data: bytes) -> RequestBatch:
+    """Read a batch, its lists still packed; raises UnreadableMessageError on anything else."""
+    return _batch.decode(data)
+
+
+def decode_rows(data: bytes) -> list[TrafficRow]:
+    """Read packed rows; raises UnreadableMessageError on anything else."""
+    return _rows.decode(data) if data else []
+
+
+def decode_decisions(data: bytes) -> list[StoredDecision]:
+    """Read packed decisions; raises UnreadableMessageError on anything else."""
+    return _decisions.decode(data) if data else []
+
+
+_pack = msgspec.msgpack.Encoder().encode
+_batch = WireForm(RequestBatch, "a batch of requests", limit=MAX_BYTES)
+_rows = WireForm(list[TrafficRow], "a list of traffic rows", limit=MAX_BYTES)
+_decisions = WireForm(list[StoredDecision], "a list of decisions", limit=MAX_BYTES)

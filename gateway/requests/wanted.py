@@ -1,0 +1,30 @@
+"""What a caller asks for, before its pool says what it gets."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Wanted(msgspec.Struct, frozen=True, gc=False):
+    """What a caller asks for, whichever door it came through."""
+
+    request_id: str
+    tenant_id: str
+    arrived_s: float
+    ttft_slo_s: float | None = None
+    """None: the pool's own."""
+    max_output_tokens: int = 0
+    session_id: str = ""
+    priority: int | None = None
+    """None: its class's."""
+    tbt_slo_s: float | None = None
+    slo_class: str = ""
+    """The class that the request names."""
+    key_class: str = ""
+    """The class of its API key."""
+    tracked: bool = True
+    """Somebody will tell what becomes of it."""
+    proxied: bool = False
+    """This gateway forwards it."""
+    reporter: str = ""
+    """The tenant, where what is known of the request will be its word alone; empty: it is believed."""

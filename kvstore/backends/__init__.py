@@ -1,0 +1,1 @@
+"""Stores of KV payloads behind one protocol."""

@@ -1,0 +1,1 @@
+"""The node manager: one process per machine that keeps and serves KV payloads."""

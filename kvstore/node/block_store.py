@@ -1,0 +1,305 @@
+"""Moves the bytes of one node: the catalog decides under a lock, arena and slot file are used outside it."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from kvstore.node.node_counts import NodeCounts
+from kvstore.tiers.arena import Arena
+from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium, checksum_of
+from kvstore.tiers.block_header import BlockHeader
+from kvstore.tiers.slot_file import SlotFile
+from kvstore.transactions.block_catalog import BlockCatalog, CatalogSettings, Change
+from kvstore.transactions.block_record import BlockRecord
+from kvstore.transactions.transactions import Allocation, Rejection, Transactions
+
+_PURGE_LOOKS, _PURGE_LOOK_S = 3500, 0.01
+"""A purge waits for uses of the tenant's blocks a little longer than a silent client is waited for."""
+
+
+class Filling(NamedTuple):
+    """A block of a transaction, and where its bytes go."""
+
+    record: BlockRecord
+    view: memoryview
+
+
+class BlockStore:
+    """For any number of threads. `lock` guards `catalog`, `transactions` and `counts`; `settle` ends every change.
+
+    A block's bytes are touched only by those who made it busy in the catalog, so that they need no lock.
+    """
+
+    def __init__(
+        self,
+        settings: CatalogSettings,
+        directory: Path | None,
+        clock: Callable[[], float],
+        epoch_offset_s: float,
+        incarnation: int,
+        on_changes: Callable[[list[Change]], None] = lambda _changes: None,
+    ) -> None:
+        self.clock, self._epoch_offset_s, self.incarnation = clock, epoch_offset_s, incarnation
+        self._on_changes = on_changes
+        self.on_stored: Callable[[bytes], None] = lambda _key: None
+        """Told of each block that was committed: the write-through."""
+        self.lock = threading.Lock()
+        self._pause = threading.Event()
+        self.catalog = BlockCatalog(settings, random.Random(incarnation))
+        self.transactions = Transactions(self.catalog)
+        self.counts = NodeCounts()
+        self.arena = Arena(settings.dram_slots, settings.slot_bytes)
+        self.slot_file = SlotFile(directory, settings.ssd_slots, settings.slot_bytes) if directory else None
+        if self.slot_file is not None:
+            self.catalog.restore(self.slot_file.scan(), clock(), epoch_offset_s)
+            self.settle()
+
+    @contextmanager
+    def reading(self, keys: Sequence[bytes], max_bytes: int) -> Iterator[list[tuple[BlockFacts, memoryview] | None]]:
+        """Yield the first of these blocks, as many as fit into `max_bytes`; they stay where they are until the end.
+
+        Bytes from DRAM are compared with their checksum by who receives them, bytes from SSD here.
+        """
+        with self.lock:
+            records = self.catalog.open_read(self._fitting(keys, max_bytes))
+            slots = [record.slots.get(DRAM) if record else None for record in records]
+            self.counts.misses += records.count(None)
+            self.counts.hits[DRAM] += len(slots) - slots.count(None)
+        try:
+            yield [self._bytes_of(record, slot) for record, slot in zip(records, slots, strict=True)]
+        finally:
+            with self.lock:
+                self.catalog.close_read(records)
+            self.settle()
+
+    def allocate(
+        self, tx_id: str, reused: Sequence[bytes], new: Sequence[BlockFacts], lease_s: float
+    ) -> Allocation | Rejection:
+        """Begin a transaction."""
+        with self.lock:
+            got = self.transactions.allocate(tx_id, reused, new, max(0.0, lease_s), self.clock())
+        self.settle()
+        return got
+
+    def begin_write(self, tx_id: str, keys: Sequence[bytes]) -> list[Filling] | None:
+        """Return where the bytes of allocated blocks go, until `end_write`; None: they are not to be written."""
+        with self.lock:
+            records = self.transactions.begin_write(tx_id, keys)
+            if records is None:
+                return None
+            return [Filling(each, self.arena.claim(each.slots[DRAM], each.facts.length)) for each in records]
+
+    def end_write(self, filling: Sequence[Filling], checksums: Sequence[bytes]) -> None:
+        """Note the checksums of what was written; an empty one: nothing whole."""
+        with self.lock:
+            self.transactions.end_write([each.record for each in filling], checksums)
+        self.settle()
+
+    def commit(self, tx_id: str) -> bool:
+        """Make a transaction's blocks visible, and have them copied to SSD."""
+        with self.lock:
+            new = self.transactions.new_keys(tx_id)
+            committed = self.transactions.commit(tx_id, self.clock())
+            self.counts.stored += len(new) if committed else 0
+        self.settle()
+        if committed:
+            for key in new:
+                self.on_stored(key)
+        return committed
+
+    def abort(self, tx_id: str) -> bool:
+        """Give up a transaction; False where it had committed."""
+        with self.lock:
+            aborted = self.transactions.abort(tx_id)
+        self.settle()
+        return aborted
+
+    def verify(self, key: bytes) -> None:
+        """Compare all copies of a block with its checksum and drop those that disagree."""
+        with self.lock:
+            record = self.catalog.open_read([key])[0]
+            copies = dict(record.slots) if record else {}
+        if record is None:
+            return
+        try:
+            wrong = [medium for medium, slot in copies.items() if not self._is_whole(record.facts, medium, slot)]
+            with self.lock:
+                for medium in wrong:
+                    self._drop_corrupt(record, medium)
+        finally:
+            with self.lock:
+                self.catalog.close_read([record])
+            self.settle()
+
+    def write_through(self, key: bytes) -> bool:
+        """Copy a block from DRAM to SSD; returns False where the disk did not take it."""
+        file = self.slot_file
+        if file is None:
+            return True
+        with self.lock:
+            record = self.catalog.open_fill(key, SSD)
+            dram = record.slots.get(DRAM) if record else None
+        if record is None:
+            return True
+        whole = failed = False
+        try:
+            if dram is not None:
+                view = self.arena.view(dram, record.facts.length)
+                whole = checksum_of(view) == record.facts.checksum
+                if whole:
+                    file.write(record.filling[SSD], self._header(record), view)
+        except OSError:
+            whole, failed = False, True
+        with self.lock:
+            if dram is not None and not whole and not failed:
+                self._drop_corrupt(record, DRAM)
+            self.counts.write_through_failed += failed
+            self.catalog.close_fill(record, SSD, whole=whole)
+        self.settle()
+        return not failed
+
+    def pin(self, keys: Sequence[bytes], seconds: float) -> int:
+        """Pin blocks for so long, or end their pins at 0; returns for how many it was done."""
+        with self.lock:
+            now = self.clock()
+            pinned = self.catalog.pin(keys, now + seconds, now) if seconds > 0 else self.catalog.unpin(keys)
+            records = self.catalog.open_read(keys)
+        for record in records:
+            # A copy's header says how long the pin lasts, so that it outlives this process.
+            if record is not None and self.slot_file is not None and SSD in record.slots:
+                with contextlib.suppress(OSError):
+                    self.slot_file.describe(record.slots[SSD], self._header(record))
+        with self.lock:
+            self.catalog.close_read(records)
+        self.settle()
+        return pinned
+
+    def purge(self, tenant: str) -> int:
+        """Forget a tenant's blocks and overwrite their bytes, once whoever uses them right now has ended.
+
+        Raises OSError where the disk does not take it, or a use does not end.
+        """
+        with self.lock:
+            count = self.catalog.purge(tenant)
+            self.counts.purged += count
+        well, leaving = self.settle(), True
+        for _ in range(_PURGE_LOOKS):
+            with self.lock:
+                leaving = self.catalog.is_leaving(tenant)
+            if not leaving:
+                break
+            self._pause.wait(_PURGE_LOOK_S)
+        if not well or leaving:
+            raise OSError("blocks of the tenant could not be overwritten")
+        return count
+
+    def tick(self) -> None:
+        """End leases, pins and blocks whose time is over; once a second is enough."""
+        with self.lock:
+            now = self.clock()
+            self.transactions.expire(now)
+            self.catalog.expire(now)
+        self.settle()
+
+    def settle(self) -> bool:
+        """Tell of changes and clear the slots that came free; returns False where a disk did not take it."""
+        well = True
+        with self.lock:
+            changes = self.catalog.take_changes()
+            if changes:
+                self._on_changes(changes)
+            cleared = self.catalog.take_cleared()
+        for slot in cleared:
+            try:
+                if slot.medium == DRAM:
+                    if slot.scrub:
+                        self.arena.scrub(slot.slot)
+                elif self.slot_file is not None:
+                    if slot.scrub:
+                        self.slot_file.scrub(slot.slot)
+                    else:
+                        self.slot_file.release(slot.slot, BlockHeader(slot.facts))
+            except OSError:
+                well = False
+        if cleared:
+            with self.lock:
+                for slot in cleared:
+                    self.catalog.slot_cleared(slot)
+        return well
+
+    def close(self) -> None:
+        """Close arena and file; no other call may be under way."""
+        self.arena.close()
+        if self.slot_file is not None:
+            self.slot_file.close()
+
+    def _fitting(self, keys: Sequence[bytes], max_bytes: int) -> Sequence[bytes]:
+        size = 0
+        for count, key in enumerate(keys):
+            record = self.catalog.find(key)
+            size += record.facts.length if record else 0
+            if size > max_bytes and count:
+                return keys[:count]
+        return keys
+
+    def _bytes_of(self, record: BlockRecord | None, slot: int | None) -> tuple[BlockFacts, memoryview] | None:
+        if record is None:
+            return None
+        if slot is not None:
+            return record.facts, self.arena.view(slot, record.facts.length)
+        view = self._load(record)
+        with self.lock:
+            if view is None:
+                self.counts.misses += 1
+            else:
+                self.counts.hits[SSD] += 1
+        return None if view is None else (record.facts, view)
+
+    def _load(self, record: BlockRecord) -> memoryview | None:
+        """Read a block from SSD into DRAM, or beside it where no slot comes free; None: it is corrupt."""
+        with self.lock:
+            slot = record.slots.get(SSD)
+            filled = self.catalog.open_fill(record.facts.key, DRAM) if slot is not None else None
+        if slot is None or self.slot_file is None:
+            return None
+        length = record.facts.length
+        view = self.arena.claim(record.filling[DRAM], length) if filled else memoryview(bytearray(length))
+        try:
+            whole = self.slot_file.read_into(slot, view) and checksum_of(view) == record.facts.checksum
+        except OSError:
+            whole = False
+        with self.lock:
+            if filled:
+                self.catalog.close_fill(record, DRAM, whole=whole)
+            if not whole:
+                self._drop_corrupt(record, SSD)
+        return view if whole else None
+
+    def _is_whole(self, facts: BlockFacts, medium: Medium, slot: int) -> bool:
+        if medium == DRAM:
+            return checksum_of(self.arena.view(slot, facts.length)) == facts.checksum
+        view = memoryview(bytearray(facts.length))
+        try:
+            read = self.slot_file is not None and self.slot_file.read_into(slot, view)
+        except OSError:
+            return False
+        return read and checksum_of(view) == facts.checksum
+
+    def _drop_corrupt(self, record: BlockRecord, medium: Medium) -> None:
+        if medium in record.slots:
+            self.counts.corrupt[medium] += 1
+            self.counts.repaired += len(record.slots) > 1
+            self.catalog.drop_copy(record, medium)
+
+    def _header(self, record: BlockRecord) -> BlockHeader:
+        offset = self._epoch_offset_s
+        pinned_until = record.pinned_until + offset if record.pinned_until else 0.0
+        return BlockHeader(
+            record.facts, True, self.incarnation, record.number, record.expires_at + offset, pinned_until
+        )

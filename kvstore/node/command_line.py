@@ -1,0 +1,164 @@
+"""`manage.py node`: runs a node manager, or asks one to purge a tenant.
+
+The secret that nodes and their clients share comes from SWITCHYARD_KV_SECRET or the file that SWITCHYARD_KV_SECRET_FILE
+names; an API key for the control plane from SWITCHYARD_API_KEY. Beyond loopback a node serves over TLS only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from kvstore.node.node_manager import NodeManager, NodeSettings
+from kvstore.node.registration import is_address
+from kvstore.tiers.eviction import EVICTIONS
+from kvstore.tiers.slot_file import SlotFileInUseError
+from kvstore.transactions.block_catalog import CatalogSettings
+from kvstore.transfer.connection import PeerError
+from kvstore.transfer.frames import MAX_PAYLOAD_BYTES, Done, Purge
+from kvstore.transfer.handshake import MIN_SECRET_BYTES
+from kvstore.transfer.tls import TlsFiles
+from kvstore.transfer.transfer_client import TransferClient
+
+_SECRET = "SWITCHYARD_KV_SECRET"  # noqa: S105 - the variable's name, not the secret
+
+
+class SettingError(ValueError):
+    """An option or a variable is missing or wrong; the message says what to do."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until SIGINT or SIGTERM; 2 where a setting is missing or wrong, 1 where the drain ran out of time."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level="INFO", format="%(levelname)s %(name)s %(message)s")
+    try:
+        return _purge(options) if options.purge is not None else _serve(settings_of(options))
+    except (SettingError, SlotFileInUseError, OSError, ValueError) as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 2
+
+
+def settings_of(options: argparse.Namespace) -> NodeSettings:
+    """Return what the options and the environment say; raises SettingError."""
+    tls = _tls(options)
+    if tls is None and not _is_loopback(options.host):
+        raise SettingError(f"{options.host} is not loopback: give --tls-certificate, --tls-key and --tls-authority.")
+    if options.register and not is_address(options.register):
+        raise SettingError(f"{options.register!r} is no address to register at; write http://host:port/path.")
+    slot_bytes = options.slot_kib << 10
+    if options.slot_kib < 4 or slot_bytes > MAX_PAYLOAD_BYTES:
+        raise SettingError("--slot-kib is from 4 to 65536.")
+    dram_bytes, ssd_bytes = options.dram_mib << 20, options.ssd_mib << 20
+    if dram_bytes < slot_bytes:
+        raise SettingError("--dram-mib has room for no slot.")
+    return NodeSettings(
+        node_id=options.name or f"{socket.gethostname()}:{options.port}",
+        secret=secret_of(os.environ),
+        catalog=CatalogSettings(
+            dram_slots=dram_bytes // slot_bytes,
+            ssd_slots=ssd_bytes // slot_bytes,
+            slot_bytes=slot_bytes,
+            tenant_quota_bytes=(dram_bytes + ssd_bytes) * options.tenant_quota_percent // 100,
+            pin_quota_bytes=(dram_bytes + ssd_bytes) * options.pin_quota_percent // 100,
+            max_age_s=options.max_age_hours * 3600.0,
+            eviction=options.eviction,
+        ),
+        directory=options.directory if options.ssd_mib else None,
+        host=options.host,
+        port=options.port,
+        advertise=options.advertise,
+        events_port=options.events_port,
+        replay_port=options.replay_port or (options.events_port + 1 if options.events_port else 0),
+        metrics_port=options.metrics_port,
+        register_url=options.register,
+        register_bearer=os.environ.get("SWITCHYARD_API_KEY", ""),
+        tls=tls,
+        drain_s=options.drain_s,
+    )
+
+
+def secret_of(environment: os._Environ[str] | dict[str, str]) -> bytes:
+    """Return the shared secret; raises SettingError where there is none or a short one."""
+    path = environment.get(f"{_SECRET}_FILE", "")
+    secret = Path(path).read_bytes().strip() if path else environment.get(_SECRET, "").encode()
+    if len(secret) < MIN_SECRET_BYTES:
+        raise SettingError(f"Set {_SECRET} to a secret of {MIN_SECRET_BYTES} bytes at least, the same for all nodes.")
+    return secret
+
+
+def _serve(settings: NodeSettings) -> int:
+    manager = NodeManager(settings)
+    end = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: end.set())
+    manager.start()
+    logging.getLogger(__name__).info("node %s serves on %s:%d", settings.node_id, settings.host, manager.port)
+    while not end.wait(3600.0):
+        pass
+    return 0 if manager.stop() else 1
+
+
+def _purge(options: argparse.Namespace) -> int:
+    client = TransferClient(secret_of(os.environ), time.monotonic, _tls(options))
+    try:
+        answer = client.call(f"{options.host}:{options.port}", Purge(options.purge))
+    except PeerError as error:
+        raise SettingError(f"The node does not answer: {error}.") from error
+    finally:
+        client.close()
+    if not isinstance(answer, Done):
+        raise SettingError("The node could not overwrite all blocks of the tenant on SSD; look at its disk and repeat.")
+    print(f"Purged blocks: {answer.count}")  # noqa: T201
+    return 0
+
+
+def _tls(options: argparse.Namespace) -> TlsFiles | None:
+    files = (options.tls_certificate, options.tls_key, options.tls_authority)
+    if not any(files):
+        return None
+    if not all(files):
+        raise SettingError("TLS needs all of --tls-certificate, --tls-key and --tls-authority.")
+    return TlsFiles(certificate=files[0], key=files[1], authority=files[2])
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="manage.py node", description=__doc__)
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to serve on")
+    add("--port", type=int, default=8470)
+    add("--name", default="", help="this node's name (default: host:port)")
+    add("--advertise", default="", metavar="HOST", help="host under which others reach this node")
+    add("--dram-mib", type=int, default=256, help="size of the DRAM tier, taken at the start")
+    add("--ssd-mib", type=int, default=0, help="size of the SSD tier; 0: none")
+    add("--directory", type=Path, default=Path("var/kv"), help="where the SSD tier lies")
+    add("--slot-kib", type=int, default=1024, help="largest block")
+    add("--eviction", choices=sorted(EVICTIONS), default="leaf_lru")
+    add("--tenant-quota-percent", type=int, default=100, help="share of both tiers that one tenant may take")
+    add("--pin-quota-percent", type=int, default=10, help="share of both tiers that one tenant may pin")
+    add("--max-age-hours", type=float, default=24.0, help="blocks leave after so long")
+    add("--events-port", type=int, default=0, help="publishes KV events here, and replays them on the next port")
+    add("--replay-port", type=int, default=0, help="replays them here instead")
+    add("--metrics-port", type=int, default=0, help="serves /metrics here")
+    add("--register", default="", metavar="URL", help="control plane to register at")
+    add("--tls-certificate", type=Path)
+    add("--tls-key", type=Path)
+    add("--tls-authority", type=Path)
+    add("--drain-s", type=float, default=30.0, help="seconds that transfers may go on after SIGTERM")
+    add("--purge", metavar="TENANT", help="have the running node forget and overwrite what a tenant has")
+    return parser

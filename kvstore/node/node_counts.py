@@ -1,0 +1,25 @@
+"""What a node counts about its blocks."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kvstore.tiers.block_facts import DRAM, SSD
+
+
+class NodeCounts(msgspec.Struct):
+    """Mutable; changed under the node's lock."""
+
+    hits: dict[str, int] = msgspec.field(default_factory=lambda: {DRAM: 0, SSD: 0})
+    misses: int = 0
+    corrupt: dict[str, int] = msgspec.field(default_factory=lambda: {DRAM: 0, SSD: 0})
+    repaired: int = 0
+    """Corrupt copies of blocks that another tier of the node still had whole."""
+    stored: int = 0
+    purged: int = 0
+    pulled: int = 0
+    write_through_failed: int = 0
+    """Blocks that could not be written to SSD: the disk is full or ill."""
+    write_through_skipped: int = 0
+    """Blocks that were not written to SSD because the queue was full."""
+    refused: dict[str, int] = msgspec.field(default_factory=dict)

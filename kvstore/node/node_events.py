@@ -1,0 +1,110 @@
+"""Publishes what a node stores and drops, in the form of the engines' KV events (kvstore.events.kv_events).
+
+Blocks carry the engine's hashes as engines publish them (the low 64 bits), and their medium: CPU or STORAGE. They name
+neither token ids, which are not stored, nor parents: a listener finds a block again by a hash that an engine announced
+with its tokens before. As engines do, a node numbers its batches from 0 and replays the last ones; `Page` tells a
+listener the rest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import zmq
+
+from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
+from kvstore.tiers.block_facts import BlockFacts
+from kvstore.transactions.block_catalog import Change
+
+_MAX_BATCHES = 10_000
+_MAX_EVENTS = 4096
+"""Per batch: a node that starts tells of all that its SSD holds."""
+_POLL_MS = 10
+_END = (-1).to_bytes(8, "big", signed=True)
+
+
+def kv_events(changes: Sequence[Change]) -> list[KvEvent]:
+    """Return changes as events; blocks that no engine named are left out."""
+    events: list[KvEvent] = []
+    for change in changes:
+        facts = change.facts
+        if not facts.chain_hash:
+            continue
+        if change.kind == "stored":
+            events.append(BlockStored([_published(facts)], None, [], facts.tokens, medium=change.medium))
+        else:
+            events.append(BlockRemoved([_published(facts)], change.medium))
+    return events
+
+
+def _published(facts: BlockFacts) -> int:
+    return int.from_bytes(facts.chain_hash[-8:], "big")
+
+
+class NodeEvents:
+    """One thread owns the sockets; `add` may be called under the store's lock. Without a port it is silent.
+
+    Mutable state: `_batches`, those kept for replay with their numbers, and `published`, guarded by `_lock`.
+    """
+
+    def __init__(self, host: str, port: int, replay_port: int, topic: str, epoch: Callable[[], float]) -> None:
+        self._epoch, self._topic = epoch, topic.encode()
+        self._lock = threading.Lock()
+        self._batches: deque[tuple[bytes, bytes]] = deque(maxlen=_MAX_BATCHES)
+        self._unsent: deque[tuple[bytes, bytes]] = deque()
+        self.published = 0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        if port:
+            context = zmq.Context(io_threads=1)
+            pub, replay = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
+            for each, number in ((pub, port), (replay, replay_port)):
+                each.sndhwm = 2 * _MAX_BATCHES + 2
+                each.bind(f"tcp://{host}:{number}")
+            self._thread = threading.Thread(
+                target=self._run, args=(context, pub, replay), name="kv-events", daemon=True
+            )
+            self._thread.start()
+        self._add([AllBlocksCleared()])
+
+    def add(self, changes: Sequence[Change]) -> None:
+        """Publish changes, in the order of the calls."""
+        for begin in range(0, len(changes), _MAX_EVENTS):
+            self._add(kv_events(changes[begin : begin + _MAX_EVENTS]))
+
+    def close(self) -> None:
+        """Say that all blocks are gone, and end."""
+        self._add([AllBlocksCleared()])
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+    def _add(self, events: list[KvEvent]) -> None:
+        if not events:
+            return
+        payload = encode_batch(EventBatch(self._epoch(), events, 0))
+        with self._lock:
+            batch = self.published.to_bytes(8, "big"), payload
+            self.published += 1
+            self._batches.append(batch)
+            if self._thread is not None:
+                self._unsent.append(batch)
+
+    def _run(self, context: zmq.Context[zmq.Socket[bytes]], pub: zmq.Socket[bytes], replay: zmq.Socket[bytes]) -> None:
+        stopping = False
+        while not stopping:
+            stopping = self._stop.is_set()
+            while self._unsent:
+                pub.send_multipart((self._topic, *self._unsent.popleft()))
+            if replay.poll(0 if stopping else _POLL_MS):
+                frames = replay.recv_multipart()
+                if len(frames) == 3 and not frames[1] and len(frames[2]) == 8:
+                    with self._lock:
+                        wanted = [batch for batch in self._batches if batch[0] >= frames[2]]
+                    for number, payload in [*wanted, (_END, b"")]:
+                        replay.send_multipart((frames[0], b"", self._topic, number, payload), flags=zmq.NOBLOCK)
+        for each in (pub, replay):
+            each.close(linger=200)
+        context.term()

@@ -1,0 +1,128 @@
+"""One node manager: its store, servers and background work, started and ended in order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+from prometheus_client import start_http_server
+
+from kvstore.node.block_store import BlockStore
+from kvstore.node.node_events import NodeEvents
+from kvstore.node.node_metrics import NodeMetrics
+from kvstore.node.node_service import NodeService
+from kvstore.node.registration import NodeEntry, Registration
+from kvstore.node.write_through import WriteThrough
+from kvstore.transactions.block_catalog import CatalogSettings
+from kvstore.transfer.tls import TlsFiles
+from kvstore.transfer.transfer_client import TransferClient
+from kvstore.transfer.transfer_server import TransferServer
+
+_TICK_S = 1.0
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one node manager is started with; a port of 0 means none, and for `port` a free one."""
+
+    node_id: str
+    secret: bytes
+    catalog: CatalogSettings
+    directory: Path | None = None
+    """Where the SSD tier lies; None: there is none."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertise: str = ""
+    """Host under which others reach this node; empty: `host`."""
+    events_port: int = 0
+    replay_port: int = 0
+    metrics_port: int = 0
+    register_url: str = ""
+    register_bearer: str = ""
+    tls: TlsFiles | None = None
+    drain_s: float = 30.0
+
+
+class NodeManager:
+    """Starts with its construction, so that `port` is known; `stop` drains."""
+
+    def __init__(self, settings: NodeSettings) -> None:
+        self._settings, catalog = settings, settings.catalog
+        self._stopping = threading.Event()
+        incarnation = time.time_ns()
+        self.events = NodeEvents(
+            settings.host, settings.events_port, settings.replay_port, f"kv@{settings.node_id}", time.time
+        )
+        self.store = BlockStore(
+            catalog,
+            settings.directory,
+            time.monotonic,
+            time.time() - time.monotonic(),
+            incarnation,
+            self.events.add,
+        )
+        self.write_through = WriteThrough(self.store)
+        self.client = TransferClient(settings.secret, time.monotonic, settings.tls)
+        service = NodeService(self.store, self.client, lambda: self.events.published)
+        identity, address = (settings.node_id, incarnation), (settings.host, settings.port)
+        self.server = TransferServer(service, settings.secret, identity, address, settings.tls)
+        self.port = self.server.port
+        self.metrics = NodeMetrics(self.store, self.write_through, self.server, self.client)
+        self._ticker = threading.Thread(target=self._tick, name="kv-tick", daemon=True)
+        self._registration = self._registered(incarnation) if settings.register_url else None
+
+    def start(self) -> None:
+        """Serve."""
+        self.write_through.start()
+        self._ticker.start()
+        self.server.start()
+        self._metrics_server = (
+            start_http_server(self._settings.metrics_port, self._settings.host, self.metrics.registry)
+            if self._settings.metrics_port
+            else None
+        )
+        if self._registration is not None:
+            self._registration.start()
+
+    def stop(self) -> bool:
+        """Drain: refuse what is new, let transfers end, write what waits to SSD; False where time ran out."""
+        if self._stopping.is_set():
+            return True
+        if self._registration is not None:
+            self._registration.say("draining")
+        ends_at = time.monotonic() + self._settings.drain_s
+        well = self.server.drain(self._settings.drain_s)
+        well &= self.write_through.stop(max(0.1, ends_at - time.monotonic()))
+        self._stopping.set()
+        self._ticker.join(2 * _TICK_S)
+        self.client.close()
+        self.events.close()
+        if self._registration is not None:
+            self._registration.stop()
+        if self._metrics_server is not None:
+            self._metrics_server[0].shutdown()
+            self._metrics_server[0].server_close()
+        if well:
+            self.store.close()
+        return well
+
+    def _tick(self) -> None:
+        while not self._stopping.wait(_TICK_S):
+            self.store.tick()
+
+    def _registered(self, incarnation: int) -> Registration:
+        settings, catalog = self._settings, self._settings.catalog
+        host = settings.advertise or settings.host
+        entry = NodeEntry(
+            node_id=settings.node_id,
+            incarnation=incarnation,
+            address=f"{host}:{self.port}",
+            events_endpoint=f"tcp://{host}:{settings.events_port}" if settings.events_port else "",
+            replay_endpoint=f"tcp://{host}:{settings.replay_port}" if settings.events_port else "",
+            metrics_url=f"http://{host}:{settings.metrics_port}/metrics" if settings.metrics_port else "",
+            dram_bytes=catalog.dram_slots * catalog.slot_bytes,
+            ssd_bytes=catalog.ssd_slots * catalog.slot_bytes,
+            slot_bytes=catalog.slot_bytes,
+        )
+        return Registration(settings.register_url, settings.register_bearer, entry)

@@ -1,0 +1,200 @@
+"""Answers what clients ask of a node."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from kvstore.node.block_store import BlockStore, Filling
+from kvstore.tiers.block_facts import BlockFacts
+from kvstore.transactions.transactions import MAX_LEASE_S, Rejection
+from kvstore.transfer.connection import PeerError
+from kvstore.transfer.flow_control import Priority
+from kvstore.transfer.frames import (
+    MAX_PAYLOAD_BYTES,
+    Abort,
+    Allocate,
+    Commit,
+    Done,
+    Held,
+    Lookup,
+    Message,
+    Page,
+    PageOf,
+    Pin,
+    Pull,
+    Purge,
+    Put,
+    Refused,
+    Reply,
+    Suspect,
+    Write,
+)
+from kvstore.transfer.transfer_client import Fetched, TransferClient, Wanted
+from kvstore.transfer.transfer_server import ReadBlock
+
+_MAX_PAGE = 4096
+
+
+class _Incoming:
+    """Blocks of a transaction while their bytes arrive."""
+
+    def __init__(self, store: BlockStore, filling: list[Filling], expected: list[bytes]) -> None:
+        self._store, self._filling, self._expected = store, filling, expected
+        self.views: list[tuple[int, memoryview | None]] = [(len(each.view), each.view) for each in filling]
+        self.end: Callable[[bool], Reply] = lambda whole: Done(len(filling)) if whole else Refused("checksum")
+
+    def finish(self, checksums: Sequence[bytes]) -> Reply:
+        """Keep the blocks that are what was announced."""
+        right = [came if came == wanted else b"" for came, wanted in zip(checksums, self._expected, strict=True)]
+        self._store.end_write(self._filling, right)
+        return self.end(all(right))
+
+
+class NodeService:
+    """The node manager's side of the protocol; it has no state but the numbers of its own transactions."""
+
+    def __init__(self, store: BlockStore, client: TransferClient, events_published: Callable[[], int]) -> None:
+        self._store, self._client, self._events_published = store, client, events_published
+        self._numbers = itertools.count()
+
+    def reading(self, keys: Sequence[bytes], max_bytes: int) -> AbstractContextManager[list[ReadBlock | None]]:
+        """Yield blocks to be sent."""
+        return self._store.reading(keys, min(max_bytes, MAX_PAYLOAD_BYTES))
+
+    def begin_put(self, message: Put) -> _Incoming | Refused:
+        """Allocate for a put; an ephemeral prompt is not kept below engine memory (Mooncake §5.2)."""
+        if message.hint == "ephemeral" or any(not facts.checksum for facts in message.blocks):
+            return self._refused("ephemeral" if message.hint == "ephemeral" else "checksum")
+        begun = self._begin(message.blocks)
+        if isinstance(begun, Refused):
+            return begun
+        tx_id, filling = begun
+        new = {each.record.facts.key: each for each in filling}
+        keys = [facts.key for facts in message.blocks]
+
+        def end(whole: bool) -> Reply:
+            if not whole:
+                self._store.abort(tx_id)
+                return self._refused("checksum")
+            if not self._store.commit(tx_id):
+                return self._refused("not_open")
+            if message.hint == "context_cache":
+                self._store.pin(keys, message.pin_s)
+            return Done(len(new), [key for key in keys if key not in new])
+
+        incoming = _Incoming(self._store, filling, [facts.checksum for facts in message.blocks if facts.key in new])
+        incoming.views = [(facts.length, new[facts.key].view if facts.key in new else None) for facts in message.blocks]
+        incoming.end = end
+        return incoming
+
+    def begin_write(self, message: Write, payload_bytes: int) -> _Incoming | Refused:
+        """Prepare to fill blocks of a transaction."""
+        filling = self._store.begin_write(message.tx_id, message.keys)
+        if filling is None:
+            return self._refused("missing")
+        if sum(len(each.view) for each in filling) != payload_bytes:
+            self._store.end_write(filling, [b""] * len(filling))
+            return self._refused("length")
+        return _Incoming(self._store, filling, message.checksums)
+
+    def answer(self, message: Message) -> Reply:
+        """Do what a message without payload asks for."""
+        match message:
+            case Lookup():
+                reply: Reply = self._lookup(message.keys)
+            case Allocate():
+                reply = self._allocate(message)
+            case Commit():
+                reply = Done() if self._store.commit(message.tx_id) else self._refused("not_open")
+            case Abort():
+                reply = Done() if self._store.abort(message.tx_id) else self._refused("committed")
+            case Pin():
+                reply = Done(self._store.pin(message.keys, message.seconds))
+            case Purge():
+                reply = self._purge(message.tenant)
+            case Suspect():
+                self._store.verify(message.key)
+                reply = Done()
+            case Pull():
+                reply = self._pull(message)
+            case Page():
+                reply = self._page(message)
+            case _:
+                reply = self._refused("unknown")
+        return reply
+
+    def _lookup(self, keys: list[bytes]) -> Held:
+        with self._store.lock:
+            found = [self._store.catalog.find(key) for key in keys]
+            there = [each if each is not None and each.visible else None for each in found]
+            return Held([(each.facts.length, sorted(each.slots)) if each else (-1, []) for each in there])
+
+    def _page(self, message: Page) -> PageOf:
+        with self._store.lock:
+            records = self._store.catalog.page(message.after, max(1, min(message.limit, _MAX_PAGE)))
+            blocks = [(record.facts, sorted(record.slots)) for record in records]
+            events = self._events_published()
+        return PageOf(blocks, records[-1].number if records else message.after, events)
+
+    def _purge(self, tenant: str) -> Reply:
+        try:
+            return Done(self._store.purge(tenant))
+        except OSError:
+            return self._refused("disk")
+
+    def _allocate(self, message: Allocate) -> Reply:
+        got = self._store.allocate(message.tx_id, message.reused, message.new, message.lease_s)
+        if isinstance(got, Rejection):
+            return self._refused(got.reason, list(got.keys))
+        return Done(len(got.new), [record.facts.key for record in got.present])
+
+    def _pull(self, message: Pull) -> Reply:
+        """Fetch blocks under a transaction here, which makes room, and one at their holder, which keeps them there."""
+        begun = self._begin(message.blocks)
+        if isinstance(begun, Refused):
+            return begun
+        tx_id, filling = begun
+        fetched = self._fetch(tx_id, message, filling)
+        right = [
+            each.checksum if each and len(each.payload) == len(fill.view) else b""
+            for each, fill in zip(fetched, filling, strict=True)
+        ]
+        self._store.end_write(filling, right)
+        if all(right) and self._store.commit(tx_id):
+            with self._store.lock:
+                self._store.counts.pulled += len(filling)
+            new = {each.record.facts.key for each in filling}
+            return Done(len(new), [facts.key for facts in message.blocks if facts.key not in new])
+        self._store.abort(tx_id)
+        missing = [fill.record.facts.key for fill, came in zip(filling, right, strict=True) if not came]
+        return self._refused("holder", missing)
+
+    def _fetch(self, tx_id: str, message: Pull, filling: list[Filling]) -> list[Fetched | None]:
+        keys = [each.record.facts.key for each in filling]
+        wanted = [Wanted(key, each.view) for key, each in zip(keys, filling, strict=True)]
+        try:
+            locked = self._client.call(message.holder, Allocate(tx_id, keys, [], MAX_LEASE_S))
+            if not isinstance(locked, Done):
+                return [None] * len(wanted)
+            fetched = self._client.get([message.holder], wanted, Priority(max(0, min(message.priority, 2))))
+            self._client.call(message.holder, Commit(tx_id))
+        except PeerError:
+            return [None] * len(wanted)
+        return fetched
+
+    def _begin(self, blocks: Sequence[BlockFacts]) -> tuple[str, list[Filling]] | Refused:
+        """Allocate and begin to write in one transaction of our own."""
+        tx_id = f"node-{self._store.incarnation:x}-{next(self._numbers)}"
+        got = self._store.allocate(tx_id, [], blocks, MAX_LEASE_S)
+        if isinstance(got, Rejection):
+            return self._refused(got.reason, list(got.keys))
+        filling = self._store.begin_write(tx_id, [record.facts.key for record in got.new])
+        return self._refused("missing") if filling is None else (tx_id, filling)
+
+    def _refused(self, reason: str, keys: list[bytes] | None = None) -> Refused:
+        with self._store.lock:
+            refused = self._store.counts.refused
+            refused[reason] = refused.get(reason, 0) + 1
+        return Refused(reason, keys or [])

@@ -1,0 +1,85 @@
+"""Tells a control plane, where one is named, that this node is there and where it listens."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import threading
+from urllib.parse import urlsplit
+
+import msgspec
+
+_EVERY_S, _TIMEOUT_S = 10.0, 5.0
+_log = logging.getLogger(__name__)
+
+
+def is_address(url: str) -> bool:
+    """Return whether one can register at a URL."""
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
+
+
+class NodeEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node says of itself."""
+
+    node_id: str
+    incarnation: int
+    address: str
+    events_endpoint: str
+    replay_endpoint: str
+    metrics_url: str
+    dram_bytes: int
+    ssd_bytes: int
+    slot_bytes: int
+    state: str = "serving"
+    """serving, draining or gone."""
+
+
+class Registration:
+    """One thread that posts the entry every few seconds, and at once when its state changes."""
+
+    def __init__(self, url: str, bearer: str, entry: NodeEntry) -> None:
+        self._url, self._bearer, self._entry = urlsplit(url), bearer, entry
+        self._changed, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kv-registration", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def say(self, state: str) -> None:
+        """Post the entry with another state."""
+        self._entry = msgspec.structs.replace(self._entry, state=state)
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Say that the node is gone, and end."""
+        self._stop.set()
+        self.say("gone")
+        self._thread.join(2 * _TIMEOUT_S)
+
+    def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            stopping = self._stop.is_set()
+            try:
+                self._post()
+            except (OSError, http.client.HTTPException) as error:
+                _log.warning("cannot register at %s: %s", self._url.netloc, error)
+            if stopping:
+                return
+            self._changed.wait(_EVERY_S)
+
+    def _post(self) -> None:
+        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+        connection = kind(str(self._url.hostname), self._url.port, timeout=_TIMEOUT_S)
+        headers = {"content-type": "application/json"}
+        if self._bearer:
+            headers["authorization"] = f"Bearer {self._bearer}"
+        try:
+            connection.request("POST", self._url.path or "/", msgspec.json.encode(self._entry), headers)
+            answer = connection.getresponse()
+            if answer.status >= 400:
+                raise OSError(f"it answers {answer.status}")
+        finally:
+            connection.close()

@@ -1,0 +1,51 @@
+"""Copies new blocks to SSD in the background, so that the copy in DRAM can leave without one being made then."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+from kvstore.node.block_store import BlockStore
+
+MAX_WAITING = 65_536
+_PAUSE_S = 1.0
+"""A full or ill disk is tried again so long after it refused a block."""
+
+
+class WriteThrough:
+    """One thread with a bounded queue; a block that finds it full stays in DRAM alone."""
+
+    def __init__(self, store: BlockStore) -> None:
+        self._store = store
+        store.on_stored = self.add
+        self._waiting: queue.Queue[bytes | None] = queue.Queue(MAX_WAITING)
+        self._hurry = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kv-write-through", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def add(self, key: bytes) -> None:
+        """Queue a block; callers hold no lock."""
+        try:
+            self._waiting.put_nowait(key)
+        except queue.Full:
+            with self._store.lock:
+                self._store.counts.write_through_skipped += 1
+
+    def waiting(self) -> int:
+        """Return how many blocks wait."""
+        return self._waiting.qsize()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Write what waits and end; returns False where time ran out."""
+        self._hurry.set()
+        self._waiting.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (key := self._waiting.get()) is not None:
+            if not self._store.write_through(key):
+                self._hurry.wait(_PAUSE_S)

@@ -1,0 +1,44 @@
+"""The DRAM tier: one arena of equal slots, mapped and filled with pages before the first block comes."""
+
+from __future__ import annotations
+
+import mmap
+
+_FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
+
+
+class Arena:
+    """`slots` places of `slot_bytes` each; who owns which place is the catalog's business."""
+
+    def __init__(self, slots: int, slot_bytes: int) -> None:
+        self.slot_bytes = slot_bytes
+        self._map = mmap.mmap(-1, slots * slot_bytes, flags=_FLAGS)
+        if hasattr(mmap, "MADV_DONTDUMP"):
+            # KV can be turned back into prompts, so that a core dump must not hold it.
+            self._map.madvise(mmap.MADV_DONTDUMP)
+        self._view = memoryview(self._map)
+        self._used = [0] * slots
+
+    def view(self, slot: int, length: int) -> memoryview:
+        """Return the first `length` bytes of a slot, to be read or filled in place."""
+        begin = slot * self.slot_bytes
+        return self._view[begin : begin + length]
+
+    def claim(self, slot: int, length: int) -> memoryview:
+        """Return a slot's view for a new block; what a longer block before it left behind is overwritten."""
+        if self._used[slot] > length:
+            self.view(slot, self._used[slot])[length:] = bytes(self._used[slot] - length)
+        self._used[slot] = length
+        return self.view(slot, length)
+
+    def scrub(self, slot: int) -> None:
+        """Overwrite a slot with zeros."""
+        self.claim(slot, 0)
+
+    def close(self) -> None:
+        """Give the memory back once nobody holds a view of it."""
+        self._view.release()
+        try:
+            self._map.close()
+        except BufferError:
+            return

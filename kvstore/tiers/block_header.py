@@ -1,0 +1,85 @@
+"""The header of a slot on SSD: 256 bytes that say which block lies there, whole only if their own checksum agrees."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import xxhash
+
+from kvstore.tiers.block_facts import BlockFacts
+
+HEADER_BYTES = 256
+"""A divisor of every sector size, so that no header lies in two sectors."""
+_FIELDS = struct.Struct("<8sHHIQQQdd16s32s32sB32sB64s")
+_DIGEST = struct.Struct("<Q")
+_MAGIC = b"SYKVSLOT"
+_VERSION = 1
+_FREE, _STORED = 0, 1
+
+
+class BlockHeader(msgspec.Struct, frozen=True, gc=False):
+    """A block in a slot, or what is left of one: bytes stay in a free slot until another block comes."""
+
+    facts: BlockFacts
+    stored: bool = True
+    """False: the slot is free, and the tenant named here owns the bytes that are left in it."""
+    incarnation: int = 0
+    sequence: int = 0
+    """Of two headers with one key the one with the greater (incarnation, sequence) holds."""
+    expires_at: float = 0.0
+    pinned_until: float = 0.0
+    """Both in seconds since the epoch, because they outlive the process."""
+
+    @property
+    def age_order(self) -> tuple[int, int]:
+        """What tells the newer of two headers."""
+        return self.incarnation, self.sequence
+
+    def encode(self) -> bytes:
+        """Return the header as it lies on the disk."""
+        facts, tenant = self.facts, self.facts.tenant.encode()
+        fields = _FIELDS.pack(
+            _MAGIC,
+            _VERSION,
+            _STORED if self.stored else _FREE,
+            facts.tokens,
+            self.incarnation,
+            self.sequence,
+            facts.length,
+            self.expires_at,
+            self.pinned_until,
+            facts.checksum,
+            facts.key,
+            facts.parent,
+            len(facts.chain_hash),
+            facts.chain_hash,
+            len(tenant),
+            tenant,
+        )
+        return (fields + _DIGEST.pack(xxhash.xxh3_64_intdigest(fields))).ljust(HEADER_BYTES, b"\0")
+
+
+def decode_header(data: bytes | memoryview, max_length: int) -> BlockHeader | None:
+    """Return what a slot's header says; None: it was never written, or it is torn."""
+    fields = data[: _FIELDS.size]
+    if len(data) < HEADER_BYTES or fields[:8] != _MAGIC:
+        return None
+    if _DIGEST.unpack_from(data, _FIELDS.size)[0] != xxhash.xxh3_64_intdigest(fields):
+        return None
+    (
+        _magic, version, state, tokens, incarnation, sequence, length, expires_at, pinned_until,
+        checksum, key, parent, chain_bytes, chain_hash, tenant_bytes, tenant,
+    ) = _FIELDS.unpack(fields)  # fmt: skip
+    facts = BlockFacts(
+        key,
+        length,
+        chain_hash[:chain_bytes],
+        parent if any(parent) else b"",
+        tokens,
+        tenant[:tenant_bytes].decode(errors="replace"),
+        checksum,
+    )
+    if version != _VERSION or facts.fault(max_length):
+        return None
+    return BlockHeader(facts, state == _STORED, incarnation, sequence, expires_at, pinned_until)

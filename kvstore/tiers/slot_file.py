@@ -1,0 +1,120 @@
+"""The SSD tier: one file of headers and equal slots, whose headers alone say which blocks are there.
+
+A block becomes visible with its header, which is written last; the header of the block before it in the slot goes
+first. So a process that is killed at any byte, or a disk that fills up, leaves whole blocks or free slots. After a
+loss of power a header may have outlived its bytes (nothing here waits for the disk); the checksum, which every read
+compares, tells. There is no index beside the headers: all of them lie together at the beginning and are read in one go.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from kvstore.tiers.block_header import HEADER_BYTES, BlockHeader, decode_header
+
+_HEAD = struct.Struct("<8sQQ")
+_MAGIC = b"SYKVFIL1"
+_PAGE = 4096
+_HEADERS_PER_READ = 4096
+_BLANK = bytes(HEADER_BYTES)
+_UNFINISHED = b"unfinished".ljust(HEADER_BYTES, b"\0")
+
+
+class SlotFileInUseError(RuntimeError):
+    """Another node manager keeps its blocks in this directory."""
+
+
+class SlotFile:
+    """Reads and writes the slots of one file; who owns which slot is the catalog's business."""
+
+    def __init__(self, directory: Path, slots: int, slot_bytes: int) -> None:
+        self.slots, self.slot_bytes = slots, slot_bytes
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._file = os.open(directory / "blocks.kv", flags, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._file)
+            raise SlotFileInUseError(f"another node manager uses {directory}; give each one its own") from error
+        os.fchmod(self._file, 0o600)
+        self._stride = -(-slot_bytes // _PAGE) * _PAGE
+        self._payloads_at = -(-(_PAGE + slots * HEADER_BYTES) // _PAGE) * _PAGE
+        self._take_over()
+
+    def scan(self) -> Iterator[tuple[int, BlockHeader]]:
+        """Yield each slot with a whole header, free ones with the name of their last tenant included.
+
+        A slot whose header is neither whole nor blank holds bytes of nobody knows whom, and is overwritten.
+        """
+        for first in range(0, self.slots, _HEADERS_PER_READ):
+            many = min(_HEADERS_PER_READ, self.slots - first)
+            data = memoryview(os.pread(self._file, many * HEADER_BYTES, self._header_at(first)))
+            for number in range(len(data) // HEADER_BYTES):
+                one = data[number * HEADER_BYTES : (number + 1) * HEADER_BYTES]
+                header = decode_header(one, self.slot_bytes)
+                if header is not None:
+                    yield first + number, header
+                elif one != _BLANK:
+                    self.scrub(first + number)
+
+    def write(self, slot: int, header: BlockHeader, payload: memoryview) -> None:
+        """Store a block; raises OSError where the disk is full or ill, and then the slot holds no block."""
+        before = decode_header(os.pread(self._file, HEADER_BYTES, self._header_at(slot)), self.slot_bytes)
+        left_over = before.facts.length - len(payload) if before else 0
+        self._write(_UNFINISHED, self._header_at(slot))
+        if left_over > 0:
+            # A block of another tenant may have been longer.
+            self._write(bytes(left_over), self._payload_at(slot) + len(payload))
+        self._write(payload, self._payload_at(slot))
+        self._write(header.encode(), self._header_at(slot))
+
+    def describe(self, slot: int, header: BlockHeader) -> None:
+        """Write the header of a block that is there anew."""
+        self._write(header.encode(), self._header_at(slot))
+
+    def read_into(self, slot: int, view: memoryview) -> bool:
+        """Fill `view` from a slot; returns False where the file is too short. The caller compares the checksum."""
+        done, begin = 0, self._payload_at(slot)
+        while done < len(view):
+            count = os.preadv(self._file, [view[done:]], begin + done)
+            if not count:
+                return False
+            done += count
+        return True
+
+    def release(self, slot: int, header: BlockHeader) -> None:
+        """Take a block's header away; the tenant whose bytes are left in the slot stays named."""
+        freed = BlockHeader(header.facts, stored=False, incarnation=header.incarnation, sequence=header.sequence)
+        self._write(freed.encode(), self._header_at(slot))
+
+    def scrub(self, slot: int) -> None:
+        """Overwrite a slot and its header with zeros."""
+        self._write(bytes(self.slot_bytes), self._payload_at(slot))
+        self._write(_BLANK, self._header_at(slot))
+
+    def close(self) -> None:
+        """Close the file; the next node manager may take it over."""
+        os.close(self._file)
+
+    def _take_over(self) -> None:
+        """Keep the blocks of a file with our sizes; begin an empty file otherwise."""
+        head = _HEAD.pack(_MAGIC, self.slots, self.slot_bytes)
+        if os.pread(self._file, _HEAD.size, 0) != head:
+            os.ftruncate(self._file, 0)
+            self._write(head, 0)
+
+    def _header_at(self, slot: int) -> int:
+        return _PAGE + slot * HEADER_BYTES
+
+    def _payload_at(self, slot: int) -> int:
+        return self._payloads_at + slot * self._stride
+
+    def _write(self, data: bytes | memoryview, begin: int) -> None:
+        view, done = memoryview(data), 0
+        while done < len(view):
+            done += os.pwrite(self._file, view[done:], begin + done)

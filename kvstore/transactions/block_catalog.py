@@ -1,0 +1,415 @@
+"""Which blocks a node holds, in which slots of which tiers, and which of them leave when room is needed.
+
+The catalog decides and moves no byte: it hands out slots to be filled and names slots to be cleared; its owner does so
+and says when it is done. Blocks in use, locked or not yet committed never leave. A pinned block leaves DRAM only while
+a copy on SSD stays, and SSD never (Mooncake §5.2: offloaded instead of evicted).
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from kvstore.tiers.block_facts import DRAM, SSD, BlockFacts, Medium
+from kvstore.tiers.block_header import BlockHeader
+from kvstore.tiers.eviction import EvictionOrder, eviction_order
+from kvstore.tiers.free_slots import FreeSlots
+from kvstore.transactions.block_record import BlockRecord
+from kvstore.transactions.tenant_usage import TenantUsage
+
+
+class CatalogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes and limits of one node."""
+
+    dram_slots: int
+    ssd_slots: int
+    """0: no SSD tier."""
+    slot_bytes: int
+    tenant_quota_bytes: int
+    pin_quota_bytes: int
+    max_age_s: float = 86_400.0
+    """A block leaves so long after it came, unless it is pinned for longer."""
+    max_pin_s: float = 86_400.0
+    eviction: str = "leaf_lru"
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """A block that came to a tier or left it."""
+
+    kind: Literal["stored", "removed"]
+    facts: BlockFacts
+    medium: Medium
+
+
+class ClearedSlot(msgspec.Struct, frozen=True, gc=False):
+    """A slot whose block left: nobody uses it, and its owner makes it reusable by `slot_cleared`."""
+
+    medium: Medium
+    slot: int
+    facts: BlockFacts
+    scrub: bool
+
+
+class _Tier:
+    def __init__(self, slots: int, order: EvictionOrder) -> None:
+        self.free = FreeSlots(slots)
+        self.order = order
+        self.evicted = 0
+
+
+class BlockCatalog:
+    """Mutable state: `_records` (key → record, in the order in which they came), `_tiers`, `usage`, `_due` (heap of
+    moments at which a pin or a block may end), `_changes` and `_cleared`, which their owner takes.
+    """
+
+    def __init__(self, settings: CatalogSettings, rng: random.Random) -> None:
+        self.settings = settings
+        self.usage = TenantUsage(settings.tenant_quota_bytes, settings.pin_quota_bytes)
+        sizes: dict[Medium, int] = {DRAM: settings.dram_slots, SSD: settings.ssd_slots}
+        self._tiers = {
+            medium: _Tier(slots, eviction_order(settings.eviction, slots, rng)) for medium, slots in sizes.items()
+        }
+        self._records: dict[bytes, BlockRecord] = {}
+        self._due: list[tuple[float, int, bytes]] = []
+        self._number = 0
+        self._changes: list[Change] = []
+        self._cleared: list[ClearedSlot] = []
+        self._leaving: set[BlockRecord] = set()
+
+    # What is held ---------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def find(self, key: bytes) -> BlockRecord | None:
+        """Return the record of a block, committed or not."""
+        return self._records.get(key)
+
+    def page(self, after: int, limit: int) -> list[BlockRecord]:
+        """Return up to `limit` committed blocks that came after the one with this number, in order."""
+        found = (record for record in self._records.values() if record.number > after and record.visible)
+        return [record for record, _ in zip(found, range(limit), strict=False)]
+
+    def used_slots(self, medium: Medium) -> int:
+        """Return how many slots of a tier are taken."""
+        free = self._tiers[medium].free
+        return free.slots - len(free)
+
+    def evicted(self, medium: Medium) -> int:
+        """Return how many copies left a tier to make room."""
+        return self._tiers[medium].evicted
+
+    def take_changes(self) -> list[Change]:
+        """Return what changed since the last call."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    def take_cleared(self) -> list[ClearedSlot]:
+        """Return the slots whose blocks left since the last call."""
+        cleared, self._cleared = self._cleared, []
+        return cleared
+
+    def slot_cleared(self, slot: ClearedSlot) -> None:
+        """Make a slot reusable."""
+        self._tiers[slot.medium].free.give(slot.slot, None if slot.scrub else slot.facts.tenant)
+
+    # Reads ----------------------------------------------------------------------------------------
+
+    def open_read(self, keys: Sequence[bytes]) -> list[BlockRecord | None]:
+        """Return the committed blocks among these, each in use until `close_read`."""
+        found = [record if (record := self._records.get(key)) and record.visible else None for key in keys]
+        for tier in self._tiers.values():
+            tier.order.touch(keys)
+        for record in found:
+            if record is not None:
+                record.users += 1
+                self._relist(record)
+        return found
+
+    def close_read(self, records: Iterable[BlockRecord | None]) -> None:
+        """End the uses; children become the less recent ones."""
+        for record in reversed([each for each in records if each is not None]):
+            record.users -= 1
+            self._settle(record)
+
+    # New blocks and copies ------------------------------------------------------------------------
+
+    def can_take(self, blocks: int) -> bool:
+        """Return whether so many DRAM slots may come free."""
+        tier = self._tiers[DRAM]
+        return len(tier.free) + len(tier.order) >= blocks
+
+    def make_room_for(self, tenant: str, length: int) -> bool:
+        """Let blocks of the tenant leave until its quota allows so many bytes more; False where it cannot."""
+        while (victim := self.usage.victim(tenant, length)) is not None:
+            self.forget(self._records[victim])
+        return self.usage.fits(tenant, length)
+
+    def create(self, facts: BlockFacts, now: float) -> BlockRecord | None:
+        """Take in a block that is not held, uncommitted, locked once, with a DRAM slot to fill; None: no room."""
+        slot = self._take_slot(DRAM)
+        if slot is None:
+            return None
+        self._number += 1
+        record = BlockRecord(facts, self._number, now + self.settings.max_age_s)
+        record.locks = 1
+        self._records[facts.key] = record
+        self.usage.add(record)
+        self._place(record, DRAM, slot)
+        return record
+
+    def publish(self, record: BlockRecord) -> None:
+        """Make a block visible whose bytes are whole; one that was purged meanwhile stays away."""
+        if not record.held:
+            return
+        record.visible = True
+        self._note_end(record)
+        self._changes.extend(Change("stored", record.facts, medium) for medium in record.slots)
+        self._relist(record)
+
+    def describe(self, record: BlockRecord, facts: BlockFacts) -> None:
+        """Note the checksum of an uncommitted block."""
+        record.facts = facts
+
+    def open_fill(self, key: bytes, medium: Medium) -> BlockRecord | None:
+        """Reserve a slot of another tier for a copy, which is then in use until `close_fill`; None: not possible."""
+        record = self._records.get(key)
+        if record is None or not record.visible or medium in record.slots or medium in record.filling:
+            return None
+        record.users += 1
+        self._relist(record)
+        slot = self._take_slot(medium)
+        if slot is None:
+            record.users -= 1
+            self._settle(record)
+            return None
+        record.filling[medium] = slot
+        return record
+
+    def close_fill(self, record: BlockRecord, medium: Medium, *, whole: bool) -> None:
+        """End a copy; where it is whole the block now lies in that tier too."""
+        slot = record.filling.pop(medium)
+        record.users -= 1
+        if whole and record.held:
+            self._place(record, medium, slot)
+            self._changes.append(Change("stored", record.facts, medium))
+        else:
+            # Part of another tenant's block may be left there.
+            record.dead_slots.append((medium, slot, True))
+        self._settle(record)
+
+    def lock(self, record: BlockRecord) -> None:
+        """Lock a block for a transaction."""
+        record.locks += 1
+        self._relist(record)
+
+    def unlock(self, record: BlockRecord) -> None:
+        """End a transaction's lock."""
+        record.locks -= 1
+        self._settle(record)
+
+    def begin_use(self, record: BlockRecord) -> None:
+        """Note that bytes of an uncommitted block are being written."""
+        record.users += 1
+
+    # Blocks that leave ----------------------------------------------------------------------------
+
+    def forget(self, record: BlockRecord, *, scrub: bool = False) -> None:
+        """Drop a block from all tiers; its slots come free when nobody uses it."""
+        record.scrub = record.scrub or scrub
+        if not record.held:
+            return
+        record.held = False
+        for medium in list(record.slots):
+            self._displace(record, medium)
+        if record.pinned_until:
+            self.usage.unpin(record)
+            record.pinned_until = 0.0
+        self.usage.remove(record)
+        del self._records[record.facts.key]
+        self._leaving.add(record)
+        self._settle(record)
+
+    def drop_copy(self, record: BlockRecord, medium: Medium) -> None:
+        """Drop one copy of a block, the block with its last."""
+        if not record.held or medium not in record.slots:
+            return
+        if len(record.slots) == 1:
+            self.forget(record)
+            return
+        self._displace(record, medium)
+        self._settle(record)
+
+    def purge(self, tenant: str) -> int:
+        """Forget and overwrite all blocks of a tenant and what is left of older ones; returns how many there were."""
+        mine = [record for record in self._records.values() if record.facts.tenant == tenant]
+        for record in mine:
+            self.forget(record, scrub=True)
+        for record in self._leaving:
+            record.scrub = record.scrub or record.facts.tenant == tenant
+        self._cleared = [
+            msgspec.structs.replace(each, scrub=True) if each.facts.tenant == tenant else each for each in self._cleared
+        ]
+        for medium, tier in self._tiers.items():
+            nobody = BlockFacts(b"", 0, tenant=tenant)
+            residue = tier.free.take_residue(tenant)
+            self._cleared.extend(ClearedSlot(medium, slot, nobody, scrub=True) for slot in residue)
+        return len(mine)
+
+    def is_leaving(self, tenant: str) -> bool:
+        """Return whether somebody still uses a block of the tenant that was forgotten."""
+        return any(record.facts.tenant == tenant for record in self._leaving)
+
+    def pin(self, keys: Sequence[bytes], until: float, now: float) -> int:
+        """Keep blocks until then, within the longest pin and their tenants' quotas; returns how many are pinned."""
+        until, pinned = min(until, now + self.settings.max_pin_s), 0
+        for key in keys:
+            record = self._records.get(key)
+            if record is None or not record.visible or not (record.pinned_until or self.usage.pin(record)):
+                continue
+            pinned += 1
+            record.pinned_until = max(record.pinned_until, until)
+            record.expires_at = max(record.expires_at, until)
+            self._note_end(record)
+            self._relist(record)
+        return pinned
+
+    def unpin(self, keys: Sequence[bytes]) -> int:
+        """Keep blocks no longer than others; returns how many were pinned."""
+        pinned = [record for key in keys if (record := self._records.get(key)) and record.pinned_until]
+        for record in pinned:
+            self._end_pin(record)
+        return len(pinned)
+
+    def expire(self, now: float) -> None:
+        """End pins and drop blocks whose time is over."""
+        while self._due and self._due[0][0] <= now:
+            _, number, key = heapq.heappop(self._due)
+            record = self._records.get(key)
+            if record is None or record.number != number:
+                continue
+            if record.pinned_until and record.pinned_until <= now:
+                self._end_pin(record)
+            if record.expires_at <= now:
+                self.forget(record)
+            else:
+                self._note_end(record)
+
+    # After a restart ------------------------------------------------------------------------------
+
+    def restore(self, found: Iterable[tuple[int, BlockHeader]], now: float, epoch_offset_s: float) -> None:
+        """Take over what the SSD tier was found to hold; `now` + `epoch_offset_s` is the time since the epoch.
+
+        Of two headers with one key the newer holds. Blocks whose time is over are not taken over.
+        """
+        newest: dict[bytes, tuple[int, BlockHeader]] = {}
+        residue: dict[int, str] = {}
+        for slot, header in found:
+            residue[slot] = header.facts.tenant
+            known = newest.get(header.facts.key)
+            alive = header.stored and header.expires_at - epoch_offset_s > now
+            if alive and (known is None or known[1].age_order < header.age_order):
+                newest[header.facts.key] = slot, header
+        self._tiers[SSD].free.occupy({slot for slot, _ in newest.values()}, residue)
+        for slot, header in sorted(newest.values(), key=lambda each: each[1].age_order):
+            self._number += 1
+            record = BlockRecord(header.facts, self._number, header.expires_at - epoch_offset_s)
+            self._records[header.facts.key] = record
+            self.usage.add(record)
+            self._place(record, SSD, slot)
+            self.publish(record)
+            if header.pinned_until - epoch_offset_s > now:
+                self.pin([header.facts.key], header.pinned_until - epoch_offset_s, now)
+
+    def check(self) -> None:
+        """Raise AssertionError unless slots, orders, users and quotas agree."""
+        records = list(self._records.values())
+        self.usage.check(records)
+        everyone = [*records, *self._leaving]
+        for medium, tier in self._tiers.items():
+            taken = [record.slots[medium] for record in records if medium in record.slots]
+            taken += [record.filling[medium] for record in everyone if medium in record.filling]
+            taken += [slot for record in everyone for where, slot, _ in record.dead_slots if where == medium]
+            taken += [each.slot for each in self._cleared if each.medium == medium]
+            if len(set(taken)) != len(taken):
+                raise AssertionError(f"two blocks share a slot of {medium}")
+            tier.free.check(set(taken))
+            tier.order.check()
+            if len(tier.order) != sum(self._may_leave(record, medium) for record in records if medium in record.slots):
+                raise AssertionError(f"a block of {medium} could never leave, or a used one could")
+        for record in records:
+            if record.users < 0 or record.locks < 0 or not (record.slots or record.filling):
+                raise AssertionError("a block lies nowhere, or is used less than never")
+
+    # Inner ----------------------------------------------------------------------------------------
+
+    def _take_slot(self, medium: Medium) -> int | None:
+        tier = self._tiers[medium]
+        slot = tier.free.take()
+        if slot is not None:
+            return slot
+        victim = tier.order.victim()
+        if victim is None:
+            return None
+        tier.evicted += 1
+        record = self._records[victim]
+        slot = record.slots[medium]
+        # Nobody uses a victim, so that its slot goes to the new block at once, without being cleared.
+        self._displace(record, medium)
+        record.dead_slots.remove((medium, slot, False))
+        if not record.slots:
+            self.forget(record)
+        else:
+            self._relist(record)
+        return slot
+
+    def _place(self, record: BlockRecord, medium: Medium, slot: int) -> None:
+        record.slots[medium] = slot
+        self._tiers[medium].order.add(record.facts.key, record.facts.parent)
+        self._relist(record)
+
+    def _displace(self, record: BlockRecord, medium: Medium) -> None:
+        record.dead_slots.append((medium, record.slots.pop(medium), False))
+        self._tiers[medium].order.remove(record.facts.key)
+        if record.visible:
+            self._changes.append(Change("removed", record.facts, medium))
+
+    def _settle(self, record: BlockRecord) -> None:
+        """After a use: list the block anew, and free what nobody uses any more."""
+        if not record.users:
+            self._cleared.extend(
+                ClearedSlot(medium, slot, record.facts, record.scrub or failed)
+                for medium, slot, failed in record.dead_slots
+            )
+            record.dead_slots.clear()
+            self._leaving.discard(record)
+        if record.held:
+            self._relist(record)
+
+    def _relist(self, record: BlockRecord) -> None:
+        key = record.facts.key
+        for medium in record.slots:
+            self._tiers[medium].order.set_evictable(key, self._may_leave(record, medium))
+        free = record.visible and not record.busy and not record.pinned_until
+        self.usage.set_evictable(record, free)
+
+    def _may_leave(self, record: BlockRecord, medium: Medium) -> bool:
+        offloaded = medium == DRAM and SSD in record.slots
+        return record.visible and not record.busy and (not record.pinned_until or offloaded)
+
+    def _note_end(self, record: BlockRecord) -> None:
+        """Look at the block again when its pin or its time is over; entries of blocks that left go now and then."""
+        heapq.heappush(self._due, (record.pinned_until or record.expires_at, record.number, record.facts.key))
+        if len(self._due) > 2 * len(self._records) + 1024:
+            records = self._records.items()
+            self._due = [(each.pinned_until or each.expires_at, each.number, key) for key, each in records]
+            heapq.heapify(self._due)
+
+    def _end_pin(self, record: BlockRecord) -> None:
+        self.usage.unpin(record)
+        record.pinned_until = 0.0
+        self._relist(record)

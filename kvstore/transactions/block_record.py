@@ -1,0 +1,52 @@
+"""One block that a node holds, and what is under way with it."""
+
+from __future__ import annotations
+
+from kvstore.tiers.block_facts import BlockFacts, Medium
+
+
+class BlockRecord:
+    """Mutable, and changed by the catalog alone; a record is the handle of those who use its block."""
+
+    __slots__ = (
+        "dead_slots",
+        "expires_at",
+        "facts",
+        "filling",
+        "held",
+        "locks",
+        "number",
+        "pinned_until",
+        "scrub",
+        "slots",
+        "users",
+        "visible",
+    )
+
+    def __init__(self, facts: BlockFacts, number: int, expires_at: float) -> None:
+        self.facts = facts
+        self.number = number
+        """Grows with each block that a node takes in."""
+        self.expires_at = expires_at
+        self.slots: dict[Medium, int] = {}
+        self.filling: dict[Medium, int] = {}
+        """Slots that a copy is being written to."""
+        self.dead_slots: list[tuple[Medium, int, bool]] = []
+        """Slots of copies that were dropped while somebody may still read them, and whether a copy failed there."""
+        self.users = 0
+        """Reads and writes of bytes that are under way."""
+        self.locks = 0
+        """Transactions that have locked the block."""
+        self.pinned_until = 0.0
+        """0: not pinned."""
+        self.visible = False
+        """False: a transaction has not committed it."""
+        self.held = True
+        """False: the catalog forgot it; its slots come free with its last user."""
+        self.scrub = False
+        """Its bytes are to be overwritten once nobody uses them."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody uses or has locked the block."""
+        return self.users > 0 or self.locks > 0

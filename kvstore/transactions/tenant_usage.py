@@ -1,0 +1,84 @@
+"""Bytes that each tenant keeps on a node, and which of its own blocks leave when it asks for more than its quota."""
+
+from __future__ import annotations
+
+from kvstore.tiers.leaf_lru import LeafLru
+from kvstore.transactions.block_record import BlockRecord
+
+
+class _Tenant:
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.pinned_bytes = 0
+        self.order = LeafLru()
+
+
+class TenantUsage:
+    """Mutable state: `_tenants`, those with blocks. A block counts once, however many tiers it lies in."""
+
+    def __init__(self, quota_bytes: int, pin_quota_bytes: int) -> None:
+        self.quota_bytes, self.pin_quota_bytes = quota_bytes, pin_quota_bytes
+        self._tenants: dict[str, _Tenant] = {}
+
+    def __len__(self) -> int:
+        return len(self._tenants)
+
+    def used(self, tenant: str) -> int:
+        """Return the bytes of a tenant's blocks."""
+        found = self._tenants.get(tenant)
+        return found.bytes if found else 0
+
+    def add(self, record: BlockRecord) -> None:
+        """Count a block."""
+        facts = record.facts
+        tenant = self._tenants.setdefault(facts.tenant, _Tenant())
+        tenant.bytes += facts.length
+        tenant.order.add(facts.key, facts.parent)
+
+    def remove(self, record: BlockRecord) -> None:
+        """Count a block no more; it is not pinned any longer."""
+        facts = record.facts
+        tenant = self._tenants[facts.tenant]
+        tenant.bytes -= facts.length
+        tenant.order.remove(facts.key)
+        if not tenant.bytes:
+            del self._tenants[facts.tenant]
+
+    def set_evictable(self, record: BlockRecord, evictable: bool) -> None:
+        """Say whether a block may leave for its tenant's quota."""
+        self._tenants[record.facts.tenant].order.set_evictable(record.facts.key, evictable)
+
+    def victim(self, tenant: str, bytes_wanted: int) -> bytes | None:
+        """Return the tenant's longest unused leaf if so many bytes more would exceed its quota and one may leave."""
+        found = self._tenants.get(tenant)
+        if found is None or found.bytes + bytes_wanted <= self.quota_bytes:
+            return None
+        return found.order.victim()
+
+    def fits(self, tenant: str, bytes_wanted: int) -> bool:
+        """Return whether the tenant may keep so many bytes more."""
+        return self.used(tenant) + bytes_wanted <= self.quota_bytes
+
+    def pin(self, record: BlockRecord) -> bool:
+        """Count a block as pinned; returns False where the tenant's quota of pinned bytes does not allow it."""
+        tenant = self._tenants[record.facts.tenant]
+        if tenant.pinned_bytes + record.facts.length > self.pin_quota_bytes:
+            return False
+        tenant.pinned_bytes += record.facts.length
+        return True
+
+    def unpin(self, record: BlockRecord) -> None:
+        """Count a block as pinned no more."""
+        self._tenants[record.facts.tenant].pinned_bytes -= record.facts.length
+
+    def check(self, records: list[BlockRecord]) -> None:
+        """Raise AssertionError unless bytes and pinned bytes are those of the records."""
+        for name, tenant in self._tenants.items():
+            tenant.order.check()
+            mine = [record for record in records if record.facts.tenant == name]
+            if tenant.bytes != sum(record.facts.length for record in mine):
+                raise AssertionError(f"{tenant.bytes} bytes of {name!r} are counted wrongly")
+            if tenant.pinned_bytes != sum(record.facts.length for record in mine if record.pinned_until):
+                raise AssertionError(f"{tenant.pinned_bytes} pinned bytes of {name!r} are counted wrongly")
+        if set(self._tenants) != {record.facts.tenant for record in records}:
+            raise AssertionError("a tenant without blocks is counted, or one with blocks is not")

@@ -1,0 +1,208 @@
+"""Transactions over a node's blocks (Mooncake §5.3): allocate and lock, then commit, or abort, or the lease ends.
+
+A transaction locks the blocks it reuses and the new ones, so that two gateways on one node never write the same block
+and nothing that a request counts on leaves before it is used. For a transfer the source locks its blocks by a
+transaction without new ones, the destination allocates, and both commit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from kvstore.tiers.block_facts import BlockFacts
+from kvstore.transactions.block_catalog import BlockCatalog
+from kvstore.transactions.block_record import BlockRecord
+
+MAX_LEASE_S = 60.0
+MAX_OPEN = 1024
+_ENDS_REMEMBERED = 4096
+
+Reason = Literal["no_room", "over_quota", "locked", "missing", "too_large", "too_many", "duplicate", "ephemeral"]
+End = Literal["committed", "aborted", "expired"]
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """What a transaction got."""
+
+    new: tuple[BlockRecord, ...]
+    """Blocks to be written before the commit."""
+    present: tuple[BlockRecord, ...]
+    """Asked for as new, but committed already; locked like the reused ones."""
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """Why a transaction got nothing; the node is as it was."""
+
+    reason: Reason
+    keys: tuple[bytes, ...] = ()
+
+
+class _Transaction:
+    def __init__(self, locked: list[BlockRecord], lease_end: float) -> None:
+        self.locked = locked
+        self.lease_end = lease_end
+        self.new: dict[bytes, BlockRecord] = {}
+
+
+class Transactions:
+    """Mutable state: `_open` (id → transaction), `_leases` (heap of their ends), `_ended` (how the last ones ended)."""
+
+    def __init__(self, catalog: BlockCatalog) -> None:
+        self._catalog = catalog
+        self._open: dict[str, _Transaction] = {}
+        self._leases: list[tuple[float, str]] = []
+        self._ended: OrderedDict[str, End] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def ended(self, tx_id: str) -> End | None:
+        """Return how a transaction ended; None: it is open, unknown or long forgotten."""
+        return self._ended.get(tx_id)
+
+    def allocate(
+        self, tx_id: str, reused: Sequence[bytes], new: Sequence[BlockFacts], lease_s: float, now: float
+    ) -> Allocation | Rejection:
+        """Lock what is reused and take in what is new, all of it or nothing."""
+        self.expire(now)
+        rejection = self._why_not(tx_id, reused, new)
+        if rejection is not None:
+            return rejection
+        catalog = self._catalog
+        present = [record for facts in new if (record := catalog.find(facts.key)) is not None]
+        locked = [record for key in reused if (record := catalog.find(key)) is not None] + present
+        for record in locked:
+            catalog.lock(record)
+        transaction = _Transaction(locked, now + min(lease_s, MAX_LEASE_S))
+        reason = self._take_in(transaction, [facts for facts in new if catalog.find(facts.key) is None], now)
+        if reason is not None:
+            self._undo(transaction)
+            return Rejection(reason)
+        self._open[tx_id] = transaction
+        heapq.heappush(self._leases, (transaction.lease_end, tx_id))
+        if len(self._leases) > 4 * MAX_OPEN:
+            self._leases = [(each.lease_end, open_id) for open_id, each in self._open.items()]
+            heapq.heapify(self._leases)
+        return Allocation(tuple(transaction.new.values()), tuple(present))
+
+    def begin_write(self, tx_id: str, keys: Sequence[bytes]) -> list[BlockRecord] | None:
+        """Return the new blocks to be filled, in use until `end_write`; None: one is not this transaction's."""
+        transaction = self._open.get(tx_id)
+        if transaction is None or len(set(keys)) != len(keys) or not transaction.new.keys() >= set(keys):
+            return None
+        records = [transaction.new[key] for key in keys]
+        if any(record.facts.checksum or record.users or not record.held for record in records):
+            return None
+        for record in records:
+            self._catalog.begin_use(record)
+        return records
+
+    def end_write(self, records: Sequence[BlockRecord], checksums: Sequence[bytes]) -> None:
+        """Note the checksums of blocks that are whole; an empty one: its bytes did not arrive."""
+        for record, checksum in zip(records, checksums, strict=True):
+            if checksum:
+                self._catalog.describe(record, msgspec.structs.replace(record.facts, checksum=checksum))
+        self._catalog.close_read(records)
+
+    def new_keys(self, tx_id: str) -> list[bytes]:
+        """Return the new blocks of an open transaction; none where it is not open."""
+        transaction = self._open.get(tx_id)
+        return list(transaction.new) if transaction else []
+
+    def commit(self, tx_id: str, now: float) -> bool:
+        """Make the new blocks visible and end the locks; False where one is not written or the lease has ended.
+
+        Committing twice is harmless.
+        """
+        self.expire(now)
+        transaction = self._open.get(tx_id)
+        if transaction is None:
+            return self._ended.get(tx_id) == "committed"
+        if any(not record.facts.checksum for record in transaction.new.values()):
+            return False
+        for record in transaction.new.values():
+            self._catalog.publish(record)
+        self._finish(tx_id, "committed")
+        # The last block of a prompt becomes the least recent one.
+        for record in reversed([*transaction.locked, *transaction.new.values()]):
+            self._catalog.unlock(record)
+        return True
+
+    def abort(self, tx_id: str) -> bool:
+        """Drop the new blocks and end the locks; False where the transaction had committed."""
+        if tx_id in self._open:
+            self._undo(self._finish(tx_id, "aborted"))
+        return self._ended.get(tx_id) != "committed"
+
+    def expire(self, now: float) -> int:
+        """Abort transactions whose lease has ended; returns how many."""
+        count = 0
+        while self._leases and self._leases[0][0] <= now:
+            _, tx_id = heapq.heappop(self._leases)
+            if tx_id in self._open:
+                self._undo(self._finish(tx_id, "expired"))
+                count += 1
+        return count
+
+    def check(self) -> None:
+        """Raise AssertionError unless every lock is a transaction's and every uncommitted block has one."""
+        locks: dict[BlockRecord, int] = {}
+        for transaction in self._open.values():
+            for record in [*transaction.locked, *transaction.new.values()]:
+                locks[record] = locks.get(record, 0) + 1
+            if any(record.visible for record in transaction.new.values()):
+                raise AssertionError("a block is visible before its transaction commits")
+        for record in self._catalog.page(-1, len(self._catalog)):
+            if record.locks != locks.pop(record, 0):
+                raise AssertionError("a committed block is locked by nobody, or not by all")
+        if any(record.held and record.locks != count for record, count in locks.items()):
+            raise AssertionError("an uncommitted block is not locked by its transaction alone")
+
+    def _why_not(self, tx_id: str, reused: Sequence[bytes], new: Sequence[BlockFacts]) -> Rejection | None:
+        catalog = self._catalog
+        keys = [*reused, *(facts.key for facts in new)]
+        if tx_id in self._open or tx_id in self._ended or len(set(keys)) != len(keys):
+            return Rejection("duplicate")
+        if len(self._open) >= MAX_OPEN:
+            return Rejection("too_many")
+        large = tuple(facts.key for facts in new if facts.length > catalog.settings.slot_bytes)
+        if large:
+            return Rejection("too_large", large)
+        found = {key: record for key in keys if (record := catalog.find(key)) is not None}
+        locked = tuple(key for key, record in found.items() if not record.visible)
+        if locked:
+            return Rejection("locked", locked)
+        missing = tuple(key for key in reused if key not in found)
+        if missing:
+            return Rejection("missing", missing)
+        return None
+
+    def _take_in(self, transaction: _Transaction, new: list[BlockFacts], now: float) -> Reason | None:
+        if not self._catalog.can_take(len(new)):
+            return "no_room"
+        for facts in new:
+            if not self._catalog.make_room_for(facts.tenant, facts.length):
+                return "over_quota"
+            record = self._catalog.create(msgspec.structs.replace(facts, checksum=b""), now)
+            if record is None:
+                return "no_room"
+            transaction.new[facts.key] = record
+        return None
+
+    def _finish(self, tx_id: str, end: End) -> _Transaction:
+        self._ended[tx_id] = end
+        if len(self._ended) > _ENDS_REMEMBERED:
+            self._ended.popitem(last=False)
+        return self._open.pop(tx_id)
+
+    def _undo(self, transaction: _Transaction) -> None:
+        for record in transaction.new.values():
+            self._catalog.unlock(record)
+            self._catalog.forget(record)
+        for record in reversed(transaction.locked):
+            self._catalog.unlock(record)

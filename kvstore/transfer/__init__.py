@@ -1,0 +1,1 @@
+"""Moves payloads between nodes and engines over TCP."""

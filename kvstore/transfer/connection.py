@@ -1,0 +1,163 @@
+"""One connection between a node and a client of it: frames in and out, payloads without a copy in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+import struct
+import sys
+from collections.abc import Sequence
+
+import xxhash
+
+from kvstore.transfer.frames import (
+    HEAD_BYTES,
+    Challenge,
+    FrameError,
+    Hello,
+    Message,
+    Welcome,
+    decode,
+    decode_head,
+    encode,
+)
+from kvstore.transfer.handshake import NONCE_BYTES, client_proof, proves, server_proof
+
+_CHUNK = 256 << 10
+"""Bytes that are hashed at a time, while the kernel takes in the next ones."""
+_BUFFER = 4 << 20
+_MAX_PARTS = 512
+
+
+class PeerError(ConnectionError):
+    """The peer is gone, too slow, does not know the secret, or sends what is no frame."""
+
+
+class Connection:
+    """Not for two threads at once. Every method raises PeerError where the connection has no use any more."""
+
+    def __init__(self, sock: socket.socket, timeout_s: float) -> None:
+        self._socket = sock
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.set_timeout(timeout_s)
+
+    def set_timeout(self, seconds: float) -> None:
+        """Wait so long for the peer at most, from the next call on; no poll per call as with `settimeout`."""
+        limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        except OSError as error:
+            raise PeerError(str(error)) from error
+
+    def send(self, message: Message, payload: Sequence[memoryview] = ()) -> None:
+        """Send a frame; the payload's parts go from where they lie."""
+        parts = [memoryview(encode(message, sum(map(len, payload)))), *payload]
+        try:
+            if isinstance(self._socket, ssl.SSLSocket):
+                for part in parts:
+                    self._socket.sendall(part)
+            else:
+                self._send_parts(parts)
+        except OSError as error:
+            raise PeerError(f"cannot send: {error}") from error
+
+    def receive(self, *, greeting: bool = False) -> tuple[Message, int]:
+        """Return the next message and how many bytes of payload follow it."""
+        head = bytearray(HEAD_BYTES)
+        self.receive_into(memoryview(head))
+        try:
+            body_bytes, payload_bytes = decode_head(head, greeting=greeting)
+            body = bytearray(body_bytes)
+            self.receive_into(memoryview(body))
+            return decode(body, payload_bytes), payload_bytes
+        except FrameError as error:
+            raise PeerError(str(error)) from error
+
+    def receive_into(self, view: memoryview) -> None:
+        """Fill a view."""
+        done = 0
+        try:
+            while done < len(view):
+                count = self._socket.recv_into(view[done:], 0, self._flags)
+                if not count:
+                    raise PeerError("the peer closed the connection")
+                done += count
+        except OSError as error:
+            raise error if isinstance(error, PeerError) else PeerError(f"cannot receive: {error}") from error
+
+    def receive_payload(self, view: memoryview) -> bytes:
+        """Fill a view and return the checksum of what came, hashed while the rest is under way."""
+        digest = xxhash.xxh3_128()
+        for begin in range(0, len(view), _CHUNK):
+            part = view[begin : begin + _CHUNK]
+            self.receive_into(part)
+            digest.update(part)
+        return digest.digest()
+
+    def discard(self, count: int) -> None:
+        """Read over so many bytes."""
+        scratch = memoryview(bytearray(min(count, _CHUNK)))
+        while count:
+            part = scratch[: min(count, len(scratch))]
+            self.receive_into(part)
+            count -= len(part)
+
+    def wake(self) -> None:
+        """From another thread: let a `receive` that waits see the end of the connection."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
+
+    def start_tls(self, wrapped: ssl.SSLSocket) -> None:
+        """Go on over TLS."""
+        self._socket = wrapped
+
+    def close(self) -> None:
+        """Close at once."""
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def accept_client(self, secret: bytes, node_id: str, incarnation: int) -> None:
+        """Greet a client as a node."""
+        nonce = os.urandom(NONCE_BYTES)
+        self.send(Challenge(nonce))
+        hello, _ = self.receive(greeting=True)
+        if not isinstance(hello, Hello) or not proves(hello.proof, client_proof(secret, nonce, hello.nonce)):
+            raise PeerError("the client does not know the secret")
+        self.send(Welcome(server_proof(secret, nonce, hello.nonce), node_id, incarnation))
+
+    def greet_node(self, secret: bytes) -> Welcome:
+        """Greet a node as its client; returns who it is."""
+        challenge, _ = self.receive(greeting=True)
+        if not isinstance(challenge, Challenge) or len(challenge.nonce) != NONCE_BYTES:
+            raise PeerError("the node does not begin with a challenge")
+        nonce = os.urandom(NONCE_BYTES)
+        self.send(Hello(nonce, client_proof(secret, challenge.nonce, nonce)))
+        welcome, _ = self.receive(greeting=True)
+        if not isinstance(welcome, Welcome) or not proves(welcome.proof, server_proof(secret, challenge.nonce, nonce)):
+            raise PeerError("the node does not know the secret")
+        return welcome
+
+    @property
+    def _flags(self) -> int:
+        return 0 if isinstance(self._socket, ssl.SSLSocket) or sys.platform == "win32" else socket.MSG_WAITALL
+
+    def _send_parts(self, parts: list[memoryview]) -> None:
+        first = 0
+        while first < len(parts):
+            sent = self._socket.sendmsg(parts[first : first + _MAX_PARTS])
+            while first < len(parts) and sent >= len(parts[first]):
+                sent -= len(parts[first])
+                first += 1
+            if sent:
+                parts[first] = parts[first][sent:]
+
+
+def large_buffers(sock: socket.socket) -> None:
+    """Ask for socket buffers of some blocks; the kernel gives what it allows."""
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER)

@@ -1,0 +1,91 @@
+"""Connections to other nodes, kept open between transfers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from kvstore.transfer.connection import Connection, PeerError, large_buffers
+from kvstore.transfer.tls import TlsFiles
+
+_IDLE_S = 15.0
+"""Less than the servers' own limit, so that a pooled connection is rarely found closed."""
+_MAX_IDLE = 8
+
+
+class _Idle(msgspec.Struct, frozen=True):
+    connection: Connection
+    since: float
+
+
+class ConnectionPool:
+    """Mutable state: `_idle`, address → connections nobody uses, and `_closed`, guarded by `_lock`."""
+
+    def __init__(self, secret: bytes, clock: Callable[[], float], tls: TlsFiles | None, timeout_s: float) -> None:
+        self._secret, self._clock, self._timeout_s = secret, clock, timeout_s
+        self._tls = tls.client() if tls else None
+        self._idle: dict[str, list[_Idle]] = {}
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def take(self, address: str) -> tuple[Connection, bool]:
+        """Return a connection, and whether it was open before (and may have been closed by the peer meanwhile)."""
+        with self._lock:
+            idle, now = self._idle.pop(address, []), self._clock()
+            while idle:
+                each = idle.pop()
+                if now - each.since < _IDLE_S:
+                    self._idle[address] = idle
+                    return each.connection, True
+                each.connection.close()
+        return self._open(address), False
+
+    def give(self, address: str, connection: Connection) -> None:
+        """Take a connection back whose last answer was read to its end."""
+        with self._lock:
+            idle = self._idle.setdefault(address, [])
+            if not self._closed and len(idle) < _MAX_IDLE:
+                idle.append(_Idle(connection, self._clock()))
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close what nobody uses, and what comes back later."""
+        with self._lock:
+            self._closed = True
+            idle = [each.connection for kept in self._idle.values() for each in kept]
+            self._idle.clear()
+        for connection in idle:
+            connection.close()
+
+    def _open(self, address: str) -> Connection:
+        host, port = split_address(address)
+        sock: socket.socket | None = None
+        try:
+            sock = socket.create_connection((host, port), self._timeout_s)
+            large_buffers(sock)
+            if self._tls is not None:
+                sock = self._tls.wrap_socket(sock, server_hostname=host)
+            sock.settimeout(None)
+        except OSError as error:
+            if sock is not None:
+                sock.close()
+            raise PeerError(f"cannot reach {address}: {error}") from error
+        connection = Connection(sock, self._timeout_s)
+        try:
+            connection.greet_node(self._secret)
+        except PeerError:
+            connection.close()
+            raise
+        return connection
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of "host:port" or "[host]:port"; raises PeerError on anything else."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise PeerError(f"{address!r} is no address; write host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)

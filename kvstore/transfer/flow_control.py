@@ -1,0 +1,81 @@
+"""Who may move bytes now: a waiting request before a prefetch, a prefetch before a replication.
+
+`TransferQueue` decides; `FlowControl` lets threads wait for it. A transfer is admitted while fewer than `window_bytes`
+are under way and nobody more urgent waits. Batches move in pieces, so that an urgent one waits for a piece at most.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+
+class Priority(IntEnum):
+    """What a transfer is for, the most urgent first."""
+
+    REQUEST = 0
+    PREFETCH = 1
+    REPLICATION = 2
+
+
+class TransferQueue:
+    """Mutable state: `_waiting` (heap of priority, number, size) and `under_way` (bytes)."""
+
+    def __init__(self, window_bytes: int) -> None:
+        self.window_bytes = window_bytes
+        self.under_way = 0
+        self._waiting: list[tuple[int, int, int]] = []
+        self._number = 0
+
+    def join(self, priority: int, size: int) -> int:
+        """Queue a transfer; returns its number."""
+        self._number += 1
+        heapq.heappush(self._waiting, (priority, self._number, size))
+        return self._number
+
+    def admit(self, number: int) -> bool:
+        """Begin this transfer if it is its turn and there is room; one alone may be larger than the window."""
+        _, first, size = self._waiting[0]
+        if first != number or (self.under_way and self.under_way + size > self.window_bytes):
+            return False
+        heapq.heappop(self._waiting)
+        self.under_way += size
+        return True
+
+    def leave(self, number: int) -> None:
+        """Give up waiting."""
+        self._waiting = [each for each in self._waiting if each[1] != number]
+        heapq.heapify(self._waiting)
+
+    def end(self, size: int) -> None:
+        """End a transfer that was admitted."""
+        self.under_way -= size
+
+
+class FlowControl:
+    """A transfer queue for threads."""
+
+    def __init__(self, window_bytes: int) -> None:
+        self._queue = TransferQueue(window_bytes)
+        self._turn = threading.Condition()
+
+    @contextmanager
+    def moving(self, priority: int, size: int, timeout_s: float) -> Iterator[None]:
+        """Wait for one's turn, and hold it; raises TimeoutError where it does not come in time."""
+        with self._turn:
+            number = self._queue.join(priority, size)
+            if not self._turn.wait_for(lambda: self._queue.admit(number), timeout_s):
+                self._queue.leave(number)
+                self._turn.notify_all()
+                raise TimeoutError(f"no turn for {size} bytes within {timeout_s} s")
+            # Behind this one another may have its turn already.
+            self._turn.notify_all()
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._queue.end(size)
+                self._turn.notify_all()

@@ -1,0 +1,257 @@
+"""What nodes and their clients say to each other: a head of 20 bytes, a msgpack body, and payload bytes.
+
+The body is one of the structs below; the head says how long body and payload are. Both have limits, which are checked
+before a byte of either is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Literal
+
+import msgspec
+
+from kvstore.keys.payload_key import KEY_BYTES
+from kvstore.tiers.block_facts import CHECKSUM_BYTES, BlockFacts, Medium
+
+_HEAD = struct.Struct(">4sHHIQ")
+HEAD_BYTES = _HEAD.size
+_MAGIC, _VERSION = b"SYKV", 1
+MAX_BODY_BYTES = 1 << 20
+MAX_PAYLOAD_BYTES = 64 << 20
+MAX_KEYS = 4096
+MAX_ID_CHARACTERS = 128
+MAX_GREETING_BYTES = 512
+"""Before a peer has shown that it knows the secret, a body may be no longer, and no payload comes."""
+
+CacheHint = Literal["default", "ephemeral", "context_cache"]
+"""What a request says of its prompt's worth (Mooncake §5.2)."""
+
+
+class FrameError(ValueError):
+    """Bytes that are no frame, or one over the limits; the connection is of no use any more."""
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+class Challenge(_Message, tag="challenge", frozen=True):
+    """The server's first word."""
+
+    nonce: bytes
+
+
+class Hello(_Message, tag="hello", frozen=True):
+    """The client's answer: its own nonce, and proof that it knows the secret."""
+
+    nonce: bytes
+    proof: bytes
+
+
+class Welcome(_Message, tag="welcome", frozen=True):
+    """The server's proof; a node that started anew has another incarnation."""
+
+    proof: bytes
+    node_id: str
+    incarnation: int
+
+
+class Lookup(_Message, tag="lookup", frozen=True):
+    """Which of these blocks are there?"""
+
+    keys: list[bytes]
+
+
+class Get(_Message, tag="get", frozen=True):
+    """Send these blocks, as many of the first as fit into `max_bytes`, one at least."""
+
+    keys: list[bytes]
+    max_bytes: int
+    priority: int = 0
+
+
+class Put(_Message, tag="put", frozen=True):
+    """Keep these blocks, whose bytes follow one after the other: a transaction in one message."""
+
+    blocks: list[BlockFacts]
+    hint: CacheHint = "default"
+    pin_s: float = 0.0
+    """How long a context cache is pinned."""
+
+
+class Allocate(_Message, tag="allocate", frozen=True):
+    """Lock the reused blocks and make room for the new ones."""
+
+    tx_id: str
+    reused: list[bytes]
+    new: list[BlockFacts]
+    lease_s: float
+
+
+class Write(_Message, tag="write", frozen=True):
+    """Fill allocated blocks; their bytes follow."""
+
+    tx_id: str
+    keys: list[bytes]
+    checksums: list[bytes]
+
+
+class Commit(_Message, tag="commit", frozen=True):
+    """Make the blocks of a transaction visible."""
+
+    tx_id: str
+
+
+class Abort(_Message, tag="abort", frozen=True):
+    """Give up a transaction."""
+
+    tx_id: str
+
+
+class Pin(_Message, tag="pin", frozen=True):
+    """Keep blocks for so long; 0: no longer than others."""
+
+    keys: list[bytes]
+    seconds: float
+
+
+class Purge(_Message, tag="purge", frozen=True):
+    """Forget and overwrite what a tenant has."""
+
+    tenant: str
+
+
+class Suspect(_Message, tag="suspect", frozen=True):
+    """A block arrived with another checksum: look at your copies."""
+
+    key: bytes
+
+
+class Pull(_Message, tag="pull", frozen=True):
+    """Fetch blocks from another node, under transactions on both."""
+
+    holder: str
+    blocks: list[BlockFacts]
+    priority: int = 0
+
+
+class Page(_Message, tag="page", frozen=True):
+    """Tell what you hold, from behind this number on."""
+
+    after: int
+    limit: int
+
+
+class Blocks(_Message, tag="blocks", frozen=True):
+    """Lengths and checksums of blocks sent; −1: not there; fewer than asked for: ask again for the others."""
+
+    lengths: list[int]
+    checksums: list[bytes]
+
+
+class Held(_Message, tag="held", frozen=True):
+    """Per block its length and tiers; none: not there."""
+
+    blocks: list[tuple[int, list[Medium]]]
+
+
+class PageOf(_Message, tag="page_of", frozen=True):
+    """Blocks with their tiers, the number to go on from, and how many batches of events were published before."""
+
+    blocks: list[tuple[BlockFacts, list[Medium]]]
+    next_after: int
+    events: int
+
+
+class Done(_Message, tag="done", frozen=True):
+    """It is done, for so many blocks; `present` were there before."""
+
+    count: int = 0
+    present: list[bytes] = []
+
+
+class Refused(_Message, tag="refused", frozen=True):
+    """It was not done, and nothing has changed; the reason is one of few words."""
+
+    reason: str
+    keys: list[bytes] = []
+
+
+Request = Lookup | Get | Put | Allocate | Write | Commit | Abort | Pin | Purge | Suspect | Pull | Page
+Reply = Blocks | Held | PageOf | Done | Refused
+Message = Challenge | Hello | Welcome | Request | Reply
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
+
+
+def encode(message: Message, payload_bytes: int = 0) -> bytes:
+    """Return head and body of a frame; raises FrameError where its receiver would refuse it."""
+    body = _encoder.encode(message)
+    if len(body) > MAX_BODY_BYTES or payload_bytes > MAX_PAYLOAD_BYTES:
+        raise FrameError(f"{len(body)} bytes of body and {payload_bytes} of payload are over the limits")
+    return _HEAD.pack(_MAGIC, _VERSION, 0, len(body), payload_bytes) + body
+
+
+def decode_head(head: bytes | bytearray | memoryview, *, greeting: bool = False) -> tuple[int, int]:
+    """Return the lengths of body and payload; raises FrameError on anything else than a head within the limits."""
+    if len(head) != HEAD_BYTES:
+        raise FrameError(f"a head has {HEAD_BYTES} bytes, not {len(head)}")
+    magic, version, _reserved, body_bytes, payload_bytes = _HEAD.unpack(head)
+    if magic != _MAGIC or version != _VERSION:
+        raise FrameError("not the protocol of a node, or another version of it")
+    max_body, max_payload = (MAX_GREETING_BYTES, 0) if greeting else (MAX_BODY_BYTES, MAX_PAYLOAD_BYTES)
+    if body_bytes > max_body or payload_bytes > max_payload:
+        raise FrameError(f"{body_bytes} bytes of body or {payload_bytes} of payload are over the limits")
+    return body_bytes, payload_bytes
+
+
+def decode(body: bytes | bytearray | memoryview, payload_bytes: int = 0) -> Message:
+    """Return the message of a body; raises FrameError on garbage, and on messages that contradict themselves."""
+    try:
+        message = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameError(f"not a message of a node: {error}") from None
+    fault = _fault(message, payload_bytes)
+    if fault:
+        raise FrameError(fault)
+    return message
+
+
+def _fault(message: Message, payload_bytes: int) -> str:
+    """Return what is wrong with a message that has the right types; empty: nothing."""
+    keys: list[bytes] = getattr(message, "keys", [])
+    blocks: list[BlockFacts] = []
+    match message:
+        case Put() | Pull():
+            blocks = message.blocks
+        case Allocate():
+            blocks, keys = message.new, message.reused
+    if len(getattr(message, "tx_id", "")) > MAX_ID_CHARACTERS:
+        return f"a transaction's id has at most {MAX_ID_CHARACTERS} characters"
+    if len(keys) + len(blocks) > MAX_KEYS or any(len(key) != KEY_BYTES for key in keys):
+        return f"more than {MAX_KEYS} keys, or one that is not of {KEY_BYTES} bytes"
+    found = next((fault for facts in blocks if (fault := facts.fault(MAX_PAYLOAD_BYTES))), "")
+    return found or _payload_fault(message, payload_bytes)
+
+
+def _payload_fault(message: Message, payload_bytes: int) -> str:
+    expected = 0
+    match message:
+        case Put():
+            expected = sum(facts.length for facts in message.blocks)
+        case Blocks():
+            expected = sum(length for length in message.lengths if length > 0)
+            if len(message.lengths) != len(message.checksums):
+                return "lengths and checksums are not of the same number"
+        case Write():
+            # What the transaction allocated says how long the payload is.
+            expected = payload_bytes
+            if len(message.keys) != len(message.checksums):
+                return "keys and checksums are not of the same number"
+            if any(len(each) != CHECKSUM_BYTES for each in message.checksums):
+                return f"a checksum is not of {CHECKSUM_BYTES} bytes"
+    if payload_bytes != expected:
+        return f"{payload_bytes} bytes of payload were announced, {expected} belong to the message"
+    return ""

@@ -1,0 +1,34 @@
+"""How both ends of a connection show that they know the fleet's KV secret without sending it.
+
+Each proves it by HMAC-SHA256 over both nonces; the words in front keep a proof from being sent back. Without TLS this
+authenticates the peer, not each byte: a node listens beyond loopback only with TLS.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+NONCE_BYTES = 32
+MIN_SECRET_BYTES = 16
+
+
+def client_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
+    """Return what the client answers a challenge with."""
+    return _proof(secret, b"switchyard kv client 1", server_nonce, client_nonce)
+
+
+def server_proof(secret: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
+    """Return what the server answers a proven client with."""
+    return _proof(secret, b"switchyard kv server 1", server_nonce, client_nonce)
+
+
+def proves(proof: bytes, expected: bytes) -> bool:
+    """Compare proofs in constant time."""
+    return hmac.compare_digest(proof, expected)
+
+
+def _proof(secret: bytes, word: bytes, server_nonce: bytes, client_nonce: bytes) -> bytes:
+    if len(server_nonce) != NONCE_BYTES or len(client_nonce) != NONCE_BYTES:
+        return b""
+    return hmac.digest(secret, word + server_nonce + client_nonce, hashlib.sha256)

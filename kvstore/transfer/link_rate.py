@@ -1,0 +1,30 @@
+"""What a transfer over one link costs, learned from those that were made: a latency, and bytes per second."""
+
+from __future__ import annotations
+
+_SHARE = 0.1
+"""Weight of the latest transfer."""
+_SMALL_BYTES, _LARGE_BYTES = 16 << 10, 256 << 10
+
+
+class LinkRate:
+    """Mutable: small transfers tell the latency, large ones the rate, those between nothing."""
+
+    def __init__(self, latency_s: float = 0.001, bytes_per_s: float = 1e9) -> None:
+        self.latency_s, self.bytes_per_s = latency_s, bytes_per_s
+        self.transfers = 0
+        self.transferred_bytes = 0
+
+    def observe(self, size: int, seconds: float) -> None:
+        """Learn from one transfer."""
+        self.transfers += 1
+        self.transferred_bytes += size
+        if size <= _SMALL_BYTES:
+            self.latency_s += _SHARE * (max(0.0, seconds) - self.latency_s)
+        elif size >= _LARGE_BYTES:
+            rate = size / max(seconds - self.latency_s, seconds / 10, 1e-6)
+            self.bytes_per_s += _SHARE * (rate - self.bytes_per_s)
+
+    def cost_s(self, size: int) -> float:
+        """Return the seconds that a transfer of so many bytes will probably take."""
+        return self.latency_s + size / self.bytes_per_s

@@ -1,0 +1,28 @@
+"""Which peers are left alone for a while because they failed."""
+
+from __future__ import annotations
+
+_FIRST_S, _LONGEST_S = 0.5, 30.0
+_MAX_PEERS = 1024
+
+
+class Quarantine:
+    """Mutable state: `_failures`, peer → (failures in a row, when it may be tried again)."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, tuple[int, float]] = {}
+
+    def failed(self, peer: str, now: float) -> None:
+        """Leave a peer alone, twice as long with each failure in a row."""
+        times = self._failures.get(peer, (0, 0.0))[0] + 1
+        if len(self._failures) >= _MAX_PEERS:
+            self._failures.pop(next(iter(self._failures)))
+        self._failures[peer] = times, now + min(_FIRST_S * 2 ** min(times - 1, 10), _LONGEST_S)
+
+    def succeeded(self, peer: str) -> None:
+        """Forget a peer's failures."""
+        self._failures.pop(peer, None)
+
+    def usable(self, peer: str, now: float) -> bool:
+        """Return whether a peer may be tried."""
+        return peer not in self._failures or self._failures[peer][1] <= now

@@ -1,0 +1,32 @@
+"""TLS between hosts: both ends show a certificate of the fleet's own authority."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import msgspec
+
+
+class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """PEM files of one node."""
+
+    certificate: Path
+    key: Path
+    authority: Path
+
+    def server(self) -> ssl.SSLContext:
+        """Return the context of a node, which asks its clients for a certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return self._filled(context)
+
+    def client(self) -> ssl.SSLContext:
+        """Return the context of a client, which checks the name of the host that it calls."""
+        return self._filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+
+    def _filled(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.load_cert_chain(self.certificate, self.key)
+        context.load_verify_locations(self.authority)
+        return context

@@ -1,0 +1,214 @@
+"""Reads and writes blocks on nodes: in batches, checked, from another connection or holder where one fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from kvstore.tiers.block_facts import BlockFacts
+from kvstore.transfer.connection import Connection, PeerError
+from kvstore.transfer.connection_pool import ConnectionPool
+from kvstore.transfer.flow_control import FlowControl, Priority
+from kvstore.transfer.frames import MAX_KEYS, Blocks, CacheHint, Done, Get, Message, Put, Refused, Reply, Suspect
+from kvstore.transfer.link_rate import LinkRate
+from kvstore.transfer.quarantine import Quarantine
+from kvstore.transfer.tls import TlsFiles
+
+_MAX_LINKS = 1024
+
+
+class Wanted(msgspec.Struct, frozen=True, gc=False):
+    """A block to be read, and where to: a buffer at least as long, or a new one."""
+
+    key: bytes
+    into: memoryview | None = None
+
+
+class Fetched(msgspec.Struct, frozen=True, gc=False):
+    """The bytes of a block, which agree with its checksum."""
+
+    payload: memoryview
+    checksum: bytes
+
+
+class TransferSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of one client."""
+
+    timeout_s: float = 10.0
+    """Longest silence of a peer."""
+    window_bytes: int = 32 << 20
+    """Bytes under way at a time."""
+    piece_bytes: int = 8 << 20
+    """A batch moves in pieces of about so much, between which something more urgent may come."""
+
+
+class TransferClient:
+    """For any number of threads. Mutable state: the pool, `links` and `_quarantine`, guarded by `_lock`."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        clock: Callable[[], float],
+        tls: TlsFiles | None = None,
+        settings: TransferSettings | None = None,
+    ) -> None:
+        self._settings = settings or TransferSettings()
+        self._clock = clock
+        self._pool = ConnectionPool(secret, clock, tls, self._settings.timeout_s)
+        self._flow = FlowControl(self._settings.window_bytes)
+        self._quarantine = Quarantine()
+        self._lock = threading.Lock()
+        self.links: dict[str, LinkRate] = {}
+        """Address of a node → what transfers from it cost."""
+        self.corrupt = 0
+        """Blocks that arrived with another checksum."""
+
+    def call(self, address: str, message: Message, payload: Sequence[memoryview] = ()) -> Reply:
+        """Send one message and return the answer, over a new connection where a kept one was closed.
+
+        Raises PeerError; what the message asked for may then have been done or not.
+        """
+        while True:
+            connection, kept = self._take(address)
+            try:
+                connection.send(message, payload)
+                answer, _ = connection.receive()
+            except PeerError:
+                connection.close()
+                if kept:
+                    continue
+                self._failed(address)
+                raise
+            self._pool.give(address, connection)
+            self._succeeded(address)
+            return answer  # type: ignore[return-value]
+
+    def get(
+        self, holders: Sequence[str], wanted: Sequence[Wanted], priority: Priority = Priority.REQUEST
+    ) -> list[Fetched | None]:
+        """Return the blocks in order, None where no holder has one whole; a buffer given for it then holds anything.
+
+        Holders whose link costs least come first; the others are asked for what is missing.
+        """
+        found: list[Fetched | None] = [None] * len(wanted)
+        size = sum(len(each.into) if each.into is not None else 0 for each in wanted)
+        with self._lock:
+            usable = [each for each in holders if self._quarantine.usable(each, self._clock())]
+            usable.sort(key=lambda each: self.links[each].cost_s(size) if each in self.links else 0.0)
+        for holder in usable:
+            missing = [place for place, each in enumerate(found) if each is None]
+            # A corrupt block may be repaired from the holder's other tier, a broken connection by a new one.
+            for _ in range(2):
+                if not missing or not self._get_from(holder, wanted, found, missing, priority):
+                    break
+                missing = [place for place in missing if found[place] is None]
+        return found
+
+    def put(
+        self,
+        address: str,
+        blocks: Sequence[tuple[BlockFacts, memoryview]],
+        hint: CacheHint = "default",
+        pin_s: float = 0.0,
+        priority: Priority = Priority.REQUEST,
+    ) -> Done | Refused:
+        """Store blocks, whose facts carry checksums, all or none; raises PeerError. Repeating it is harmless."""
+        size = sum(facts.length for facts, _ in blocks)
+        message = Put([facts for facts, _ in blocks], hint, pin_s)
+        with self._flow.moving(priority, size, self._settings.timeout_s):
+            answer = self.call(address, message, [payload for _, payload in blocks])
+        if not isinstance(answer, Done | Refused):
+            raise PeerError("the node answers a put with something else")
+        return answer
+
+    def close(self) -> None:
+        """Close all connections nobody uses."""
+        self._pool.close()
+
+    def _get_from(
+        self,
+        holder: str,
+        wanted: Sequence[Wanted],
+        found: list[Fetched | None],
+        missing: list[int],
+        priority: Priority,
+    ) -> bool:
+        """Ask one holder for what is missing; returns whether asking again may bring more."""
+        again, kept = False, True
+        while missing:
+            try:
+                connection, kept = self._take(holder)
+                try:
+                    answered, corrupt = self._piece(connection, holder, wanted, found, missing, priority)
+                except PeerError:
+                    connection.close()
+                    raise
+                self._pool.give(holder, connection)
+            except (PeerError, TimeoutError):
+                if not kept:
+                    self._failed(holder)
+                return True
+            self._succeeded(holder)
+            again = again or corrupt
+            missing = missing[answered:]
+        return again
+
+    def _piece(
+        self,
+        connection: Connection,
+        holder: str,
+        wanted: Sequence[Wanted],
+        found: list[Fetched | None],
+        missing: list[int],
+        priority: Priority,
+    ) -> tuple[int, bool]:
+        """Receive the first blocks of what is missing; returns how many were answered, and whether one was corrupt."""
+        asked = missing[:MAX_KEYS]
+        limit = self._settings.piece_bytes
+        size = min(limit, sum(len(into) if (into := wanted[place].into) is not None else limit for place in asked))
+        suspects = []
+        with self._flow.moving(priority, size, self._settings.timeout_s):
+            began = self._clock()
+            connection.send(Get([wanted[place].key for place in asked], limit, int(priority)))
+            answer, received = connection.receive()
+            if not isinstance(answer, Blocks) or not 0 < len(answer.lengths) <= len(asked):
+                raise PeerError("the node answers a get with something else")
+            for place, length, checksum in zip(asked, answer.lengths, answer.checksums, strict=False):
+                if length <= 0:
+                    continue
+                into = wanted[place].into
+                if into is not None and len(into) < length:
+                    connection.discard(length)
+                    continue
+                view = memoryview(bytearray(length)) if into is None else into[:length]
+                if connection.receive_payload(view) == checksum:
+                    found[place] = Fetched(view, checksum)
+                else:
+                    suspects.append(wanted[place].key)
+            seconds = self._clock() - began
+        with self._lock:
+            if holder not in self.links and len(self.links) >= _MAX_LINKS:
+                self.links.pop(next(iter(self.links)))
+            self.links.setdefault(holder, LinkRate()).observe(received, seconds)
+            self.corrupt += len(suspects)
+        for key in suspects:
+            connection.send(Suspect(key))
+            connection.receive()
+        return len(answer.lengths), bool(suspects)
+
+    def _take(self, address: str) -> tuple[Connection, bool]:
+        try:
+            return self._pool.take(address)
+        except PeerError:
+            self._failed(address)
+            raise
+
+    def _failed(self, address: str) -> None:
+        with self._lock:
+            self._quarantine.failed(address, self._clock())
+
+    def _succeeded(self, address: str) -> None:
+        with self._lock:
+            self._quarantine.succeeded(address)

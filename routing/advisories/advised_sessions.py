@@ -1,0 +1,84 @@
+"""Soft reservations that advisories hold: which engine a session is expected at, until when, and how many tokens.
+
+A reservation is a hint. Nothing is correct only because of it: it may be lost, repeated, late or wrong. The newest
+advisory of a session wins, an arrival or an invalidation ends it at once, and time ends it where neither comes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+
+LIFETIME_S = 60.0
+"""How long a reservation stands without its request."""
+EXPECTED_SHARE = 0.3
+"""What an expected session counts beside an active one: requests last about a third of an advisory's lead."""
+
+
+class AdvisedSession(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One session's reservation."""
+
+    session_id: int
+    engine_id: int
+    tokens: int
+    expected_s: float
+    expires_s: float
+
+
+class AdvisedSessions:
+    """All soft reservations of a pool, at most `limit`. Mutable state: `_by_session`, `_tokens`, `_sessions`."""
+
+    def __init__(self, limit: int = 100_000) -> None:
+        self._limit = limit
+        self._by_session: dict[int, AdvisedSession] = {}
+        self._tokens: defaultdict[int, int] = defaultdict(int)
+        self._sessions: defaultdict[int, int] = defaultdict(int)
+
+    def __len__(self) -> int:
+        return len(self._by_session)
+
+    def reserve(self, advised: AdvisedSession) -> None:
+        """Reserve in place of what the session had; at the limit the oldest advisory gives way."""
+        self.release(advised.session_id)
+        if len(self._by_session) >= self._limit:
+            self.release(next(iter(self._by_session)))
+        self._by_session[advised.session_id] = advised
+        self._tokens[advised.engine_id] += advised.tokens
+        self._sessions[advised.engine_id] += 1
+
+    def release(self, session_id: int) -> AdvisedSession | None:
+        """End a session's reservation and return it; None where none stands."""
+        advised = self._by_session.pop(session_id, None)
+        if advised is not None:
+            self._tokens[advised.engine_id] -= advised.tokens
+            self._sessions[advised.engine_id] -= 1
+        return advised
+
+    def expire(self, now: float) -> list[AdvisedSession]:
+        """End the reservations whose time is over and return them."""
+        over = [advised for advised in self._by_session.values() if advised.expires_s <= now]
+        for advised in over:
+            self.release(advised.session_id)
+        return over
+
+    def tokens_at(self, engine_id: int) -> int:
+        """Return the KV tokens that are expected at an engine."""
+        return self._tokens[engine_id]
+
+    def sessions_at(self, engine_id: int) -> int:
+        """Return how many sessions are expected at an engine."""
+        return self._sessions[engine_id]
+
+    def check(self) -> None:
+        """Recompute the sums, and raise where one is wrong."""
+        tokens: defaultdict[int, int] = defaultdict(int)
+        sessions: defaultdict[int, int] = defaultdict(int)
+        for advised in self._by_session.values():
+            tokens[advised.engine_id] += advised.tokens
+            sessions[advised.engine_id] += 1
+        if len(self._by_session) > self._limit or any(
+            self._tokens[each] != tokens[each] or self._sessions[each] != sessions[each]
+            for each in {*self._tokens, *self._sessions}
+        ):
+            raise ValueError("the sums of advised sessions are wrong")

@@ -1,0 +1,96 @@
+"""Our region rule: late binding with bounded patience, a linear cost, early offload, and sessions that stick.
+
+Each step and its default is measured in the study of SkyWalker that docs/simulate.md quotes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing.regions.region_view import WAIT, PeerLoad, RegionChoice, RegionView
+
+
+class LocalityOffload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Weighs lost cache against load in seconds, inside the region and between regions."""
+
+    prefill_s_per_token: float = 0.000547
+    in_flight_s: float = 0.04
+    """What one more request in flight at an engine counts (s)."""
+    patience_s: float = 4.0
+    """The longest wait for the engine of least cost (s)."""
+    patience_saving_s: float = 0.3
+    """The prefill that an engine must save for the whole patience (s); less saves less wait."""
+    stick_tokens: int = 200
+    """How many more tokens a region must hold than any local engine, for the request to follow them."""
+    stick_in_flight: float = 10.0
+    """How much busier that region may be (requests per engine)."""
+    early_in_flight: float = 5.0
+    """How much less busy a region must be to get a request while there is still local room (requests per engine)."""
+    early_in_flight_per_s: float = 20.0
+    """How much less busy in addition, per second of one-way latency."""
+    early_loss_s: float = 0.05
+    """The prefill that an offload may cost at once (s)."""
+    look_ahead: int = 128
+
+    def choose(self, view: RegionView) -> RegionChoice:
+        """Return a region that holds the session, an idle one, the engine of least cost, or that it waits for that."""
+        held = max(engine.matched_tokens for engine in view.engines)
+        peers = [at for at, peer in enumerate(view.peers) if peer.has_room]
+        return (
+            self._stick(view, peers, held)
+            or self._early(view, peers, held)
+            or self._local(view)
+            or self._forward(view, peers, held)
+        )
+
+    def _stick(self, view: RegionView, peers: list[int], held: int) -> RegionChoice | None:
+        limit = view.in_flight_per_engine + self.stick_in_flight
+        for at in sorted(peers, key=lambda at: (-view.peers[at].matched_tokens, at)):
+            peer = view.peers[at]
+            if peer.matched_tokens > held + self.stick_tokens and peer.in_flight_per_engine <= limit:
+                return RegionChoice("session_region", peer=at)
+        return None
+
+    def _early(self, view: RegionView, peers: list[int], held: int) -> RegionChoice | None:
+        if not peers:
+            return None
+        at = min(peers, key=lambda at: (view.peers[at].in_flight_per_engine, at))
+        peer = view.peers[at]
+        margin = self.early_in_flight + self.early_in_flight_per_s * peer.one_way_s
+        idler = view.in_flight_per_engine - peer.in_flight_per_engine >= margin
+        return RegionChoice("early_offload", peer=at) if idler and self._lost(peer, held) < self.early_loss_s else None
+
+    def _local(self, view: RegionView) -> RegionChoice | None:
+        costs = [
+            (self.in_flight_s * engine.in_flight - self.prefill_s_per_token * engine.matched_tokens, at)
+            for at, engine in enumerate(view.engines)
+        ]
+        home = min(costs)[1]
+        if view.engines[home].has_room:
+            return RegionChoice("least_cost", engine=home)
+        free = [cost for cost in costs if view.engines[cost[1]].has_room]
+        if not free:
+            return None
+        at = min(free)[1]
+        saved = view.engines[home].matched_tokens - view.engines[at].matched_tokens
+        patience_is_over = view.waited_s >= self._patience(saved * self.prefill_s_per_token)
+        return RegionChoice("patience_over", engine=at) if patience_is_over else WAIT
+
+    def _forward(self, view: RegionView, peers: list[int], held: int) -> RegionChoice:
+        if not peers:
+            return WAIT
+        at = min(peers, key=lambda at: (self._remote_cost(view.peers[at]), at))
+        lost = self._lost(view.peers[at], held)
+        if lost < self.early_loss_s or view.waited_s >= self._patience(lost):
+            return RegionChoice("no_local_room", peer=at)
+        return WAIT
+
+    def _lost(self, peer: PeerLoad, held: int) -> float:
+        return (held - peer.matched_tokens) * self.prefill_s_per_token
+
+    def _remote_cost(self, peer: PeerLoad) -> float:
+        load = self.in_flight_s * peer.in_flight_per_engine
+        return load + peer.one_way_s - self.prefill_s_per_token * peer.matched_tokens
+
+    def _patience(self, saving_s: float) -> float:
+        return self.patience_s * min(1.0, max(0.0, saving_s) / self.patience_saving_s)

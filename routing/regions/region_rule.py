@@ -1,0 +1,20 @@
+"""The protocol of region rules: which local engine or which other region gets one request."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from routing.regions.region_view import RegionChoice, RegionView
+
+
+class RegionRule(Protocol):
+    """Chooses where one queued request goes; keeps no copy of the fleet and reads no clock."""
+
+    @property
+    def look_ahead(self) -> int:
+        """How many waiting requests are considered: 1 is first come, first served, with a blocking head."""
+        ...
+
+    def choose(self, view: RegionView) -> RegionChoice:
+        """Return an engine with room, a peer with room, or that the request waits."""
+        ...

@@ -1,0 +1,61 @@
+"""What a region's balancer knows when it routes one request, and where it can send it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class EngineLoad(msgspec.Struct, frozen=True, gc=False):
+    """One engine of the balancer's own region."""
+
+    engine_id: str
+    matched_tokens: int
+    """Leading prompt tokens that the balancer's index holds for the engine."""
+    in_flight: int
+    """Requests that the balancer sent there and that have not ended, as far as it knows."""
+    has_room: bool
+    """Whether selective pushing lets it take another request."""
+    indexed_tokens: int = 0
+    """Size of the balancer's index for the engine (tokens)."""
+
+
+class PeerLoad(msgspec.Struct, frozen=True, gc=False):
+    """Another region that sovereignty rules allow for the request, as its last heartbeat told."""
+
+    region: str
+    matched_tokens: int
+    """Leading prompt tokens that the snapshot holds for the region."""
+    has_room: bool
+    """Whether some engine there has room and its queue is short."""
+    in_flight_per_engine: float
+    one_way_s: float
+
+
+class RegionView(msgspec.Struct, frozen=True, gc=False):
+    """One request and all its targets. A request that another region forwarded has no peers: one hop at most."""
+
+    prompt_tokens: int
+    session_key: int
+    waited_s: float
+    turn: int
+    """Requests that the balancer has dispatched or forwarded so far."""
+    in_flight_per_engine: float
+    """Own requests in flight and queued, per engine."""
+    engines: tuple[EngineLoad, ...]
+    peers: tuple[PeerLoad, ...] = ()
+
+
+class RegionChoice(msgspec.Struct, frozen=True, gc=False):
+    """Where the request goes: positions in the view; neither an engine nor a peer means that it waits."""
+
+    reason: str
+    engine: int | None = None
+    peer: int | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the request stays in the balancer's queue."""
+        return self.engine is None and self.peer is None
+
+
+WAIT = RegionChoice("wait")

@@ -1,0 +1,22 @@
+"""Round robin over the engines of one region: what a plain gateway does behind a nearest-region address."""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing.regions.region_view import WAIT, RegionChoice, RegionView
+
+
+class RoundRobin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Takes the engines in turn, passing over those without room; forwards nothing."""
+
+    look_ahead: int = 1
+
+    def choose(self, view: RegionView) -> RegionChoice:
+        """Return the next engine in turn."""
+        count = len(view.engines)
+        for step in range(count):
+            at = (view.turn + step) % count
+            if view.engines[at].has_room:
+                return RegionChoice("round_robin", engine=at)
+        return WAIT

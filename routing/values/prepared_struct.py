@@ -1,0 +1,26 @@
+"""Makes msgspec learn a struct's fields in one thread at a time."""
+
+from __future__ import annotations
+
+import threading  # noqa: TID251  # starts no thread: a lock against those of its callers
+from typing import Any, TypeVar
+
+import msgspec
+
+KindT = TypeVar("KindT")
+
+_lock = threading.Lock()
+_prepared: set[Any] = set()
+
+
+def prepared(kind: KindT) -> KindT:
+    """Return `kind`, a type that values are converted to or decoded as, once msgspec knows all its fields.
+
+    msgspec (0.22) learns a struct's fields at the first use and shows them to other threads before it has them all:
+    a second first use at that moment ends the process with a segmentation fault.
+    """
+    if kind not in _prepared:
+        with _lock:
+            msgspec.msgpack.Decoder(kind)
+            _prepared.add(kind)
+    return kind

@@ -1,0 +1,36 @@
+"""SGLang's router as SkyWalker's baseline has it (§5.1, §5.2, SGL): a tree per engine, ties to the first engine."""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing.regions.region_view import WAIT, EngineLoad, RegionChoice, RegionView
+
+
+class SglangCacheAware(msgspec.Struct, frozen=True):
+    """The longest match above `cache_threshold`, else the smallest tree; the fewest requests where loads lie apart."""
+
+    cache_threshold: float = 0.5
+    balance_abs_threshold: int = 32
+    balance_rel_threshold: float = 1.0001
+    look_ahead: int = 1
+
+    def choose(self, view: RegionView) -> RegionChoice:
+        """Return the engine that the published rule takes among those with room."""
+        free = [(at, engine) for at, engine in enumerate(view.engines) if engine.has_room]
+        if not free:
+            return WAIT
+        if self._unbalanced([engine.in_flight for _, engine in free]):
+            return RegionChoice("least_loaded", engine=min(free, key=lambda each: (each[1].in_flight, each[0]))[0])
+        at, longest = max(free, key=lambda each: (each[1].matched_tokens, -each[0]))
+        if longest.matched_tokens > self.cache_threshold * view.prompt_tokens:
+            return RegionChoice("longest_match", engine=at)
+        return RegionChoice("smallest_tree", engine=min(free, key=_tree_size)[0])
+
+    def _unbalanced(self, loads: list[int]) -> bool:
+        most, least = max(loads), min(loads)
+        return most - least > self.balance_abs_threshold and most > self.balance_rel_threshold * least
+
+
+def _tree_size(each: tuple[int, EngineLoad]) -> tuple[int, int]:
+    return each[1].indexed_tokens, each[0]

@@ -1,0 +1,74 @@
+"""Closed-loop clients: each runs one program at a time, and thinks a while after an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from simulator.regions.programs import Program
+from simulator.regions.region_request import RegionRequest
+from simulator.regions.workloads import ProgramSource
+from simulator.virtual_clock import VirtualClock
+
+START_S = 1.0
+"""Clients start within this time."""
+
+
+class Client:
+    """One client. Mutable state: its program, how many it has begun, its requests in flight, `_retired`."""
+
+    def __init__(
+        self,
+        region: str,
+        number: int,
+        index: int,
+        source: ProgramSource,
+        clock: VirtualClock,
+        send: Callable[[RegionRequest], None],
+        *,
+        think_s: float,
+        rng: Random,
+    ) -> None:
+        self.region, self.number, self.index = region, number, index
+        self._source, self._clock, self._send = source, clock, send
+        self._think_s, self._rng = think_s, rng
+        self._program: Program | None = None
+        self._begun = 0
+        self._in_flight = 0
+        self._retired = False
+
+    def start(self) -> None:
+        """Send the first request soon."""
+        self._clock.after(self._rng.random() * START_S, self._begin)
+
+    def answered(self, request: RegionRequest) -> None:
+        """Take a whole answer: send what follows it, or begin another program."""
+        request.ended_s = self._clock.now
+        self._in_flight -= 1
+        following = self._program.following(request) if self._program is not None else []
+        if following:
+            self._in_flight += len(following)
+            pause_s = self._pause() if self._program is not None and self._program.pauses else 0.0
+            self._clock.after(pause_s, self._send_all, following)
+        elif self._in_flight == 0:
+            self._clock.after(self._pause(), self._begin)
+
+    def retire(self) -> None:
+        """Finish the program at hand and begin no other."""
+        self._retired = True
+
+    def _pause(self) -> float:
+        return self._rng.expovariate(1) * self._think_s
+
+    def _begin(self) -> None:
+        if self._retired:
+            return
+        self._program = self._source.program(self.region, self.number, self._begun)
+        self._begun += 1
+        self._in_flight = 1
+        self._send_all([self._program.first()])
+
+    def _send_all(self, requests: list[RegionRequest]) -> None:
+        for request in requests:
+            request.sent_s, request.client = self._clock.now, self.index
+            self._send(request)

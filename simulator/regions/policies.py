@@ -1,0 +1,54 @@
+"""The table of systems that `simulate_regions` compares: a rule, when it pushes, and where balancers stand."""
+
+from __future__ import annotations
+
+import msgspec
+
+from routing.regions.locality_offload import LocalityOffload
+from routing.regions.region_rule import RegionRule
+from routing.regions.round_robin import RoundRobin
+from routing.regions.skywalker import SkyWalker
+from routing.regions.skywalker_ch import SkyWalkerCh
+from simulator.regions.baselines.least_load import LeastLoad
+from simulator.regions.baselines.sglang_cache_aware import SglangCacheAware
+from simulator.regions.push_limits import BLIND, PENDING, PushLimit
+
+
+class RegionPolicy(msgspec.Struct, frozen=True):
+    """One system."""
+
+    rule: RegionRule
+    push_limit: PushLimit = PENDING
+    central: bool = False
+    """One balancer in the first region for all clients and engines."""
+    forwards: bool = True
+    """Whether balancers forward to each other."""
+    indexes_outputs: bool = False
+    """Whether a balancer adds answers to what it remembers of an engine."""
+    publishes_prefixes: bool = False
+    """Whether heartbeats carry a snapshot of the prefixes that a region holds."""
+    pooled: bool = False
+    """One cache and one memory for all engines, and a network without delay: a bound, no system."""
+
+
+def _outstanding(limit: int) -> RegionPolicy:
+    return RegionPolicy(SglangCacheAware(), PushLimit("outstanding", limit), central=True)
+
+
+POLICIES: dict[str, RegionPolicy] = {
+    "ours": RegionPolicy(LocalityOffload(), indexes_outputs=True, publishes_prefixes=True),
+    "ours_unpublished": RegionPolicy(LocalityOffload(), indexes_outputs=True),
+    "skywalker": RegionPolicy(SkyWalker()),
+    "skywalker_ch": RegionPolicy(SkyWalkerCh()),
+    "region_local": RegionPolicy(SkyWalker(), forwards=False),
+    "nearest_round_robin": RegionPolicy(RoundRobin(), BLIND, forwards=False),
+    "round_robin": RegionPolicy(RoundRobin(), BLIND, central=True),
+    "least_load": RegionPolicy(LeastLoad(), BLIND, central=True),
+    "consistent_hash": RegionPolicy(SkyWalkerCh(), BLIND, central=True),
+    "sglang_central": RegionPolicy(SglangCacheAware(), BLIND, central=True),
+    "sglang_pending": RegionPolicy(SglangCacheAware(), PENDING, central=True),
+    **{f"sglang_outstanding_{limit}": _outstanding(limit) for limit in (12, 16, 24, 28, 40)},
+    "ours_central": RegionPolicy(LocalityOffload(), central=True, indexes_outputs=True),
+    "ours_late": RegionPolicy(LocalityOffload(early_in_flight=1e9), indexes_outputs=True),
+    "pooled_bound": RegionPolicy(LeastLoad(), BLIND, central=True, pooled=True),
+}

@@ -1,0 +1,77 @@
+"""What one client runs at a time: a conversation, or a tree of thoughts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from simulator.regions.prompt import Prompt, Segment
+from simulator.regions.region_request import RegionRequest
+
+
+class Program(Protocol):
+    """A client's requests, each made when what it follows has been answered."""
+
+    pauses: bool
+    """Whether its client thinks between its requests, too."""
+
+    def first(self) -> RegionRequest:
+        """Return the request with which it starts."""
+        ...
+
+    def following(self, answered: RegionRequest) -> list[RegionRequest]:
+        """Return what follows an answer; nothing is in flight and nothing follows where the program is over."""
+        ...
+
+
+class Conversation:
+    """A chat: each prompt is the whole history and the user's next words."""
+
+    pauses = True
+
+    def __init__(self, region: str, session_key: int, start: Prompt, turns: Sequence[tuple[Segment, Segment]]) -> None:
+        self._region, self._session_key, self._start, self._turns = region, session_key, start, turns
+
+    def first(self) -> RegionRequest:
+        """Return the first turn."""
+        return self._turn(0, self._start)
+
+    def following(self, answered: RegionRequest) -> list[RegionRequest]:
+        """Return the next turn, if there is one."""
+        turn = answered.place + 1
+        return [self._turn(turn, answered.prompt.then(answered.output))] if turn < len(self._turns) else []
+
+    def _turn(self, turn: int, history: Prompt) -> RegionRequest:
+        words, answer = self._turns[turn]
+        return RegionRequest(history.then(words), answer, self._session_key, self._region, turn)
+
+
+class Tree:
+    """A tree of thoughts: each answer is continued by `branches` instructions at once, without a level barrier."""
+
+    pauses = False
+
+    def __init__(
+        self,
+        region: str,
+        session_key: int,
+        root: Prompt,
+        branches: int,
+        nodes: Sequence[tuple[Segment, Segment]],
+    ) -> None:
+        """Each node is its instruction and its answer, level by level; the root's instruction is not used."""
+        self._region, self._session_key, self._root = region, session_key, root
+        self._branches, self._nodes = branches, nodes
+
+    def first(self) -> RegionRequest:
+        """Return the root's request."""
+        return RegionRequest(self._root, self._nodes[0][1], self._session_key, self._region)
+
+    def following(self, answered: RegionRequest) -> list[RegionRequest]:
+        """Return the requests of a node's children."""
+        first = self._branches * answered.place + 1
+        history = answered.prompt.then(answered.output)
+        return [
+            RegionRequest(history.then(instruction), answer, self._session_key, self._region, first + child)
+            for child, (instruction, answer) in enumerate(self._nodes[first : first + self._branches])
+        ]

@@ -1,0 +1,27 @@
+"""When a balancer lets an engine have another request: always, without pending requests, or below a number (§3.3)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class PushLimit(msgspec.Struct, frozen=True):
+    """Blind pushing (BP), selective pushing by pending (SP-P) or by outstanding requests (SP-O).
+
+    Pending requests are those of the last probe: requests that the balancer sent since do not count.
+    """
+
+    kind: Literal["blind", "pending", "outstanding"]
+    limit: int = 0
+
+    def has_room(self, pending: int, in_flight: int) -> bool:
+        """Whether an engine may get another request."""
+        if self.kind == "pending":
+            return pending <= self.limit
+        return self.kind == "blind" or in_flight < self.limit
+
+
+BLIND = PushLimit("blind")
+PENDING = PushLimit("pending")

@@ -1,0 +1,123 @@
+"""One run: a workload under a policy for a while, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from simulator.regions.balancer import PROBE_S, Balancer
+from simulator.regions.batch_engine import BatchEngine, EngineProfile, KvMemory
+from simulator.regions.clients import Client
+from simulator.regions.network import REGIONS, network
+from simulator.regions.policies import POLICIES
+from simulator.regions.region_report import RegionReport, report_of
+from simulator.regions.region_request import RegionRequest
+from simulator.regions.workloads import WORKLOADS, ProgramSource
+from simulator.virtual_clock import VirtualClock
+
+
+class RegionSpec(msgspec.Struct, frozen=True):
+    """A run. Clients and replicas are per region; None is what the workload has."""
+
+    workload: str
+    policy: str
+    seed: int = 1
+    clients: tuple[int, ...] | None = None
+    replicas: tuple[int, ...] | None = None
+    kv_tokens: int = 30_000
+    engine_speed: float = 1.0
+    rtt_scale: float = 1.0
+    think_s: float = 0.0
+    duration_s: float = 400.0
+    warmup_s: float = 100.0
+
+
+class RegionRun:
+    """The regions of one run. Mutable state: everything that the clock moves, and the requests sent."""
+
+    def __init__(self, spec: RegionSpec) -> None:
+        workload, policy = WORKLOADS[spec.workload], POLICIES[spec.policy]
+        self.spec = spec
+        self.clock = VirtualClock()
+        self.requests: list[RegionRequest] = []
+        self._policy = policy
+        self._network = network(0.0 if policy.pooled else spec.rtt_scale)
+        self.engines = self._make_engines(spec.replicas or workload.replicas)
+        self.balancers = self._make_balancers()
+        self._entry = dict.fromkeys(REGIONS, self.balancers[0])
+        self._entry.update({balancer.region: balancer for balancer in self.balancers})
+        self._home = {known.engine: balancer for balancer in self.balancers for known in balancer.engines}
+        self.clients = self._make_clients(spec.clients or workload.clients)
+
+    def _make_engines(self, replicas: Sequence[int]) -> list[BatchEngine]:
+        spec, profile = self.spec, EngineProfile(speed=self.spec.engine_speed)
+        shared = KvMemory(spec.kv_tokens * sum(replicas)) if self._policy.pooled else None
+        engines: list[BatchEngine] = []
+        for region, count in zip(REGIONS, replicas, strict=True):
+            for number in range(count):
+                memory = shared or KvMemory(spec.kv_tokens)
+                name = f"{region}-{number + 1}"
+                engines.append(BatchEngine(name, region, self.clock, memory, profile, self._ended))
+        return engines
+
+    def _make_balancers(self) -> list[Balancer]:
+        policy = self._policy
+        served = [region for region in REGIONS if any(engine.region == region for engine in self.engines)]
+        balancers = [
+            Balancer(
+                region,
+                policy.rule,
+                policy.push_limit,
+                self.clock,
+                self._network,
+                indexes_outputs=policy.indexes_outputs,
+                publishes_prefixes=policy.publishes_prefixes,
+            )
+            for region in (served[:1] if policy.central else served)
+        ]
+        for engine in self.engines:
+            nearest = next((balancer for balancer in balancers if balancer.region == engine.region), balancers[0])
+            nearest.join(engine)
+        for number, balancer in enumerate(balancers):
+            for other in balancers:
+                if policy.forwards and other is not balancer:
+                    balancer.meet(other)
+            balancer.start(PROBE_S * number / len(balancers))
+        return balancers
+
+    def _make_clients(self, clients: Sequence[int]) -> list[Client]:
+        spec = self.spec
+        source = ProgramSource(WORKLOADS[spec.workload], REGIONS, spec.seed)
+        made: list[Client] = []
+        for region, count in zip(REGIONS, clients, strict=True):
+            for number in range(count):
+                rng = Random(f"{spec.seed} {region} {number}")
+                think_s, index = spec.think_s, len(made)
+                made.append(Client(region, number, index, source, self.clock, self._send, think_s=think_s, rng=rng))
+        return made
+
+    def _send(self, request: RegionRequest) -> None:
+        self.requests.append(request)
+        entry = self._entry[request.region]
+        request.way_back_s = self._network.delay(entry.region, request.region)
+        self.clock.after(self._network.delay(request.region, entry.region), entry.arrive, request)
+
+    def _ended(self, request: RegionRequest, engine: BatchEngine) -> None:
+        home = self._home[engine]
+        self.clock.after(self._network.delay(engine.region, home.region), home.ended, request, engine)
+        self.clock.after(request.way_back_s, self.clients[request.client].answered, request)
+
+    def run(self) -> RegionReport:
+        """Run to the end and report."""
+        spec = self.spec
+        for client in self.clients:
+            client.start()
+        self.clock.run(spec.warmup_s)
+        before = sum(engine.produced for engine in self.engines)
+        self.clock.run(spec.duration_s)
+        produced = sum(engine.produced for engine in self.engines) - before
+        counted = [request for request in self.requests if request.sent_s >= spec.warmup_s]
+        tokens_per_s = produced / (spec.duration_s - spec.warmup_s)
+        return report_of(spec.policy, spec.workload, spec.seed, tokens_per_s, counted, spec.duration_s)

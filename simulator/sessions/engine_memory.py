@@ -1,0 +1,128 @@
+"""An engine's memory: active requests first, and what is prefetched beside them for as long as there is room.
+
+Prefetched caches are purged without any I/O, because lower tiers hold copies (SYMPHONY §3.4, cooperative memory).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from simulator.sessions.links import Transfer
+
+_FIRST_LAYERS = 0.5
+"""Share of a prefetched cache that gives way only after the later layers of all others."""
+
+
+class Prefetched:
+    """One session's cache that was brought ahead of its request. Mutable state: `held`, `transfer`."""
+
+    __slots__ = ("advised_s", "expected_s", "held", "session_id", "tokens", "transfer")
+
+    def __init__(self, session_id: int, tokens: int, advised_s: float, expected_s: float) -> None:
+        self.session_id = session_id
+        self.tokens = tokens
+        self.held = tokens
+        self.advised_s = advised_s
+        self.expected_s = expected_s
+        self.transfer: Transfer | None = None
+
+    @property
+    def landed_tokens(self) -> int:
+        """Tokens' worth of layers that are here."""
+        if self.transfer is None:
+            return 0
+        return min(self.held, self.tokens * self.transfer.landed // self.transfer.chunks)
+
+
+class EngineMemory:
+    """KV tokens of active requests and of prefetches.
+
+    Mutable state: `active_tokens`, `prefetched`, `prefetched_tokens`, `purged_tokens`.
+    """
+
+    __slots__ = (
+        "_order", "_pinned", "active_tokens", "capacity", "prefetched", "prefetched_tokens", "purged_tokens",
+    )  # fmt: skip
+
+    def __init__(self, capacity: int, order: str = "layers", *, pinned: bool = False) -> None:
+        self.capacity = capacity
+        self.active_tokens = 0
+        self.prefetched: dict[int, Prefetched] = {}
+        self.prefetched_tokens = 0
+        self.purged_tokens = 0
+        self._order = order
+        self._pinned = pinned
+
+    @property
+    def free_tokens(self) -> int:
+        """Tokens that nothing holds."""
+        return self.capacity - self.active_tokens - self.prefetched_tokens
+
+    def missing_tokens(self, tokens: int) -> int:
+        """Return how much a request of this size lacks, were every prefetch purged."""
+        return max(0, self.active_tokens + tokens - self.capacity)
+
+    def reserve(self, tokens: int, now: float, session_id: int = -1) -> bool:
+        """Give an active request its tokens in place of its own prefetch and of others'; False: not enough."""
+        own = self.prefetched.get(session_id)
+        missing = tokens - self.free_tokens - (own.held if own is not None else 0)
+        if missing > 0:
+            if (self._pinned and self.active_tokens) or self.missing_tokens(tokens):
+                return False
+            self._purge(missing, now, session_id)
+        self.forget(session_id)
+        self.active_tokens += tokens
+        return True
+
+    def release(self, tokens: int) -> None:
+        """Take an active request's tokens back."""
+        self.active_tokens -= tokens
+
+    def prefetch(self, prefetched: Prefetched) -> bool:
+        """Hold a prefetch in free memory; False: there is not enough."""
+        if prefetched.session_id in self.prefetched or prefetched.tokens > self.free_tokens:
+            return False
+        self.prefetched[prefetched.session_id] = prefetched
+        self.prefetched_tokens += prefetched.held
+        return True
+
+    def forget(self, session_id: int) -> Prefetched | None:
+        """Stop holding a prefetch and return it; None where there is none."""
+        prefetched = self.prefetched.pop(session_id, None)
+        if prefetched is not None:
+            self.prefetched_tokens -= prefetched.held
+        return prefetched
+
+    def check(self) -> None:
+        """Raise where the sums are wrong."""
+        if self.prefetched_tokens != sum(each.held for each in self.prefetched.values()) or self.free_tokens < 0:
+            raise ValueError(f"engine memory: {self.active_tokens} + {self.prefetched_tokens} of {self.capacity}")
+
+    def _purge(self, missing: int, now: float, keep: int) -> None:
+        for prefetched, floor in self._leaving(now):
+            if missing <= 0:
+                return
+            if prefetched.session_id == keep:
+                continue
+            gone = min(missing, prefetched.held - floor)
+            if gone > 0:
+                missing -= gone
+                self._shrink(prefetched, gone)
+
+    def _shrink(self, prefetched: Prefetched, tokens: int) -> None:
+        if prefetched.transfer is not None:
+            prefetched.transfer.cancel()
+        prefetched.held -= tokens
+        self.prefetched_tokens -= tokens
+        self.purged_tokens += tokens
+        if not prefetched.held:
+            del self.prefetched[prefetched.session_id]
+
+    def _leaving(self, now: float) -> Iterable[tuple[Prefetched, int]]:
+        """Yield what to purge in its order, each with the tokens that stay."""
+        oldest = sorted(self.prefetched.values(), key=lambda each: (each.advised_s, each.session_id))
+        if self._order == "expected":
+            oldest.sort(key=lambda each: (each.expected_s >= now, -each.expected_s, each.session_id))
+        if self._order == "layers":
+            yield from [(each, int(each.tokens * _FIRST_LAYERS)) for each in oldest]
+        yield from [(each, 0) for each in oldest]

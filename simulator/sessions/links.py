@@ -1,0 +1,185 @@
+"""Links that carry KV caches in chunks, requests' loads ahead of prefetches, and never more than their bandwidth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from simulator.virtual_clock import VirtualClock
+
+_CHUNK_BYTES = 64e6
+_MAX_CHUNKS = 16
+
+
+class OverbookedLinkError(Exception):
+    """A link has carried more bytes than its bandwidth allows."""
+
+
+class Link:
+    """One link; FIFO by transfer in each of two classes, urgent first; a chunk in service is carried to its end.
+
+    Mutable state: `carried_bytes`, `booked` (bytes promised and not carried yet, by urgency), `_queues`, `_busy`.
+    """
+
+    __slots__ = ("_busy", "_clock", "_queues", "booked", "bytes_per_s", "carried_bytes", "name")
+
+    def __init__(self, name: str, bytes_per_s: float, clock: VirtualClock) -> None:
+        self.name = name
+        self.bytes_per_s = bytes_per_s
+        self.carried_bytes = 0.0
+        self.booked = [0.0, 0.0]
+        self._clock = clock
+        self._queues: tuple[dict[Transfer, int], dict[Transfer, int]] = ({}, {})
+        self._busy = False
+
+    def wait_s(self, urgent: bool) -> float:
+        """Return how long a new transfer would wait behind what is booked."""
+        ahead = self.booked[True] + (0.0 if urgent else self.booked[False])
+        return ahead / self.bytes_per_s
+
+    def offer(self, transfer: Transfer, chunks: int) -> None:
+        """Queue chunks of a transfer that are there to be carried."""
+        queue = self._queues[transfer.urgent]
+        queue[transfer] = queue.get(transfer, 0) + chunks
+        if not self._busy:
+            self._carry_next()
+
+    def withdraw(self, transfer: Transfer) -> int:
+        """Take a transfer's chunks out of the queue and return how many they were."""
+        return self._queues[transfer.urgent].pop(transfer, 0)
+
+    def check(self) -> None:
+        """Raise where the link has carried more than it can."""
+        if self.carried_bytes > self.bytes_per_s * self._clock.now * (1 + 1e-9) + 1.0:
+            raise OverbookedLinkError(f"{self.name}: {self.carried_bytes:.0f} bytes by {self._clock.now:.3f} s")
+
+    def _carry_next(self) -> None:
+        for urgent in (True, False):
+            queue = self._queues[urgent]
+            if queue:
+                transfer = next(iter(queue))
+                queue[transfer] -= 1
+                if not queue[transfer]:
+                    del queue[transfer]
+                self._busy = True
+                self._clock.at(
+                    self._clock.now + transfer.chunk_bytes / self.bytes_per_s, partial(self._carried, transfer)
+                )
+                return
+
+    def _carried(self, transfer: Transfer) -> None:
+        self._busy = False
+        self.carried_bytes += transfer.chunk_bytes
+        self.check()
+        transfer.passed(self)
+        if not self._busy:
+            self._carry_next()
+
+
+class Transfer:
+    """Bytes on their way over one or more links, cut into chunks, so that the links work at the same time.
+
+    A transfer after another starts with the chunks that are there already (`ready_share`) and gets the others as those
+    of the other land. Mutable state: `urgent`, `landed`, `cancelled`, `_passed`, `_released`, `followers`.
+    """
+
+    __slots__ = (
+        "_after", "_on_chunk", "_passed", "_ready", "_released", "cancelled", "chunk_bytes", "chunks", "followers",
+        "landed", "links", "urgent",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        links: Sequence[Link],
+        size_bytes: float,
+        on_chunk: Callable[[Transfer], None],
+        *,
+        urgent: bool,
+        after: Transfer | None = None,
+        ready_share: float = 0.0,
+    ) -> None:
+        self.links = links
+        self.urgent = urgent
+        self.chunks = min(_MAX_CHUNKS, max(1, math.ceil(size_bytes / _CHUNK_BYTES)))
+        self.chunk_bytes = size_bytes / self.chunks
+        self.landed = 0
+        self.cancelled = False
+        self.followers: list[Transfer] = []
+        self._on_chunk = on_chunk
+        self._after = after
+        self._ready = int(self.chunks * ready_share) if after is not None else self.chunks
+        self._released = 0
+        self._passed = [0] * len(links)
+
+    @property
+    def done(self) -> bool:
+        """Whether all chunks have landed."""
+        return self.landed >= self.chunks
+
+    @property
+    def all_released(self) -> bool:
+        """Whether nothing that this transfer carries is still to come from the one before it."""
+        return self._released >= self.chunks
+
+    @property
+    def left_bytes(self) -> float:
+        """Bytes that have not landed."""
+        return (self.chunks - self.landed) * self.chunk_bytes
+
+    def start(self) -> Transfer:
+        """Book the links and queue what is there."""
+        for link in self.links:
+            link.booked[self.urgent] += self.chunks * self.chunk_bytes
+        if self._after is not None:
+            self._after.followers.append(self)
+        self.release()
+        return self
+
+    def release(self) -> None:
+        """Queue the chunks that the transfer before this one has brought."""
+        there = self._ready
+        if self._after is not None:
+            there += (self.chunks - self._ready) * self._after.landed // self._after.chunks
+        if there > self._released and not self.cancelled:
+            more, self._released = there - self._released, there
+            self.links[0].offer(self, more)
+
+    def passed(self, link: Link) -> None:
+        """Take the news that a link has carried a chunk: hand it to the next link, or let it land."""
+        if self.cancelled:
+            return
+        stage = self.links.index(link)
+        self._passed[stage] += 1
+        link.booked[self.urgent] -= self.chunk_bytes
+        if stage + 1 < len(self.links):
+            self.links[stage + 1].offer(self, 1)
+            return
+        self.landed += 1
+        for follower in self.followers:
+            follower.release()
+        self._on_chunk(self)
+
+    def promote(self) -> None:
+        """Let a prefetch go ahead with the requests' loads, because its request has come."""
+        if self.urgent or self.done or self.cancelled:
+            return
+        queued = [link.withdraw(self) for link in self.links]
+        self._book(-1)
+        self.urgent = True
+        self._book(1)
+        for link, chunks in zip(self.links, queued, strict=True):
+            if chunks:
+                link.offer(self, chunks)
+
+    def cancel(self) -> None:
+        """Stop; chunks in service are carried to their end for nothing."""
+        if not self.done and not self.cancelled:
+            for link in self.links:
+                link.withdraw(self)
+            self._book(-1)
+            self.cancelled = True
+
+    def _book(self, sign: int) -> None:
+        for link, passed in zip(self.links, self._passed, strict=True):
+            link.booked[self.urgent] += sign * (self.chunks - passed) * self.chunk_bytes

@@ -1,0 +1,71 @@
+"""Running requests that move from the engine with the most to the one with the fewest (Llumnix)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from simulator.sessions.links import Transfer
+from simulator.sessions.session_engine import SessionEngine
+from simulator.sessions.session_fleet import SessionFleet
+from simulator.sessions.turn import Turn
+
+_TICK_S = 0.5
+_DIFFERENCE = 3
+
+
+class Migration:
+    """Moves one request at a time per engine: its cache is copied while it runs, then it changes engines.
+
+    Mutable state: `_moving`, the engines that give or take one now.
+    """
+
+    def __init__(self, fleet: SessionFleet) -> None:
+        self._fleet = fleet
+        self._moving: set[int] = set()
+
+    def start(self) -> None:
+        """Look at the engines' counts twice a second."""
+        engines = sorted(self._fleet.engines, key=lambda each: (each.bound_requests, each.engine_id))
+        idle = [each for each in engines if each.engine_id not in self._moving]
+        while len(idle) > 1 and idle[-1].bound_requests - idle[0].bound_requests >= _DIFFERENCE:
+            self._move(idle.pop(), idle.pop(0))
+        self._fleet.clock.at(self._fleet.clock.now + _TICK_S, self.start)
+
+    def _move(self, source: SessionEngine, target: SessionEngine) -> None:
+        running = [turn for turn in source.running if not turn.migrating]
+        if not running:
+            return
+        turn = min(running, key=lambda each: (each.memory_tokens, each.session.session_id))
+        if not target.memory.reserve(turn.memory_tokens, self._fleet.clock.now):
+            return
+        turn.migrating = True
+        self._moving |= {source.engine_id, target.engine_id}
+        links = [source.store_link, target.load_link]
+        if source.node != target.node:
+            links.insert(1, self._fleet.tiers.nics[target.node])
+        copied = (turn.memory_tokens - source.tokens_left(turn)) * self._fleet.tiers.bytes_per_token
+        Transfer(links, copied, partial(self._copied, turn, source, target), urgent=True).start()
+
+    def _copied(self, turn: Turn, source: SessionEngine, target: SessionEngine, copy: Transfer) -> None:
+        if not copy.done:
+            return
+        self._moving -= {source.engine_id, target.engine_id}
+        if turn.finished_s is not None:
+            target.memory.release(turn.memory_tokens)
+            self._fleet.start_waiting(target)
+        else:
+            source.leave(turn, partial(self._left, source, target))
+
+    def _left(self, source: SessionEngine, target: SessionEngine, turn: Turn, left: bool) -> None:
+        if not left:
+            target.memory.release(turn.memory_tokens)
+            self._fleet.start_waiting(target)
+            return
+        turn.migrating = False
+        source.memory.release(turn.memory_tokens)
+        source.unbind(turn)
+        self._fleet.start_waiting(source)
+        turn.finish_step = source.tokens_left(turn)
+        turn.session.engine = target.engine_id
+        target.bind(turn)
+        target.admit(turn)

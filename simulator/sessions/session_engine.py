@@ -1,0 +1,247 @@
+"""One engine: continuous batching with chunked prefill, a step at a time, or many while only decode goes on."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from heapq import heapify, heappop, heappush
+
+from simulator.sessions.engine_memory import EngineMemory
+from simulator.sessions.hardware import CHUNK_TOKENS, LAYER_SHARE, MAX_BATCH, ServedModel
+from simulator.sessions.links import Link, Transfer
+from simulator.sessions.turn import Turn
+from simulator.virtual_clock import VirtualClock
+
+
+class SessionEngine:
+    """An engine under the virtual clock (research on advisories, §1).
+
+    A step takes the base time, a share per request, the time to read all KV tokens of the batch, and that of its chunk
+    of prefill. While nobody joins or leaves, decode steps are taken in one jump; who joins waits for the end of the
+    step under way. Mutable state: `waiting`, `bound_*`, `resident_tokens`, `_ready`, `_prefilling`, `_running`,
+    `_leaving`, and the jump under way (`_steps`, `_jump`, `_started_s`, `_version`, `_chunk`, `_stalled_on`).
+    """
+
+    def __init__(
+        self,
+        engine_id: int,
+        node: int,
+        clock: VirtualClock,
+        model: ServedModel,
+        memory: EngineMemory,
+        load_link: Link,
+        store_link: Link,
+        on_finished: Callable[[SessionEngine, Turn], None],
+        *,
+        layerwise: bool = True,
+    ) -> None:
+        self.engine_id = engine_id
+        self.node = node
+        self.model = model
+        self.memory = memory
+        self.load_link = load_link
+        self.store_link = store_link
+        self.waiting: deque[Turn] = deque()
+        """Bound here and without memory yet."""
+        self.bound_requests = 0
+        self.bound_tokens = 0
+        self.prefill_tokens = 0
+        self.resident_tokens = 0
+        self._clock = clock
+        self._on_finished = on_finished
+        self._tail_share = LAYER_SHARE if layerwise else 1.0
+        self._ready: deque[Turn] = deque()
+        self._prefilling: deque[Turn] = deque()
+        self._running: list[tuple[int, int, Turn]] = []
+        self._leaving: list[tuple[Turn, Callable[[Turn, bool], None]]] = []
+        self._steps = 0
+        self._joined = 0
+        self._jump = 0
+        self._started_s = 0.0
+        self._version = 0
+        self._busy = False
+        self._chunk: list[tuple[Turn, int]] = []
+        self._stalled_on: set[Transfer] = set()
+
+    @property
+    def prefill_backlog_s(self) -> float:
+        """Return the time that the prefill bound here takes."""
+        return self.prefill_tokens * self.model.prefill_s_per_token
+
+    @property
+    def step_s(self) -> float:
+        """Return the time of a decode step of the batch under way."""
+        batch = len(self._running)
+        return self.model.step_s + batch * self.model.step_s_per_request + self._read_s
+
+    @property
+    def running(self) -> list[Turn]:
+        """The requests in decode, in the order of their ends."""
+        return [turn for _, _, turn in sorted(self._running)]
+
+    @property
+    def _read_s(self) -> float:
+        return self.resident_tokens * self.model.read_s_per_token
+
+    def bind(self, turn: Turn) -> None:
+        """Count a request that will be served here."""
+        self.bound_requests += 1
+        self.bound_tokens += turn.memory_tokens
+        self.prefill_tokens += turn.prefill_left
+
+    def unbind(self, turn: Turn) -> None:
+        """Count it no longer."""
+        self.bound_requests -= 1
+        self.bound_tokens -= turn.memory_tokens
+        self.prefill_tokens -= turn.prefill_left
+
+    def admit(self, turn: Turn) -> None:
+        """Let a request with memory join the batch at the end of the step under way.
+
+        One without prefill left has migrated here, and goes on for as many steps as its `finish_step` says.
+        """
+        self._ready.append(turn)
+        self._interrupt()
+
+    def leave(self, turn: Turn, on_left: Callable[[Turn, bool], None]) -> None:
+        """Take a request out at the end of the step under way; `on_left` learns whether it was still in decode then."""
+        self._leaving.append((turn, on_left))
+        self._interrupt()
+
+    def tokens_left(self, turn: Turn) -> int:
+        """Return how many answer tokens a request in decode still lacks."""
+        return turn.finish_step - self._steps
+
+    def loaded(self, transfer: Transfer) -> None:
+        """Take the news that a cache for which the step waits is there."""
+        if transfer in self._stalled_on:
+            self._stalled_on.discard(transfer)
+            if not self._stalled_on:
+                step_s = self._chunk_step_s()
+                end_s = max(self._started_s + step_s, self._clock.now + step_s * self._tail_share)
+                self._clock.at(end_s, partial(self._boundary, self._version))
+
+    def _interrupt(self) -> None:
+        if not self._busy:
+            self._begin()
+        elif not self._chunk and self._jump > 1:
+            elapsed = self._clock.now - self._started_s
+            steps = self._steps_within(elapsed)
+            if steps < self._jump:
+                self._jump = steps
+                self._schedule(self._started_s + self._jump_s(steps))
+
+    def _steps_within(self, elapsed_s: float) -> int:
+        """Return the fewest whole steps of the jump that last at least this long."""
+        batch = len(self._running)
+        slope = self.model.read_s_per_token * batch / 2
+        first = self.step_s - slope
+        steps = elapsed_s / first
+        if slope > 0:
+            steps = (math.sqrt(first * first + 4 * slope * elapsed_s) - first) / (2 * slope)
+        return max(1, math.ceil(steps - 1e-9))
+
+    def _jump_s(self, steps: int) -> float:
+        grown = len(self._running) * steps * (steps - 1) / 2
+        return steps * self.step_s + grown * self.model.read_s_per_token
+
+    def _schedule(self, end_s: float) -> None:
+        self._version += 1
+        self._clock.at(end_s, partial(self._boundary, self._version))
+
+    def _boundary(self, version: int) -> None:
+        if version != self._version:
+            return
+        self._steps += self._jump
+        self.resident_tokens += self._jump * len(self._running)
+        finished: list[Turn] = []
+        while self._running and self._running[0][0] <= self._steps:
+            finished.append(heappop(self._running)[2])
+        for turn in finished:
+            self.resident_tokens -= turn.memory_tokens
+        finished += self._end_chunk()
+        for turn, on_left in self._leaving:
+            on_left(turn, self._remove(turn))
+        self._leaving.clear()
+        self._busy = False
+        for turn in finished:
+            turn.finished_s = self._clock.now
+            self._on_finished(self, turn)
+        if not self._busy:
+            self._begin()
+
+    def _end_chunk(self) -> list[Turn]:
+        finished = []
+        for turn, tokens in self._chunk:
+            turn.prefill_left -= tokens
+            self.prefill_tokens -= tokens
+            turn.step_extra_s = 0.0
+            if not turn.prefill_left:
+                self._prefilling.remove(turn)
+                turn.first_token_s = self._clock.now
+                if turn.answer_tokens == 1:
+                    finished.append(turn)
+                else:
+                    self._decode(turn, turn.answer_tokens - 1)
+        self._chunk = []
+        return finished
+
+    def _decode(self, turn: Turn, steps: int) -> None:
+        self._joined += 1
+        turn.finish_step = self._steps + steps
+        self.resident_tokens += turn.memory_tokens - steps
+        heappush(self._running, (turn.finish_step, self._joined, turn))
+
+    def _remove(self, turn: Turn) -> bool:
+        for entry in self._running:
+            if entry[2] is turn:
+                self._running.remove(entry)
+                heapify(self._running)
+                self.resident_tokens -= turn.memory_tokens - self.tokens_left(turn)
+                return True
+        return False
+
+    def _begin(self) -> None:
+        while self._ready and len(self._running) + len(self._prefilling) < MAX_BATCH:
+            turn = self._ready.popleft()
+            if turn.prefill_left:
+                self._prefilling.append(turn)
+            else:
+                self._decode(turn, turn.finish_step)
+        self._started_s = self._clock.now
+        self._busy = bool(self._running or self._prefilling)
+        if self._prefilling:
+            self._begin_chunk()
+        elif self._running:
+            self._jump = self._running[0][0] - self._steps
+            self._schedule(self._started_s + self._jump_s(self._jump))
+
+    def _begin_chunk(self) -> None:
+        self._jump = 1
+        room = CHUNK_TOKENS
+        for turn in self._prefilling:
+            tokens = min(room, turn.prefill_left)
+            self._chunk.append((turn, tokens))
+            room -= tokens
+            if not room:
+                break
+        self._stalled_on = {
+            turn.load
+            for turn, _ in self._chunk
+            if turn.load is not None and not (turn.load.done or turn.load.cancelled)
+        }
+        if self._stalled_on:
+            self._version += 1
+        else:
+            self._schedule(self._started_s + self._chunk_step_s())
+
+    def _chunk_step_s(self) -> float:
+        model = self.model
+        step_s = self.step_s + len(self._chunk) * model.step_s_per_request
+        for turn, tokens in self._chunk:
+            position = turn.prompt_end - turn.prefill_left
+            step_s += position * model.read_s_per_token + tokens * model.prefill_s_per_token
+            step_s += tokens * (position + tokens / 2) * model.attention_s_per_token_pair + turn.step_extra_s
+        return step_s

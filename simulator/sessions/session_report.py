@@ -1,0 +1,80 @@
+"""What one run measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import msgspec
+
+from simulator.sessions.turn import Turn
+
+_WINDOW = 30
+"""Samples over which an engine's KV tokens are averaged: a maximum over a few requests' moment would be noise."""
+
+
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of the requests that arrived in the measured time.
+
+    An unanswered request counts with the time that it has waited, so the times past saturation are lower bounds.
+    """
+
+    system: str
+    workload: str
+    users: int
+    seed: int
+    norm_ms_per_token: float
+    """Mean over requests of the time from arrival to end, per token of the answer."""
+    tpot_ms: float
+    ttft_mean_s: float
+    ttft_p99_s: float
+    requests_per_s: float
+    """Answered in the measured time, whenever they arrived."""
+    max_over_mean_kv: float
+    """Most KV tokens in an engine's batch over the mean of all engines, in windows of 30 s."""
+    wasted_bytes: float
+    """Prefetched and not used by a request at that node."""
+
+
+def report_of(
+    system: str,
+    workload: str,
+    users: int,
+    seed: int,
+    turns: Sequence[Turn],
+    samples: Sequence[Sequence[int]],
+    *,
+    now: float,
+    requests_per_s: float,
+    wasted_bytes: float,
+) -> SessionReport:
+    """Return the figures of a run that stands at `now`."""
+    ttft = sorted((turn.first_token_s or now) - turn.arrived_s for turn in turns)
+    norm = [((turn.finished_s or now) - turn.arrived_s) / turn.answer_tokens for turn in turns]
+    tpot = [
+        (turn.finished_s - turn.first_token_s) / (turn.answer_tokens - 1)
+        for turn in turns
+        if turn.finished_s is not None and turn.first_token_s is not None and turn.answer_tokens > 1
+    ]
+    return SessionReport(
+        system=system,
+        workload=workload,
+        users=users,
+        seed=seed,
+        norm_ms_per_token=1e3 * fmean(norm) if norm else 0.0,
+        tpot_ms=1e3 * fmean(tpot) if tpot else 0.0,
+        ttft_mean_s=fmean(ttft) if ttft else 0.0,
+        ttft_p99_s=ttft[int(0.99 * (len(ttft) - 1))] if ttft else 0.0,
+        requests_per_s=requests_per_s,
+        max_over_mean_kv=_max_over_mean(samples),
+        wasted_bytes=wasted_bytes,
+    )
+
+
+def _max_over_mean(samples: Sequence[Sequence[int]]) -> float:
+    ratios = []
+    for first in range(0, len(samples), _WINDOW):
+        sums = [sum(tokens) for tokens in zip(*samples[first : first + _WINDOW], strict=True)]
+        if any(sums):
+            ratios.append(max(sums) * len(sums) / sum(sums))
+    return fmean(ratios) if ratios else 1.0

@@ -1,0 +1,177 @@
+"""One run: clients in a closed loop against a fleet, and what is measured of it."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from itertools import count
+from typing import Literal
+
+import msgspec
+
+from simulator.sessions.agents import AGENT_LEAD_S, AgentProject
+from simulator.sessions.client import Client, NextTurn
+from simulator.sessions.conversations import LEAD_MEAN_S, Conversations
+from simulator.sessions.hardware import ENGINES, SERVED_MODELS, Hardware
+from simulator.sessions.migration import Migration
+from simulator.sessions.session_fleet import SessionFleet
+from simulator.sessions.session_report import SessionReport, report_of
+from simulator.sessions.systems import system_named
+from simulator.sessions.turn import Session, Turn
+from simulator.virtual_clock import VirtualClock
+
+CacheOn = Literal["dram", "half", "disk"]
+WORKLOADS = ("chat", "burst", "agents", "prefill")
+WARM_UP_S = 60.0
+MEASURED_S = 300.0
+_SAMPLE_S = 1.0
+_SPURIOUS_WITHIN_S = 50.0
+_CONTEXT_SHARE_OF_MEMORY = 0.75
+
+
+class SessionSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run."""
+
+    workload: str
+    system: str
+    users: int
+    seed: int
+    model: str = "8b"
+    dram_gb: float = 200.0
+    hbm_tokens: int | None = None
+    cache_on: CacheOn = "dram"
+    missed: float = 0.0
+    spurious: float = 0.0
+    lead_s: float | None = None
+    fresh: bool = False
+    compressed: bool = False
+    files: int = 8
+    """That an agents' project writes."""
+    measured_s: float = MEASURED_S
+
+
+def run_sessions(spec: SessionSpec) -> SessionReport:
+    """Run until every request that arrived in the measured time is answered, or as long again, and report."""
+    run = _SessionRun(spec)
+    run.clock.run(WARM_UP_S)
+    end_s = WARM_UP_S + spec.measured_s
+    run.clock.run(end_s)
+    while run.measured_left and run.clock.now < end_s + spec.measured_s:
+        run.clock.run(run.clock.now + 10.0)
+    run.fleet.check()
+    return report_of(
+        spec.system, spec.workload, spec.users, spec.seed, run.turns, run.samples, now=run.clock.now,
+        requests_per_s=run.answered / spec.measured_s, wasted_bytes=run.fleet.tiers.use.wasted_bytes,
+    )  # fmt: skip
+
+
+class _SessionRun:
+    """Mutable state of one run."""
+
+    def __init__(self, spec: SessionSpec) -> None:
+        self.clock = VirtualClock()
+        self.turns: list[Turn] = []
+        self.samples: list[list[int]] = []
+        self.measured_left = 0
+        self.answered = 0
+        self._spec = spec
+        self._ids = count()
+        self._lead_s = AGENT_LEAD_S if spec.workload == "agents" else spec.lead_s or LEAD_MEAN_S
+        self._end_s = WARM_UP_S + spec.measured_s
+        model = SERVED_MODELS[spec.model]
+        system = system_named(spec.system, compressed=spec.compressed)
+        memory = spec.hbm_tokens or model.memory_tokens
+        self._max_context = min(model.max_context, int(memory * _CONTEXT_SHARE_OF_MEMORY))
+        hardware = Hardware(dram_bytes=spec.dram_gb * 1e9)
+        self.fleet = SessionFleet(self.clock, system, model, hardware, memory, self._answered)
+        self._clients: list[Client] = []
+        self._hints: list[random.Random] = []
+        self._upcoming: dict[int, NextTurn] = {}
+        self._serving: dict[Turn, int] = {}
+        self._left_alone: list[Session] = []
+        self._place(self._make_clients())
+        for number in range(spec.users):
+            self._plan(number)
+            self._await(number)
+        self.clock.at(WARM_UP_S, self._sample)
+        if system.migrates:
+            Migration(self.fleet).start()
+
+    def _make_clients(self) -> list[Session]:
+        spec = self._spec
+        for number in range(spec.users):
+            rng = random.Random(f"{spec.seed} {number}")
+            self._hints.append(random.Random(f"{spec.seed} hints {number}"))
+            if spec.workload == "agents":
+                self._clients.append(AgentProject(rng, self._ids, self._max_context, files=spec.files))
+            else:
+                self._clients.append(self._person(rng, fresh=spec.fresh))
+        if spec.spurious:
+            left = [self._person(random.Random(f"{spec.seed} left {number}")) for number in range(spec.users)]
+            self._left_alone = [session for each in left for session in each.sessions()]
+        return [session for client in self._clients for session in client.sessions()]
+
+    def _person(self, rng: random.Random, *, fresh: bool = False) -> Conversations:
+        spec = self._spec
+        return Conversations(
+            rng, self._ids, self._max_context, bursts=spec.workload == "burst", fresh=fresh, lead_s=spec.lead_s,
+            prefill_only=spec.workload == "prefill",
+        )  # fmt: skip
+
+    def _place(self, sessions: list[Session]) -> None:
+        """Let the sessions' caches be at their engines; those that nobody asks for again take what room is left."""
+        random.Random(f"{self._spec.seed} places").shuffle(sessions)
+        for number, session in enumerate([*sessions, *self._left_alone]):
+            session.engine = number % ENGINES
+            self._demote(session)
+            self.fleet.tiers.place(session, self.fleet.engines[session.engine].node)
+
+    def _demote(self, session: Session) -> None:
+        on = self._spec.cache_on
+        session.demoted = on == "disk" or (on == "half" and session.session_id % 2 == 0)
+
+    def _plan(self, number: int) -> NextTurn:
+        upcoming = self._clients[number].next_turn()
+        self._demote(upcoming.session)
+        self._upcoming[number] = upcoming
+        return upcoming
+
+    def _await(self, number: int) -> None:
+        """Let the client's next request come after its think time, and the advisory of a person who types before it."""
+        upcoming = self._upcoming[number]
+        arrival_s = self.clock.now + upcoming.after_s
+        if upcoming.lead_s is not None:
+            self._advise(number, upcoming, arrival_s - upcoming.lead_s)
+        self.clock.at(arrival_s, partial(self._arrive, number, upcoming))
+
+    def _advise(self, number: int, upcoming: NextTurn, at_s: float) -> None:
+        if self._hints[number].random() >= self._spec.missed:
+            for session in (upcoming.session, *upcoming.also_advised):
+                self.clock.at(at_s, partial(self.fleet.advise, session, self._lead_s))
+
+    def _arrive(self, number: int, upcoming: NextTurn) -> None:
+        turn = Turn(upcoming.session, upcoming.prompt_tokens, upcoming.answer_tokens, self.clock.now)
+        self._serving[turn] = number
+        if WARM_UP_S <= self.clock.now < self._end_s:
+            self.measured_left += 1
+            self.turns.append(turn)
+        self.fleet.arrive(turn)
+        following = self._plan(number)
+        if following.lead_s is None:
+            self._advise(number, following, self.clock.now)
+
+    def _answered(self, turn: Turn) -> None:
+        number = self._serving.pop(turn)
+        if WARM_UP_S <= turn.arrived_s < self._end_s:
+            self.measured_left -= 1
+        self.answered += WARM_UP_S <= self.clock.now < self._end_s
+        hints = self._hints[number]
+        if self._left_alone and hints.random() < self._spec.spurious:
+            at_s = self.clock.now + hints.random() * _SPURIOUS_WITHIN_S
+            self.clock.at(at_s, partial(self.fleet.advise, hints.choice(self._left_alone), self._lead_s))
+        self._await(number)
+
+    def _sample(self) -> None:
+        self.samples.append(self.fleet.active_tokens())
+        if self.clock.now + _SAMPLE_S < self._end_s:
+            self.clock.at(self.clock.now + _SAMPLE_S, self._sample)

@@ -1,0 +1,67 @@
+"""A session, and one request of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulator.sessions.links import Transfer
+
+
+class Session:
+    """A conversation. Mutable: `context_tokens` grows by each turn, `engine` is where it was served last.
+
+    `disk_tokens` of its KV cache are on the disk of `disk_node`, the node where the session began.
+    """
+
+    __slots__ = (
+        "context_tokens", "demoted", "disk_booked", "disk_node", "disk_tokens", "engine",
+        "planned_tokens", "session_id",
+    )  # fmt: skip
+
+    def __init__(self, session_id: int, context_tokens: int = 0) -> None:
+        self.session_id = session_id
+        self.context_tokens = context_tokens
+        self.planned_tokens = context_tokens
+        """What the client has asked for so far, the turn under way included."""
+        self.engine: int | None = None
+        self.disk_node = 0
+        self.disk_tokens = 0
+        self.disk_booked = 0
+        """Tokens on the disk once the writes under way have ended."""
+        self.demoted = False
+        """Whether its cache lies on disk between turns, whatever room there is in DRAM."""
+
+
+class Turn:
+    """One request of a session on its way through an engine. Mutable.
+
+    Times are seconds of virtual time; `prefill_left` counts tokens, `finish_step` decode steps of its engine.
+    """
+
+    __slots__ = (
+        "admitted", "answer_tokens", "arrived_s", "context_tokens", "finish_step", "finished_s", "first_token_s",
+        "load", "memory_tokens", "migrating", "prefill_left", "prompt_tokens", "recompute", "session", "step_extra_s",
+    )  # fmt: skip
+
+    def __init__(self, session: Session, prompt_tokens: int, answer_tokens: int, arrived_s: float) -> None:
+        self.session = session
+        self.prompt_tokens = prompt_tokens
+        self.answer_tokens = answer_tokens
+        self.arrived_s = arrived_s
+        self.context_tokens = session.context_tokens
+        self.prefill_left = prompt_tokens
+        self.memory_tokens = self.context_tokens + prompt_tokens + answer_tokens
+        self.recompute = self.context_tokens > 0
+        self.load: Transfer | None = None
+        self.step_extra_s = 0.0
+        self.finish_step = 0
+        self.admitted = False
+        self.migrating = False
+        self.first_token_s: float | None = None
+        self.finished_s: float | None = None
+
+    @property
+    def prompt_end(self) -> int:
+        """Tokens of context and prompt together."""
+        return self.context_tokens + self.prompt_tokens

@@ -1,0 +1,150 @@
+"""API keys are stored as hashes only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from django.core import serializers
+
+from controlplane.access.api_keys import change_api_key, create_api_key, revoke_api_key
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.actor import Actor, machine, program
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.role import Role
+from controlplane.platform.roles import NotAllowedError, may, may_somewhere
+from controlplane.publication.snapshot import build_snapshot
+from gateway.bus.bus import Bus
+
+ACTOR = program("test")
+pytestmark = pytest.mark.django_db
+
+
+def test_a_key_is_random_and_known_only_by_its_hash(tenant: Tenant, bus: Bus) -> None:
+    key, text = create_api_key(tenant, "ci", actor=ACTOR)
+    _, other = create_api_key(tenant, "ci", actor=ACTOR)
+    assert text != other
+    assert text.startswith("sy_")
+    assert len(text) == 46
+    assert text.startswith(key.prefix)
+    assert key.sha256 == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_dump_of_the_database_holds_no_usable_key(tenant: Tenant, bus: Bus) -> None:
+    _, text = create_api_key(tenant, "ci", actor=ACTOR)
+    dump = json.dumps(serializers.serialize("python", ApiKey.objects.all()), default=str)
+    assert text not in dump
+    assert text[12:] not in dump
+
+
+def test_a_revoked_key_leaves_the_snapshot(tenant: Tenant, bus: Bus) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR)
+    before = build_snapshot(at=0.0)
+    assert [entry.tenant_id for entry in before.api_keys] == ["acme"]
+    assert revoke_api_key(key, actor=ACTOR)
+    after = build_snapshot(at=0.0)
+    assert after.api_keys == ()
+    assert after.version > before.version
+
+
+def test_revoking_twice_changes_nothing(tenant: Tenant, bus: Bus) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR)
+    assert revoke_api_key(key, actor=ACTOR)
+    version = build_snapshot(at=0.0).version
+    assert not revoke_api_key(key, actor=ACTOR)
+    assert build_snapshot(at=0.0).version == version
+
+
+def test_a_new_key_opens_inference_alone(tenant: Tenant) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR)
+    assert (key.scopes, ApiKey().scopes) == (["infer"], ["infer"])
+
+
+def test_scopes_and_limits_reach_the_gateway(tenant: Tenant, bus: Bus) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage", "infer"), rate_per_min=60, max_in_flight=4)
+    change_api_key(key, {"max_in_flight": None}, actor=ACTOR, expected=1)
+    (entry,) = build_snapshot(at=0.0).api_keys
+    assert (entry.scopes, entry.rate_per_min, entry.max_in_flight) == (("infer", "manage"), 60, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"scopes": []}, "scopes"),
+        ({"scopes": ["everything"]}, "scopes"),
+        ({"scopes": "infer"}, "scopes"),
+        ({"scopes": [["infer"]]}, "scopes"),
+        ({"rate_per_min": 0}, "rate_per_min"),
+        ({"max_in_flight": 1_000_000}, "max_in_flight"),
+        ({"role": "owner"}, "role"),
+        ({"sha256": "x"}, "sha256"),
+        ({"revoked_at": None}, "revoked_at"),
+    ],
+)
+def test_what_is_wrong_with_a_key_is_named(tenant: Tenant, bus: Bus, change: dict[str, Any], path: str) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR)
+    with pytest.raises(InvalidFieldsError) as caught:
+        change_api_key(key, change, actor=ACTOR)
+    assert [problem.path for problem in caught.value.problems] == [path]
+    assert ApiKey.objects.get().revision == 1
+
+
+def test_a_revoked_key_cannot_come_back(tenant: Tenant, bus: Bus) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR)
+    revoke_api_key(key, actor=ACTOR, why="leaked")
+    with pytest.raises(InvalidFieldsError, match="revoked"):
+        change_api_key(key, {"name": "back"}, actor=ACTOR)
+
+
+def test_the_audit_of_a_key_holds_neither_text_nor_hash(tenant: Tenant, bus: Bus) -> None:
+    key, text = create_api_key(tenant, "ci", actor=ACTOR, why="for ci")
+    revoke_api_key(key, actor=ACTOR)
+    told = json.dumps([[event.before, event.after] for event in AuditEvent.objects.all()])
+    assert text[11:] not in told
+    assert key.sha256 not in told
+    assert key.key_id in told
+
+
+def test_only_admins_make_keys(tenant: Tenant, bus: Bus) -> None:
+    with pytest.raises(NotAllowedError):
+        create_api_key(tenant, "ci", actor=Actor("key x", "api", role=Role.OPERATOR))
+    assert not ApiKey.objects.exists()
+
+
+def test_a_key_for_named_pools_acts_in_them_alone(pool: Pool, tenant: Tenant, bus: Bus) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=(pool.slug,))
+    actor = machine(key)
+    assert may(actor, Role.OPERATOR, pool)
+    assert not may(actor, Role.VIEWER)
+    assert may_somewhere(actor, Role.OPERATOR)
+    assert not may_somewhere(actor, Role.ADMIN)
+    assert list(visible_pools(actor)) == [pool]
+
+
+def test_a_key_for_pools_that_are_gone_opens_no_other(pool: Pool, tenant: Tenant, bus: Bus) -> None:
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=Role.OPERATOR, pools=(pool.slug,))
+    Pool.objects.all().delete()
+    change_api_key(key, {"name": "still", "pools": [pool.slug]}, actor=ACTOR)
+    assert not may(machine(key), Role.VIEWER)
+    assert list(visible_pools(machine(key))) == []
+
+
+@pytest.mark.parametrize(
+    ("role", "pools", "sentence"),
+    [(Role.ADMIN, "real", "An admin acts in all pools"), (Role.VIEWER, "zzz", "No such pool: zzz")],
+)
+def test_pools_of_a_key_that_make_no_sense_are_refused(
+    pool: Pool, tenant: Tenant, bus: Bus, role: Role, pools: str, sentence: str
+) -> None:
+    named = [pool.slug if pools == "real" else pools]
+    with pytest.raises(InvalidFieldsError, match=sentence):
+        create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=role, pools=named)
+    key, _ = create_api_key(tenant, "ci", actor=ACTOR, scopes=("manage",), role=role)
+    with pytest.raises(InvalidFieldsError, match=sentence):
+        change_api_key(key, {"pools": named}, actor=ACTOR)

@@ -1,0 +1,151 @@
+"""A pool's automations over REST: how they stand, the switches, the orders, and engines' health."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.automation.engine_verdicts import put_verdict
+from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.plan_record import PlanRecord
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import program
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.job_run import JobRun, JobState
+from tests.controlplane.platform.api.world import Api, World
+
+pytestmark = pytest.mark.django_db
+
+ACTOR = program("tests")
+
+
+def test_a_pool_says_how_it_steers_itself(api: Api) -> None:
+    told = api.get("pools/pool-a/automation").json()
+    assert (told["pool"], told["frozen"], told["override_engines"]) == ("pool-a", False, None)
+    modes = {each["job"]: (each["mode"], each["in_force"]) for each in told["automations"]}
+    assert modes == {
+        "engine_health": ("act", "act"),
+        "rebalance": ("advise", "advise"),
+        "scaling": ("advise", "advise"),
+        "prefill_decode": ("advise", "advise"),
+    }
+    assert told["orders"][0]["key"] == "order-a"
+    assert told["engines"] == {"desired": 1, "running": 0, "failed": 0, "ordered": 1}
+
+
+def test_freezing_shows_at_once_and_is_in_the_audit(api: Api) -> None:
+    told = api.post("pools/pool-a/freeze", {"why": "an incident"}).json()
+    assert told["frozen"]
+    assert (told["changed_by"], told["why"]) == ("admin", "an incident")
+    assert {each["in_force"] for each in told["automations"]} == {"frozen"}
+    event = AuditEvent.objects.get(verb="pool.freeze")
+    assert (event.before["frozen"], event.after["frozen"], event.why) == (False, True, "an incident")
+    assert not api.post("pools/pool-a/unfreeze", {}).json()["frozen"]
+
+
+def test_an_override_is_checked_and_ends(api: Api) -> None:
+    until = (timezone.now() + timedelta(hours=1)).isoformat()
+    told = api.post("pools/pool-a/override", {"engines": 3, "until": until}).json()
+    scaling = next(each for each in told["automations"] if each["job"] == "scaling")
+    assert (told["override_engines"], scaling["in_force"]) == (3, "override")
+    assert api.post("pools/pool-a/end_override", {}).json()["override_engines"] is None
+    for body, path in (
+        ({"engines": 3}, "until"),
+        ({"until": until}, "engines"),
+        ({"engines": 0, "until": until}, "engines"),
+        ({"engines": 17, "until": until}, "engines"),
+        ({"engines": 3, "until": "2020-01-01T00:00:00Z"}, "until"),
+        ({"engines": "3", "until": until}, "engines"),
+        ({"engine": 3, "until": until}, "engine"),
+    ):
+        answer = api.post("pools/pool-a/override", body)
+        assert answer.status_code == 400
+        assert [each["path"] for each in answer.json()["errors"]][:1] == [path]
+
+
+def test_orders_are_answered_once(api: Api) -> None:
+    assert api.post("orders/order-a/confirm", {}).json()["state"] == "sent"
+    assert EngineOrder.objects.get(key="order-a").told == {"confirmed_by": "admin"}
+    assert api.post("orders/order-b/withdraw", {"why": "keep it"}).json()["state"] == "cancelled"
+    refused = api.post("orders/order-b/confirm", {})
+    assert refused.status_code == 409
+    assert "is not waiting for confirmation" in refused.json()["detail"]
+
+
+def test_the_health_of_an_engine_names_its_reason(api: Api, world: World) -> None:
+    assert api.get("engines/e-a/health").json()["state"] == "healthy"
+    since = timezone.now()
+    put_verdict(world.engines["a"], "quarantined", actor=ACTOR, since=since, code="stalled", reason="It stands still.")
+    told = api.get("engines/e-a/health").json()
+    assert (told["engine"], told["state"], told["code"], told["reason"]) == (
+        "e-a",
+        "quarantined",
+        "stalled",
+        "It stands still.",
+    )
+
+
+def test_a_person_judges_an_engine_and_gives_the_judgement_back(api: Api) -> None:
+    told = api.post("engines/e-a/quarantine", {"why": "smells of smoke"}).json()
+    assert (told["state"], told["code"], told["reason"]) == ("quarantined", "by_hand", "by admin: smells of smoke")
+    assert api.post("engines/e-a/quarantine", {}).json() == told
+    trusted = api.post("engines/e-a/trust", {"why": "only dust"}).json()
+    assert (trusted["state"], trusted["code"]) == ("healthy", "trusted")
+    assert trusted["until"] is not None
+    ended = api.post("engines/e-a/end_verdict", {}).json()
+    assert (ended["state"], ended["code"], ended["reason"]) == ("healthy", "", "override ended by admin")
+    assert "No override is active" in api.post("engines/e-a/end_verdict", {}).json()["detail"]
+    verbs = AuditEvent.objects.filter(object_id="e-a").order_by("pk").values_list("verb", "actor_name", "via")
+    assert list(verbs)[-3:] == [
+        ("engine.quarantine", "admin", "api"),
+        ("engine.readmit", "admin", "api"),
+        ("engine.end_trust", "admin", "api"),
+    ]
+
+
+def test_advice_is_shown_with_its_key_and_followed_once(api: Api, world: World) -> None:
+    now = timezone.now()
+    plan = {"at_s": now.timestamp() - 1, "add": ["mixed"], "drain": [], "reasons": [{"code": "x", "text": "too late"}]}
+    JobRun.objects.create(
+        job="scaling",
+        shard=Pool.objects.get(slug="pool-a").pk,
+        state=JobState.ACTIVE,
+        started_at=now,
+        plan=plan,
+        outcome={"mode": "advise"},
+    )
+    EngineOrder.objects.filter(pool__slug="pool-a").delete()
+    told = api.get("pools/pool-a/automation").json()["automations"]
+    assert {each["job"]: each["advice"] for each in told if each["advice"]} == {"scaling": "+mixed"}
+    stale = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed,+mixed"})
+    assert (stale.status_code, EngineOrder.objects.filter(pool__slug="pool-a").count()) == (409, 0)
+    followed = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed", "why": "agreed"}).json()
+    assert [(each["kind"], each["by"]) for each in followed["orders"]] == [("start", "admin")]
+    assert AuditEvent.objects.get(verb="pool.follow_advice").why == "agreed"
+    again = api.post("pools/pool-a/follow_advice", {"job": "scaling", "advice": "+mixed"})
+    assert "started since" in again.json()["detail"]
+    wrong = api.post("pools/pool-a/follow_advice", {"job": "rebalance", "advice": "+mixed"})
+    assert (wrong.status_code, wrong.json()["errors"][0]["path"]) == (400, "job")
+
+
+def test_plans_are_listed_the_newest_first_and_narrowed(api: Api) -> None:
+    now = timezone.now()
+    for number, job in enumerate(("scaling", "rebalance", "scaling")):
+        PlanRecord.objects.create(
+            pool="pool-a", job=job, at=now + timedelta(seconds=number), mode="act", changes=number == 0
+        )
+    rows = api.get("pools/pool-a/plans?job=scaling").json()["results"]
+    assert [row["changes"] for row in rows] == [False, True]
+    assert len(api.get("pools/pool-a/plans?changes=true").json()["results"]) == 1
+    assert api.get("pools/pool-b/plans").json()["results"] == []
+
+
+def test_a_pool_s_actuator_is_checked_with_its_settings(api: Api) -> None:
+    hook = {"actuator": "webhook", "actuator_settings": {"url": "https://fleet.example/hook"}}
+    told = api.change("PATCH", "pools/pool-a", hook).json()
+    assert told["actuator_settings"]["secret_variable"] == "SWITCHYARD_WEBHOOK_SECRET"
+    wrong = api.change("PATCH", "pools/pool-a", {"actuator_settings": {"url": "file:///etc/passwd"}})
+    assert wrong.status_code == 400
+    assert wrong.json()["errors"][0]["path"] == "actuator_settings.url"

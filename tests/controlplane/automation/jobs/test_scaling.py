@@ -1,0 +1,194 @@
+"""Scaling and the ratio: orders where they act, records where they advise, an operator's wish above both."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from controlplane.automation import switches as steering
+from controlplane.automation.demand_history import demand_history
+from controlplane.automation.jobs import prefill_decode, scaling
+from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.plan_record import PlanRecord
+from controlplane.automation.models.steering import Steering
+from controlplane.fleet.models.engine import Engine
+from controlplane.platform.actor import program
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.models.job_run import JobRun
+from planning.documents.scaling_document import ScalingDocument
+from tests.controlplane.automation.world import World
+
+pytestmark = pytest.mark.django_db
+
+ACTOR = program("tests")
+ACTS = {"mode": "act", "min_engines": 2, "max_engines": 8, "window_s": 20, "min_requests": 10}
+
+
+def live(world: World, seconds: float, job=scaling.JOB, work=scaling.scale) -> None:
+    def each() -> None:
+        world.pool = type(world.pool).objects.get(pk=world.pool.pk)
+        world.run(job, work, timedelta(seconds=5))
+
+    world.pass_time(seconds, each=each)
+
+
+def overload(world: World, seconds: float, late: float = 0.5) -> None:
+    """Ask for twice what the engines can do, so that `late` of the requests are."""
+    for _ in range(int(seconds)):
+        world.totals["requests"] += 10
+        world.totals["on_time"] += round(10 * (1 - late))
+        world.totals["work_s"] += 2.0 * Engine.objects.count()
+        world.queued_s += 1.0
+        live(world, 1)
+
+
+def test_advice_is_kept_with_its_figures_and_orders_nothing(world: World) -> None:
+    world.policy(scaling={**ACTS, "mode": "advise"})
+    overload(world, 60)
+    assert not EngineOrder.objects.exists()
+    record = PlanRecord.objects.filter(job="scaling", changes=True).latest("pk")
+    assert (record.mode, record.outcome["carried_out"]) == ("advise", False)
+    assert record.figures["target"] > record.figures["engines"] == 4
+    assert record.figures["attainment"] == pytest.approx(0.5)
+    assert record.summary
+
+
+def test_overload_orders_engines_once_and_waits_for_them(world: World) -> None:
+    world.policy(scaling=ACTS)
+    overload(world, 40)
+    orders = list(EngineOrder.objects.all())
+    assert 1 <= len(orders) <= 4
+    assert {order.kind for order in orders} == {"start"}
+    assert {order.by for order in orders} == {"scaling"}
+    overload(world, 40)
+    assert Engine.objects.count() + EngineOrder.objects.filter(kind="start").count() <= 8
+
+
+def test_a_frozen_pool_plans_and_does_nothing(world: World) -> None:
+    world.policy(scaling=ACTS)
+    steering.freeze(world.pool, actor=ACTOR)
+    overload(world, 40)
+    assert not EngineOrder.objects.exists()
+    assert PlanRecord.objects.filter(job="scaling").latest("pk").mode == "frozen"
+
+
+def test_an_override_acts_in_any_mode_until_its_end(world: World) -> None:
+    world.policy(scaling={**ACTS, "mode": "off"})
+    Steering.objects.create(pool=world.pool, override_engines=6, override_until=world.now + timedelta(seconds=60))
+    live(world, 20)
+    assert EngineOrder.objects.filter(kind="start").count() == 2
+    live(world, 60)
+    assert JobRun.objects.get(job="scaling").outcome["mode"] == "off"
+
+
+def test_a_person_s_wish_does_not_wait_for_the_next_regular_round(world: World) -> None:
+    world.policy(scaling={**ACTS, "mode": "off"})
+    live(world, 20)
+    run = JobRun.objects.get(job="scaling")
+    JobRun.objects.filter(pk=run.pk).update(lease_until=timezone.now() + timedelta(seconds=4), lease_owner="")
+    steering.take_over(world.pool, engines=6, until=timezone.now() + timedelta(minutes=5), actor=ACTOR)
+    due = JobRun.objects.get(pk=run.pk).lease_until
+    assert due is not None
+    assert due <= timezone.now()
+
+
+def test_a_round_that_is_under_way_keeps_its_lease(world: World) -> None:
+    live(world, 5)
+    until = timezone.now() + timedelta(seconds=4)
+    JobRun.objects.filter(job="scaling").update(lease_until=until, lease_owner="a worker")
+    steering.freeze(world.pool, actor=ACTOR)
+    assert JobRun.objects.get(job="scaling").lease_until == until
+
+
+def test_an_override_below_drains(world: World) -> None:
+    world.policy(scaling=ACTS)
+    Steering.objects.create(pool=world.pool, override_engines=3, override_until=world.now + timedelta(hours=1))
+    live(world, 20)
+    assert [order.kind for order in EngineOrder.objects.all()] == ["stop"]
+
+
+def test_an_override_needs_an_end_and_a_number(world: World) -> None:
+    now = timezone.now()
+    for until, engines in ((now - timedelta(1), 3), (now + timedelta(8), 3), (now + timedelta(1), None)):
+        with pytest.raises(InvalidFieldsError):
+            steering.take_over(world.pool, until=until, engines=engines, actor=ACTOR)
+    changed = steering.take_over(world.pool, until=now + timedelta(1), engines=3, actor=ACTOR)
+    assert steering.give_back(world.pool, actor=ACTOR, expected=changed.revision).override_until is None
+
+
+def test_demand_of_the_past_comes_from_the_plans_that_were_kept(world: World) -> None:
+    world.policy(scaling={**ACTS, "mode": "advise"})
+    overload(world, 130, late=0.0)
+    world.forget()
+    world.pass_time(20)
+    points = demand_history(world.pool.slug, (), world.unix(), ScalingDocument())
+    assert len(points) >= 2
+    assert max(point.engines for point in points) == pytest.approx(8.0, rel=0.2)
+    season = demand_history(world.pool.slug, (), world.unix() + 86_400, ScalingDocument())
+    assert [point.at_s for point in season] == [point.at_s for point in points]
+
+
+def test_flips_are_ordered_where_decode_is_the_busier_side(world: World) -> None:
+    world.policy(ratio={"mode": "act", "window_s": 20, "hold_s": 5, "min_samples": 10, "cool_down_s": 60})
+    Engine.objects.filter(name__in=("e-01", "e-02", "e-03")).update(role="prefill")
+    Engine.objects.filter(name="e-04").update(role="decode")
+    world.say("e-04", tbt_s=0.4, tbt_samples=20)
+    live(world, 60, prefill_decode.JOB, prefill_decode.balance)
+    order = EngineOrder.objects.get()
+    assert (order.kind, order.role) == ("flip", "decode")
+    figures = PlanRecord.objects.filter(job="prefill_decode", changes=True).latest("pk").figures
+    assert figures["imbalance"] > 1.2
+    assert (figures["prefill"], figures["decode"]) == (3, 1)
+
+
+def test_a_pool_without_roles_has_no_ratio(world: World) -> None:
+    world.policy(ratio={"mode": "act"})
+    live(world, 10, prefill_decode.JOB, prefill_decode.balance)
+    assert not PlanRecord.objects.filter(job="prefill_decode").exists()
+
+
+def fail_starts(world: World) -> int:
+    """Let all open starts fail, and return how many did."""
+    return EngineOrder.objects.filter(kind="start", state__in=("wanted", "sent")).update(
+        state="failed", says="the pod never came", finished_at=world.now
+    )
+
+
+def test_starts_that_fail_are_not_ordered_again_and_again(world: World) -> None:
+    world.policy(scaling=ACTS)
+    overload(world, 40)
+    assert fail_starts(world) >= 1
+    overload(world, 30)
+    assert not EngineOrder.objects.filter(state="wanted").exists()
+    reasons = PlanRecord.objects.filter(job="scaling").latest("pk").reasons
+    assert reasons[0]["code"] == "starts_fail"
+    assert "the pod never came" in reasons[0]["text"]
+    ordered = EngineOrder.objects.count()
+    for _ in range(60):
+        overload(world, 10)
+        fail_starts(world)
+    assert EngineOrder.objects.count() - ordered <= 4, "each failure doubles the pause"
+    assert "the pod never came" in str(JobRun.objects.get(job="scaling").outcome["reason"])
+
+
+def test_no_engine_is_stopped_for_one_of_the_other_role_that_would_not_start(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoFlips:
+        can_flip = False
+
+    monkeypatch.setattr(prefill_decode, "actuator_of", lambda _pool: NoFlips())
+    monkeypatch.setattr("controlplane.automation.plan_orders.actuator_of", lambda _pool: NoFlips())
+    Engine.objects.filter(name__in=("e-01", "e-02", "e-03")).update(role="prefill")
+    Engine.objects.filter(name="e-04").update(role="decode")
+    world.policy(ratio={"mode": "act", "window_s": 20, "hold_s": 5, "min_samples": 10, "cool_down_s": 60})
+    EngineOrder.objects.create(
+        key="k", pool=world.pool, kind="start", role="decode", state="failed", by="t", says="the pod never came",
+        next_try_at=world.now, deadline_at=world.now, ordered_at=world.now, finished_at=world.now,
+    )  # fmt: skip
+    world.say("e-04", tbt_s=0.4, tbt_samples=20)
+    live(world, 58, prefill_decode.JOB, prefill_decode.balance)
+    assert EngineOrder.objects.count() == 1
+    assert PlanRecord.objects.filter(job="prefill_decode").latest("pk").reasons[0]["code"] == "starts_fail"

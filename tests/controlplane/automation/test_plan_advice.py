@@ -1,0 +1,105 @@
+"""Following advice: what the last plan wants, once, and nothing that it does not want any more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from controlplane.automation import switches as steering
+from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.plan_advice import AdviceError, advice_key, follow_advice
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import program
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.job_run import JobRun, JobState
+from tests.controlplane.automation.conftest import world
+from tests.controlplane.automation.world import World
+
+__all__ = ["world"]
+
+pytestmark = pytest.mark.django_db
+
+ACTOR = program("tests")
+ADD = {"add": ["mixed", "mixed"], "drain": [], "reasons": [{"code": "violation", "text": "too many are late"}]}
+
+
+def advise(world: World, plan: dict[str, object], job: str = "scaling", mode: str = "advise") -> str:
+    """Store a round that was made two seconds ago, and return the key of its advice."""
+    made = {"at_s": world.unix() - 2, **plan}
+    JobRun.objects.create(
+        job=job, shard=world.pool.pk, state=JobState.ACTIVE, started_at=world.now, plan=made, outcome={"mode": mode}
+    )
+    return advice_key(job, made)
+
+
+def follow(world: World, key: str, job: str = "scaling") -> list[EngineOrder]:
+    pool = Pool.objects.select_related("policy__live_version", "steering").get(pk=world.pool.pk)
+    return follow_advice(pool, job, key, actor=ACTOR, at=world.now, why="agreed")
+
+
+def test_engines_are_added_as_advised_and_the_audit_says_who_agreed(world: World) -> None:
+    key = advise(world, ADD)
+    assert key == "+mixed,+mixed"
+    orders = follow(world, key)
+    assert [(order.kind, order.role, order.by) for order in orders] == [("start", "mixed", "tests")] * 2
+    event = AuditEvent.objects.get(verb="pool.follow_advice")
+    assert (event.why, event.after["advice"]) == ("agreed", key)
+
+
+def test_an_engine_is_drained_and_one_that_is_gone_passed_over(world: World) -> None:
+    key = advise(world, {"add": [], "drain": ["e-01", "gone"], "reasons": []})
+    assert [(order.kind, order.engine_name) for order in follow(world, key)] == [("stop", "e-01")]
+
+
+def test_a_flip_becomes_a_stop_and_a_start_where_nobody_can_turn_an_engine(world: World) -> None:
+    Engine.objects.filter(engine_id="e-01").update(role="prefill")
+    flips = [{"engine_id": "e-01", "before": "prefill", "after": "decode"}]
+    sets = {"prefill": "vllm-prefill", "decode": "vllm-decode", "mixed": "vllm"}
+    Pool.objects.update(actuator="kubernetes", actuator_settings={"namespace": "llm", "stateful_sets": sets})
+    key = advise(world, {"flips": flips, "reasons": []}, job="prefill_decode")
+    orders = follow(world, key, "prefill_decode")
+    assert [(order.kind, order.role) for order in orders] == [("stop", "prefill"), ("start", "decode")]
+
+
+def test_nothing_is_followed_twice(world: World) -> None:
+    key = advise(world, ADD)
+    follow(world, key)
+    with pytest.raises(AdviceError, match="started since"):
+        follow(world, key)
+    assert EngineOrder.objects.count() == 2
+
+
+def test_advice_that_changed_meanwhile_is_not_followed(world: World) -> None:
+    advise(world, ADD)
+    with pytest.raises(AdviceError, match="advice has changed"):
+        follow(world, "+mixed")
+
+
+def test_old_advice_is_not_followed(world: World) -> None:
+    key = advise(world, ADD)
+    world.now += timedelta(minutes=1)
+    with pytest.raises(AdviceError, match="has no recent plan"):
+        follow(world, key)
+
+
+@pytest.mark.parametrize("mode", ["act", "frozen", "off"])
+def test_only_advice_is_followed(world: World, mode: str) -> None:
+    key = advise(world, ADD, mode=mode)
+    with pytest.raises(AdviceError, match="not advising"):
+        follow(world, key)
+
+
+def test_a_frozen_pool_follows_nothing(world: World) -> None:
+    key = advise(world, ADD)
+    steering.freeze(world.pool, actor=ACTOR)
+    with pytest.raises(AdviceError, match="Unfreeze it first"):
+        follow(world, key)
+    assert not EngineOrder.objects.exists()
+
+
+def test_health_and_rebalancing_give_no_advice_that_becomes_orders(world: World) -> None:
+    assert advice_key("engine_health", {"changed": ["e-01"]}) == ""
+    with pytest.raises(AdviceError):
+        follow(world, "", "rebalance")

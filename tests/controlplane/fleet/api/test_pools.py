@@ -1,0 +1,75 @@
+"""Pools over REST: what a PUT that leaves something out does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.models.audit_event import AuditEvent
+from tests.controlplane.platform.api.world import Api, World
+
+pytestmark = pytest.mark.django_db
+BODY = {"name": "Renamed", "region": "here", "served_model": "m", "policy": "policy-a"}
+PATH = "pools/pool-a"
+
+
+@pytest.fixture
+def observing(api: Api) -> Api:
+    assert api.change("PATCH", PATH, {"mode": "observe"}).status_code == 200
+    return api
+
+
+def stored() -> tuple[str, str]:
+    pool = Pool.objects.get(slug="pool-a")
+    return pool.name, pool.mode
+
+
+def test_a_put_without_the_mode_lets_no_pool_that_observes_route(observing: Api) -> None:
+    before, events = stored(), AuditEvent.objects.count()
+    answer = observing.change("PUT", PATH, BODY)
+    assert answer.status_code == 400
+    (error,) = answer.json()["errors"]
+    assert error["path"] == "mode"
+    assert 'send "mode": "observe"' in error["message"]
+    assert (stored(), AuditEvent.objects.count()) == (before, events)
+
+
+@pytest.mark.parametrize("mode", ["observe", "route"])
+def test_a_put_that_says_the_mode_is_taken_at_its_word(observing: Api, mode: str) -> None:
+    answer = observing.change("PUT", PATH, {**BODY, "mode": mode})
+    assert (answer.status_code, answer.json()["mode"]) == (200, mode)
+    assert stored() == ("Renamed", mode)
+
+
+def test_what_was_read_of_a_pool_that_observes_can_be_written_back(observing: Api) -> None:
+    shown = observing.get(PATH).json()
+    assert observing.change("PUT", PATH, shown).json() == shown
+
+
+def test_a_pool_that_routes_goes_on_so_without_the_mode(api: Api) -> None:
+    answer = api.change("PUT", PATH, {**BODY, "block_tokens": 256})
+    assert (answer.status_code, answer.json()["mode"]) == (200, "route")
+    assert api.change("PUT", PATH, BODY).json()["block_tokens"] == 512
+
+
+def test_a_patch_leaves_the_mode_alone(observing: Api) -> None:
+    assert observing.change("PATCH", PATH, {"name": "Renamed"}).json()["mode"] == "observe"
+
+
+def test_a_new_pool_routes_unless_it_is_said(api: Api) -> None:
+    assert api.post("pools", {**BODY, "slug": "one"}).json()["mode"] == "route"
+    assert api.post("pools", {**BODY, "slug": "two", "mode": "observe"}).json()["mode"] == "observe"
+
+
+def test_the_document_says_so(world: World) -> None:
+    document: dict[str, Any] = Api(world).get("/api/schema/").json()
+    put = document["paths"]["/api/v1/pools/{slug}"]["put"]
+    assert "refused with 400" in put["description"]
+    shapes = document["components"]["schemas"]
+    changed, new = (shapes[name]["properties"]["mode"] for name in ("PoolChange", "NewPool"))
+    assert "default" not in changed
+    assert "must name it" in changed["description"]
+    assert new["default"] == "route"
+    assert "mode" not in shapes["PoolChange"]["required"]

@@ -1,0 +1,234 @@
+"""The probe job: one holder probes, ends with its lease, and hands over quickly."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection
+from django.utils import timezone
+
+from controlplane.fleet.jobs import probe as job
+from controlplane.platform.jobs.lease import acquire
+from controlplane.platform.models.job_run import JobRun
+from gateway.bus.bus import Bus, InProcessBus
+from gateway.contracts.snapshot import EngineEntry, Snapshot, encode_snapshot
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Prober:
+    """Stands in for gateway.engines.prober.probe_engines and notes from when to when it ran."""
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.ended = threading.Event()
+        self.probed: dict[int, tuple[int, int]] = {}
+        """Fencing token and number of engines at the start, by shard."""
+
+    async def __call__(
+        self,
+        targets: Callable[[], Sequence[EngineEntry]],
+        _bus: Bus,
+        stop: asyncio.Event,
+        *,
+        bearer: str,
+        shard: int,
+        fence: int,
+    ) -> None:
+        self.probed[shard] = fence, len(targets())
+        self.started.set()
+        await stop.wait()
+        self.ended.set()
+
+
+@pytest.fixture
+def prober(monkeypatch: pytest.MonkeyPatch) -> Prober:
+    stand_in = Prober()
+    monkeypatch.setattr(job, "probe_engines", stand_in)
+    return stand_in
+
+
+@pytest.fixture
+def holding(prober: Prober, bus: Bus) -> Any:
+    """Run the job in a thread, as the worker does, until the test ends."""
+    stop = threading.Event()
+
+    def run(holder: job.ShardHolder) -> None:
+        holder.take(time.monotonic())
+        holder.hold(stop)
+        connection.close()
+
+    threads: list[threading.Thread] = []
+
+    def start(owner: str) -> threading.Thread:
+        threads.append(threading.Thread(target=run, args=(job.ShardHolder(bus, owner),)))
+        threads[-1].start()
+        assert prober.started.wait(5)
+        return threads[-1]
+
+    yield start, stop
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+def publish_engines(bus: Bus, count: int, version: int = 1) -> None:
+    engines = tuple(
+        EngineEntry(engine_id=f"e-{n}", name=f"e-{n}", pool_id="p", url=f"http://10.0.0.1:{n + 1}")
+        for n in range(count)
+    )
+    bus.publish("snapshot", encode_snapshot(Snapshot(version=version, published_at=0.0, engines=engines)))
+
+
+def test_a_held_lease_makes_a_wake_up_return_at_once(bus: Bus, prober: Prober) -> None:
+    assert acquire("probe", "somebody", timedelta(minutes=1)) is not None
+    job.probe()
+    assert not prober.started.is_set()
+
+
+def test_the_holder_outlives_its_first_term_and_reports_progress(holding: Any, prober: Prober) -> None:
+    start, _ = holding
+    start("a")
+    assert not prober.ended.wait(job.LEASE.total_seconds() * 1.5)
+    run = JobRun.objects.get()
+    assert run.progress == {"engines": 0, "reachable": 0, "shards": 1}
+    assert acquire("probe", "b", job.LEASE) is None
+
+
+def test_a_stop_ends_probing_and_frees_the_lease_at_once(holding: Any, prober: Prober) -> None:
+    start, stop = holding
+    thread = start("a")
+    stop.set()
+    thread.join(5)
+    assert prober.ended.is_set()
+    assert acquire("probe", "b", job.LEASE) is not None
+
+
+def test_a_holder_whose_lease_was_taken_stops_probing(holding: Any, prober: Prober) -> None:
+    start, _ = holding
+    thread = start("a")
+    JobRun.objects.update(lease_owner="b", fencing_token=99, lease_until=timezone.now() + timedelta(minutes=1))
+    thread.join(5)
+    assert prober.ended.is_set()
+    assert JobRun.objects.get().lease_owner == "b"
+
+
+def test_probing_ends_with_its_term_while_a_renewal_hangs(
+    holding: Any, prober: Prober, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, _ = holding
+    hanging = threading.Event()
+
+    def hang(*_args: Any, **_options: Any) -> None:
+        hanging.wait(10)
+
+    monkeypatch.setattr(job, "renew", hang)
+    start("a")
+    assert prober.ended.wait(5)
+    hanging.set()
+
+
+def test_probing_ends_when_the_database_is_gone(holding: Any, prober: Prober, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, _ = holding
+
+    def fail(*_args: Any, **_options: Any) -> None:
+        raise DatabaseError("gone")
+
+    monkeypatch.setattr(job, "renew", fail)
+    thread = start("a")
+    thread.join(5)
+    assert prober.ended.is_set()
+
+
+def test_a_dead_holder_is_replaced_within_two_seconds() -> None:
+    from controlplane.project.celery import app
+
+    wake_up_s = app.conf.beat_schedule["probe"]["schedule"]
+    assert job.LEASE.total_seconds() + max(wake_up_s, job.RENEW_S) < 2.0
+
+
+def test_engines_in_maintenance_are_not_probed_and_a_new_snapshot_is_followed() -> None:
+    bus = InProcessBus()
+    targets = job.snapshot_targets(bus)
+    assert targets() == ()
+    for version, states in ((1, {"a": "ready", "b": "maintenance", "c": "draining"}), (2, {"b": "ready"})):
+        engines = tuple(
+            EngineEntry(engine_id=name, name=name, pool_id="p", url=f"http://10.0.0.1/{name}", desired_state=state)
+            for name, state in states.items()
+        )
+        bus.publish("snapshot", encode_snapshot(Snapshot(version=version, published_at=0.0, engines=engines)))
+        expected = ["a", "c"] if version == 1 else ["b"]
+        assert [entry.engine_id for entry in targets()] == expected
+
+
+def test_a_process_holds_several_shards_each_under_a_lease_of_its_own(
+    holding: Any, prober: Prober, bus: InProcessBus
+) -> None:
+    publish_engines(bus, 250)
+    start, stop = holding
+    thread = start("a")
+    until(lambda: len(prober.probed) == 3)
+    assert sum(engines for _, engines in prober.probed.values()) == 250
+    tokens = dict(JobRun.objects.values_list("shard", "fencing_token"))
+    assert {shard: fence for shard, (fence, _) in prober.probed.items()} == tokens
+    stop.set()
+    thread.join(5)
+    assert not JobRun.objects.exclude(lease_owner="").exists()
+
+
+def test_shards_that_are_no_longer_needed_end_and_new_ones_begin(
+    holding: Any, prober: Prober, bus: InProcessBus
+) -> None:
+    publish_engines(bus, 150)
+    start, _ = holding
+    start("a")
+    until(lambda: len(prober.probed) == 2)
+    publish_engines(bus, 90, version=2)
+    until(lambda: JobRun.objects.filter(shard=1, state="done").exists())
+    publish_engines(bus, 201, version=3)
+    until(lambda: set(prober.probed) == {0, 1, 2})
+    assert JobRun.objects.get(shard=1, state="active").fencing_token == 2
+
+
+def test_shards_above_the_preferred_number_wait_for_somebody_else_first(bus: InProcessBus) -> None:
+    publish_engines(bus, 100 * (job.PREFERRED_SHARDS + 2))
+    first, second = job.ShardHolder(bus, "a"), job.ShardHolder(bus, "b")
+    first.take(10.0)
+    assert set(first.held) == set(range(job.PREFERRED_SHARDS))
+    first.take(10.0 + job.SPARE_S - 0.1)
+    assert len(first.held) == job.PREFERRED_SHARDS
+    second.take(20.0)
+    assert set(second.held) == {job.PREFERRED_SHARDS, job.PREFERRED_SHARDS + 1}
+    JobRun.objects.filter(lease_owner="b").update(lease_until=timezone.now())
+    first.take(30.0)
+    first.take(30.0 + job.SPARE_S)
+    assert len(first.held) == job.PREFERRED_SHARDS + 2
+
+
+def test_a_shard_whose_probing_broke_off_is_taken_anew(holding: Any, prober: Prober, monkeypatch: Any) -> None:
+    failed = threading.Event()
+
+    async def fail_once(*args: Any, **options: Any) -> None:
+        if not failed.is_set():
+            failed.set()
+            prober.started.set()
+            raise RuntimeError("a surprise")
+        await prober(*args, **options)
+
+    monkeypatch.setattr(job, "probe_engines", fail_once)
+    start, _ = holding
+    start("a")
+    until(lambda: prober.probed.get(0) == (2, 0))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.01)

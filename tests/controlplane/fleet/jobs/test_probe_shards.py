@@ -1,0 +1,33 @@
+"""Shards of engines: even, stable, and little moved by growth."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from controlplane.fleet.jobs.probe_shards import MAX_SHARDS, shard_count, shard_of
+
+ENGINES = [f"eng-{number:032x}" for number in range(2000)]
+
+
+@pytest.mark.parametrize(("engines", "shards"), [(0, 1), (1, 1), (100, 1), (101, 2), (2000, 20), (10**9, MAX_SHARDS)])
+def test_the_number_of_shards_follows_the_number_of_engines(engines: int, shards: int) -> None:
+    assert shard_count(engines) == shards
+
+
+def test_no_shard_holds_more_than_a_quarter_above_the_average_and_all_are_used() -> None:
+    held = Counter(shard_of(engine, 20) for engine in ENGINES)
+    assert set(held) == set(range(20))
+    assert max(held.values()) <= 130
+
+
+def test_one_more_shard_moves_engines_only_to_itself() -> None:
+    moved = [(shard_of(each, 20), shard_of(each, 21)) for each in ENGINES if shard_of(each, 20) != shard_of(each, 21)]
+    assert {after for _, after in moved} == {20}
+    assert len(moved) < 2000 / 21 * 1.4
+
+
+def test_a_shard_is_always_the_same() -> None:
+    assert [shard_of(f"e-{number:02d}", 4) for number in range(8)] == [shard_of(f"e-{n:02d}", 4) for n in range(8)]
+    assert shard_of("anything", 1) == 0

@@ -1,0 +1,86 @@
+"""Which blocks of a text were heard in an engine's events, and what is said when they were not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.fleet.preflight.checks import EnginePreflight, PreflightFailedError, PreflightSubject
+from controlplane.fleet.preflight.events import ExpectedBlocks
+from kvstore.events.kv_events import BlockRemoved, BlockStored, EventBatch, KvEvent, encode_batch
+from kvstore.keys.block_keys import key_seed, token_block_keys
+
+SEED = key_seed(b"secret", "m")
+BLOCK = 4
+TOKENS = list(range(100, 113))
+WANTED = token_block_keys(SEED, TOKENS, BLOCK)
+
+
+def stored(first: int, count: int, *, parent: int | None, size: int = BLOCK, offset: int = 0) -> BlockStored:
+    """Return the event for blocks `first` … of the text, named by the engine's own hashes."""
+    span = [token + offset for token in TOKENS[first * size : (first + count) * size]]
+    return BlockStored([1000 + first + step for step in range(count)], parent, span, size)
+
+
+def heard(*events: KvEvent) -> ExpectedBlocks:
+    blocks = ExpectedBlocks(SEED, WANTED, BLOCK)
+    blocks.take(encode_batch(EventBatch(1.0, list(events), 0)))
+    return blocks
+
+
+def test_all_blocks_of_the_text_make_it_complete() -> None:
+    assert heard(stored(0, 3, parent=None)).complete
+
+
+def test_blocks_may_come_in_several_events_among_those_of_others() -> None:
+    other = BlockStored([7], None, [1, 2, 3, 4], BLOCK)
+    blocks = heard(other, stored(0, 1, parent=None), BlockRemoved([7]), stored(1, 2, parent=1000))
+    assert blocks.complete
+    assert blocks.events == 3
+
+
+@pytest.mark.parametrize(
+    "event",
+    [stored(0, 2, parent=None), stored(1, 2, parent=None), stored(0, 3, parent=None, offset=1), BlockRemoved([1])],
+)
+def test_anything_less_does_not(event: KvEvent) -> None:
+    assert not heard(event).complete
+
+
+def test_foreign_block_sizes_and_unreadable_batches_are_noted() -> None:
+    blocks = heard(stored(0, 1, parent=None, size=8))
+    blocks.take(b"garbage")
+    assert (blocks.complete, blocks.foreign_sizes, blocks.unreadable) == (False, {8}, 1)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_it(data: bytes) -> None:
+    blocks = ExpectedBlocks(SEED, WANTED, BLOCK)
+    blocks.take(data)
+    assert not blocks.complete
+
+
+def said_about(blocks: ExpectedBlocks) -> PreflightFailedError:
+    subject = PreflightSubject("http://10.0.0.1:8000", "http://10.0.0.1:8000", "m", True, BLOCK, 4096)
+    session: Any = None
+    return EnginePreflight(subject, session)._disagreement(blocks)
+
+
+@pytest.mark.parametrize(
+    ("events", "sentence"),
+    [
+        ((), "No event within 3\u202fs of a request with 2 new blocks."),
+        (
+            (stored(0, 1, parent=None, size=8),),
+            "Same text gives different blocks (events: 8 tokens per block, pool: 4).",
+        ),
+        ((stored(0, 3, parent=None, offset=1),), "Same text gives different blocks: no event matches the tokens"),
+    ],
+)
+def test_each_kind_of_disagreement_is_told_apart(events: tuple[KvEvent, ...], sentence: str) -> None:
+    failure = said_about(heard(*events))
+    assert failure.sentence.startswith(sentence)
+    assert failure.remedy

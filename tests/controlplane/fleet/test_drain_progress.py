@@ -1,0 +1,60 @@
+"""The countdown of a draining engine: what is left, for how long already, and about how long still."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.fleet.drain_progress import WINDOW_S, DrainMeter, DrainProgress, EngineLeft
+
+START = 1000.0
+
+
+def meter_of(points: list[tuple[float, int]], state: str = "draining") -> DrainMeter:
+    meter = DrainMeter()
+    for after, left in points:
+        meter.take(START + after, [EngineLeft("a", state, START, left)])
+    return meter
+
+
+def test_an_engine_that_takes_work_has_no_countdown() -> None:
+    assert meter_of([(0, 5)], "serving").progress("a") is None
+    assert DrainMeter().progress("a") is None
+
+
+def test_the_fall_gives_the_estimate() -> None:
+    assert meter_of([(0, 10), (2, 8), (4, 6)]).progress("a") == DrainProgress(6, 4.0, 6.0)
+
+
+def test_nothing_finished_means_no_estimate() -> None:
+    assert meter_of([(0, 3), (5, 3)]).progress("a") == DrainProgress(3, 5.0, None)
+
+
+def test_an_empty_engine_is_done() -> None:
+    assert meter_of([(0, 3), (1, 0)]).progress("a") == DrainProgress(0, 0.0, 0.0)
+
+
+def test_only_the_last_half_minute_counts() -> None:
+    points = [(0.0, 100), (1.0, 10)] + [(float(after), 10) for after in range(2, 60)] + [(60.0, 9)]
+    progress = meter_of(points).progress("a")
+    assert progress is not None and progress.about_s is not None
+    assert progress.about_s == pytest.approx(9 * WINDOW_S, rel=0.1)
+
+
+def test_who_serves_again_or_is_gone_is_forgotten() -> None:
+    meter = meter_of([(0, 4), (1, 2)])
+    meter.take(START + 2, [EngineLeft("a", "serving", START + 2, 2)])
+    assert meter.progress("a") is None
+    meter.take(START + 3, [EngineLeft("a", "draining", START + 3, 2)])
+    assert meter.progress("a") == DrainProgress(2, 0.0, None)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=200), st.floats(0.05, 5.0))
+def test_whatever_is_reported_the_countdown_makes_sense(left: list[int], step_s: float) -> None:
+    falling = sorted(left, reverse=True)
+    progress = meter_of([(place * step_s, each) for place, each in enumerate(falling)]).progress("a")
+    assert progress is not None
+    assert progress.longest_s >= 0
+    assert progress.about_s is None or progress.about_s >= 0
+    assert progress.left >= falling[-1]

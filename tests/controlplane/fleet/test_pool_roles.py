@@ -1,0 +1,21 @@
+"""Roles that do not fit together are said."""
+
+import pytest
+
+from controlplane.fleet.pool_roles import role_problems
+
+
+@pytest.mark.parametrize(
+    ("roles", "word"),
+    [
+        ({}, ""),
+        ({"mixed": 3}, ""),
+        ({"prefill": 1, "decode": 2}, ""),
+        ({"prefill": 2, "mixed": 1}, "2 prefill, but no decode engine"),
+        ({"decode": 1}, "1 decode, but no prefill engine"),
+    ],
+)
+def test_one_half_without_the_other_is_a_fault(roles: dict[str, int], word: str) -> None:
+    problems = role_problems(roles)
+    assert bool(problems) == bool(word)
+    assert word in "".join(problems)

@@ -1,0 +1,135 @@
+"""Markers: what becomes a mark on the time axis, and what does not."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from controlplane.history.annotation import MAX_MARKERS, WAVE_S, Annotation, AnnotationLog, without_replaced
+from gateway.contracts.fleet_sample import FleetSample
+
+
+def with_engine(sample: FleetSample, **changes: object) -> FleetSample:
+    first = msgspec.structs.replace(sample.engines[0], **changes)
+    return msgspec.structs.replace(sample, at=sample.at + 1, engines=(first, *sample.engines[1:]))
+
+
+def kinds(before: FleetSample | None, after: FleetSample) -> list[str]:
+    log = AnnotationLog(300)
+    log.follow(before, after)
+    return [marker.kind for marker in log.recent()]
+
+
+def test_the_first_sample_marks_nothing(samples: list[FleetSample]) -> None:
+    assert kinds(None, samples[0]) == []
+
+
+def test_nothing_new_marks_nothing(samples: list[FleetSample]) -> None:
+    assert kinds(samples[0], samples[1]) == []
+
+
+@pytest.mark.parametrize("state", ["lost", "hot", "degraded", "draining", "maintenance", "starting", "unknown"])
+def test_a_change_of_state_is_marked_with_its_reason(samples: list[FleetSample], state: str) -> None:
+    log = AnnotationLog(300)
+    log.follow(samples[0], with_engine(samples[0], state=state, reason="because."))
+    (marker,) = log.recent()
+    assert (marker.kind, marker.label, marker.engine_id) == (state, "e-01", "engine-e-01")
+    assert marker.text == f"e-01 is {state}: because"
+
+
+def test_a_return_names_what_it_returns_from(samples: list[FleetSample]) -> None:
+    lost = with_engine(samples[0], state="lost")
+    log = AnnotationLog(300)
+    log.follow(lost, with_engine(lost, state="serving"))
+    assert log.recent()[0].text == "e-01 serves again; it was lost"
+
+
+def test_a_first_start_is_no_return(samples: list[FleetSample]) -> None:
+    starting = with_engine(samples[0], state="starting")
+    log = AnnotationLog(300)
+    log.follow(starting, with_engine(starting, state="serving"))
+    assert (log.recent()[0].kind, log.recent()[0].text) == ("started", "e-01 serves")
+
+
+def test_a_restart_without_a_change_of_state_is_marked(samples: list[FleetSample]) -> None:
+    assert kinds(samples[0], with_engine(samples[0], incarnation=9)) == ["restarted"]
+
+
+def test_engines_that_join_or_leave_are_marked(samples: list[FleetSample]) -> None:
+    smaller = msgspec.structs.replace(samples[0], engines=samples[0].engines[1:])
+    assert kinds(smaller, samples[0]) == ["joined"]
+    assert kinds(samples[0], smaller) == ["left"]
+
+
+def test_a_published_policy_is_marked(samples: list[FleetSample]) -> None:
+    pools = (msgspec.structs.replace(samples[0].pools[0], policy_version=42), *samples[0].pools[1:])
+    log = AnnotationLog(300)
+    log.follow(samples[0], msgspec.structs.replace(samples[0], pools=pools))
+    (marker,) = log.recent()
+    assert (marker.kind, marker.label, marker.pool_id) == ("policy", "v42 live", "pool-0")
+
+
+def test_markers_age_out_and_never_exceed_their_limit(samples: list[FleetSample]) -> None:
+    log, before = AnnotationLog(300), samples[0]
+    for step in range(3 * MAX_MARKERS):
+        after = with_engine(before, state="hot" if step % 2 else "lost")
+        log.follow(before, after)
+        before = after
+    assert len(log.recent()) == MAX_MARKERS
+    assert log.recent(after=log.last_number - 2)[0].number == log.last_number - 1
+    log.follow(before, msgspec.structs.replace(before, at=before.at + 1000))
+    assert log.recent() == []
+
+
+def step(sample: FleetSample, after_s: float, **states: str) -> FleetSample:
+    """Return the sample `after_s` later, with engines (by name, e_01) in other states."""
+    engines = tuple(
+        msgspec.structs.replace(engine, state=states.get(engine.name.replace("-", "_"), engine.state))
+        for engine in sample.engines
+    )
+    return msgspec.structs.replace(sample, at=sample.at + after_s, engines=engines)
+
+
+def test_a_fleet_that_starts_is_one_mark_per_pool_that_grows(samples: list[FleetSample]) -> None:
+    log, before = AnnotationLog(300), step(samples[0], 0, e_01="unknown", e_02="unknown", e_03="unknown")
+    for after_s, states in (
+        (1, {"e_01": "starting", "e_02": "starting"}),
+        (2, {"e_03": "starting", "e_01": "serving"}),
+        (9, {"e_02": "serving"}),
+        (20, {"e_03": "serving"}),
+    ):
+        after = step(before, after_s, **states)
+        log.follow(before, after)
+        before = after
+    (marker,) = log.recent()
+    assert (marker.kind, marker.label, marker.engine_id) == ("started", "3 started", "")
+    assert marker.text == "3 engines started and serve: e-01, e-02, e-03"
+    assert marker.at == samples[0].at + 1
+    assert marker.number == log.last_number
+
+
+def test_a_growing_mark_says_which_one_it_replaces(samples: list[FleetSample]) -> None:
+    log = AnnotationLog(300)
+    first = step(samples[0], 1, e_01="starting")
+    log.follow(samples[0], first)
+    held = log.recent()
+    log.follow(first, step(first, 1, e_02="starting"))
+    news = log.recent(held[-1].number)
+    assert [marker.replaces for marker in news] == [held[-1].number]
+    assert news[0].label == "0 of 2 started"
+    assert without_replaced([*held, *news]) == log.recent()
+
+
+def test_a_start_long_after_the_last_is_a_mark_of_its_own(samples: list[FleetSample]) -> None:
+    log = AnnotationLog(300)
+    first = step(samples[0], 1, e_01="starting")
+    log.follow(samples[0], first)
+    second = step(first, WAVE_S + 1, e_02="starting")
+    log.follow(first, second)
+    assert [marker.label for marker in log.recent()] == ["e-01", "e-02"]
+
+
+def test_marks_of_another_process_with_the_same_number_stay(samples: list[FleetSample]) -> None:
+    old = Annotation(1, 10.0, "lost", "e-01", "lost", "p", "e")
+    new = Annotation(2, 99.0, "started", "2 started", "2", "p", replaces=1)
+    assert without_replaced([old, new]) == [old, new]

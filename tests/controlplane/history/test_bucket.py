@@ -1,0 +1,44 @@
+"""What one interval remembers of the queue."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from controlplane.history.bucket import POOL_FLOATS, Column
+from gateway.contracts.fleet_sample import FleetSample
+from tests.controlplane.history.buckets import columns_of, samples_of
+
+
+def folded(*pools: dict[str, object]) -> Column:
+    """Return the column of samples whose first pool has these figures."""
+    samples: list[FleetSample] = []
+    for sample, figures in zip(samples_of(2, 5), pools, strict=False):
+        first, *others = sample.pools
+        samples.append(msgspec.structs.replace(sample, pools=(msgspec.structs.replace(first, **figures), *others)))
+    (column,) = columns_of(samples)
+    return column
+
+
+def value(column: Column, name: str) -> float:
+    return column.pools["pool-0"][POOL_FLOATS.index(name)]
+
+
+def test_tickets_are_the_peak_and_rates_the_last_of_the_interval() -> None:
+    column = folded({"bound": 7, "migrations_per_s": 2.0}, {"bound": 3, "migrations_per_s": 1.0})
+    assert (value(column, "bound"), value(column, "migrations_per_s")) == (7.0, 1.0)
+
+
+def test_refusals_are_kept_by_code_and_gone_when_they_are_over() -> None:
+    told: dict[str, object] = {"refusals_per_s": {"queue_full": 2.0, "hopeless": 1.0}}
+    column = folded(told)
+    assert (column.refusals, value(column, "refusals_per_s")) == ({"pool-0": told["refusals_per_s"]}, 3.0)
+    column = folded(told, {"refusals_per_s": {}})
+    assert (column.refusals, value(column, "refusals_per_s")) == ({}, 0.0)
+
+
+def test_a_gateway_that_does_not_tell_the_queue_leaves_it_unknown() -> None:
+    column = folded({"bound": None, "refusals_per_s": None, "queue_wait_mean_s": None, "granted_at_once_per_s": None})
+    names = ("bound", "refusals_per_s", "queue_wait_mean_s", "granted_at_once_per_s")
+    assert all(math.isnan(value(column, name)) for name in names)

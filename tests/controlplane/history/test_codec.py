@@ -1,0 +1,77 @@
+"""What is stored of a column is what comes back, small, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+import math
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.history.annotation import Annotation
+from controlplane.history.bucket import ENGINE_FLOATS
+from controlplane.history.codec import MAX_BYTES, UnreadableRollupError, decode_part, encode_part, peak_seconds, rows_of
+from tests.controlplane.history.buckets import columns_of, samples_of
+from tests.web.fake_fleet import LOST_AT
+
+LARGEST, TINY = 3.4e38, 2**-136
+"""Above it a value may round to infinity; below 2**-126 a float32 has fewer bits."""
+MARKER = Annotation(3, 1.5, "lost", "e-01", "e-01 is lost", "pool-0", "engine-e-01")
+
+
+def test_a_part_comes_back_with_its_markers() -> None:
+    column = columns_of(samples_of(5, 30, begin=LOST_AT))[1]
+    rows = rows_of(column.roster, "pool-0")
+    part = decode_part(encode_part(column, "pool-0", rows, [MARKER]))
+    assert (part.samples, part.markers) == (column.samples, [MARKER])
+    for place in range(len(ENGINE_FLOATS)):
+        expected = [column.floats[place][row] for row in rows]
+        assert list(part.floats[place]) == pytest.approx(expected, rel=5e-4)
+    assert part.codes == [bytearray(series[row] for row in rows) for series in column.codes]
+    assert part.pool == pytest.approx(column.pools["pool-0"], rel=1e-6, nan_ok=True)
+    assert peak_seconds(column, rows) == max(column.floats[1][row] for row in rows)
+
+
+def test_refusals_come_back_by_their_code() -> None:
+    column = columns_of(samples_of(2, 10))[0]
+    column.refusals["pool-0"] = {"queue_full": 0.5, "a_code_of_tomorrow": 1.5}
+    assert decode_part(encode_part(column, "pool-0", [0], [])).refusals == column.refusals["pool-0"]
+    assert decode_part(encode_part(column, "pool-1", [1], [])).refusals == {}
+
+
+@given(st.floats(width=32))
+def test_any_value_comes_back_with_eleven_significant_bits(value: float) -> None:
+    column = columns_of(samples_of(2, 1))[0]
+    column.floats[0][0] = value
+    (stored,) = decode_part(encode_part(column, "pool-0", [0], [])).floats[0]
+    if abs(value) < LARGEST:
+        assert stored == pytest.approx(value, rel=2**-11, abs=TINY)
+    assert math.copysign(1, stored) == math.copysign(1, value) or math.isnan(value)
+    assert math.isnan(stored) == math.isnan(value)
+
+
+def test_unknown_stays_unknown() -> None:
+    column = columns_of(samples_of(2, 1))[0]
+    column.floats[0][0] = math.nan
+    assert math.isnan(decode_part(encode_part(column, "pool-0", [0], [])).floats[0][0])
+
+
+@pytest.mark.parametrize(("engines", "limit"), [(8, 300), (1000, 14_000)])
+def test_a_row_stays_as_small_as_the_retention_reckons(engines: int, limit: int) -> None:
+    column = columns_of(samples_of(engines, 20, step_s=2))[1]
+    rows = rows_of(column.roster, "pool-0") + rows_of(column.roster, "pool-1")
+    assert len(encode_part(column, "pool-0", rows, [])) < limit
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"nonsense", zlib.compress(b"nonsense"), zlib.compress(b"\x97\x02" + b"\xc0" * 6)]
+)
+def test_garbage_is_refused(data: bytes) -> None:
+    with pytest.raises(UnreadableRollupError):
+        decode_part(data)
+
+
+def test_a_row_that_unpacks_without_end_is_refused() -> None:
+    with pytest.raises(UnreadableRollupError):
+        decode_part(zlib.compress(b"\x00" * (2 * MAX_BYTES)))

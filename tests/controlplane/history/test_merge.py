@@ -1,0 +1,109 @@
+"""A long column says of its parts what they say together."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from controlplane.history.bucket import ENGINE_FLOATS, LOST, POOL_FLOATS, UNKNOWN_BYTE
+from controlplane.history.merge import merge, merged_by
+from controlplane.history.roster import NOBODY, Roster, union
+from tests.controlplane.history.buckets import columns_of, samples_of
+from tests.web.fake_fleet import LOST_AT, LOST_UNTIL
+
+SECONDS, MEAN = ENGINE_FLOATS.index("seconds"), ENGINE_FLOATS.index("mean_s")
+
+
+def test_short_columns_merge_into_what_a_long_one_would_have_been() -> None:
+    samples = samples_of(5, 60, begin=LOST_AT - 30)
+    merged = merged_by(columns_of(samples, 2), 5)
+    for direct in columns_of(samples, 10):
+        by_parts = merged[direct.index]
+        assert by_parts.samples == direct.samples
+        for place in range(len(ENGINE_FLOATS)):
+            assert list(by_parts.floats[place]) == pytest.approx(list(direct.floats[place]), rel=1e-5)
+        assert by_parts.codes[0] == direct.codes[0]
+
+
+def test_a_loss_in_any_part_is_a_loss() -> None:
+    columns = columns_of(samples_of(5, 120, begin=LOST_AT - 20))
+    merged = merge(0, columns)
+    lost = [row for row, state in enumerate(merged.codes[0]) if state == LOST]
+    assert [merged.roster.names[row] for row in lost] == ["e-05"]
+    assert LOST_UNTIL < LOST_AT + 100
+
+
+def test_a_share_is_weighted_by_the_requests_behind_it() -> None:
+    one, other = columns_of(samples_of(2, 20))
+    on_time, requests, p99, late = (
+        POOL_FLOATS.index(name) for name in ("on_time", "requests_per_s", "ttft_p99_s", "late")
+    )
+    for column, share, rate, slow in ((one, 1.0, 30.0, 2.0), (other, 0.0, 10.0, 9.0)):
+        column.pools["pool-0"][on_time], column.pools["pool-0"][requests] = share, rate
+        column.pools["pool-0"][p99] = column.pools["pool-0"][late] = slow
+    pool = merge(0, [one, other]).pools["pool-0"]
+    assert (pool[on_time], pool[requests], pool[p99], pool[late]) == (0.75, 20.0, 9.0, 9.0)
+
+
+def test_waits_are_weighted_by_grants_and_refusals_are_means_by_code() -> None:
+    one, other = columns_of(samples_of(2, 20))
+    names = ("granted_waited_per_s", "granted_at_once_per_s", "queue_wait_mean_s", "bound", "refusals_per_s")
+    waited, at_once, wait, bound, refusals = map(POOL_FLOATS.index, names)
+    for column, rate, wait_s in ((one, 3.0, 2.0), (other, 1.0, 6.0)):
+        column.pools["pool-0"][waited], column.pools["pool-0"][at_once] = rate, 0.0
+        column.pools["pool-0"][wait], column.pools["pool-0"][bound] = wait_s, wait_s
+        column.pools["pool-0"][refusals] = 0.0
+    other.pools["pool-0"][refusals] = 3.0
+    other.refusals["pool-0"] = {"queue_full": 2.0, "hopeless": 1.0}
+    merged = merge(0, [one, other])
+    pool = merged.pools["pool-0"]
+    assert (pool[wait], pool[bound], pool[waited], pool[refusals]) == (3.0, 6.0, 2.0, 1.5)
+    assert merged.refusals == {"pool-0": {"queue_full": 1.0, "hopeless": 0.5}}
+
+
+def test_parts_that_tell_nothing_of_the_queue_are_left_out_of_it() -> None:
+    old, new = columns_of(samples_of(2, 20))
+    for place in range(POOL_FLOATS.index("bound"), len(POOL_FLOATS)):
+        old.pools["pool-0"][place], new.pools["pool-0"][place] = math.nan, 4.0
+    new.refusals["pool-0"] = {"queue_full": 4.0}
+    merged = merge(0, [old, new])
+    assert merged.pools["pool-0"][POOL_FLOATS.index("bound") :] == [4.0] * 8
+    assert merged.refusals == {"pool-0": {"queue_full": 4.0}}
+
+
+def test_a_share_without_requests_is_unknown() -> None:
+    one, other = columns_of(samples_of(2, 20))
+    for column in (one, other):
+        column.pools["pool-0"][POOL_FLOATS.index("on_time")] = math.nan
+        column.pools["pool-0"][POOL_FLOATS.index("requests_per_s")] = 0.0
+    assert math.isnan(merge(0, [one, other]).pools["pool-0"][POOL_FLOATS.index("on_time")])
+
+
+def test_engines_that_came_or_went_are_unknown_where_they_were_not() -> None:
+    early, late = columns_of(samples_of(3, 10)), columns_of(samples_of(4, 20))
+    merged = merge(0, [early[0], late[1]])
+    assert merged.roster.engine_ids == late[1].roster.engine_ids
+    row = merged.roster.place["engine-e-04"]
+    assert merged.floats[SECONDS][row] == late[1].floats[SECONDS][row]
+    assert merged.floats[MEAN][row] == pytest.approx(late[1].floats[MEAN][row])
+
+
+def test_a_union_keeps_the_newest_order_and_puts_the_gone_behind_their_pool() -> None:
+    old = Roster(("a", "gone", "z"), ("a", "gone", "z"), ("p", "p", "q"))
+    new = Roster(("b", "a", "z"), ("b", "renamed", "z"), ("p", "p", "q"))
+    assert union([old], last=new).names == ("b", "renamed", "gone", "z")
+    assert union([], last=NOBODY) == NOBODY
+
+
+def test_what_is_known_of_some_parts_only_is_taken_from_these() -> None:
+    one, other = columns_of(samples_of(3, 20))
+    one.floats[SECONDS][0] = one.floats[MEAN][0] = other.floats[SECONDS][1] = other.floats[MEAN][1] = math.nan
+    for place, rows in ((1, (0,)), (2, (0, 1))):
+        for row in rows:
+            other.codes[place][row] = UNKNOWN_BYTE
+    merged = merge(0, [one, other])
+    assert list(merged.floats[SECONDS][:2]) == [other.floats[SECONDS][0], one.floats[SECONDS][1]]
+    assert list(merged.floats[MEAN][:2]) == pytest.approx([other.floats[MEAN][0], one.floats[MEAN][1]])
+    assert merged.codes[1] == bytes([one.codes[1][0], *other.codes[1][1:]])
+    assert merged.codes[2] == bytes([*one.codes[2][:2], *other.codes[2][2:]])

@@ -1,0 +1,169 @@
+"""Roll-ups: stored once, made long, forgotten in time, and still there after a restart."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from controlplane.history import rollups
+from controlplane.history.collector import FINE_S, WAITING_COLUMNS, FleetCollector
+from controlplane.history.merge import merge
+from controlplane.history.models.rollup import Rollup
+from controlplane.history.models.rollup_roster import RollupRoster
+from controlplane.history.rollups import COARSE_S, FACTOR, forget, store_finished, stored_hour
+from controlplane.history.store import read_past
+from gateway.contracts.fleet_sample import FleetSample
+from tests.controlplane.history.buckets import START, samples_of
+from tests.web.fake_fleet import LOST_AT
+
+pytestmark = pytest.mark.django_db
+FIRST = int(START // FINE_S)
+
+
+def fed(samples: list[FleetSample]) -> FleetCollector:
+    collector = FleetCollector()
+    for sample in samples:
+        collector.take(msgspec.msgpack.encode(sample))
+    return collector
+
+
+def run(collector: FleetCollector, at: float) -> int:
+    """Store what has finished and return the rows it made."""
+    columns = collector.finished(at)
+    return store_finished(collector, columns, at).fine if columns else 0
+
+
+def test_only_intervals_that_ended_are_stored() -> None:
+    collector = fed(samples_of(4, 25))
+    assert run(collector, START + 20.5) == 2  # one interval, two pools; the second has not settled
+    assert run(collector, START + 21) == 2
+    assert run(collector, START + 22) == 0
+    assert sorted(Rollup.objects.values_list("index", "pool")) == [
+        (FIRST, "pool-0"), (FIRST, "pool-1"), (FIRST + 1, "pool-0"), (FIRST + 1, "pool-1"),
+    ]  # fmt: skip
+
+
+def test_what_is_read_is_what_was_collected() -> None:
+    collector = fed(samples_of(5, 41))
+    columns = collector.finished(START + 41)
+    store_finished(collector, columns, START + 41)
+    past = read_past(FINE_S, FIRST, FIRST + 10)
+    assert [column.index for column in past.columns] == [column.index for column in columns]
+    for stored, column in zip(past.columns, columns, strict=True):
+        assert stored.roster == column.roster
+        assert stored.samples == column.samples
+        assert list(stored.floats[1]) == pytest.approx(list(column.floats[1]), rel=6e-4)
+        assert stored.codes == column.codes
+    assert past.columns[0].roster is past.columns[1].roster
+    assert past.pools["pool-0"].name == "chat-70b"
+
+
+def test_two_processes_store_no_interval_twice() -> None:
+    samples = samples_of(4, 31)
+    one, other = fed(samples), fed(samples)
+    assert run(one, START + 31) == 6
+    run(other, START + 31)
+    assert Rollup.objects.filter(seconds=FINE_S).count() == 6
+
+
+def test_after_a_restart_the_earlier_intervals_are_there_and_new_ones_follow() -> None:
+    run(fed(samples_of(4, 31)), START + 31)
+    before = read_past(FINE_S, FIRST, FIRST + 100).columns
+    run(fed(samples_of(4, 30, begin=60)), START + 91)
+    columns = read_past(FINE_S, FIRST, FIRST + 100).columns
+    assert [column.index - FIRST for column in columns] == [0, 1, 2, 6, 7, 8]
+    assert [list(column.floats[0]) for column in columns[:3]] == [list(column.floats[0]) for column in before]
+    assert sorted(stored_hour(START + 91).peaks["pool-0"]) == [FIRST + place for place in (0, 1, 2, 6, 7, 8)]
+
+
+def test_long_intervals_are_made_of_short_ones_once_they_ended() -> None:
+    begin = -START % COARSE_S
+    collector = fed(samples_of(4, 260, begin=begin))
+    for end in range(30, 300, 30):
+        run(collector, START + begin + end)
+    coarse = read_past(COARSE_S, 0, 1 << 40)
+    first = int((START + begin) // COARSE_S)
+    assert [column.index for column in coarse.columns] == [first, first + 1]
+    fine = read_past(FINE_S, first * FACTOR, first * FACTOR + FACTOR - 1).columns
+    assert len(fine) == FACTOR
+    assert list(coarse.columns[0].floats[1]) == pytest.approx(list(merge(0, fine).floats[1]), rel=6e-4)
+    assert coarse.columns[0].samples == 240
+
+
+def test_after_a_long_pause_long_intervals_go_on_where_there_is_something() -> None:
+    begin = -START % COARSE_S
+    run(fed(samples_of(2, 125, begin=begin)), START + begin + 125)
+    later = begin + 400 * COARSE_S
+    run(fed(samples_of(2, 125, begin=later)), START + later + 125)
+    indexes = [column.index - int((START + begin) // COARSE_S) for column in read_past(COARSE_S, 0, 1 << 40).columns]
+    assert indexes == [0, 400]
+
+
+def test_markers_are_stored_once_and_come_back() -> None:
+    collector = fed(samples_of(5, 80, begin=LOST_AT - 20))
+    for end in range(10, 100, 10):
+        run(collector, START + LOST_AT - 20 + end)
+    past = read_past(FINE_S, FIRST, FIRST + 100)
+    kinds = [marker.kind for marker in past.markers]
+    assert kinds.count("lost") == 1
+    lost = next(marker for marker in past.markers if marker.kind == "lost")
+    assert (lost.label, lost.text) == ("e-05", "e-05 is lost: 3 connects refused; a direct probe runs every second")
+    assert kinds.count("draining") == 1
+
+
+def test_a_mark_that_grows_after_its_interval_was_stored_comes_back_grown() -> None:
+    samples = samples_of(3, 60, step_s=1)
+
+    def state(at: float, begins: float, serves: float) -> str:
+        return "unknown" if at < begins else "starting" if at < serves else "serving"
+
+    grown = []
+    for sample in samples:
+        t = sample.at - START
+        first = msgspec.structs.replace(sample.engines[0], state=state(t, 5, 25))
+        second = msgspec.structs.replace(sample.engines[1], state=state(t, 8, 33))
+        grown.append(msgspec.structs.replace(sample, engines=(first, second, *sample.engines[2:])))
+    collector = fed([])
+    for sample in grown:
+        collector.take(msgspec.msgpack.encode(sample))
+        run(collector, sample.at)
+    (marker,) = read_past(FINE_S, FIRST, FIRST + 100).markers
+    assert (marker.label, marker.at) == ("2 started", START + 5)
+
+
+def test_what_is_too_old_is_forgotten_with_its_roster() -> None:
+    run(fed(samples_of(2, 21)), START + 21)
+    run(fed(samples_of(3, 21, begin=3600)), START + 3621)
+    assert forget(START + 26 * 3600 + 600) == 4
+    assert not Rollup.objects.filter(seconds=FINE_S, index__lt=FIRST + 100).exists()
+    assert Rollup.objects.filter(seconds=FINE_S).count() == 4
+    assert forget(START + 31 * 86_400) == Rollup.objects.count() + 6
+    assert not RollupRoster.objects.exists()
+
+
+def test_rows_are_bounded_whatever_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    run(fed(samples_of(2, 101)), START + 101)
+    monkeypatch.setitem(rollups.MAX_ROWS, FINE_S, 5)
+    forget(START + 101)
+    kept = set(Rollup.objects.filter(seconds=FINE_S).values_list("index", flat=True))
+    assert kept == {FIRST + 8, FIRST + 9}
+
+
+def test_an_unreadable_row_is_a_gap_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    run(fed(samples_of(2, 31)), START + 31)
+    Rollup.objects.filter(index=FIRST + 1).update(data=b"torn")
+    assert [column.index - FIRST for column in read_past(FINE_S, FIRST, FIRST + 5).columns] == [0, 2]
+    assert "unreadable" in caplog.text
+
+
+def test_a_database_that_is_away_costs_nothing_for_ten_minutes() -> None:
+    collector = fed(samples_of(2, FINE_S * (WAITING_COLUMNS + 5), step_s=5))
+    waiting = collector.finished(START + FINE_S * (WAITING_COLUMNS + 5))
+    assert WAITING_COLUMNS - 1 <= len(waiting) <= WAITING_COLUMNS
+
+
+def test_garbage_on_the_bus_is_passed_over() -> None:
+    collector = FleetCollector()
+    collector.take(b"\xc1")
+    collector.take(msgspec.msgpack.encode(msgspec.structs.replace(samples_of(1, 1)[0], schema_version=99)))
+    assert collector.finished(START + 100) == []

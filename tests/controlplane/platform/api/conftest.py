@@ -1,0 +1,33 @@
+"""The world in which the management API is tested."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+from django.db import transaction
+from pytest_django import DjangoDbBlocker
+
+from gateway.bus.bus import Bus
+from tests.controlplane.platform.api.world import Api, World, make_world
+
+
+@pytest.fixture(scope="module")
+def shared_world(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[World]:
+    """Store a world once for all tests of a module, each of which takes back what it changes of it."""
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield make_world()
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def world(shared_world: World, db: None, bus: Bus) -> World:
+    """Return two pools, people of every role, and keys."""
+    return copy.deepcopy(shared_world)
+
+
+@pytest.fixture
+def api(world: World) -> Api:
+    """Return the API as an admin sees it."""
+    return Api(world)

@@ -1,0 +1,58 @@
+"""Requests that come at the same moment, each with a connection of its own."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from django.db import connection
+
+from controlplane.fleet.models.region import Region
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.models.audit_event import AuditEvent
+from tests.controlplane.platform.api.test_revisions import Editor
+from tests.controlplane.platform.api.world import Api, World, make_world
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def own_world(transactional_db: None, bus: object) -> World:
+    """Return a world that other connections see."""
+    return make_world()
+
+
+def test_the_same_request_at_the_same_time_happens_once(own_world: World) -> None:
+    statuses = []
+
+    def create() -> None:
+        answer = Api(own_world, "admin_key").post("keys", {"tenant": "acme", "name": "twin"}, Idempotency_Key="k")
+        statuses.append(answer.status_code)
+        connection.close()
+
+    threads = [threading.Thread(target=create) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ApiKey.objects.filter(name="twin").count() == 1
+    assert set(statuses) <= {201, 409}
+    assert AuditEvent.objects.filter(verb="key.create", after__name="twin").count() == 1
+
+
+def test_editors_at_the_same_time_lose_no_update(own_world: World) -> None:
+    Region.objects.update(name="0")
+    editors = [Editor(own_world), Editor(own_world)]
+
+    def edit(editor: Editor) -> None:
+        for _ in range(60):
+            editor.step()
+        connection.close()
+
+    threads = [threading.Thread(target=edit, args=(editor,)) for editor in editors]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(editor.written + editor.refused for editor in editors) == 60
+    assert Region.objects.get().name == str(sum(editor.written for editor in editors))

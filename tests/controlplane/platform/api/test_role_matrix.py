@@ -1,0 +1,213 @@
+"""Every address of the management API, every method, every kind of caller."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core import serializers
+from django.http import HttpResponse
+
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.job_run import JobRun
+from controlplane.platform.role import Role
+from controlplane.project.api_urls import urlpatterns
+from controlplane.request_log.models.recording import Recording
+from controlplane.trials.models.canary import Canary
+from controlplane.trials.models.shadow import Shadow
+from controlplane.trials.models.whatif import WhatIf
+from tests.controlplane.platform.api.request_examples import CHANGES, RECORDING, SAFE, Example
+from tests.controlplane.platform.api.world import Api, World
+
+pytestmark = pytest.mark.django_db
+
+VIEWS = {pattern.callback.view_class.__name__: pattern.callback.view_class for pattern in urlpatterns}
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+ADMIN_NOUNS = ("regions", "pools", "tenants", "keys")
+WHOLE_FLEET = ("tenants", "keys")
+ASK_ONLY = {"PolicyCheck"}
+"""POSTs that change nothing, and are open to whoever may change something."""
+
+
+def real(world: World, path: str) -> str:
+    """Return the path with the ids of this world."""
+    run, event = JobRun.objects.filter(job="probe").latest("pk").pk, AuditEvent.objects.latest("pk").pk
+    recording, whatif = Recording.objects.latest("pk").pk, WhatIf.objects.latest("pk").pk
+    key, canary = world.keys["traffic_key"].key_id, Canary.objects.latest("pk").key
+    shadow = Shadow.objects.latest("pk").pk
+    ids = {"key": key, "run": run, "event": event, "recording": recording, "whatif": whatif}
+    return path.format(**ids, shadow=shadow, canary=canary)
+
+
+def said(body: Any) -> Any:
+    """Return the body with the ids of this world."""
+    if not isinstance(body, dict):
+        return body
+    return {name: Recording.objects.latest("pk").pk if value == RECORDING else value for name, value in body.items()}
+
+
+def send(world: World, caller: str | None, example: Example) -> HttpResponse:
+    """Send a change as the caller, with the ETag that an admin sees."""
+    path = real(world, example.path)
+    headers = {"If_Match": Api(world).get(path)["ETag"]} if example.guarded else {}
+    return Api(world, caller).call(example.method, path, said(example.body), example.media_type, **headers)
+
+
+def dump() -> str:
+    """Return everything that is stored but sessions and when somebody signed in."""
+    kept = [model for model in apps.get_models() if "session" not in model._meta.model_name]
+    text = "\n".join(serializers.serialize("json", model.objects.order_by("pk")) for model in kept)
+    return re.sub(r'"last_login": [^,]+', "", text)
+
+
+def test_every_address_and_method_has_an_example() -> None:
+    declared = {
+        (name, method)
+        for name, view in VIEWS.items()
+        for method in METHODS
+        if hasattr(view, method.lower()) and name != "Nothing"
+    }
+    assert declared == set(CHANGES) | {(name, "GET") for name in SAFE}
+
+
+@pytest.mark.parametrize("key", CHANGES, ids=" ".join)
+def test_an_admin_may_do_everything(world: World, key: tuple[str, str]) -> None:
+    for caller in ("admin", "admin_key"):
+        example = CHANGES[key]
+        answer = send(world, caller, example)
+        assert answer.status_code == example.status or caller == "admin_key", answer.content
+        assert answer.status_code not in (401, 403, 404, 500)
+
+
+@pytest.mark.parametrize("key", CHANGES, ids=" ".join)
+def test_whoever_only_looks_changes_nothing(world: World, key: tuple[str, str]) -> None:
+    before = dump()
+    for caller in ("viewer", "viewer_a", "viewer_key", "viewer_a_key", "nobody", "traffic_key", None):
+        answer = send(world, caller, CHANGES[key])
+        assert answer.status_code == (401 if caller is None else 403), caller
+        assert answer["Content-Type"] == "application/problem+json"
+    assert dump() == before
+
+
+def of_operators(key: tuple[str, str]) -> bool:
+    """Return whether the change belongs to the operators of one pool."""
+    ours = ("engines", "policies", "orders", "recordings", "whatif", "shadows", "canaries")
+    return CHANGES[key].path.startswith(ours) or (
+        CHANGES[key].path.startswith("pools/") and VIEWS[key[0]].changes_need == Role.OPERATOR
+    )
+
+
+@pytest.mark.parametrize(
+    "key",
+    [key for key in CHANGES if CHANGES[key].path.startswith(ADMIN_NOUNS) and not of_operators(key)],
+    ids=" ".join,
+)
+def test_operators_do_not_administer(world: World, key: tuple[str, str]) -> None:
+    before = dump()
+    for caller in ("operator", "operator_a", "operator_key", "operator_a_key"):
+        assert send(world, caller, CHANGES[key]).status_code == 403, caller
+    assert dump() == before
+
+
+@pytest.mark.parametrize("key", [key for key in CHANGES if of_operators(key)], ids=" ".join)
+def test_operators_stay_in_their_pools(world: World, key: tuple[str, str]) -> None:
+    before, example = dump(), CHANGES[key]
+    for caller in ("operator_b", "operator_b_key", "operator_a_viewer_b"):
+        foreign = _moved_to_b(example) if caller == "operator_a_viewer_b" else example
+        if caller == "operator_a_viewer_b" and foreign == example:
+            # Its ids are counted and name no pool.
+            continue
+        status = send(world, caller, foreign).status_code
+        if key[0] in ASK_ONLY:
+            assert status == 200
+        elif key[0] in ("Engines", "EngineBulk", "Recordings", "RecordingUpload", "WhatIfs", "Shadows", "Canaries"):
+            assert status in (400, 403)
+        elif key == ("Policies", "POST"):
+            assert status == 403
+        else:
+            assert status == (403 if caller == "operator_a_viewer_b" else 404)
+    assert dump() == before
+
+
+def _moved_to_b(example: Example) -> Example:
+    text = json.dumps([example.path, example.body])
+    for name in ("policy-", "pool-", "e-", "order-"):
+        text = (
+            text.replace(f'"{name}a', f'"{name}b').replace(f"/{name}a", f"/{name}b").replace(f"={name}a", f"={name}b")
+        )
+    path, body = json.loads(text)
+    return replace(example, path=path, body=body)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [key for key in CHANGES if of_operators(key) and CHANGES[key].path not in ("policies", "policies/validate")],
+    ids=" ".join,
+)
+def test_operators_may_in_their_own_pool(world: World, key: tuple[str, str]) -> None:
+    for caller in ("operator_a", "operator_a_key"):
+        answer = send(world, caller, CHANGES[key])
+        assert answer.status_code == CHANGES[key].status or caller == "operator_a_key", answer.content
+        assert answer.status_code not in (401, 403, 404, 500)
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_looking_changes_nothing(world: World, name: str) -> None:
+    before = dump()
+    for path in SAFE[name]:
+        for caller in (*world.people, *world.texts, None):
+            answer = Api(world, caller).get(real(world, path))
+            assert answer.status_code == _expected_look(name, path, caller), (caller, answer.content)
+            head = Api(world, caller).call("HEAD", real(world, path))
+            assert head.status_code == answer.status_code
+            assert head.content == b""
+    assert dump() == before
+
+
+def _expected_look(name: str, path: str, caller: str | None) -> int:
+    if caller is None:
+        return 401
+    if caller in ("nobody", "traffic_key"):
+        return 403
+    limited = caller.removesuffix("_key") in ("viewer_a", "operator_a", "operator_a_viewer_b", "operator_b")
+    if limited and path.startswith(WHOLE_FLEET):
+        return 403
+    of_pool_a = path.startswith(
+        ("pools/", "engines/", "policies/policy-a", "decisions/", "recordings/", "whatif/", "shadows/", "canaries/")
+    )
+    if (limited and name == "OneJobRun") or (caller in ("operator_b", "operator_b_key") and of_pool_a):
+        return 404
+    return 404 if limited and name == "OneAuditEvent" else 200
+
+
+@pytest.mark.parametrize("name", [name for name in VIEWS if name != "Nothing"])
+def test_other_methods_do_not_exist(world: World, name: str) -> None:
+    paths = {example.path for (view, _), example in CHANGES.items() if view == name} | set(SAFE.get(name, []))
+    for path in paths:
+        for method in (*METHODS, "OPTIONS", "TRACE"):
+            if hasattr(VIEWS[name], method.lower()) and method not in ("OPTIONS", "TRACE"):
+                continue
+            answer = Api(world).call(method, real(world, path))
+            assert answer.status_code == 405
+            assert answer["Content-Type"] == "application/problem+json"
+            assert "GET" in answer["Allow"] or "POST" in answer["Allow"]
+
+
+def seen(world: World, caller: str, path: str, field: str) -> set[Any]:
+    return {row[field] for row in Api(world, caller).get(path).json()["results"]}
+
+
+def test_lists_hold_what_belongs_to_the_caller(world: World) -> None:
+    assert seen(world, "operator_a", "engines", "engine_id") == {"e-a"}
+    assert seen(world, "viewer", "engines", "engine_id") == {"e-a", "e-b"}
+    assert seen(world, "operator_b", "pools", "slug") == {"pool-b"}
+    assert seen(world, "operator_b_key", "engines", "engine_id") == {"e-b"}
+    assert seen(world, "operator_b", "policies", "slug") == {"policy-b"}
+    assert seen(world, "operator_b", "jobs", "id") == set()
+    assert seen(world, "operator_b", "audit", "pool") == {"pool-b", ""}
+    assert seen(world, "operator_b", "audit?object_kind=policy", "object_id") == {"policy-b"}
+    assert seen(world, "operator_b", "audit?object_kind=tenant", "object_id") == set()

@@ -1,0 +1,108 @@
+"""Requests generated from the gateway's part of the OpenAPI document, against a gateway process: never a 5xx."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from bench.live.live_fleet import API_KEY, MODEL, LiveFleet, live_fleet
+from controlplane.platform.api.openapi import openapi_document
+from routing.policy.policy_document import RoutingPolicy, Stage
+
+pytestmark = pytest.mark.processes
+EXAMPLES = 12 * int(os.environ.get("FUZZ_EXAMPLES", "100")) // 100
+TAGS = ["routing", "inference", "health"]
+SERVED = {"model": MODEL}
+PROMPTS = ("messages", "prompt", "token_ids", "block_hashes")
+AUTHORIZED = {"Authorization": f"Bearer {API_KEY}"}
+
+schema = schemathesis.openapi.from_dict(openapi_document()).include(tag=TAGS)
+decided: list[str] = []
+"""Ids of decisions that the gateway made for these tests."""
+
+
+def chance(*of: object) -> random.Random:
+    """Return a generator that gives the same for the same request."""
+    return random.Random(repr(of))
+
+
+def aim(case: schemathesis.Case) -> None:
+    """Let most requests be about the served model, one prompt and decisions that were made: they get further so."""
+    if chance(case.body, case.path_parameters).random() < 0.3:
+        return
+    if "id" in (case.path_parameters or {}):
+        case.path_parameters["id"] = chance(case.path_parameters).choice([*decided, MODEL])
+    if not isinstance(case.body, dict):
+        return
+    if case.path.startswith("/v1/"):
+        prompt = {"prompt": "Who?", "messages": [{"role": "user", "content": "Who?"}]}
+        case.body = prompt | case.body | SERVED | {"max_tokens": 2}
+    elif case.path.endswith("/route"):
+        case.body = answerable(case.body)
+    elif isinstance(case.body.get("requests"), list):
+        case.body["requests"] = [answerable(each) for each in case.body["requests"]]
+
+
+def answerable(asked: Any) -> Any:
+    """Return a question about the served model with one of the prompts that it has, or one of its own."""
+    if not isinstance(asked, dict):
+        return asked
+    given = [name for name in PROMPTS if asked.get(name) is not None]
+    chosen = chance(asked).choice(given or ["prompt"])
+    rest = {name: value for name, value in asked.items() if name not in PROMPTS}
+    return rest | SERVED | {chosen: asked.get(chosen) or "Who?"}
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveFleet]:
+    """A gateway of its own process over two quick engines, which has decided a few requests."""
+    policy = RoutingPolicy(placement=Stage(name="least_cost"))
+    with live_fleet(tmp_path_factory.mktemp("fleet"), policy, engines=2, time_scale=50, block_tokens=16) as fleet:
+        for number in range(8):
+            body = json.dumps({"model": MODEL, "prompt": f"Question {number}"}).encode()
+            request = urllib.request.Request(f"{fleet.url}/api/v1/route", body, AUTHORIZED)
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                decided.append(json.loads(answer.read())["decision_id"])
+        yield fleet
+        decided.clear()
+
+
+def test_the_document_holds_every_door_of_the_decision_api() -> None:
+    doors = {f"{each.method.upper()} {each.path}" for each in (found.ok() for found in schema.get_all_operations())}
+    assert doors >= {
+        "POST /api/v1/route",
+        "POST /api/v1/route/batch",
+        "POST /api/v1/requests/{id}/first_token",
+        "POST /api/v1/requests/{id}/complete",
+        "POST /api/v1/requests/{id}/fail",
+        "GET /api/v1/explain/{id}",
+    }
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_nothing_generated_breaks_the_gateway(case: schemathesis.Case, fleet: LiveFleet) -> None:
+    aim(case)
+    checks = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+    case.call_and_validate(base_url=fleet.url, headers=AUTHORIZED, timeout=30, checks=checks)

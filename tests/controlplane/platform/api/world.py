@@ -1,0 +1,204 @@
+"""A small installation with two pools, people of every role, and keys; and a client that speaks JSON."""
+
+from __future__ import annotations
+
+import functools
+import json
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.http import HttpResponse
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.access.api_keys import create_api_key
+from controlplane.access.models.role_grant import RoleGrant
+from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.fleet.engine_registration import register_engine
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.models.region import Region
+from controlplane.fleet.topology import create_pool, create_region, create_tenant
+from controlplane.platform.actor import program
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.role import Role
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.publish import create_policy, draft, publish_version
+from controlplane.policies.scheduled_publishes import schedule_publish
+from controlplane.request_log.models.recording import Origin, Recording
+from controlplane.request_log.recordings.kept_traces import Written, recording_store, written
+from controlplane.request_log.recordings.recorded_row import Resalting
+from controlplane.request_log.recordings.statistics import plain
+from controlplane.trials.canary.lifecycle import start_canary
+from controlplane.trials.models.shadow import Shadow
+from controlplane.trials.whatif.conditions import Conditions
+from controlplane.trials.whatif.lifecycle import start_whatif
+from tests.controlplane.request_log.recordings.traffic import START, record, rows
+from tests.controlplane.request_log.store.records import keep, stored
+
+ACTOR = program("test")
+TRAFFIC = rows(60, pool="pool-a")
+
+
+@dataclass
+class World:
+    """What there is; `texts` are the keys themselves, by name."""
+
+    region: Region
+    pools: dict[str, Pool]
+    policies: dict[str, Policy]
+    versions: dict[str, PolicyVersion]
+    engines: dict[str, Engine]
+    tenant: Tenant
+    keys: dict[str, ApiKey] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    people: dict[str, User] = field(default_factory=dict)
+
+
+def make_world() -> World:
+    """Store it."""
+    region = create_region("here", "Here", actor=ACTOR)
+    policies, versions, pools, engines = {}, {}, {}, {}
+    for number, name in enumerate(("a", "b"), 1):
+        policies[name] = create_policy(f"policy-{name}", name.upper(), actor=ACTOR)
+        versions[name] = draft(policies[name], {}, actor=ACTOR, message="first")
+        publish_version(versions[name], instead_of=None, actor=ACTOR)
+        second = draft(policies[name], {"ttft_slo_s": 2.0}, actor=ACTOR, message="second")
+        schedule_publish(second, timezone.now() + timedelta(days=2), instead_of=1, actor=ACTOR)
+        pools[name] = create_pool(f"pool-{name}", name.upper(), region, f"model-{name}", policies[name], actor=ACTOR)
+        url = f"http://10.0.{number}.1:8000"
+        engines[name] = register_engine(pools[name], f"e-{name}", url, actor=ACTOR, engine_id=f"e-{name}")
+    world = World(region, pools, policies, versions, engines, create_tenant("acme", "Acme", actor=ACTOR))
+    _add_recording(world)
+    _add_shadow(world)
+    other = draft(policies["a"], {"placement": {"name": "round_robin"}}, actor=ACTOR, message="third")
+    start_canary(other, actor=ACTOR)
+    _add_people(world)
+    _add_keys(world)
+    now = timezone.now()
+    JobRun.objects.create(job="probe", state=JobState.DONE, started_at=now, finished_at=now)
+    for name, engine in engines.items():
+        _ask_a_person(f"order-{name}", engine, now)
+    keep(stored("decision-of-pool-a", tenant_id=world.tenant.slug))
+    return world
+
+
+def _add_recording(world: World) -> None:
+    """Store two recordings of pool a, and a what-if that waits to be answered from one of them."""
+    pool = world.pools["a"]
+    record(TRAFFIC)
+    recordings = [
+        Recording.objects.create(
+            key=secrets.token_hex(8), name="a minute", pool=pool, origin=Origin.WINDOW, requests=trace.rows,
+            file_bytes=len(trace.packed), statistics=plain(trace.statistics),
+        )
+        for trace in recorded()
+    ]  # fmt: skip
+    for recording, trace in zip(recordings, recorded(), strict=True):
+        recording_store().keep(recording, trace)
+    pool.policy.refresh_from_db()
+    draft = world.policies["a"].versions.get(number=2)
+    start_whatif(recordings[0], draft, None, Conditions(seeds=1), actor=ACTOR)
+
+
+def _add_shadow(world: World) -> None:
+    """Let a draft decide beside pool a's live policy."""
+    now = timezone.now()
+    Shadow.objects.create(
+        key="of-this-world", pool=world.pools["a"], draft=world.policies["a"].versions.get(number=2),
+        base=world.versions["a"], created_at=now, until=now + timedelta(hours=1),
+    )  # fmt: skip
+
+
+@functools.cache
+def recorded() -> tuple[Written, Written]:
+    """Return the traces of all worlds' recordings."""
+    names = Resalting(b"salt of the test")
+    one, other = (written(names.recorded(row, START) for row in TRAFFIC) for _ in range(2))
+    return one, other
+
+
+def _ask_a_person(key: str, engine: Engine, now: datetime) -> None:
+    """Store an order that waits for the operator of the engine's pool."""
+    EngineOrder.objects.create(
+        key=key,
+        pool=engine.pool,
+        kind="stop",
+        engine=engine,
+        engine_name=engine.name,
+        state="sent",
+        by="scaling",
+        ordered_at=now,
+        next_try_at=now,
+        deadline_at=now + timedelta(days=1),
+    )
+
+
+def _add_people(world: World) -> None:
+    grants: dict[str, list[tuple[Role, Pool | None]]] = {
+        "nobody": [],
+        "viewer": [(Role.VIEWER, None)],
+        "viewer_a": [(Role.VIEWER, world.pools["a"])],
+        "operator_a": [(Role.OPERATOR, world.pools["a"])],
+        "operator_a_viewer_b": [(Role.OPERATOR, world.pools["a"]), (Role.VIEWER, world.pools["b"])],
+        "operator_b": [(Role.OPERATOR, world.pools["b"])],
+        "operator": [(Role.OPERATOR, None)],
+        "admin": [(Role.ADMIN, None)],
+    }
+    for name, roles in grants.items():
+        world.people[name] = User.objects.create(username=name)
+        for role, pool in roles:
+            RoleGrant.objects.create(user=world.people[name], role=role, pool=pool)
+
+
+def _add_keys(world: World) -> None:
+    for name, scopes, role, pools in (
+        ("traffic_key", ("infer", "route"), Role.ADMIN, ()),
+        ("viewer_key", ("manage",), Role.VIEWER, ()),
+        ("viewer_a_key", ("manage",), Role.VIEWER, ("pool-a",)),
+        ("operator_key", ("manage",), Role.OPERATOR, ()),
+        ("operator_a_key", ("manage",), Role.OPERATOR, ("pool-a",)),
+        ("operator_b_key", ("manage",), Role.OPERATOR, ("pool-b",)),
+        ("admin_key", ("manage",), Role.ADMIN, ()),
+    ):
+        key, text = create_api_key(world.tenant, name, actor=ACTOR, scopes=scopes, role=role, pools=pools)
+        world.keys[name], world.texts[name] = key, text
+
+
+class Api:
+    """One caller: a person by name (signed in), a key by name, or anonymous (None)."""
+
+    def __init__(self, world: World, name: str | None = "admin") -> None:
+        self.client = Client()
+        self.headers: dict[str, str] = {}
+        if name in world.people:
+            self.client.force_login(world.people[name])
+        elif name is not None:
+            self.headers["Authorization"] = f"Bearer {world.texts[name]}"
+
+    def call(
+        self, method: str, path: str, body: Any = None, media_type: str = "application/json", **headers: str
+    ) -> HttpResponse:
+        """Send one request; keyword arguments are headers with underscores for dashes."""
+        sent = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        content = {} if body is None else {"data": json.dumps(body), "content_type": media_type}
+        address = path if path.startswith("/") else f"/api/v1/{path}"
+        return self.client.generic(method, address, headers=sent, **content)
+
+    def get(self, path: str, **headers: str) -> HttpResponse:
+        """Send a GET."""
+        return self.call("GET", path, **headers)
+
+    def post(self, path: str, body: Any, **headers: str) -> HttpResponse:
+        """Send a POST."""
+        return self.call("POST", path, body, **headers)
+
+    def change(self, method: str, path: str, body: Any = None) -> HttpResponse:
+        """Change what is stored now."""
+        return self.call(method, path, body, If_Match=self.get(path.partition("?")[0])["ETag"])

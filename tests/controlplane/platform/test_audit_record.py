@@ -1,0 +1,33 @@
+"""What the audit writes down, and what it leaves out."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from controlplane.platform.actor import program
+from controlplane.platform.audit import REDACTED, record, redacted
+from controlplane.platform.models.audit_event import AuditEvent
+
+
+def test_texts_under_secret_names_are_left_out_and_numbers_are_not() -> None:
+    cost = {"per_token_s": 1e-5, "per_token_squared_s": 2e-9, "max_tokens": 64, "sticky_token": True}
+    told = redacted({"cost": [cost], "password": "p", "deep": {"webhook_secret": "s", "bearer": "b", "api_token": ""}})
+    assert told["cost"] == [cost]
+    assert told["password"] == REDACTED
+    assert set(told["deep"].values()) == {REDACTED}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_event_outside_a_transaction_is_refused() -> None:
+    with pytest.raises(transaction.TransactionManagementError):
+        record(program("test"), "pool.change", "pool", "pool-a")
+    assert not AuditEvent.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_event_goes_with_its_change_when_that_is_rolled_back() -> None:
+    with pytest.raises(RuntimeError), transaction.atomic():
+        record(program("test"), "pool.change", "pool", "pool-a")
+        raise RuntimeError
+    assert not AuditEvent.objects.exists()

@@ -1,0 +1,72 @@
+"""Audit events leave by their age only, in batches, and their leaving is audited."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from django.db import transaction
+from django.test import override_settings
+from django.utils import timezone
+
+from controlplane.platform import audit, audit_retention
+from controlplane.platform.actor import program
+from controlplane.platform.audit_retention import EVERY, forget_events
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.project.housekeeping import housekeeping
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("bus")]
+NOW = timezone.now()
+DAY = timedelta(days=1)
+
+
+def happened(at: datetime, name: str) -> None:
+    with transaction.atomic():
+        event = audit.record(program("test"), "test.happen", "test", name)
+    AuditEvent.objects.filter(pk=event.pk).update(at=at)
+
+
+def left() -> list[str]:
+    return list(AuditEvent.objects.filter(verb="test.happen").order_by("at").values_list("object_id", flat=True))
+
+
+@override_settings(AUDIT_RETENTION_DAYS=10)
+def test_events_past_their_time_leave_and_that_is_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    for age, name in ((15, "old"), (11, "older than the limit"), (9, "young")):
+        happened(NOW - age * DAY, name)
+    assert forget_events(NOW) == 2
+    assert left() == ["young"]
+    (told,) = AuditEvent.objects.filter(verb="audit.forget")
+    assert (told.after["events"], told.after["retention_days"]) == (2, 10)
+    assert forget_events(NOW + DAY) == 0
+    assert AuditEvent.objects.filter(verb="audit.forget").count() == 1
+
+
+@override_settings(AUDIT_RETENTION_DAYS=10)
+def test_one_transaction_takes_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_retention, "BATCH", 3)
+    for number in range(5):
+        happened(NOW - (20 - number) * DAY, str(number))
+    assert forget_events(NOW) == 3
+    assert left() == ["3", "4"]
+    assert forget_events(NOW) == 2
+
+
+@override_settings(AUDIT_RETENTION_DAYS=10)
+def test_an_event_may_stay_a_day_longer_so_that_forgetting_is_rare() -> None:
+    happened(NOW - 10 * DAY - EVERY / 2, "due")
+    assert forget_events(NOW) == 0
+    assert forget_events(NOW + EVERY) == 1
+
+
+@override_settings(AUDIT_RETENTION_DAYS=0)
+def test_without_a_limit_all_stay() -> None:
+    happened(NOW - 9000 * DAY, "old")
+    assert forget_events(NOW) == 0
+
+
+@override_settings(AUDIT_RETENTION_DAYS=10)
+def test_housekeeping_does_it() -> None:
+    happened(NOW - 20 * DAY, "old")
+    housekeeping()
+    assert left() == []

@@ -1,0 +1,44 @@
+"""One bus per process: in memory, or over Redis where REDIS_URL says so."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from django.test import override_settings
+
+from controlplane.platform.bus import get_bus
+from gateway.bus.bus import Bus, InProcessBus
+from gateway.bus.redis_bus import RedisBus
+from tests.private_redis import private_redis
+
+
+def test_the_process_has_one_bus(bus: Bus) -> None:
+    bus.publish("t", b"1")
+    assert get_bus().latest("t") == b"1"
+    assert isinstance(bus, InProcessBus)
+
+
+def test_with_a_redis_url_the_bus_is_shared(tmp_path: Path) -> None:
+    with private_redis(tmp_path) as server, override_settings(BUS_URL=server.url, FLEET_SECRET=b"t"):
+        get_bus.cache_clear()
+        ours, other = get_bus(), RedisBus(server.url, b"t")
+        assert isinstance(ours, RedisBus)
+        ours.publish("t", b"1")
+        until = time.monotonic() + 5
+        while other.latest("t") != b"1":
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        ours.close()
+        other.close()
+    get_bus.cache_clear()
+
+
+def test_a_forked_child_makes_a_bus_of_its_own(bus: Bus) -> None:
+    bus.publish("t", b"of the parent")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if get_bus().latest("t") is None else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert get_bus() is bus

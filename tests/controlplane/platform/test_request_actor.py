@@ -1,0 +1,39 @@
+"""From a request to its actor: the edge's id where there is an edge, else the client's or a new one."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.handlers.asgi import ASGIRequest
+from django.test import RequestFactory
+
+from controlplane.platform.actor import CONSOLE
+from controlplane.platform.request_actor import actor_of, request_id_of
+from gateway.http.request_head import SCOPE_KEY, RequestHead
+
+
+def behind_the_edge(*headers: tuple[bytes, bytes]) -> ASGIRequest:
+    """Return a request as Django gets it in the running program."""
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": list(headers), "query_string": b""}
+    scope[SCOPE_KEY] = RequestHead(scope["headers"])
+    return ASGIRequest(scope, None)
+
+
+def test_the_edges_id_is_the_requests() -> None:
+    request = behind_the_edge()
+    assert request_id_of(request) == request.scope[SCOPE_KEY].request_id
+    assert request_id_of(behind_the_edge((b"x-request-id", b"mine"))) == "mine"
+
+
+@pytest.mark.parametrize("offered", ["", "a b", "x" * 129, "é", "a\x1b[31m"])
+def test_an_id_that_could_break_a_log_is_replaced(offered: str) -> None:
+    request = RequestFactory().get("/", headers={"X-Request-Id": offered})
+    assert len(request_id_of(request)) == 36
+    assert request_id_of(request) == request_id_of(request)
+
+
+def test_the_actor_is_the_signed_in_person() -> None:
+    request = RequestFactory().get("/", headers={"X-Request-Id": "r-1"})
+    request.user = User(username="ada")
+    actor = actor_of(request, CONSOLE)
+    assert (actor.name, actor.via, actor.request_id, actor.user) == ("ada", "console", "r-1", request.user)

@@ -1,0 +1,166 @@
+"""The form is the document: what it shows comes back, what is typed lands at its path, nothing else moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controlplane.policies.document.form import CHOICE, FormField, as_posted, form_groups, typed_document
+from controlplane.policies.document.paths import same_value, value_at
+from controlplane.policies.document.problems import problems_of
+from controlplane.policies.document.schema import SWITCH, policy_schema
+from controlplane.policies.document.text import completed, document_text, read_document
+from routing.registry import PLACEMENTS, STAGES
+from tests.controlplane.policies.document.policy_documents import unhurried, valid_documents
+
+DEFAULTS = completed({})
+
+
+def fields(document: Any, live: Any = DEFAULTS) -> dict[str, FormField]:
+    """Return the controls in force by path."""
+    return {
+        field.path: field
+        for group in form_groups(document, live)
+        for field in (*group.fields, *(field for rule in group.rules if rule.chosen for field in rule.fields))
+    }
+
+
+@unhurried
+@given(valid_documents(partial=True))
+def test_a_form_that_nobody_touches_changes_nothing(document: dict[str, Any]) -> None:
+    assert same_value(typed_document(document, document, as_posted(document)), document)
+
+
+@unhurried
+@given(valid_documents(), valid_documents())
+def test_every_valid_document_survives_form_to_json_to_form(document: dict[str, Any], shown: dict[str, Any]) -> None:
+    """Typing everything a document says into the form of another gives that document, and its form again."""
+    # The form has no controls for maps; whoever changes one does so in the JSON.
+    shown = {**shown, "slo_classes": document["slo_classes"]}
+    shown["fairness"] = {**shown["fairness"], "weights": document["fairness"]["weights"]}
+    typed = typed_document(shown, shown, as_posted(document))
+    assert same_value(completed(typed), completed(document))
+    text = document_text(typed)
+    assert as_posted(read_document(text)) == as_posted(document)
+
+
+def test_every_setting_has_words_a_range_and_a_unit_where_it_counts_something() -> None:
+    for group in form_groups(DEFAULTS, DEFAULTS):
+        assert group.title
+        for field in (*group.fields, *(field for rule in group.rules for field in rule.fields)):
+            assert field.title
+            assert field.sentence.endswith(".")
+            if field.kind not in (CHOICE, SWITCH) and not field.choices:
+                assert field.range_words and field.unit and field.usual_words and field.default
+
+
+def test_every_rule_of_the_registry_can_be_chosen_and_says_what_it_does() -> None:
+    groups = {group.path: group for group in form_groups(DEFAULTS, DEFAULTS) if group.path}
+    assert groups.keys() == STAGES.keys()
+    for stage, group in groups.items():
+        assert [rule.name for rule in group.rules] == list(STAGES[stage])
+        assert all(rule.sentence.endswith(".") for rule in group.rules)
+
+
+def test_controls_have_ids_of_their_own() -> None:
+    groups = form_groups(DEFAULTS, DEFAULTS)
+    every = [field.key for group in groups for field in group.fields]
+    every += [field.key for group in groups for rule in group.rules for field in rule.fields]
+    assert len(every) == len(set(every))
+
+
+def test_a_typed_number_lands_at_its_path_alone() -> None:
+    typed = typed_document(DEFAULTS, DEFAULTS, {"max_wait_s": "30", "placement.params.beta": "2.5"})
+    assert typed["max_wait_s"] == 30
+    assert typed["placement"]["params"]["beta"] == 2.5
+    assert {name for name in typed if typed[name] != DEFAULTS[name]} == {"max_wait_s", "placement"}
+
+
+@pytest.mark.parametrize("text", ["abc", "1,000", "0x10", "NaN", "1e9999", "--1", "١"])
+def test_what_is_no_number_is_kept_as_typed_and_told(text: str) -> None:
+    typed = typed_document(DEFAULTS, DEFAULTS, {"max_tickets": text})
+    assert typed["max_tickets"] == text
+    (problem,) = problems_of(typed)
+    assert problem.path == "max_tickets"
+    assert fields(typed)["max_tickets"].value == text
+
+
+def test_an_emptied_setting_is_left_out_so_that_the_default_applies() -> None:
+    typed = typed_document(DEFAULTS, DEFAULTS, {"max_tickets": " "})
+    assert "max_tickets" not in typed
+    assert fields(typed)["max_tickets"].value == ""
+    assert completed(typed)["max_tickets"] == DEFAULTS["max_tickets"]
+
+
+def test_another_rule_takes_its_own_parameters_and_leaves_the_old_ones() -> None:
+    typed = typed_document(DEFAULTS, DEFAULTS, {**as_posted(DEFAULTS), "placement.name": "dual_map"})
+    assert typed["placement"] == {"name": "dual_map", "params": {}}
+    assert not problems_of(typed)
+    assert fields(typed)["placement.params.key_blocks"].default == "2"
+
+
+def test_an_unknown_rule_can_be_shown_and_kept() -> None:
+    document = {**DEFAULTS, "placement": {"name": "magic", "params": {"x": 1}}}
+    choice = fields(document)["placement.name"]
+    assert choice.value == "magic"
+    assert choice.choices == (*PLACEMENTS, "magic")
+    assert same_value(typed_document(document, document, as_posted(document)), document)
+
+
+def test_a_stage_that_is_left_out_shows_its_default_rule() -> None:
+    document = {name: value for name, value in DEFAULTS.items() if name != "order"}
+    assert fields(document)["order.name"].value == "shed"
+    assert fields(document)["order.params.forget_blocks"].value == "on"
+    assert "order" not in typed_document(document, document, as_posted(document))
+
+
+def test_what_the_json_says_is_kept_beside_what_the_form_says() -> None:
+    edited = {**DEFAULTS, "ttft_slo_s": 3}
+    typed = typed_document(edited, DEFAULTS, {**as_posted(DEFAULTS), "max_wait_s": "30"})
+    assert (typed["ttft_slo_s"], typed["max_wait_s"]) == (3, 30)
+
+
+def test_a_changed_setting_knows_what_it_was() -> None:
+    document = {**DEFAULTS, "ttft_slo_s": 3.0}
+    field = fields(document)["ttft_slo_s"]
+    assert (field.changed, field.live, field.value) == (True, "5", "3")
+    assert not fields(document)["max_wait_s"].changed
+
+
+def test_a_rule_that_is_not_chosen_shows_the_live_parameters_or_its_defaults() -> None:
+    live = completed({"placement": {"name": "dual_map", "params": {"key_blocks": 7}}})
+    group = next(group for group in form_groups(DEFAULTS, live) if group.path == "placement")
+    shown = {rule.name: {field.path: field.value for field in rule.fields} for rule in group.rules}
+    assert shown["dual_map"]["placement.params.key_blocks"] == "7"
+    assert shown["least_cost"]["placement.params.beta"] == "8"
+
+
+@pytest.mark.parametrize("document", [[], "x", 3, None, {"placement": 1}, {"prefill_cost": []}])
+def test_the_form_of_something_else_is_empty_and_loses_nothing(document: Any) -> None:
+    assert fields(document)
+    assert same_value(typed_document(document, document, as_posted(document)), document)
+
+
+@unhurried
+@given(st.dictionaries(st.sampled_from(sorted(as_posted(DEFAULTS))), st.text(max_size=12)))
+def test_whatever_is_typed_gives_a_document_that_can_be_checked(posted: dict[str, str]) -> None:
+    typed = typed_document(DEFAULTS, DEFAULTS, posted)
+    for problem in problems_of(typed):
+        assert problem.path.partition(".")[0] in policy_schema().members
+    assert value_at(typed, ("schema_version",)) == DEFAULTS["schema_version"]
+
+
+def test_a_setting_with_few_answers_offers_them_and_keeps_a_wrong_one_in_sight() -> None:
+    document = completed({"placement": {"name": "dual_map", "params": {"selection": "slow"}}})
+    fields = {
+        field.path: field
+        for group in form_groups(document, document)
+        for rule in group.rules
+        for field in rule.fields
+        if rule.chosen
+    }
+    assert fields["placement.params.selection"].choices == ("affinity", "least_loaded", "min_ttft", "slo", "slow")
+    assert fields["placement.params.d"].choices == ()

@@ -1,0 +1,118 @@
+"""Two changes come together: only where both touched the same place differently does somebody have to choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from controlplane.policies.document.merge import (
+    BASE,
+    BOTH,
+    CONFLICT,
+    MINE,
+    THEIRS,
+    UnresolvedConflictError,
+    changed_places,
+    changes_between,
+    merged,
+)
+from controlplane.policies.document.paths import same_value, value_at
+from controlplane.policies.document.problems import problems_of
+from controlplane.policies.document.schema import path_text
+from controlplane.policies.document.text import completed
+from tests.controlplane.policies.document.policy_documents import goes_together, unhurried, valid_documents
+
+DEFAULTS = completed({})
+PLAIN = st.dictionaries(
+    st.sampled_from("abcd"), st.integers(0, 3) | st.dictionaries(st.sampled_from("xy"), st.integers(0, 2)), max_size=4
+)
+DOCUMENTS = valid_documents(partial=True) | PLAIN
+
+
+@unhurried
+@given(DOCUMENTS, DOCUMENTS)
+def test_who_changed_nothing_takes_over_the_other_s_change(base: Any, changed: Any) -> None:
+    assert same_value(merged(base, changed, base), changed)
+    assert same_value(merged(base, base, changed), changed)
+
+
+@unhurried
+@given(DOCUMENTS, DOCUMENTS)
+def test_the_same_change_twice_is_no_conflict(base: Any, changed: Any) -> None:
+    assert same_value(merged(base, changed, changed), changed)
+    assert {place.side for place in changed_places(base, changed, changed)} <= {BOTH}
+
+
+@unhurried
+@given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
+def test_conflicts_are_the_same_from_both_sides(base: Any, theirs: Any, mine: Any) -> None:
+    def conflicts(*sides: Any) -> set[str]:
+        return {path_text(place.path) for place in changed_places(*sides) if place.side == CONFLICT}
+
+    assert conflicts(base, theirs, mine) == conflicts(base, mine, theirs)
+
+
+@unhurried
+@given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
+def test_without_a_conflict_both_changes_are_in_and_nothing_else(base: Any, theirs: Any, mine: Any) -> None:
+    places = changed_places(base, theirs, mine)
+    assume(all(place.side != CONFLICT for place in places))
+    result = merged(base, theirs, mine)
+    for place in places:
+        wanted = place.theirs if place.side in (THEIRS, BOTH) else place.mine
+        assert same_value(value_at(result, place.path), wanted)
+    touched = {path_text(place.path) for place in changes_between(base, result)}
+    assert touched <= {path_text(place.path) for place in places}
+
+
+@unhurried
+@given(DOCUMENTS, DOCUMENTS, DOCUMENTS, st.sampled_from([THEIRS, MINE, BASE]))
+def test_choosing_one_side_everywhere_gives_that_side(base: Any, theirs: Any, mine: Any, side: str) -> None:
+    choices = {path_text(place.path): side for place in changed_places(base, theirs, mine)}
+    wanted = {THEIRS: theirs, MINE: mine, BASE: base}[side]
+    assert same_value(merged(base, theirs, mine, choices), wanted)
+
+
+@unhurried
+@given(DOCUMENTS, DOCUMENTS, DOCUMENTS)
+def test_every_open_conflict_is_named_and_nothing_is_overwritten_silently(base: Any, theirs: Any, mine: Any) -> None:
+    conflicts = [path_text(place.path) for place in changed_places(base, theirs, mine) if place.side == CONFLICT]
+    assume(len(conflicts) > 1)
+    with pytest.raises(UnresolvedConflictError) as caught:
+        merged(base, theirs, mine, {conflicts[0]: MINE})
+    assert caught.value.paths == tuple(conflicts[1:])
+
+
+@unhurried
+@given(valid_documents(), valid_documents(), valid_documents(), st.randoms(use_true_random=False))
+def test_however_one_chooses_only_rules_that_do_not_go_together_make_a_merge_of_valid_documents_invalid(
+    base: Any, theirs: Any, mine: Any, random: Any
+) -> None:
+    choices = {path_text(place.path): random.choice([THEIRS, MINE]) for place in changed_places(base, theirs, mine)}
+    both = merged(base, theirs, mine, choices)
+    assert bool(problems_of(both)) == (not goes_together(both))
+
+
+def test_a_rule_and_its_parameters_are_one_value_once_its_name_differs() -> None:
+    theirs = {**DEFAULTS, "placement": {"name": "dual_map", "params": {"key_blocks": 2, "virtual_nodes": 100}}}
+    mine = {**DEFAULTS, "placement": {"name": "least_cost", "params": {"beta": 5}}}
+    (place,) = changed_places(DEFAULTS, theirs, mine)
+    assert (place.path, place.side) == (("placement",), CONFLICT)
+    assert merged(DEFAULTS, theirs, mine, {"placement": MINE})["placement"] == mine["placement"]
+
+
+def test_parameters_of_one_rule_merge_one_by_one() -> None:
+    base = completed({"placement": {"name": "dual_map"}})
+    theirs = completed({"placement": {"name": "dual_map", "params": {"key_blocks": 4}}})
+    mine = completed({"placement": {"name": "dual_map", "params": {"virtual_nodes": 50}}})
+    params = merged(base, theirs, mine)["placement"]["params"]
+    assert params == {**base["placement"]["params"], "virtual_nodes": 50, "key_blocks": 4}
+
+
+def test_an_unknown_choice_is_no_choice() -> None:
+    theirs, mine = {**DEFAULTS, "max_wait_s": 10}, {**DEFAULTS, "max_wait_s": 20}
+    with pytest.raises(UnresolvedConflictError):
+        merged(DEFAULTS, theirs, mine, {"max_wait_s": "whatever"})

@@ -1,0 +1,64 @@
+"""Secrets of a new installation: made once, readable by their owner only."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from controlplane.project.first_run.secrets import FILE_NAME, UnsafeSecretsError, secrets_of
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_the_first_call_makes_them_and_later_ones_return_the_same(tmp_path: Path) -> None:
+    state = tmp_path / "var"
+    first = secrets_of(state)
+    assert secrets_of(state) == first
+    assert first.api_key.startswith("sy_")
+    assert len(bytes.fromhex(first.fleet_secret)) == 32
+    assert [path.name for path in state.iterdir()] == [FILE_NAME]
+
+
+def test_two_installations_share_no_secret(tmp_path: Path) -> None:
+    one, other = secrets_of(tmp_path / "1"), secrets_of(tmp_path / "2")
+    assert not {one.secret_key, one.fleet_secret, one.admin_password, one.api_key} & {
+        other.secret_key,
+        other.fleet_secret,
+        other.admin_password,
+        other.api_key,
+    }
+
+
+def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
+    secrets_of(tmp_path)
+    assert stat.S_IMODE((tmp_path / FILE_NAME).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o666, 0o700])
+def test_a_file_that_others_may_read_is_refused_with_what_to_do(tmp_path: Path, mode: int) -> None:
+    secrets_of(tmp_path)
+    (tmp_path / FILE_NAME).chmod(mode)
+    with pytest.raises(UnsafeSecretsError, match="chmod 600"):
+        secrets_of(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b"\xff", b'{"secret_key": 1}'])
+def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    secrets_of(tmp_path)
+    (tmp_path / FILE_NAME).write_bytes(content)
+    with pytest.raises(UnsafeSecretsError, match="damaged"):
+        secrets_of(tmp_path)
+
+
+def test_processes_that_start_together_get_the_same_secrets(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from controlplane.project.first_run.secrets import secrets_of;"
+        "print(secrets_of(Path(sys.argv[1])).secret_key)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "var")]
+    started = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert len({process.communicate()[0] for process in started}) == 1

@@ -1,0 +1,38 @@
+"""What is printed at the start."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from controlplane.project.first_run.welcome import Welcome, is_loopback, render
+
+WELCOME = Welcome("http://127.0.0.1:8000/", "admin", "pa55", "sy_key", "demo-8b", "/var/log")
+
+
+def test_on_this_machine_everything_needed_is_printed() -> None:
+    text = render(WELCOME, show_secrets=True)
+    for part in ("http://127.0.0.1:8000/", "admin / pa55", "sy_key", "demo-8b", "/var/log", "Ctrl-C"):
+        assert part in text
+
+
+def test_secrets_that_open_nothing_any_more_are_told_as_such() -> None:
+    text = render(dataclasses.replace(WELCOME, password="", api_key=""), show_secrets=True)
+    assert "admin, with the password you chose" in text
+    assert "create one on the Access page" in text
+
+
+def test_elsewhere_no_secret_is_printed() -> None:
+    text = render(WELCOME, show_secrets=False)
+    assert "pa55" not in text
+    assert "sy_key" not in text
+    assert "first_run.json" in text
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("10.0.0.1", False), ("", False)],  # noqa: S104 - only looked at
+)
+def test_loopback_hosts(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

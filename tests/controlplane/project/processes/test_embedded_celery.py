@@ -1,0 +1,174 @@
+"""Celery without a broker: worker and beat as threads of this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from django.conf import settings
+
+from controlplane.platform.bus import get_bus
+from controlplane.platform.jobs.cooperative_stop import stop_requested
+from controlplane.project.celery import app as program
+from controlplane.project.processes.embedded_celery import BEAT, JOBS, QUEUES, EmbeddedCelery
+from gateway.bus.wake_up_age import TOPIC as WOKEN
+
+WAIT_S = 10.0
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    """Return an application of its own on a memory broker, with the program's transport options."""
+    app = Celery("embedded-test", broker="memory://localhost/", set_as_current=False, fixups=[])
+    app.conf.update(
+        broker_transport_options=settings.CELERY_BROKER_TRANSPORT_OPTIONS,
+        task_ignore_result=True,
+        task_default_queue="jobs",
+        task_routes={"long": {"queue": "probe"}},
+        worker_hijack_root_logger=False,
+    )
+    yield app
+    app.close()
+    program.set_default()
+
+
+@pytest.fixture
+def embedded(app: Celery) -> Iterator[EmbeddedCelery]:
+    """Return the embedded worker and beat, not started, and stop them at the end."""
+    embedded = EmbeddedCelery(app)
+    yield embedded
+    embedded.stop()
+    stop_requested.clear()
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
+def test_beat_wakes_a_job_again_and_again(app: Celery, embedded: EmbeddedCelery) -> None:
+    woken: list[Any] = []
+    twice = threading.Event()
+
+    def wake() -> None:
+        woken.append(time.monotonic())
+        if len(woken) == 2:
+            twice.set()
+
+    app.task(wake, name="wake", shared=False)
+    app.conf.beat_schedule = {"wake": {"task": "wake", "schedule": 0.2}}
+    embedded.start()
+    assert twice.wait(WAIT_S)
+
+
+def test_beat_and_jobs_can_run_apart(app: Celery) -> None:
+    woken = threading.Event()
+
+    def wake() -> None:
+        woken.set()
+
+    app.task(wake, name="wake", shared=False)
+    app.conf.beat_schedule = {"wake": {"task": "wake", "schedule": 0.2}}
+    beat, jobs = EmbeddedCelery(app, (BEAT,)), EmbeddedCelery(app, (JOBS,))
+    beat.start()
+    assert not woken.wait(1.0), "a schedule without a worker ran a job"
+    jobs.start()
+    try:
+        assert woken.wait(WAIT_S)
+    finally:
+        jobs.stop()
+        beat.stop()
+        stop_requested.clear()
+
+
+def test_a_long_job_on_its_queue_does_not_hold_up_others_and_ends_when_asked(
+    app: Celery, embedded: EmbeddedCelery
+) -> None:
+    running, ended, short_done = threading.Event(), threading.Event(), threading.Event()
+
+    def long() -> None:
+        running.set()
+        stop_requested.wait(WAIT_S)
+        ended.set()
+
+    app.task(long, name="long", shared=False)
+    app.task(short_done.set, name="short", shared=False)
+    embedded.start()
+    app.send_task("long")
+    assert running.wait(WAIT_S)
+    app.send_task("short")
+    assert short_done.wait(WAIT_S)
+    assert not ended.is_set()
+    embedded.stop()
+    assert ended.wait(WAIT_S)
+
+
+def test_stopping_ends_both_threads(app: Celery, embedded: EmbeddedCelery) -> None:
+    started = threading.Event()
+    app.task(started.set, name="short", shared=False)
+    embedded.start()
+    app.send_task("short")
+    assert started.wait(WAIT_S)
+    assert {"celery-jobs", "celery-beat"} <= threads()
+    embedded.stop()
+    assert not {"celery-jobs", "celery-beat"} & threads()
+
+
+def test_the_worker_hears_every_queue_that_jobs_use() -> None:
+    routed = {route["queue"] for route in program.conf.task_routes.values()}
+    assert routed | {program.conf.task_default_queue} == set(QUEUES)
+
+
+def test_every_scheduled_job_exists() -> None:
+    program.loader.import_default_modules()
+    assert {entry["task"] for entry in program.conf.beat_schedule.values()} <= set(program.tasks)
+
+
+def test_a_part_that_ends_by_itself_is_told(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    told = threading.Event()
+
+    def end(part: str) -> None:
+        ended.append(part)
+        told.set()
+
+    def fail(*_args: object, **_kwargs: object) -> None:
+        raise OSError("the broker is gone for good")
+
+    embedded = EmbeddedCelery(app, (BEAT,), on_end=end)
+    monkeypatch.setattr(embedded._beat.scheduler, "tick", fail)
+    embedded.start()
+    assert told.wait(WAIT_S)
+    assert ended == ["beat"]
+    embedded.stop()
+    stop_requested.clear()
+
+
+def test_parts_that_are_stopped_are_not_told_as_ended(app: Celery) -> None:
+    ended: list[str] = []
+    embedded = EmbeddedCelery(app, on_end=ended.append)
+    embedded.start()
+    embedded.stop()
+    stop_requested.clear()
+    for part in ("celery-jobs", "celery-beat"):
+        for thread in threading.enumerate():
+            if thread.name == part:
+                thread.join(WAIT_S)
+    assert ended == []
+
+
+def test_the_bus_hears_that_jobs_are_woken(app: Celery, embedded: EmbeddedCelery) -> None:
+    heard = threading.Event()
+    unsubscribe = get_bus().subscribe(WOKEN, lambda _topic, _value: heard.set())
+    app.task(threading.Event().set, name="short", shared=False)
+    embedded.start()
+    app.send_task("short")
+    assert heard.wait(WAIT_S)
+    unsubscribe()
+
+
+def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back() -> None:
+    assert program.conf.broker_connection_max_retries is None

@@ -1,0 +1,34 @@
+"""Where the processes of one installation meet."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from controlplane.project.processes.local_sockets import BUS_SOCKET, WEB_SOCKET, make_private, socket_path
+
+
+def test_sockets_lie_in_the_state_directory() -> None:
+    assert socket_path(Path("/var/lib/switchyard"), BUS_SOCKET) == Path("/var/lib/switchyard/bus.sock")
+
+
+def test_a_state_directory_whose_path_is_too_long_has_them_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    deep, other = Path("/", "x" * 120), Path("/", "y" * 120)
+    path = socket_path(deep, WEB_SOCKET)
+    assert path == socket_path(deep, WEB_SOCKET)
+    assert path.parent != socket_path(other, WEB_SOCKET).parent
+    make_private(path)
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_directory_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: tmp_path.stat().st_uid + 1)
+    with pytest.raises(PermissionError, match="another user"):
+        make_private(tmp_path / BUS_SOCKET)

@@ -1,0 +1,77 @@
+"""Wake-ups by the monotonic clock: a wall clock that is set, either way, changes nothing."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from typing_extensions import override
+
+from controlplane.project.celery import app as program
+from controlplane.project.processes.monotonic_schedule import MonotonicScheduler
+
+
+class Woken(MonotonicScheduler):
+    """Notes what it would wake, with both clocks in the test's hands."""
+
+    def __init__(self, app: Celery) -> None:
+        self.now = 50.0
+        self.woken: list[tuple[str, float]] = []
+        self.clock = lambda: self.now
+        super().__init__(app, max_interval=1)
+
+    @override
+    def apply_entry(self, entry: Any, producer: Any = None) -> None:
+        self.woken.append((entry.name, round(self.now, 3)))
+
+    def run_s(self, seconds: float) -> list[tuple[str, float]]:
+        """Tick as beat does for so long and return what was woken meanwhile."""
+        self.woken.clear()
+        until = self.now + seconds
+        while self.now < until:
+            self.now += max(self.tick(), 0.01)
+        return self.woken
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    app = Celery("schedule-test", broker="memory://localhost/", set_as_current=False, fixups=[])
+    app.conf.beat_schedule = {"often": {"task": "x", "schedule": 0.5}, "rarely": {"task": "y", "schedule": 2.0}}
+    yield app
+    app.close()
+    program.set_default()
+
+
+def test_each_entry_is_woken_at_its_own_pace(app: Celery) -> None:
+    woken = Woken(app).run_s(4.0)
+    assert sum(name == "often" for name, _ in woken) == 8
+    assert sum(name == "rarely" for name, _ in woken) == 2
+
+
+@pytest.mark.parametrize("hours", [-1, -24, 1, 24])
+def test_a_wall_clock_that_is_set_stops_and_doubles_nothing(
+    app: Celery, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    scheduler = Woken(app)
+    before = len(scheduler.run_s(4.0))
+    real = app.now
+    monkeypatch.setattr(app, "now", lambda: real() + datetime.timedelta(hours=hours))
+    assert len(scheduler.run_s(4.0)) == before
+
+
+def test_it_asks_to_sleep_until_the_next_entry_is_due(app: Celery) -> None:
+    scheduler = Woken(app)
+    assert scheduler.tick() == pytest.approx(0.5)
+    scheduler.now += 0.4
+    assert scheduler.tick() == pytest.approx(0.1)
+    assert len(scheduler.woken) == 2
+
+
+def test_after_a_long_sleep_nothing_is_made_up_for(app: Celery) -> None:
+    scheduler = Woken(app)
+    scheduler.run_s(1.0)
+    scheduler.now += 3600.0
+    assert len(scheduler.run_s(0.4)) == 2

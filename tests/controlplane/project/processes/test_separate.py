@@ -1,0 +1,44 @@
+"""Gateway, web and jobs apart, where they cannot start; tests/end_to_end has them at work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.live.live_fleet import free_ports
+
+pytestmark = pytest.mark.processes
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def error_of(state_dir: Path) -> str:
+    """Start the program, which is to fail, and return what it says."""
+    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir), "SWITCHYARD_SEPARATE_PROCESSES": "true"}
+    command = [sys.executable, "manage.py", "up", "--port", str(free_ports(1)[0])]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    return done.stderr
+
+
+def test_a_program_whose_web_process_cannot_start_says_where_to_look_and_ends(tmp_path: Path) -> None:
+    # A directory where its socket belongs.
+    (tmp_path / "web.sock").mkdir()
+    assert f"The server could not start; see {tmp_path / 'log'}" in error_of(tmp_path)
+    assert "web.sock" in (tmp_path / "log" / "web.log").read_text()
+
+
+def test_a_bus_that_cannot_listen_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bus.sock").mkdir()
+    assert f"{tmp_path / 'bus.sock'} cannot be used for the bus" in error_of(tmp_path)
+
+
+@pytest.mark.parametrize("module", ["gateway_process", "web_process", "jobs_process"])
+def test_a_part_does_not_start_without_its_supervisor(module: str) -> None:
+    command = [sys.executable, "-m", f"controlplane.project.processes.{module}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "manage.py up" in done.stderr

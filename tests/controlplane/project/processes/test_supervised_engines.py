@@ -1,0 +1,72 @@
+"""Engine processes follow the topology, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from django.db import DatabaseError
+
+from controlplane.project.processes.child_process import ChildSpec
+from controlplane.project.processes.supervised_engines import SupervisedEngines
+from controlplane.project.processes.supervisor import Supervisor
+from gateway.bus.bus import InProcessBus
+
+CHILD = "import ctypes, signal, sys, time; ctypes.CDLL(None).prctl(1, signal.SIGKILL); time.sleep(60)"
+
+
+def child(name: str, role: str = "mixed") -> ChildSpec:
+    return ChildSpec(name, (sys.executable, "-c", CHILD, role))
+
+
+async def running(supervisor: Supervisor, *names: str) -> dict[str, int | None]:
+    async with asyncio.timeout(10):
+        while {each.name for each in supervisor.statuses() if each.state == "running"} != set(names):
+            await asyncio.sleep(0.01)
+    return {each.name: each.pid for each in supervisor.statuses()}
+
+
+async def test_processes_come_go_and_restart_with_the_topology(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    wanted = [child("a"), child("b")]
+    engines = SupervisedEngines(supervisor, lambda: wanted)
+    supervisor.start([child("replay")])
+    await engines.follow()
+    before = await running(supervisor, "a", "b", "replay")
+    await engines.follow()
+    wanted = [child("b", "decode"), child("c")]
+    await engines.follow()
+    after = await running(supervisor, "b", "c", "replay")
+    assert after["replay"] == before["replay"]
+    assert after["b"] != before["b"]
+    pid = before["a"]
+    assert pid is not None
+    assert not Path(f"/proc/{pid}").exists() or os.getpgid(pid) != pid
+    await supervisor.stop()
+
+
+async def test_a_database_that_is_away_leaves_all_as_it_is_and_a_snapshot_wakes(tmp_path: Path) -> None:
+    supervisor, bus = Supervisor(tmp_path), InProcessBus()
+    away, looks = False, 0
+
+    def read() -> list[ChildSpec]:
+        nonlocal looks
+        looks += 1
+        if away:
+            raise DatabaseError("gone")
+        return [child("a")]
+
+    engines = SupervisedEngines(supervisor, read)
+    following = asyncio.create_task(engines.run(bus, "snapshot"))
+    await running(supervisor, "a")
+    away, seen = True, looks
+    bus.publish("snapshot", b"1")
+    async with asyncio.timeout(10):
+        while looks == seen:
+            await asyncio.sleep(0.01)
+    await running(supervisor, "a")
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await supervisor.stop()

@@ -1,0 +1,228 @@
+"""Real children: kept alive, ended in order, never orphaned."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from controlplane.project.processes import child_log
+from controlplane.project.processes.child_log import ChildLog
+from controlplane.project.processes.child_process import RUNNING, STOPPED, WAITING, ChildSpec, ChildStatus
+from controlplane.project.processes.supervisor import Supervisor
+
+pytestmark = pytest.mark.processes
+ROOT = Path(__file__).resolve().parents[4]
+SLEEPER = "import time; print('awake', flush=True); time.sleep(600)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('awake', flush=True); time.sleep(600)"
+)
+
+
+def child(name: str, program: str = SLEEPER, **env: str) -> ChildSpec:
+    return ChildSpec(name, (sys.executable, "-c", program), env=env)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] != "Z"
+
+
+async def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.02)
+
+
+def status(supervisor: Supervisor, name: str) -> ChildStatus:
+    return next(status for status in supervisor.statuses() if status.name == name)
+
+
+async def running(supervisor: Supervisor, name: str, log_dir: Path, starts: int = 1) -> int:
+    """Wait until the child has printed its line in its n-th life and return its pid."""
+    log = log_dir / f"{name}.log"
+    await until(lambda: log.exists() and log.read_text().count("awake") >= starts)
+    await until(lambda: status(supervisor, name).state == RUNNING)
+    pid = status(supervisor, name).pid
+    assert pid is not None
+    return pid
+
+
+async def test_a_killed_child_comes_back_and_its_end_is_told(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    supervisor.start([child("a")])
+    try:
+        first = await running(supervisor, "a", tmp_path)
+        os.kill(first, signal.SIGKILL)
+        second = await running(supervisor, "a", tmp_path, starts=2)
+        assert second != first
+        assert status(supervisor, "a").starts == 2
+        assert status(supervisor, "a").exit_status == -signal.SIGKILL
+    finally:
+        await supervisor.stop()
+
+
+async def test_stopping_ends_all_children_even_one_that_ignores_the_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.project.processes.supervisor.TERM_S", 0.3)
+    supervisor = Supervisor(tmp_path)
+    supervisor.start([child("a"), child("b", STUBBORN)])
+    pids = [await running(supervisor, name, tmp_path) for name in "ab"]
+    await supervisor.stop()
+    assert not any(alive(pid) for pid in pids)
+    assert {status.state for status in supervisor.statuses()} == {STOPPED}
+    assert status(supervisor, "b").exit_status == -signal.SIGKILL
+
+
+async def test_one_child_can_be_stopped_alone(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    supervisor.start([child("a"), child("b")])
+    try:
+        pid_a, pid_b = [await running(supervisor, name, tmp_path) for name in "ab"]
+        await supervisor.stop(["a"])
+        assert not alive(pid_a)
+        assert alive(pid_b)
+    finally:
+        await supervisor.stop()
+
+
+async def test_a_child_that_cannot_start_waits_and_does_not_disturb_others(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    supervisor.start([ChildSpec("broken", ("/nonexistent/program",)), child("a")])
+    try:
+        await running(supervisor, "a", tmp_path)
+        await until(lambda: status(supervisor, "broken").state == WAITING)
+        assert status(supervisor, "broken").starts == 0
+    finally:
+        await supervisor.stop()
+
+
+async def test_a_name_is_used_once(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    supervisor.start([child("a")])
+    try:
+        with pytest.raises(ValueError, match="named a"):
+            supervisor.start([child("a")])
+    finally:
+        await supervisor.stop()
+
+
+async def test_a_child_gets_its_environment(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    supervisor.start(
+        [
+            child(
+                "a",
+                "import os, time; print('awake', os.environ['FLAVOUR'], flush=True); time.sleep(600)",
+                FLAVOUR="plum",
+            )
+        ]
+    )
+    try:
+        await running(supervisor, "a", tmp_path)
+        assert "plum" in (tmp_path / "a.log").read_text()
+    finally:
+        await supervisor.stop()
+
+
+PARENT = """
+import asyncio, os, sys
+from pathlib import Path
+from controlplane.project.processes.child_process import ChildSpec
+from controlplane.project.processes.supervisor import Supervisor
+
+CHILD = '''
+import os, sys, time
+from simulator.parent_death import die_with_parent
+die_with_parent(int(sys.argv[1]))
+print("awake", os.getpid(), flush=True)
+time.sleep(600)
+'''
+
+async def main():
+    supervisor = Supervisor(Path(sys.argv[1]))
+    supervisor.start(ChildSpec(name, (sys.executable, "-c", CHILD, str(os.getpid()))) for name in "ab")
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_killing_the_parent_leaves_no_orphan(tmp_path: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], cwd=ROOT)
+    logs = [tmp_path / f"{name}.log" for name in "ab"]
+    await until(lambda: all(log.exists() and "awake" in log.read_text() for log in logs), 20.0)
+    pids = [int(log.read_text().split()[1]) for log in logs]
+    assert all(alive(pid) for pid in pids)
+    parent.kill()
+    parent.wait()
+    await until(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_a_log_is_emptied_into_its_predecessor_when_it_is_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_log, "MAX_BYTES", 10)
+    log = ChildLog(tmp_path / "a.log")
+    descriptor = log.open()
+    os.write(descriptor, b"a long first line\n")
+    log.trim()
+    os.write(descriptor, b"next\n")
+    os.close(descriptor)
+    assert (tmp_path / "a.log").read_text() == "next\n"
+    assert (tmp_path / "a.log.1").read_text() == "a long first line\n"
+
+
+async def test_killing_ends_all_children_at_once_even_stubborn_ones(tmp_path: Path) -> None:
+    supervisor = Supervisor(tmp_path)
+    supervisor.start([child("a"), child("b", STUBBORN)])
+    try:
+        pids = [await running(supervisor, name, tmp_path) for name in ("a", "b")]
+        supervisor.kill()
+        await until(lambda: not any(alive(pid) for pid in pids))
+    finally:
+        await supervisor.stop()
+
+
+async def test_a_child_has_the_patience_and_the_signal_that_its_end_is_given(tmp_path: Path) -> None:
+    slow = (
+        "import signal, sys, time\n"
+        "def end(*_):\n    time.sleep(0.5); print('done', flush=True); sys.exit(3)\n"
+        "signal.signal(signal.SIGINT, end); print('awake', flush=True); time.sleep(600)"
+    )
+    supervisor = Supervisor(tmp_path)
+    supervisor.start([child("slow", slow), child("other")])
+    await running(supervisor, "slow", tmp_path)
+    other = await running(supervisor, "other", tmp_path)
+    await supervisor.stop(["slow"], sign=signal.SIGINT, patience_s=20.0)
+    assert (status(supervisor, "slow").state, status(supervisor, "slow").exit_status) == (STOPPED, 3)
+    assert "done" in (tmp_path / "slow.log").read_text()
+    assert alive(other)
+    await supervisor.stop()
+    assert not alive(other)
+
+
+async def test_a_child_gets_the_descriptors_that_it_is_to_have(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    program = f"import os, time; os.write({writing}, b'from the child'); print('awake', flush=True); time.sleep(600)"
+    supervisor = Supervisor(tmp_path)
+    supervisor.start([ChildSpec("a", (sys.executable, "-c", program), pass_fds=(writing,))])
+    try:
+        await running(supervisor, "a", tmp_path)
+        assert os.read(reading, 100) == b"from the child"
+    finally:
+        await supervisor.stop()
+        os.close(reading)
+        os.close(writing)

@@ -1,0 +1,77 @@
+"""Unsafe mixtures of settings are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.test import override_settings
+
+from controlplane.project.checks import UnsafeSettingsError, refuse_unsafe
+
+SHARED = {
+    "REDIS_URL": "redis://r:6379/0",
+    "CELERY_BROKER_URL": "redis://r:6379/0",
+    "SECRETS_GIVEN": True,
+    "PROCESSES": 4,
+}
+SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": "x"}
+GOOD = "kJ3-d8fTq0_vW7xY2zAbCdEfGhIjKlMnOpQrStUv"
+
+
+def found(**values: Any) -> set[str]:
+    with override_settings(**values):
+        return {str(message.id) for message in run_checks() if str(message.id).startswith("switchyard.")}
+
+
+def test_the_defaults_are_safe() -> None:
+    assert found() == set()
+
+
+@pytest.mark.parametrize(
+    ("values", "check"),
+    [
+        ({"PROCESSES": 2}, "switchyard.E001"),
+        ({"REDIS_URL": "redis://r", "PROCESSES": 2, "CELERY_BROKER_URL": "memory://"}, "switchyard.E001"),
+        ({"REDIS_URL": "localhost:6379"}, "switchyard.E002"),
+        ({"REDIS_URL": "http://r"}, "switchyard.E002"),
+        ({"REDIS_URL": "redis://"}, "switchyard.E002"),
+        ({"PROCESSES": 2, "REDIS_URL": "redis://r", "SECRETS_GIVEN": False}, "switchyard.E006"),
+        ({"DEBUG": True, "LOOPBACK_ONLY": False, "SECRET_KEY": GOOD}, "switchyard.E003"),
+        ({"LOOPBACK_ONLY": False, "SECRET_KEY": "django-insecure-" + GOOD}, "switchyard.E004"),
+        ({"LOOPBACK_ONLY": False, "SECRET_KEY": "changeme"}, "switchyard.E004"),
+        ({"LOOPBACK_ONLY": False, "SECRET_KEY": GOOD, "FLEET_SECRET": b"x" * 64}, "switchyard.E004"),
+        ({"DATABASES": {"default": SQLITE}}, "switchyard.E005"),
+        ({"DATABASES": {"default": {**SQLITE, "OPTIONS": {"transaction_mode": "DEFERRED"}}}}, "switchyard.E005"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Overriding setting DATABASES")
+def test_an_unsafe_mix_is_refused(values: dict[str, Any], check: str) -> None:
+    assert check in found(**values)
+
+
+def test_strong_secrets_pass_outside_loopback() -> None:
+    assert "switchyard.E004" not in found(LOOPBACK_ONLY=False, SECRET_KEY=GOOD, FLEET_SECRET=GOOD.encode())
+
+
+@pytest.mark.parametrize("url", ["redis://h", "rediss://u:p@h:1/2", "unix:///run/redis.sock"])
+def test_several_processes_pass_once_they_share_everything(url: str) -> None:
+    assert found(**{**SHARED, "REDIS_URL": url}) == set()
+
+
+def test_each_part_that_is_left_in_memory_is_named() -> None:
+    with override_settings(**{**SHARED, "CELERY_BROKER_URL": "memory://"}):
+        sentences = [message.msg for message in run_checks() if message.id == "switchyard.E001"]
+    assert sentences == ["4 processes would each have their own Celery broker and could not communicate."]
+
+
+def test_a_server_started_past_manage_py_is_refused_with_every_reason() -> None:
+    refuse_unsafe()
+    with (
+        override_settings(PROCESSES=2, SECRETS_GIVEN=False, DEBUG=True, LOOPBACK_ONLY=False, SECRET_KEY=GOOD),
+        pytest.raises(UnsafeSettingsError) as refused,
+    ):
+        refuse_unsafe()
+    for part in ("bus, Celery broker", "SWITCHYARD_DEBUG", "Set REDIS_URL", "SWITCHYARD_FLEET_SECRET"):
+        assert part in str(refused.value)

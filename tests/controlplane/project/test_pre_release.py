@@ -1,0 +1,71 @@
+"""A database that a pre-release version made is refused with what to do, before anything in it changes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+
+from controlplane.project.pre_release import remedy
+from tests.program import ROOT
+
+LAST = "0019_engine_keys"
+PORT = "18510"
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    path = tmp_path / "switchyard.sqlite3"
+    with closing(sqlite3.connect(path)) as made, made:
+        made.execute("CREATE TABLE django_migrations (id INTEGER PRIMARY KEY, app TEXT, name TEXT, applied TEXT)")
+        made.execute("INSERT INTO django_migrations VALUES (1, 'controlplane', ?, '2026-11-20 00:00:00')", [LAST])
+    return path
+
+
+def run(state_dir: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir)}
+    return subprocess.run(
+        [sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize("command", [("migrate",), ("up", "--no-demo", "--port", PORT)], ids=["migrate", "up"])
+def test_commands_that_would_migrate_it_say_which_file_to_move(database: Path, command: tuple[str, ...]) -> None:
+    refused = run(database.parent, "manage.py", *command)
+    assert refused.returncode == 1
+    assert f"of Switchyard created the database. Move {database} away" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    with closing(sqlite3.connect(database)) as made:
+        assert made.execute("SELECT name FROM sqlite_master WHERE name LIKE 'controlplane%'").fetchall() == []
+        assert made.execute("SELECT name FROM django_migrations").fetchall() == [(LAST,)]
+
+
+def test_a_server_without_manage_py_does_not_start_on_it(database: Path) -> None:
+    refused = run(database.parent, "-m", "uvicorn", "controlplane.project.asgi:application", "--port", PORT)
+    assert refused.returncode == 3
+    assert f"Move {database} away" in refused.stderr
+
+
+@pytest.mark.django_db
+def test_a_database_server_names_the_database_to_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not remedy()
+    recorder = MigrationRecorder(connection)
+    recorder.record_applied("controlplane", "9999_from_the_future")
+    assert not remedy()
+    # An earlier state of the initial migration lacks its last table.
+    tables = connection.introspection.table_names()
+    monkeypatch.setattr(connection.introspection, "table_names", lambda *_: [*{*tables} - {"controlplane_segment"}])
+    assert remedy()
+    monkeypatch.setattr(connection.introspection, "table_names", lambda *_: tables)
+    assert not remedy()
+    recorder.record_unapplied("controlplane", "0001_initial")
+    monkeypatch.setattr(connection, "vendor", "postgresql")
+    monkeypatch.setitem(connection.settings_dict, "NAME", "fleet")
+    assert "Drop the database fleet" in remedy()

@@ -1,0 +1,169 @@
+"""Settings come from the environment; wrong values fail loudly and every variable is documented."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from controlplane.platform.environment import Environment
+
+ROOT = Path(__file__).resolve().parents[3]
+SHOWN = [
+    "SECRET_KEY",
+    "DEBUG",
+    "LOOPBACK_ONLY",
+    "SESSION_COOKIE_SECURE",
+    "CSRF_COOKIE_SECURE",
+    "SECURE_HSTS_SECONDS",
+    "CELERY_BROKER_URL",
+    "PROCESSES",
+]
+
+
+def read_settings(state_dir: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Import the settings in a process of their own, under these variables only."""
+    program = (
+        "import json; from controlplane.project import settings as s;"
+        f"shown = {{name: getattr(s, name) for name in {SHOWN!r}}};"
+        "print(json.dumps(shown | {'db': s.DATABASES['default']}))"
+    )
+    env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(state_dir), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
+
+
+def test_without_any_variable_one_machine_works(tmp_path: Path) -> None:
+    shown = json.loads(read_settings(tmp_path).stdout)
+    assert shown["db"]["OPTIONS"]["transaction_mode"] == "IMMEDIATE"
+    assert "journal_mode=WAL" in shown["db"]["OPTIONS"]["init_command"]
+    assert shown["db"]["NAME"] == str(tmp_path / "switchyard.sqlite3")
+    assert shown["CELERY_BROKER_URL"] == "memory://localhost/"
+    assert (shown["DEBUG"], shown["LOOPBACK_ONLY"], shown["SESSION_COOKIE_SECURE"]) == (False, True, False)
+    assert len(shown["SECRET_KEY"]) >= 50
+
+
+def test_cookies_are_secure_as_soon_as_others_can_reach_us(tmp_path: Path) -> None:
+    shown = json.loads(read_settings(tmp_path, SWITCHYARD_ALLOWED_HOSTS="127.0.0.1,console.example").stdout)
+    assert shown["SESSION_COOKIE_SECURE"]
+    assert shown["CSRF_COOKIE_SECURE"]
+    assert shown["SECURE_HSTS_SECONDS"] > 0
+
+
+def test_secrets_of_the_environment_keep_the_state_file_away(tmp_path: Path) -> None:
+    given = tmp_path / "key.txt"
+    given.write_text("k" * 50 + "\n")
+    result = read_settings(tmp_path / "var", SECRET_KEY_FILE=str(given), SWITCHYARD_FLEET_SECRET="f" * 40)
+    assert json.loads(result.stdout)["SECRET_KEY"] == "k" * 50
+    assert not (tmp_path / "var" / "first_run.json").exists()
+
+
+def test_a_postgres_url_brings_no_sqlite_options(tmp_path: Path) -> None:
+    shown = json.loads(read_settings(tmp_path, DATABASE_URL="postgres://u:p@db.internal:5433/sw").stdout)
+    assert (shown["db"]["HOST"], shown["db"]["PORT"], shown["db"]["NAME"]) == ("db.internal", 5433, "sw")
+    assert {"transaction_mode", "timeout", "init_command"}.isdisjoint(shown["db"]["OPTIONS"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SWITCHYARD_DEBUG", "maybe"),
+        ("SWITCHYARD_BEHIND_TLS_PROXY", "2"),
+        ("SWITCHYARD_PROCESSES", "many"),
+        ("SWITCHYARD_PROCESSES", "0"),
+        ("WEB_CONCURRENCY", "-1"),
+        ("SWITCHYARD_MAX_BODY_BYTES", "1"),
+        ("SWITCHYARD_LOG_LEVEL", "LOUD"),
+        ("SWITCHYARD_ENGINE_NETWORKS", "10.0.0.0/99"),
+        ("DATABASE_URL", "nonsense"),
+        ("SECRET_KEY_FILE", "/nonexistent"),
+        ("SWITCHYARD_DEMO_PORTS_FROM", "80"),
+    ],
+)
+def test_a_wrong_value_stops_the_program_and_names_its_variable(tmp_path: Path, name: str, value: str) -> None:
+    result = read_settings(tmp_path, **{name: value})
+    assert result.returncode != 0
+    assert name in result.stderr.splitlines()[-1]
+
+
+def test_a_secrets_file_that_others_may_read_stops_the_program(tmp_path: Path) -> None:
+    read_settings(tmp_path)
+    (tmp_path / "first_run.json").chmod(0o644)
+    result = read_settings(tmp_path)
+    assert result.returncode != 0
+    assert "chmod 600" in result.stderr.splitlines()[-1]
+
+
+def variables_read() -> set[str]:
+    """Return the names that the program reads through `env` or os.environ."""
+    names = set()
+    for path in [*(ROOT / "controlplane").rglob("*.py"), *(ROOT / "kvstore").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and isinstance(node.func.value, ast.Name)
+                and node.func.value.id == "env"
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+            ):
+                names.add(node.args[0].value)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                names |= set(re.findall(r"^SWITCHYARD_[A-Z_]+$", node.value))
+    return names
+
+
+def test_the_example_lists_exactly_the_variables_that_are_read_each_with_a_meaning() -> None:
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    listed = {}
+    for before, line in itertools.pairwise(lines):
+        if "=" in line and not line.startswith("#"):
+            listed[line.partition("=")[0]] = before
+    assert set(listed) == variables_read()
+    assert all(before.startswith("# ") and before.endswith(".") for before in listed.values())
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("1", True), ("Yes", True), ("off", False), ("FALSE", False), ("", True)]
+)
+def test_flags(monkeypatch: pytest.MonkeyPatch, value: str, expected: bool) -> None:
+    monkeypatch.setenv("A_FLAG", value)
+    assert Environment().flag("A_FLAG", default=True) is expected
+
+
+def test_a_choice_lists_what_may_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_CHOICE", "c")
+    with pytest.raises(ImproperlyConfigured, match="a, b"):
+        Environment().choice("A_CHOICE", default="a", choices=("a", "b"))
+
+
+def test_the_content_security_policy_allows_nothing_inline_and_no_other_origin() -> None:
+    directives = settings.CONTENT_SECURITY_POLICY["DIRECTIVES"]
+    assert {value for values in directives.values() for value in values} == {"'self'", "'none'", "data:"}
+    assert directives["img-src"] == ["'self'", "data:"]
+    for directive in ("object-src", "base-uri", "frame-ancestors"):
+        assert directives[directive] == ["'none'"]
+
+
+def test_jobs_are_never_run_inside_requests_and_carry_json_only() -> None:
+    assert not settings.CELERY_TASK_ALWAYS_EAGER
+    assert settings.CELERY_ACCEPT_CONTENT == ["json"]
+
+
+def test_no_network_is_allowed_to_engines_by_default(tmp_path: Path) -> None:
+    program = "from controlplane.project import settings as s; print(s.ENGINE_NETWORKS)"
+    env = {"PATH": os.environ["PATH"], "SWITCHYARD_STATE_DIR": str(tmp_path)}
+    told = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "()"

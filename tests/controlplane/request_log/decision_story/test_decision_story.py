@@ -1,0 +1,160 @@
+"""The words about one decision: the drawn one of UX.md, and every way it can end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controlplane.request_log.decision_story.certainty import conditions, firmness
+from controlplane.request_log.decision_story.figures import seconds
+from controlplane.request_log.decision_story.story import Story, story_of, text_of
+from gateway.contracts.regret import CAUSES, Regret
+from gateway.contracts.stored_decision import StoredDecision
+from routing.values import reasons
+from tests.controlplane.request_log.store.records import CHOSEN, OTHER, on_time, stored
+
+
+def plain(text: str) -> str:
+    return text.replace("\u202f", " ")
+
+
+def test_the_drawn_decision_is_told_as_drawn() -> None:
+    story = story_of(stored())
+    assert plain(story.title) == "Sent to e-17 for its cache; e-04 would have been 2.73 s faster"
+    assert plain(story.verdict) == "Late by 470 ms"
+    assert plain(text_of(story.why)) == (
+        "The index had e-17 holding 9,216 of 11,904 prompt tokens. At β = 8 that outweighed 2.45 s more waiting than "
+        "e-04. It won by 0.91, or 15 %."
+    )
+    assert plain(text_of(story.happened)) == (
+        "It waited 3.36 s, 500 ms longer than estimated, and found only 6,144 tokens cached. First token after "
+        "3.97 s; the SLO is 3.50 s."
+    )
+    assert plain(story.to_do) == (
+        "Most of the loss was a trade-off, not an error: β weighs waiting too little at this load. Below β = 5.83 "
+        "e-04 wins."
+    )
+
+
+def test_what_would_have_changed_the_choice_does_change_it() -> None:
+    record = stored()
+    firm = firmness(record)
+    assert firm is not None
+    assert firm.beta_at is not None
+    assert CHOSEN.wait_s + firm.beta_at * CHOSEN.compute_s == pytest.approx(
+        OTHER.wait_s + firm.beta_at * OTHER.compute_s
+    )
+    assert firm.wait_at_s + firm.beta * CHOSEN.compute_s == pytest.approx(OTHER.cost)
+    assert record.cost is not None
+    assert firm.hit_at is not None
+    for hit, wins in ((firm.hit_at, True), (firm.hit_at - 1, False)):
+        cost = CHOSEN.wait_s + firm.beta * record.cost.seconds(record.decision.prompt_tokens, hit)
+        assert (cost <= OTHER.cost) is wins
+    assert [what for what, _, _ in conditions(record, firm)] == [
+        "β were under",
+        "e-17's wait exceeded",
+        "it held less than",
+    ]
+
+
+def test_other_placements_have_no_beta() -> None:
+    assert firmness(stored(placement="min_ttft")) is None
+    assert firmness(stored(candidates=(CHOSEN,))) is None
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_every_cause_has_its_remedy(cause: str) -> None:
+    parts: dict[str, Any] = {f"{cause}_s": 1.0}
+    remedies = {
+        other: story_of(stored(regret=Regret("engine-04", 1.0, 1.0, 0, **{f"{other}_s": 1.0}))).to_do
+        for other in CAUSES
+    }
+    told = story_of(stored(regret=Regret("engine-04", 1.0, 1.0, 0, **parts))).to_do
+    assert told == remedies[cause]
+    assert len(set(remedies.values())) == len(CAUSES)
+
+
+def told(**fields: Any) -> Story:
+    return story_of(stored(**fields))
+
+
+def test_a_request_that_was_on_time_asks_for_nothing() -> None:
+    story = story_of(on_time("d-1"))
+    assert story.verdict == "On time"
+    assert story.to_do.startswith("Nothing")
+    assert text_of(story.happened).startswith("The request was dispatched at once")
+
+
+def test_a_gateway_that_was_slow_to_decide_is_told_before_any_engine() -> None:
+    slow = Regret("engine-04", 4.76, 2.89, 0, load_s=0.39, gateway_s=2.5)
+    story = told(
+        queued_s=0.0,
+        granted_after_s=0.0,
+        decided_after_s=2.5,
+        first_token_after_s=5.15,
+        regret=slow,
+        cached_tokens=9216,
+    )
+    assert plain(story.title) == "Sent to e-17 for its cache; the gateway took 2.50 s to decide"
+    assert plain(text_of(story.happened)).startswith(
+        "The decision came after 2.50 s. The request was then dispatched at once, and found"
+    )
+    assert plain(story.to_do).startswith("The gateway was slow, not an engine")
+
+
+def test_a_wait_is_counted_from_the_decision() -> None:
+    happened = plain(text_of(told(queued_s=5.86, decided_after_s=2.5, first_token_after_s=6.47).happened))
+    assert happened.startswith("The decision came after 2.50 s. It waited 3.36 s, 500 ms longer than estimated")
+
+
+def refused(**fields: Any) -> StoredDecision:
+    return stored(
+        engine_id="", reason=reasons.PREFILL_OVERLOAD, outcome="refused", error=reasons.PREFILL_OVERLOAD,
+        first_token_after_s=None, cached_tokens=None, granted_after_s=None, **fields,
+    )  # fmt: skip
+
+
+def test_a_refusal_is_told_with_what_was_expected() -> None:
+    story = story_of(refused(regret=Regret("engine-04", 1.13, 2.37, 4608, admission_s=2.37)))
+    assert plain(story.title).startswith("Rejected: its expected TTFT was over the limit; e-04 was expected")
+    assert "e-04, was expected to take 1.13 s" in plain(text_of(story.why))
+    assert "2.37 s to spare" in plain(story.to_do)
+    assert "rejecting it saved the client the wait" in story_of(refused(regret=None)).to_do
+    assert "are available" in story_of(refused(regret=None, candidates=())).to_do
+
+
+@pytest.mark.parametrize(
+    ("fields", "verdict", "ending"),
+    [
+        ({"outcome": "failed", "error": "broken_stream"}, "Failed", "It failed (broken_stream)."),
+        ({"outcome": "cancelled"}, "Client disconnected", "The client disconnected."),
+        (
+            {"outcome": "unanswered"},
+            "No completion report",
+            "No completion report came before its reservation expired.",
+        ),
+        ({"outcome": "running"}, "Running", "It is still running."),
+    ],
+)
+def test_every_end_has_its_words(fields: dict[str, Any], verdict: str, ending: str) -> None:
+    story = told(**fields)
+    assert story.verdict == verdict
+    assert text_of(story.happened).endswith(ending)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (0.0, "0 ms"),
+        (0.0007, "< 1 ms"),
+        (0.41, "410 ms"),
+        (0.9999, "1.00 s"),
+        (3.357, "3.36 s"),
+        (-0.5, "−500 ms"),
+        (60.53, "60.5 s"),
+        (1234.5, "1,234 s"),
+    ],
+)
+def test_lengths_of_time_read_well(value: float, words: str) -> None:
+    assert plain(seconds(value)) == words

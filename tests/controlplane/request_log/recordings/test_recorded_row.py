@@ -1,0 +1,58 @@
+"""Names in a recording are equal where they were equal, and nothing else can be told from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from controlplane.request_log.recordings.kept_traces import written
+from controlplane.request_log.recordings.recorded_row import RecordedRow, Resalting, read_recorded
+from simulator.workloads.trace import read_trace
+from tests.controlplane.request_log.recordings.traffic import START, WIDE, row, rows
+
+
+def test_equal_prefixes_stay_equal_within_a_recording() -> None:
+    names = Resalting(b"a")
+    one, other = names.recorded(row(1), START), names.recorded(row(2), START)
+    assert one.hash_ids[0] == other.hash_ids[0]
+    assert one.hash_ids[1] != other.hash_ids[1]
+    assert names.recorded(row(6), START).session_id == one.session_id != other.session_id
+
+
+def test_nothing_links_two_recordings_or_the_fleet() -> None:
+    one, other = Resalting(b"a").recorded(row(1), START), Resalting(b"b").recorded(row(1), START)
+    assert not set(one.hash_ids) & set(other.hash_ids)
+    assert not set(one.hash_ids) & {7, WIDE - 1, 14}
+    assert (one.session_id, one.tenant) != (other.session_id, other.tenant)
+    assert max(*one.hash_ids, *other.hash_ids) < 2**53
+
+
+def test_first_small_blocks_are_renamed_too() -> None:
+    names = Resalting(b"a")
+    one, other = names.recorded(row(1, head=(5, 6)), START), names.recorded(row(2, head=(5, 7)), START)
+    assert one.head_ids[0] == other.head_ids[0] != 5
+    assert one.head_ids[1] != other.head_ids[1]
+
+
+def test_an_uploaded_name_is_not_stored() -> None:
+    uploaded = RecordedRow(
+        timestamp=1.0, input_length=600, output_length=1, hash_ids=(-1, 2, 3), session_id="canary-session",
+        tenant="canary-tenant", cache_hint="canary hint",
+    )  # fmt: skip
+    kept = Resalting(b"a").uploaded(uploaded)
+    assert "canary" not in repr(kept)
+    assert len(kept.hash_ids) == 2
+
+
+def test_a_recording_is_a_trace_for_other_tools(tmp_path: Path) -> None:
+    names = Resalting(b"a")
+    made = written(names.recorded(each, START) for each in reversed(rows(20)))
+    path = tmp_path / "trace.jsonl.gz"
+    path.write_bytes(made.packed)
+    trace = read_trace(path)
+    assert [each.timestamp for each in trace] == [1000.0 * number for number in range(20)]
+    assert (trace[3].input_length, trace[3].output_length) == (1500, 20)
+    told = list(read_recorded(path))
+    assert (told[0].ttft_s, told[0].cached_tokens, told[0].outcome, told[0].engines) == (0.5, 512, "completed", 4)
+    figures = made.statistics
+    assert (made.rows, figures.sessions, figures.tenants, figures.engines) == (20, 5, 1, 4)
+    assert (figures.span_s, figures.ttft_p50_s, figures.hit_rate) == (19.0, 0.5, 512 / 1500)

@@ -1,0 +1,71 @@
+"""Uploads: all that is wrong is told with its line, and limits hold."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from typing import Any
+
+import pytest
+
+from controlplane.request_log.recordings import upload
+from controlplane.request_log.recordings.upload import MAX_PROBLEMS, BadTraceError, checked_rows
+
+
+def line(**fields: Any) -> bytes:
+    return json.dumps({"timestamp": 0, "input_length": 10, "output_length": 1, "hash_ids": [1], **fields}).encode()
+
+
+def refused(data: bytes) -> list[tuple[str, str]]:
+    with pytest.raises(BadTraceError) as caught:
+        checked_rows(io.BytesIO(data))
+    return [(each.path, each.message) for each in caught.value.problems]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_trace_is_read_packed_or_not(pack: Any) -> None:
+    rows = list(checked_rows(io.BytesIO(pack(line() + b"\n\n" + line(timestamp=5, prompt="not read") + b"\n"))))
+    assert [row.timestamp for row in rows] == [0, 5]
+    assert "not read" not in repr(rows)
+
+
+def test_every_wrong_line_is_named() -> None:
+    good = line()
+    data = b"\n".join([good, b"{", line(input_length=0), good, line(hash_ids=[2**64]), line(outcome="hello"), b"[]"])
+    found = refused(data)
+    assert [path for path, _ in found] == ["line 2", "line 3", "line 5", "line 6", "line 7"]
+    assert "$.input_length" in found[1][1]
+    assert "64 bits" in found[2][1]
+    assert "completed" in found[3][1]
+
+
+def test_problems_are_bounded_and_counted() -> None:
+    with pytest.raises(BadTraceError, match="150 lines unreadable; the first 100") as caught:
+        checked_rows(io.BytesIO(b"x\n" * 150))
+    assert len(caught.value.problems) == MAX_PROBLEMS
+
+
+@pytest.mark.parametrize("data", [b"", b"\n\n", gzip.compress(b"", mtime=0)], ids=["empty", "lines", "packed"])
+def test_nothing_is_no_trace(data: bytes) -> None:
+    assert "no request" in refused(data)[0][1]
+
+
+def test_broken_gzip_is_told() -> None:
+    packed = gzip.compress((line() + b"\n") * 100)
+    assert "decompressed" in refused(packed[:-20])[0][1]
+
+
+def test_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "MAX_ROWS", 3)
+    assert "more than 3 requests" in refused((line() + b"\n") * 4)[0][1]
+    monkeypatch.setattr(upload, "MAX_PLAIN_BYTES", 100)
+    assert "Decompressed" in refused(gzip.compress((line() + b"\n") * 3))[0][1]
+    monkeypatch.setattr(upload, "MAX_UPLOAD_BYTES", 50)
+    assert "over 0 MiB" in refused(line() * 3)[0][1]
+
+
+def test_a_line_that_is_too_long_is_named_and_the_rest_is_still_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload, "MAX_LINE_BYTES", 100)
+    data = b"\n".join([line(), line(tenant="x" * 500), b"{"])
+    assert [path for path, _ in refused(data)] == ["line 2", "line 3"]

@@ -1,0 +1,42 @@
+"""Traffic that nobody sent."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from controlplane.request_log.models.segment import Segment
+from controlplane.request_log.store.segments import store
+from gateway.contracts.request_batch import encode_batch, request_batch
+from gateway.contracts.traffic_row import TrafficRow
+
+START = 1_800_000_000.0
+WIDE = 2**64 - 3
+
+
+def row(number: int = 0, **fields: Any) -> TrafficRow:
+    """Return one request that went well, `number` seconds after START, sharing its first block with all others."""
+    known: dict[str, Any] = {
+        "at": START + number, "pool": "chat", "prompt_tokens": 1500, "output_tokens": 20,
+        "blocks": (7, WIDE - number, 3 * number + 11), "session": f"s{number % 5}", "tenant": "acme-digest",
+        "outcome": "completed", "ttft_s": 0.5, "total_s": 2.0, "cached_tokens": 512, "engines": 4, "policy_version": 3,
+    }  # fmt: skip
+    return TrafficRow(**{**known, **fields})
+
+
+def rows(count: int, begin: int = 0, **fields: Any) -> list[TrafficRow]:
+    """Return one request per second."""
+    return [row(number, **fields) for number in range(begin, begin + count)]
+
+
+def batch(rows: Sequence[TrafficRow], name: str = "") -> bytes:
+    """Return the rows as a gateway sends them."""
+    return encode_batch(request_batch(name or uuid.uuid4().hex, rows, ()))
+
+
+def record(rows: Sequence[TrafficRow]) -> None:
+    """Store the rows as of the last one's arrival."""
+    name = uuid.uuid4().hex
+    store([batch(rows, name)])
+    Segment.objects.filter(batch=name).update(at_ms=int(rows[-1].at * 1000))

@@ -1,0 +1,69 @@
+"""Canaries over REST: from the start to the end, with their ETags."""
+
+from __future__ import annotations
+
+import pytest
+
+from controlplane.platform.actor import program
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.publish import draft
+from controlplane.trials.models.canary import Canary
+from tests.controlplane.platform.api.world import Api, World
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_canary_is_started_stepped_and_promoted(world: World) -> None:
+    api = Api(world)
+    number = draft(world.policies["b"], {"placement": {"name": "round_robin"}}, actor=program("test")).number
+    body = {"policy": "policy-b", "version": number, "steps": [0.1, 0.5], "guards": {"late_more": 0.1}, "why": "faster"}
+    made = api.post("canaries", body)
+    assert made.status_code == 201, made.content
+    shown = made.json()
+    assert (shown["share"], shown["against"], shown["advance"], shown["why"]) == (0.1, 1, "by_hand", "faster")
+    assert shown["guards"]["late_more"] == 0.1
+    assert (shown["evidence"]["requests"], shown["evidence"]["wait_s"]) == (40, None)
+    path = f"canaries/{shown['key']}"
+    forced = {"force": True, "why": "urgent"}
+    stepped = api.post(f"{path}/step", forced, If_Match=made["ETag"])
+    assert (stepped.status_code, stepped.json()["share"]) == (200, 0.5)
+    stale = api.post(f"{path}/promote", {}, If_Match=made["ETag"])
+    assert (stale.status_code, stale.json()["current"]["step"]) == (412, 1)
+    promoted = api.post(f"{path}/promote", forced, If_Match=stepped["ETag"])
+    assert (promoted.json()["state"], promoted.json()["evidence"]) == ("promoted", {})
+    assert api.post(f"{path}/abort", {}).status_code == 409
+    assert PolicyVersion.objects.get(policy=world.policies["b"], number=number).published_at is not None
+
+
+def test_going_on_without_evidence_takes_force_and_a_reason(world: World) -> None:
+    api = Api(world)
+    number = draft(world.policies["b"], {"placement": {"name": "round_robin"}}, actor=program("test")).number
+    made = api.post("canaries", {"policy": "policy-b", "version": number, "steps": [0.1, 0.5]}).json()
+    for verb in ("step", "promote"):
+        path = f"canaries/{made['key']}/{verb}"
+        refused = api.post(path, {})
+        assert refused.status_code == 409
+        assert "0 of at least 40 requests are judged for each version." in refused.json()["detail"]
+        assert api.post(path, {"force": True}).json()["errors"][0]["path"] == "why"
+        assert api.post(path, {"force": True, "why": "urgent"}).status_code == 200
+        event = AuditEvent.objects.get(verb=f"canary.{verb}")
+        assert event.why == "urgent"
+        assert "0 of at least 40 requests are judged for each version." in event.after["without_evidence"]
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"policy": "policy-x", "version": 1}, "policy"),
+        ({"policy": "policy-b", "version": 99}, "version"),
+        ({"policy": "policy-b", "version": 2}, "version"),
+        ({"policy": "policy-b", "version": 2, "steps": [2]}, "steps.0"),
+        ({"policy": "policy-b", "version": 2, "advance": "soon"}, "advance"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_by_its_field(world: World, body: dict[str, object], path: str) -> None:
+    answer = Api(world).post("canaries", body)
+    assert answer.status_code == 400
+    assert [each["path"] for each in answer.json()["errors"]] == [path]
+    assert Canary.objects.count() == 1

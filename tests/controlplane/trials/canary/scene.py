@@ -1,0 +1,61 @@
+"""A pool with a live version and a better or worse one to try, and gateways that tell made-up results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import msgspec
+
+from controlplane.platform.actor import program
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.publish import draft, publish_version
+from controlplane.trials.canary.arm_intake import ArmIntake
+from gateway.bus.bus import InProcessBus
+from gateway.reports.arm_results import TOPIC, ArmReport, ArmRow
+from planning.trials.arm_comparison import ArmSlice
+
+ACTOR = program("test")
+
+
+def version(policy: Policy, placement: str, **document: object) -> PolicyVersion:
+    """Store a draft that places by this rule."""
+    return draft(policy, {"placement": {"name": placement}, **document}, actor=ACTOR)
+
+
+def live_version(policy: Policy, placement: str = "least_cost", **document: object) -> PolicyVersion:
+    """Publish a version that places by this rule."""
+    policy.refresh_from_db()
+    before = policy.live_version.number if policy.live_version else None
+    return publish_version(version(policy, placement, **document), instead_of=before, actor=ACTOR)
+
+
+class Told:
+    """An intake whose clock a test turns, and what it is told."""
+
+    def __init__(self, start_s: float) -> None:
+        self.now_s = start_s
+        self.bus = InProcessBus()
+        self.intake = ArmIntake(self.bus, lambda: self.now_s)
+
+    def clock(self) -> datetime:
+        """Return the moment."""
+        return datetime.fromtimestamp(self.now_s, UTC)
+
+    def tell(self, given: ArmSlice, base: tuple[str, int], tried: tuple[str, int], pool: str = "chat") -> None:
+        """Have a gateway report both arms, and let two seconds pass."""
+        rows = (ArmRow(pool, *base, given.base), ArmRow(pool, *tried, given.tried))
+        self.bus.append(TOPIC, msgspec.msgpack.encode(ArmReport("g", self.now_s, rows)))
+        self.now_s += 2.0
+
+
+@contextmanager
+def told(start: datetime) -> Iterator[Told]:
+    """Listen from `start` on."""
+    made = Told(start.timestamp())
+    try:
+        yield made
+    finally:
+        made.intake.stop()

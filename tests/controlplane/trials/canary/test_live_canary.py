@@ -1,0 +1,115 @@
+"""A real gateway over simulated engines: a policy that sends everything to one engine is given up by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from controlplane.access.api_keys import create_api_key
+from controlplane.fleet.engine_registration import register_engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.tenant import Tenant
+from controlplane.publication.snapshot import publish
+from controlplane.trials.canary.arm_intake import ArmIntake
+from controlplane.trials.canary.job import look_at_all
+from controlplane.trials.canary.lifecycle import start_canary
+from controlplane.trials.models.canary import Canary
+from gateway.base.settings import GatewaySettings
+from gateway.bus.bus import Bus
+from tests.controlplane.simulated_engine import SimulatedEngine
+from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
+from tests.gateway.served_gateway import ServedGateway, served
+
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
+START = "Everybody's prompt begins with the same words, so that affinity sends all of them to one engine. " * 50
+PER_S = 14
+
+
+class Traffic:
+    """Conversations through a gateway of its own thread, until told to stop."""
+
+    def __init__(self, bus: Bus, state_dir: Path, key: str) -> None:
+        self._stop = threading.Event()
+        self._arguments = bus, state_dir, key
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and wait for it."""
+        self._stop.set()
+        self._thread.join(20)
+
+    async def _run(self) -> None:
+        bus, state_dir, key = self._arguments
+        rng = random.Random(5)
+        settings = GatewaySettings(arm_report_interval_s=0.5)
+        async with served([], state_dir, bus=bus, gateway_settings=settings) as gateway:
+            asked = []
+            while not self._stop.is_set():
+                asked.append(asyncio.create_task(_ask(gateway, key, rng.randrange(1000), rng.randrange(1 << 30))))
+                await asyncio.sleep(1 / PER_S)
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def _ask(gateway: ServedGateway, key: str, session: int, unlike: int) -> None:
+    body = {
+        "model": "m-8b", "prompt": START + f"{unlike} " * 600, "max_tokens": 2, "stream": True,
+        "session_id": f"s{session}",
+    }  # fmt: skip
+    headers = {"authorization": f"Bearer {key}"}
+    async with gateway.client.post(f"{gateway.url}/v1/completions", json=body, headers=headers) as answer:
+        await answer.read()
+
+
+@contextmanager
+def engines(count: int) -> Iterator[list[SimulatedEngine]]:
+    """Start engines at the speed of real ones."""
+    made = [SimulatedEngine(events=False, extra=("--time-scale", "1")) for _ in range(count)]
+    try:
+        for each in made:
+            each.start()
+        yield made
+    finally:
+        for each in made:
+            each.stop()
+
+
+def test_a_policy_that_floods_one_engine_is_aborted(pool: Pool, tenant: Tenant, bus: Bus, tmp_path: Path) -> None:
+    Pool.objects.filter(pk=pool.pk).update(key_source="approximate")
+    live_version(pool.policy)
+    _, key = create_api_key(tenant, "load", actor=ACTOR)
+    with engines(3) as running:
+        for number, each in enumerate(running):
+            register_engine(pool, f"e-{number}", each.url, actor=ACTOR)
+        guards = {"min_requests": 20, "window_s": 20}
+        canary = start_canary(version(pool.policy, "cache_affinity"), steps=(0.5,), guards=guards, actor=ACTOR)
+        publish()
+        intake = ArmIntake(bus)
+        traffic = Traffic(bus, tmp_path, key)
+        traffic.start()
+        began = time.monotonic()
+        try:
+            while time.monotonic() - began < 40 and Canary.objects.filter(state="running").exists():
+                time.sleep(0.5)
+                look_at_all(intake)
+        finally:
+            took_s = time.monotonic() - began
+            traffic.stop()
+            intake.stop()
+    canary.refresh_from_db()
+    assert canary.state == "aborted", canary.look
+    assert took_s < 60
+    assert AuditEvent.objects.filter(verb="canary.abort", object_id=canary.key).count() == 1

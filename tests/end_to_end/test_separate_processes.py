@@ -1,0 +1,167 @@
+"""Gateway, web and jobs as processes of their own: each is killed while decisions are asked for and pages are read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from bench.live.decision_history import DecisionHistory
+from controlplane.project.first_run.demo_names import SERVED_MODEL
+from tests.program import Program, running_program
+
+pytestmark = pytest.mark.processes
+CALLERS = 4
+LIMIT_S = 60.0
+SEEDS = tuple(map(int, os.environ.get("KILL_SEEDS", "1").split(",")))
+"""Each kills every process at other moments."""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    with running_program(tmp_path_factory.mktemp("program") / "var", separate=True) as running:
+        yield running
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def deciding(program: Program) -> AsyncIterator[DecisionHistory]:
+    """Ask for decisions for the block; a call whose connection fails is repeated."""
+    history = DecisionHistory([program.url], program.secrets["api_key"], SERVED_MODEL)
+    stop = asyncio.Event()
+    asking = asyncio.create_task(history.run(CALLERS, stop))
+    try:
+        yield history
+    finally:
+        stop.set()
+        await asking
+
+
+async def kill(program: Program, part: str, seed: int) -> None:
+    """Kill a part at a random moment, and return when its successor runs."""
+    await asyncio.sleep(random.Random(f"{part}{seed}").uniform(0.5, 2.5))
+    pid = program.part_pid(part)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    await until(lambda: program.part_pid(part) not in (None, pid))
+
+
+@asynccontextmanager
+async def signed_in(program: Program) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as client:
+        async with client.get(f"{program.url}/login") as page:
+            token = re.search(r'csrfmiddlewaretoken" value="([^"]+)"', await page.text())
+        assert token is not None
+        form = {"csrfmiddlewaretoken": token[1], "username": "admin", "password": program.secrets["admin_password"]}
+        async with client.post(f"{program.url}/login", data=form, headers={"referer": program.url}) as answer:
+            assert str(answer.url) == f"{program.url}/"
+        yield client
+
+
+async def status_of(client: aiohttp.ClientSession, url: str) -> int:
+    async with client.get(url) as answer:
+        await answer.read()
+        return answer.status
+
+
+async def test_pages_live_data_and_the_api_come_through_the_gateway(program: Program) -> None:
+    async with signed_in(program) as client:
+        for path in ("/", "/decisions", "/policies", "/access", "/audit", "/api/v1/engines"):
+            assert await status_of(client, program.url + path) == 200, path
+        async with client.ws_connect(f"{program.url}/ws/fleet", headers={"origin": program.url}) as live:
+            for _ in range(3):
+                assert (await live.receive(10)).type is aiohttp.WSMsgType.BINARY
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await client.ws_connect(f"{program.url}/ws/fleet", headers={"origin": "http://elsewhere.example"})
+    assert [row[0] for row in program.ask("SELECT DISTINCT address FROM controlplane_consolesession")] == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_killed_web_costs_no_decision_and_pages_say_so_until_they_are_back(program: Program, seed: int) -> None:
+    async with deciding(program) as history, aiohttp.ClientSession(headers={"accept": "text/html"}) as client:
+        await kill(program, "web", seed)
+        assert await status_of(client, f"{program.url}/login") == 503
+        deadline = time.monotonic() + LIMIT_S
+        while await status_of(client, f"{program.url}/login") != 200:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+    assert len(history.decided) > 50
+    assert {(each.status, each.attempts) for each in history.decided} == {(200, 1)}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_killed_jobs_cost_no_decision_and_go_on(program: Program, seed: int) -> None:
+    async with deciding(program) as history:
+        await kill(program, "jobs", seed)
+        (stored,) = program.ask("SELECT count(*) FROM controlplane_decisionindex")
+        await until(lambda: program.ask("SELECT count(*) FROM controlplane_decisionindex") > [stored])
+    assert {(each.status, each.attempts) for each in history.decided} == {(200, 1)}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_killed_gateway_costs_what_was_in_flight_and_is_back_while_clients_wait(
+    program: Program, seed: int
+) -> None:
+    async with signed_in(program) as client:
+        async with deciding(program) as history:
+            await kill(program, "gateway", seed)
+            # One that starts while the machine is busy may know of no engine at first, and says so.
+            wanted = len(history.decided) + 2 * CALLERS
+            await until(lambda: len(history.decided) > wanted and history.decided[-1].status == 200)
+            before = len(history.decided)
+            await until(lambda: len(history.decided) > before + 100)
+        assert {each.status for each in history.decided} <= {200, 503}, "those in flight were asked again"
+        assert {each.status for each in history.decided[before:]} == {200}
+        assert sum(each.attempts > 1 for each in history.decided) <= CALLERS
+        assert await status_of(client, f"{program.url}/") == 200, "web went on, and so did its sessions"
+
+
+async def test_a_stream_of_a_killed_gateway_breaks_off(program: Program) -> None:
+    headers = {"authorization": f"Bearer {program.secrets['api_key']}"}
+    body = {"model": SERVED_MODEL, "messages": [{"role": "user", "content": "hi"}], "stream": True, "max_tokens": 2000}
+    async with (
+        aiohttp.ClientSession(headers=headers) as client,
+        client.post(f"{program.url}/v1/chat/completions", json=body) as stream,
+    ):
+        await stream.content.readany()
+        await kill(program, "gateway", 0)
+        with pytest.raises(aiohttp.ClientError):
+            await stream.read()
+
+
+async def test_a_killed_supervisor_leaves_no_process_and_nothing_in_the_way(tmp_path: Path) -> None:
+    for _ in range(2):
+        with running_program(tmp_path / "var", separate=True) as program:
+            parts = [program.part_pid(part) for part in ("gateway", "web", "jobs")]
+            assert None not in parts
+            program.process.kill()
+            await until(lambda: not any(map(alive, parts)))  # noqa: B023 - called before the next round
+
+
+def alive(pid: int | None) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+async def test_web_and_jobs_have_a_lower_priority(program: Program) -> None:
+    gateway, web, jobs = (program.part_pid(part) for part in ("gateway", "web", "jobs"))
+    assert None not in (gateway, web, jobs)
+    assert os.getpriority(os.PRIO_PROCESS, gateway or 0) < os.getpriority(os.PRIO_PROCESS, web or 0)
+    assert os.getpriority(os.PRIO_PROCESS, gateway or 0) < os.getpriority(os.PRIO_PROCESS, jobs or 0)

@@ -1,0 +1,171 @@
+"""Engines that answer 4xx for reasons of their own: others serve the request, and the breaker learns of it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.engines.breaker import HTTP_4XX, OPEN, THROTTLED
+from routing.policy.policy_document import RoutingPolicy, Stage
+from tests.gateway.proxy.test_handoff import serving
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+
+CHAT = "/v1/chat/completions"
+BODY = {"model": MODEL, "messages": [{"role": "user", "content": "x" * 40}]}
+ROUND_ROBIN = RoutingPolicy(placement=Stage(name="round_robin"), order=Stage(name="fifo"))
+REJECTIONS = [401, 403, 404, 408, 425, 429]
+
+
+def breaker(gateway: ServedGateway, number: int = 0) -> Any:
+    return gateway.pool.engines[f"engine-{number}"].breaker
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("status", REJECTIONS)
+async def test_a_client_sees_no_refusal_that_another_engine_does_not_share(
+    tmp_path: Path, status: int, stream: bool
+) -> None:
+    async with (
+        ScriptedEngine() as bad,
+        ScriptedEngine() as good,
+        served([bad.url, good.url], tmp_path, policy=ROUND_ROBIN) as gateway,
+    ):
+        bad.status = status
+        for _ in range(12):
+            async with gateway.client.post(
+                gateway.url + CHAT, json={**BODY, "stream": stream}, headers={"authorization": f"Bearer {KEY}"}
+            ) as response:
+                assert response.status == 200
+                assert b"Hel" in await response.read()
+        assert breaker(gateway).state == OPEN
+        assert breaker(gateway).cause == (THROTTLED if status == 429 else HTTP_4XX)
+        assert not breaker(gateway).lost, "it answers, so requests under way on it go on"
+        assert len(bad.bodies) <= 3
+
+
+async def test_one_refusing_engine_of_four_draws_no_requests_to_its_end(tmp_path: Path) -> None:
+    async with (
+        ScriptedEngine() as bad,
+        ScriptedEngine() as one,
+        ScriptedEngine() as two,
+        ScriptedEngine() as three,
+        served([bad.url, one.url, two.url, three.url], tmp_path) as gateway,
+    ):
+        bad.status = 401
+        for engine in (one, two, three):
+            engine.pause_s = 0.1
+
+        async def client(number: int) -> list[int]:
+            prompts = (
+                {**BODY, "messages": [{"role": "user", "content": f"{number} {turn} " * 40}]} for turn in range(6)
+            )
+            return [(await gateway.post(CHAT, body))[0] for body in prompts]
+
+        seen = await asyncio.gather(*(client(number) for number in range(8)))
+        assert {status for each in seen for status in each} == {200}
+        assert breaker(gateway).cause == HTTP_4XX
+
+
+@pytest.mark.parametrize("status", REJECTIONS)
+async def test_what_all_engines_answer_goes_to_the_client_and_opens_no_breaker(tmp_path: Path, status: int) -> None:
+    async with (
+        ScriptedEngine() as one,
+        ScriptedEngine() as two,
+        served([one.url, two.url], tmp_path, policy=ROUND_ROBIN) as gateway,
+    ):
+        assert (await gateway.post(CHAT, BODY))[0] == 200
+        assert (await gateway.post(CHAT, BODY))[0] == 200
+        one.status = two.status = status
+        one.error_headers = two.error_headers = {"retry-after": "7"}
+        for _ in range(8):
+            got, answer, headers = await gateway.post(CHAT, BODY)
+            assert (got, answer["error"]["message"], headers["retry-after"]) == (status, "engine says no", "7")
+        assert breaker(gateway, 0).accepts
+        assert breaker(gateway, 1).accepts
+        assert len(gateway.pool.router.reservations) == 0
+
+
+async def test_a_refusal_of_the_only_engine_is_relayed_at_once(tmp_path: Path) -> None:
+    async with ScriptedEngine() as only, served([only.url], tmp_path) as gateway:
+        only.status = 404
+        assert (await gateway.post(CHAT, BODY))[0] == 404
+        assert len(only.bodies) == 1
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_a_fault_of_the_request_is_relayed_at_once(tmp_path: Path, status: int) -> None:
+    async with (
+        ScriptedEngine() as one,
+        ScriptedEngine() as two,
+        served([one.url, two.url], tmp_path) as gateway,
+    ):
+        one.status = two.status = status
+        assert (await gateway.post(CHAT, BODY))[0] == status
+        assert len(one.bodies) + len(two.bodies) == 1
+        assert breaker(gateway, 0).accepts
+        assert breaker(gateway, 1).accepts
+
+
+async def test_of_several_refusing_engines_none_keeps_drawing_requests(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        engines = [await stack.enter_async_context(ScriptedEngine()) for _ in range(8)]
+        gateway = await stack.enter_async_context(served([each.url for each in engines], tmp_path))
+        for _ in range(8):
+            await gateway.post(CHAT, BODY)
+        for bad in engines[:3]:
+            bad.status = 401
+        seen = [(await gateway.post(CHAT, {**BODY, "user": str(turn)}))[0] for turn in range(30)]
+        assert seen.count(200) >= 29, "one request may meet all three before anything is known of them"
+
+
+async def test_refusals_take_from_the_retry_budget(tmp_path: Path) -> None:
+    async with (
+        ScriptedEngine() as one,
+        ScriptedEngine() as two,
+        served([one.url, two.url], tmp_path, policy=ROUND_ROBIN) as gateway,
+    ):
+        one.status = two.status = 429
+        results = await asyncio.gather(*(gateway.post(CHAT, BODY) for _ in range(30)))
+        assert {status for status, _, _ in results} <= {429, 503}
+        assert all(int(headers["retry-after"]) >= 1 for status, _, headers in results if status == 503)
+        assert gateway.pool.retry_budget.retrying == 0
+        assert len(one.bodies) + len(two.bodies) <= 30 + max(3, 6) * 2
+
+
+@pytest.mark.parametrize("status", [401, 404, 429])
+async def test_a_prefill_engine_that_refuses_is_left_out(tmp_path: Path, status: int) -> None:
+    async with serving(tmp_path) as fleet:
+        fleet.prefill[0].status = status
+        for number in range(8):
+            got, _, _ = await fleet.gateway.post(CHAT, {**BODY, "user": str(number)})
+            assert got == 200
+        assert len(fleet.prefill[0].bodies) <= 3
+        assert fleet.is_idle()
+
+
+@pytest.mark.parametrize("status", [401, 429])
+async def test_a_decode_engine_that_refuses_is_left_out(tmp_path: Path, status: int) -> None:
+    async with serving(tmp_path) as fleet:
+        fleet.decode[0].status = status
+        for number in range(8):
+            got, _, _ = await fleet.gateway.post(CHAT, {**BODY, "user": str(number)})
+            assert got == 200
+        assert len(fleet.decode[0].bodies) <= 3
+        assert fleet.is_idle()
+
+
+@pytest.mark.parametrize("status", [401, 404])
+async def test_what_all_prefill_engines_answer_goes_to_the_client(tmp_path: Path, status: int) -> None:
+    async with serving(tmp_path) as fleet:
+        for engine in fleet.prefill:
+            engine.status = status
+        for _ in range(5):
+            got, answer, _ = await fleet.gateway.post(CHAT, BODY)
+            assert (got, answer["error"]["message"]) == (status, "engine says no")
+        assert all(breaker(fleet.gateway, number).accepts for number in range(4))
+        assert fleet.is_idle()

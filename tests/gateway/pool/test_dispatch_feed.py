@@ -1,0 +1,54 @@
+"""What dispatches leave at engines gets into the index, long prompts over several turns of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from gateway.base.settings import GatewaySettings
+from gateway.pool.dispatch_feed import DispatchFeed
+from routing.values.observation import FirstToken
+
+LONG = 20_000
+
+
+class Fed:
+    """A feed whose router keeps the blocks that it is told, in the order of telling."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+        self.engine = SimpleNamespace(incarnation="one", intake=None)
+        router: Any = SimpleNamespace(
+            blocks_stored=lambda _, keys: self.told.extend(reversed(keys)), index=SimpleNamespace(drop=lambda _: None)
+        )
+        engines: Any = {"e": self.engine}
+        self.feed = DispatchFeed(router, engines, GatewaySettings(), feeds=lambda _: True, refresh=lambda: None)
+        self.feed.tells = True
+        decision: Any = SimpleNamespace(engine_id="e", incarnation="one", hit_tokens=0)
+        request: Any = SimpleNamespace(request_id="r", keys=tuple(range(LONG)), tenant_id="t")
+        self.feed.dispatched(decision, request, salted=False)
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_long_prompt_gets_in_over_several_turns_leaf_first() -> None:
+    fed = Fed()
+    fed.feed.observed(FirstToken("r"))
+    assert 0 < len(fed.told) < LONG
+    await turns()
+    assert fed.told == list(reversed(range(LONG)))
+
+
+async def test_nothing_more_gets_in_once_keys_mean_something_else_or_the_engine_restarted() -> None:
+    cleared, restarted = Fed(), Fed()
+    for fed in (cleared, restarted):
+        fed.feed.observed(FirstToken("r"))
+    before = len(cleared.told)
+    cleared.feed.clear()
+    restarted.engine.incarnation = "two"
+    await turns()
+    assert len(cleared.told) == len(restarted.told) == before

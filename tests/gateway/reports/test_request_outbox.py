@@ -1,0 +1,263 @@
+"""From a request's end to the batch on the bus."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.base.settings import GatewaySettings
+from gateway.contracts.request_batch import (
+    MAX_BYTES,
+    MAX_DECISIONS,
+    MAX_ROWS,
+    TOPIC,
+    RequestBatch,
+    decode_batch,
+    decode_decisions,
+    decode_rows,
+    encode_batch,
+    request_batch,
+)
+from gateway.contracts.stored_decision import UNANSWERED, StoredDecision, session_digest
+from gateway.contracts.traffic_row import HEAD_BLOCKS, TrafficRow, trace_blocks, trace_head
+from gateway.contracts.wire import UnreadableMessageError
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import MODEL, SECRET, ServedGateway, served
+
+SLOW = GatewaySettings(probe_interval_s=0.1, request_interval_s=60.0)
+"""Nothing is sent unless a test says so."""
+
+
+class Listener:
+    """Hears what a gateway sends."""
+
+    def __init__(self, gateway: ServedGateway) -> None:
+        self._gateway = gateway.gateway
+        self.batches: list[RequestBatch] = []
+        gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: self.batches.append(decode_batch(value)))
+
+    async def sent(self, *, last: bool = False) -> list[StoredDecision]:
+        """Return the decisions that are sent now."""
+        self.batches.clear()
+        await self._gateway.requests.flush(last=last)
+        return [decision for batch in self.batches for decision in decode_decisions(batch.decisions)]
+
+    async def rows(self, *, last: bool = False) -> list[TrafficRow]:
+        """Return the traffic that is sent now."""
+        await self.sent(last=last)
+        return [row for batch in self.batches for row in decode_rows(batch.traffic)]
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    async with (
+        ScriptedEngine() as engine,
+        ScriptedEngine() as other,
+        served([engine.url, other.url], tmp_path, gateway_settings=SLOW) as gateway,
+    ):
+        yield gateway
+
+
+@pytest.fixture
+def listener(gateway: ServedGateway) -> Listener:
+    return Listener(gateway)
+
+
+async def decided(gateway: ServedGateway, **more: Any) -> str:
+    question = {"model": MODEL, "block_hashes": [1, 2, 3, 4], "wait": False, **more}
+    status, answer, _ = await gateway.post("/api/v1/route", question)
+    assert status == 200
+    return str(answer["decision_id"])
+
+
+async def test_a_request_is_sent_once_with_its_course(gateway: ServedGateway, listener: Listener) -> None:
+    decision_id = await decided(gateway, session_id="private words")
+    assert await listener.sent() == []
+    await gateway.post(f"/api/v1/requests/{decision_id}/first_token", {})
+    await gateway.post(
+        f"/api/v1/requests/{decision_id}/complete", {"cached_tokens": 32, "output_tokens": 9, "prompt_tokens": 70}
+    )
+    (stored,) = await listener.sent()
+    assert (stored.decision.decision_id, stored.outcome, stored.late, stored.share) == (
+        decision_id, "completed", False, 1.0,
+    )  # fmt: skip
+    assert (stored.cached_tokens, stored.output_tokens, stored.engine_prompt_tokens) == (32, 9, 70)
+    assert stored.session == session_digest(SECRET, "private words")
+    assert 0 <= (stored.first_token_after_s or -1) <= (stored.finished_after_s or -1)
+    assert [each.engine_id for each in stored.known] == [each.engine_id for each in stored.decision.candidates]
+    assert stored.known[0].name in ("e0", "e1")
+    assert stored.engines == 2
+    (batch,) = listener.batches
+    (row,) = decode_rows(batch.traffic)
+    assert (batch.requests, row.at, row.outcome) == (1, stored.arrived_at, "completed")
+    assert await listener.sent() == []
+
+
+async def test_no_text_and_no_name_leaves_the_process(gateway: ServedGateway) -> None:
+    heard: list[bytes] = []
+    gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
+    messages = [{"role": "user", "content": "canary-of-a-prompt"}]
+    await gateway.post("/v1/chat/completions", {"model": MODEL, "messages": messages, "session_id": "canary-name"})
+    decision_id = await decided(gateway, session_id="canary-of-a-session")
+    await gateway.post(f"/api/v1/requests/{decision_id}/fail", {})
+    await gateway.gateway.requests.flush(last=True)
+    assert len(heard) == 1
+    assert b"canary" not in heard[0]
+
+
+async def test_a_request_without_an_end_is_sent_when_its_reservation_is_over(
+    gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decision_id = await decided(gateway)
+    assert await listener.sent() == []
+    record = gateway.app.recent.get(decision_id)
+    assert record is not None
+    record.arrived_s -= record.pool.entry.policy.reservation_ttl_s
+    (stored,) = await listener.sent()
+    assert (stored.decision.decision_id, stored.outcome, stored.late) == (decision_id, UNANSWERED, False)
+    await gateway.post(f"/api/v1/requests/{decision_id}/complete", {})
+    assert await listener.sent() == []
+
+
+async def test_beyond_the_rate_a_share_is_kept_and_every_failure(gateway: ServedGateway, listener: Listener) -> None:
+    outbox = gateway.gateway.requests
+    names = [await decided(gateway) for _ in range(24)]
+    for number, name in enumerate(names):
+        await gateway.post(f"/api/v1/requests/{name}/{'fail' if number % 4 == 0 else 'complete'}", {})
+    outbox._kept_per_s, outbox._room = 0.0, 6.0
+    stored = await listener.sent()
+    failed = [each for each in stored if each.outcome == "failed"]
+    kept = [each for each in stored if each.outcome == "completed"]
+    assert (len(failed), len(kept)) == (6, 6)
+    assert {each.share for each in failed} == {1.0}
+    assert sum(1 / each.share for each in kept) == pytest.approx(18)
+    records = gateway.gateway.metrics.decision_records
+    assert (records.value("kept"), records.value("left_out")) == (12, 12)
+
+
+async def test_a_refused_request_is_kept_as_late(tmp_path: Path) -> None:
+    async with served(["http://127.0.0.1:9"], tmp_path, gateway_settings=SLOW) as gateway:
+        listener = Listener(gateway)
+        status, _, _ = await gateway.post("/api/v1/route", {"model": MODEL, "block_hashes": [1], "wait": False})
+        (stored,) = await listener.sent()
+    assert status == 503
+    assert (stored.outcome, stored.error, stored.late, stored.regret) == ("refused", "no_engine", True, None)
+
+
+async def test_what_ended_last_is_sent_when_the_gateway_stops(tmp_path: Path) -> None:
+    heard: list[bytes] = []
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, gateway_settings=SLOW) as gateway:
+        gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: heard.append(value))
+        await gateway.post(f"/api/v1/requests/{await decided(gateway)}/complete", {})
+    assert len(heard) == 1
+
+
+async def test_what_ends_beyond_the_limit_is_counted(gateway: ServedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.reports.request_outbox.MAX_ENDED", 2)
+    outbox, metrics = gateway.gateway.requests, gateway.gateway.metrics
+    for _ in range(5):
+        outbox.ended(SimpleNamespace(keys=()))  # type: ignore[arg-type]
+    outbox._ended.clear()
+    assert metrics.decision_records.value("dropped") == 3
+    assert metrics.traffic_rows.value("dropped") == 3
+
+
+async def test_the_shape_of_a_request_is_sent_with_its_outcome(gateway: ServedGateway, listener: Listener) -> None:
+    decision_id = await decided(gateway, block_hashes=[1, 2, 3], session_id="a session", priority=2)
+    await gateway.post(f"/api/v1/requests/{decision_id}/first_token", {})
+    await gateway.post(f"/api/v1/requests/{decision_id}/complete", {"cached_tokens": 16, "output_tokens": 9})
+    (row,) = await listener.rows()
+    assert (row.outcome, row.output_tokens, row.cached_tokens, row.priority, row.engines) == ("completed", 9, 16, 2, 2)
+    assert row.ttft_s is not None
+    assert row.total_s is not None
+    assert row.blocks
+    record = gateway.app.recent.get(decision_id)
+    assert record is not None
+    assert record.keys is None, "a long prompt has many keys, and the record stays in memory"
+
+
+async def test_equal_prefixes_and_sessions_have_equal_names(gateway: ServedGateway, listener: Listener) -> None:
+    for hashes, session in (([1, 2], "one"), ([1, 3], "one"), ([4], "two")):
+        await decided(gateway, block_hashes=hashes, session_id=session)
+    one, other, third = await listener.rows(last=True)
+    assert [row.outcome for row in (one, other, third)] == [UNANSWERED] * 3
+    assert one.session == other.session != third.session
+    assert one.tenant == third.tenant != ""
+    assert third.blocks[0] not in one.blocks
+
+
+async def test_of_requests_beyond_the_limit_the_traffic_is_left_out(
+    gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.reports.request_outbox.MAX_OPEN", 2)
+    names = [await decided(gateway) for _ in range(4)]
+    for name in names:
+        await gateway.post(f"/api/v1/requests/{name}/complete", {})
+    assert len(await listener.rows()) == 2
+    assert sum(len(decode_decisions(batch.decisions)) for batch in listener.batches) == 4
+    assert gateway.gateway.metrics.traffic_rows.value("dropped") == 2
+
+
+async def test_no_traffic_is_sent_where_recording_is_off(gateway: ServedGateway, listener: Listener) -> None:
+    gateway.gateway.requests._records_traffic = False
+    await gateway.post(f"/api/v1/requests/{await decided(gateway)}/complete", {})
+    assert await listener.rows() == []
+    assert len(listener.batches) == 1
+
+
+async def test_a_long_interval_is_sent_in_several_batches(
+    gateway: ServedGateway, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.reports.request_outbox.MAX_ROWS", 2)
+    monkeypatch.setattr("gateway.reports.request_outbox.MAX_DECISIONS", 3)
+    for _ in range(5):
+        await gateway.post(f"/api/v1/requests/{await decided(gateway)}/complete", {})
+    assert len(await listener.rows()) == 5
+    assert [batch.requests for batch in listener.batches] == [2, 2, 1]
+    assert [len(decode_decisions(batch.decisions)) for batch in listener.batches] == [3, 2, 0]
+    assert len({batch.name for batch in listener.batches}) == 3
+    assert MAX_DECISIONS < MAX_ROWS
+
+
+@pytest.mark.parametrize(
+    ("keys", "prompt_tokens", "block_tokens", "expected"),
+    [
+        (range(1, 4), 1500, 512, (1, 2, 3)),
+        (range(1, 3), 1500, 512, (1, 2)),
+        (range(1, 5), 1024, 512, (1, 2)),
+        (range(1, 63), 1000, 16, (32, 62)),
+        (range(1, 33), 512, 16, (32,)),
+        (range(1, 2), 20, 16, (1,)),
+        (range(1, 3), 2048, 1024, (1, 1, 2, 2)),
+        ((), 3000, 16, ()),
+    ],
+)
+def test_keys_fold_into_blocks_of_512(
+    keys: range, prompt_tokens: int, block_tokens: int, expected: tuple[int, ...]
+) -> None:
+    assert trace_blocks(list(keys), prompt_tokens, block_tokens) == expected
+
+
+def test_small_blocks_are_named_at_the_beginning() -> None:
+    assert trace_head(range(1, 100), 16) == tuple(range(1, HEAD_BLOCKS + 1))
+    assert trace_head((1, 2), 16) == (1, 2)
+    assert trace_head((1, 2), 512) == ()
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x93\x01\x02", b"\xc1", bytes(MAX_BYTES + 1), encode_batch(request_batch("b", (), ()))[:-1]]
+)
+def test_other_bytes_are_refused(data: bytes) -> None:
+    for decode in (decode_batch, decode_rows, decode_decisions):
+        with pytest.raises(UnreadableMessageError):
+            decode(data)
+
+
+def test_a_row_of_a_later_version_is_read_without_what_it_adds() -> None:
+    row = TrafficRow(1.0, "p", 700, 3, (5,))
+    assert decode_rows(msgspec.msgpack.encode([[*msgspec.structs.astuple(row), "more"]])) == [row]

@@ -1,0 +1,81 @@
+"""ARCHITECTURE.md, README.md and docs/ against the tree: what they name exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.named_tests import ROOT, assert_named_tests_can_fail
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+INVARIANTS = [part for part in ARCHITECTURE.split("\n\n") if part.startswith("**Invariant:**")]
+WITHOUT_DJANGO = {"node"}
+"""Commands that manage.py hands over before it loads Django."""
+
+_ROOM = re.compile(r"^### (\w+)/")
+_ROW = re.compile(r"^\| (`[\w/]+/`[^|]*) \| .* \| (.*) \|$")
+_LINK = re.compile(r"\]\(([^)\s#]*)(?:#([^)\s]+))?\)")
+_CODE = re.compile(r"^```sh\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
+
+
+def code_map() -> Iterator[tuple[list[Path], list[str]]]:
+    """Yield the folders of each row of the code map, and the files to start with."""
+    room = ROOT
+    for line in ARCHITECTURE.splitlines():
+        if heading := _ROOM.match(line):
+            room = ROOT / heading[1]
+        elif row := _ROW.match(line):
+            yield [room / each for each in re.findall(r"`([\w/]+)/`", row[1])], re.findall(r"`(\w[\w/]*)`", row[2])
+
+
+def code(path: Path) -> str:
+    """Return the commands and names that a document sets as code."""
+    return "\n".join(block or span for block, span in _CODE.findall(path.read_text(encoding="utf-8")))
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the fragments under which a document's headings are found."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("invariant", INVARIANTS, ids=lambda text: " ".join(text.split()[1:7]))
+def test_an_invariant_names_tests_that_can_fail(invariant: str) -> None:
+    assert_named_tests_can_fail(invariant, invariant.splitlines()[0])
+
+
+def test_the_code_map_names_folders_and_files_that_exist() -> None:
+    rows = list(code_map())
+    assert len(rows) > 60
+    for folders, starts in rows:
+        assert [each for each in folders if not each.is_dir()] == []
+        for start in starts:
+            places = [folder / start for folder in folders]
+            assert any(each.with_suffix(".py").is_file() for each in places), places
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for target, anchor in _LINK.findall(document.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        path = document.parent / target if target else document
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_in_documents_exist(document: Path) -> None:
+    text = code(document)
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert set(re.findall(r"^make ([a-z][\w-]*)", text, re.MULTILINE)) <= targets
+    commands = {each.stem for each in (ROOT / "controlplane/management/commands").glob("[a-z]*.py")}
+    django = {"migrate", "createsuperuser", "changepassword", "check", "collectstatic", "shell"}
+    assert set(re.findall(r"manage\.py ([a-z]\w*)", text)) <= commands | django | WITHOUT_DJANGO
+    for module in set(re.findall(r"python -m ([a-z][\w.]*\w)", text)):
+        assert find_spec(module) is not None, module

@@ -1,0 +1,53 @@
+"""What breaks wide lines of templates adds no white space that shows."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WIDE = "x" * 50
+
+
+@pytest.fixture(scope="module")
+def breaker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("format_templates", ROOT / ".ci/format_templates.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_block_elements_get_lines_of_their_own(breaker: ModuleType) -> None:
+    line = f"<div><p>{WIDE}</p><p>{WIDE}</p></div>"
+    assert breaker.broken(line) == f"<div>\n  <p>{WIDE}</p>\n  <p>{WIDE}</p>\n</div>"
+
+
+def test_inline_elements_side_by_side_stay_together(breaker: ModuleType) -> None:
+    line = f'<p><b class="a">{WIDE}</b><b class="b">{WIDE}</b></p>'
+    assert f"{WIDE}</b><b" in breaker.broken(line)
+
+
+def test_an_element_that_is_styled_while_empty_gets_no_white_space(breaker: ModuleType) -> None:
+    line = f'<p class="setting-error" id="{WIDE}">{{% for each in {WIDE} %}}{{{{ each }}}}{{% endfor %}}</p>'
+    assert ">{% for" in breaker.broken(line)
+    assert "{% endfor %}</p>" in breaker.broken(line)
+
+
+def test_an_element_with_words_of_its_style_before_it_gets_no_white_space(breaker: ModuleType) -> None:
+    line = f'<li class="journey-step"><b>{WIDE}</b> <time datetime="{WIDE}">{WIDE}</time></li>'
+    assert '<li class="journey-step"><b>' in breaker.broken(line)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "templates").rglob("*.html")), ids=lambda path: path.name)
+def test_breaking_adds_white_space_only_and_once(breaker: ModuleType, path: Path) -> None:
+    text = path.read_text()
+    once = breaker.broken(text)
+    assert "".join(once.split()) == "".join(text.split())
+    assert breaker.broken(once) == once

@@ -1,0 +1,95 @@
+"""Blocks, catalogs and nodes for the tests of the store."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kvstore.node.node_manager import NodeManager, NodeSettings
+from kvstore.tiers.block_facts import BlockFacts, checksum_of
+from kvstore.transactions.block_catalog import BlockCatalog, CatalogSettings
+from kvstore.transfer.transfer_client import TransferClient
+
+SECRET = b"the secret of the tests"
+SLOT = 4096
+
+
+def key(name: object) -> bytes:
+    return hashlib.sha256(str(name).encode()).digest()
+
+
+def payload(name: object, length: int = 1000) -> memoryview:
+    return memoryview(random.Random(str(name)).randbytes(length))
+
+
+def block(
+    name: object, parent: object = None, tenant: str = "acme", length: int = 1000
+) -> tuple[BlockFacts, memoryview]:
+    data = payload(name, length)
+    above = b"" if parent is None else key(parent)
+    return BlockFacts(key(name), length, key(name), above, 16, tenant, checksum_of(data)), data
+
+
+def facts(name: object, parent: object = None, tenant: str = "acme", length: int = 1000) -> BlockFacts:
+    return block(name, parent, tenant, length)[0]
+
+
+def catalog_settings(**changes: Any) -> CatalogSettings:
+    return CatalogSettings(
+        **{
+            "dram_slots": 8,
+            "ssd_slots": 16,
+            "slot_bytes": SLOT,
+            "tenant_quota_bytes": 1 << 30,
+            "pin_quota_bytes": 1 << 30,
+            **changes,
+        }
+    )
+
+
+def catalog(**changes: Any) -> BlockCatalog:
+    return BlockCatalog(catalog_settings(**changes), random.Random(1))
+
+
+@contextmanager
+def node(
+    directory: Path | None = None, *, slots: dict[str, Any] | None = None, **changes: Any
+) -> Iterator[NodeManager]:
+    sizes = catalog_settings(**(slots or {}))
+    manager = NodeManager(
+        NodeSettings(
+            **{"node_id": "n1", "secret": SECRET, "catalog": sizes, "directory": directory, "drain_s": 5.0, **changes}
+        )
+    )
+    manager.start()
+    try:
+        yield manager
+        manager.store.catalog.check()
+        manager.store.transactions.check()
+    finally:
+        manager.stop()
+
+
+@contextmanager
+def a_client(secret: bytes = SECRET, **changes: Any) -> Iterator[TransferClient]:
+    client = TransferClient(secret, time.monotonic, **changes)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def address(manager: NodeManager) -> str:
+    return f"127.0.0.1:{manager.port}"
+
+
+def wait_until(condition: Any, seconds: float = 10.0) -> None:
+    ends_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends_at, "it did not happen in time"
+        time.sleep(0.005)

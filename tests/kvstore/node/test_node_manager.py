@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+from prometheus_client import generate_latest
+
+from kvstore.events.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
+from kvstore.node.node_manager import NodeManager
+from kvstore.tiers.block_facts import SSD
+from kvstore.transfer.connection import Connection
+from kvstore.transfer.frames import Done, Get, Held, Lookup, Page, PageOf, Pin, Pull, Purge, Refused
+from kvstore.transfer.transfer_client import Wanted
+from tests.controlplane.simulated_engine import free_ports
+from tests.kvstore.kv_blocks import SECRET, a_client, address, block, facts, key, node, payload, wait_until
+from tests.kvstore.transfer.test_transfer import contents, put
+
+BATCH = msgspec.msgpack.Decoder(EventBatch)
+
+
+def on_ssd(manager: NodeManager, *names: object) -> bool:
+    records = [manager.store.catalog.find(key(name)) for name in names]
+    return all(record is not None and SSD in record.slots for record in records)
+
+
+def test_blocks_on_ssd_outlive_the_node(tmp_path: Path) -> None:
+    with a_client() as client:
+        with node(tmp_path) as manager:
+            put(client, manager, "a", "b")
+        with node(tmp_path) as manager:
+            assert contents(client, [address(manager)], ["a", "b"]) == [bytes(payload("a")), bytes(payload("b"))]
+            assert manager.store.counts.hits == {"CPU": 0, "STORAGE": 2}
+            assert contents(client, [address(manager)], ["a"]) == [bytes(payload("a"))]
+            assert manager.store.counts.hits == {"CPU": 1, "STORAGE": 2}
+
+
+def test_what_left_dram_is_read_from_ssd(tmp_path: Path) -> None:
+    with node(tmp_path, slots={"dram_slots": 2}) as manager, a_client() as client:
+        for name in range(6):
+            put(client, manager, name)
+            wait_until(lambda name=name: on_ssd(manager, name))
+        assert contents(client, [address(manager)], list(range(6))) == [bytes(payload(name)) for name in range(6)]
+        assert manager.store.catalog.evicted("CPU") > 0
+
+
+def test_a_block_damaged_on_ssd_is_a_miss_that_is_counted(tmp_path: Path) -> None:
+    with a_client() as client:
+        with node(tmp_path) as manager:
+            put(client, manager, "a", "b")
+        path = tmp_path / "blocks.kv"
+        data = path.read_bytes()
+        path.write_bytes(data.replace(bytes(payload("a")[:32]), bytes(32)))
+        with node(tmp_path) as manager:
+            assert contents(client, [address(manager)], ["a", "b"]) == [None, bytes(payload("b"))]
+            assert manager.store.counts.corrupt == {"CPU": 0, "STORAGE": 1}
+            assert manager.store.catalog.find(key("a")) is None
+
+
+def test_a_full_disk_costs_the_copy_below_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with node(tmp_path) as manager, a_client() as client:
+
+        def full(*_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "pwrite", full)
+        put(client, manager, "a")
+        wait_until(lambda: manager.store.counts.write_through_failed == 1)
+        assert contents(client, [address(manager)], ["a"]) == [bytes(payload("a"))]
+        assert not on_ssd(manager, "a")
+        monkeypatch.undo()
+        put(client, manager, "b")
+        wait_until(lambda: on_ssd(manager, "b"))
+
+
+def test_an_ephemeral_prompt_is_not_kept() -> None:
+    with node() as manager, a_client() as client:
+        assert client.put(address(manager), [block("a")], "ephemeral") == Refused("ephemeral")
+        assert contents(client, [address(manager)], ["a"]) == [None]
+
+
+def test_a_context_cache_stays_through_a_crowd_and_a_restart(tmp_path: Path) -> None:
+    slots = {"dram_slots": 2, "ssd_slots": 4}
+    with a_client() as client:
+        with node(tmp_path, slots=slots) as manager:
+            client.put(address(manager), [block("pinned")], "context_cache", 3600.0)
+            wait_until(lambda: on_ssd(manager, "pinned"))
+        with node(tmp_path, slots=slots) as manager:
+            for name in range(12):
+                put(client, manager, name)
+                wait_until(lambda name=name: on_ssd(manager, name))
+            assert contents(client, [address(manager)], ["pinned"]) == [bytes(payload("pinned"))]
+            assert client.call(address(manager), Pin([key("pinned")], 0.0)) == Done(1)
+
+
+def test_a_later_pin_outlives_the_process_too(tmp_path: Path) -> None:
+    with a_client() as client:
+        with node(tmp_path) as manager:
+            put(client, manager, "a")
+            wait_until(lambda: on_ssd(manager, "a"))
+            assert client.call(address(manager), Pin([key("a"), key("x")], 3600.0)) == Done(1)
+        with node(tmp_path) as manager:
+            record = manager.store.catalog.find(key("a"))
+            assert record is not None
+            assert record.pinned_until > time.monotonic() + 3000.0
+
+
+def test_a_purge_leaves_no_byte_of_the_tenant(tmp_path: Path) -> None:
+    with a_client() as client:
+        with node(tmp_path, slots={"dram_slots": 2, "ssd_slots": 3}) as manager:
+            for name in range(5):
+                put(client, manager, name, length=1000 - 100 * name)
+                wait_until(lambda name=name: on_ssd(manager, name))
+            client.put(address(manager), [block("theirs", tenant="other")])
+            wait_until(lambda: on_ssd(manager, "theirs"))
+            assert client.call(address(manager), Purge("acme")) == Done(2)
+            kept = b"".join(bytes(manager.store.arena.view(slot, 4096)) for slot in range(2))
+            kept += (tmp_path / "blocks.kv").read_bytes()
+            whole = [bytes(payload(name, 1000 - 100 * name)) for name in range(5)]
+            assert not [each for each in whole if each[:64] in kept or each[-64:] in kept]
+            assert bytes(payload("theirs")) in kept
+        with node(tmp_path, slots={"dram_slots": 2, "ssd_slots": 3}) as manager:
+            assert contents(client, [address(manager)], list(range(5))) == [None] * 5
+            assert contents(client, [address(manager)], ["theirs"]) == [bytes(payload("theirs"))]
+
+
+def test_a_purge_ends_when_the_last_read_of_a_block_did_and_then_no_byte_is_left() -> None:
+    with node() as manager, a_client() as client:
+        put(client, manager, "a")
+        with manager.store.reading([key("a")], 1 << 20):
+            purging = threading.Thread(target=client.call, args=(address(manager), Purge("acme")))
+            purging.start()
+            wait_until(lambda: manager.store.counts.purged)
+            assert purging.is_alive()
+        purging.join()
+        assert not any(manager.store.arena.view(0, 4096))
+
+
+def test_a_node_fetches_from_another_under_locks_on_both() -> None:
+    with node() as source, node() as destination, a_client() as client:
+        put(client, source, "a", "b")
+        blocks = [facts("a"), facts("b", "a")]
+        assert client.call(address(destination), Pull(address(source), blocks)) == Done(2, [])
+        assert contents(client, [address(destination)], ["a", "b"]) == [bytes(payload("a")), bytes(payload("b"))]
+        assert client.call(address(destination), Pull(address(source), blocks)) == Done(0, [key("a"), key("b")])
+        for manager in (source, destination):
+            assert len(manager.store.transactions) == 0
+
+
+def test_a_fetch_that_fails_leaves_nothing_behind() -> None:
+    with node() as source, node() as destination, a_client() as client:
+        put(client, source, "a")
+        answer = client.call(address(destination), Pull(address(source), [facts("a"), facts("x")]))
+        assert answer == Refused("holder", [key("a"), key("x")])
+        assert client.call(address(destination), Pull("127.0.0.1:1", [facts("a")])) == Refused("holder", [key("a")])
+        assert (len(destination.store.catalog), destination.store.catalog.used_slots("CPU")) == (0, 0)
+
+
+def test_pages_and_lookups_tell_what_is_held(tmp_path: Path) -> None:
+    with node(tmp_path) as manager, a_client() as client:
+        put(client, manager, "a", "b", "c")
+        wait_until(lambda: on_ssd(manager, "a", "b", "c"))
+        page = client.call(address(manager), Page(0, 2))
+        assert isinstance(page, PageOf)
+        rest = client.call(address(manager), Page(page.next_after, 2))
+        assert isinstance(rest, PageOf)
+        held = [(each.key, media) for each, media in [*page.blocks, *rest.blocks]]
+        assert held == [(key(name), ["CPU", "STORAGE"]) for name in "abc"]
+        answer = client.call(address(manager), Lookup([key("a"), key("x")]))
+        assert answer == Held([(1000, ["CPU", "STORAGE"]), (-1, [])])
+
+
+def test_events_have_the_form_of_the_engines_and_are_replayed(tmp_path: Path) -> None:
+    events_port, replay_port = free_ports(2)
+    context = zmq.Context()
+    sub, dealer = context.socket(zmq.SUB), context.socket(zmq.DEALER)
+    sub.setsockopt(zmq.SUBSCRIBE, b"")
+    sub.rcvtimeo = dealer.rcvtimeo = 5000
+    try:
+        with node(tmp_path, events_port=events_port, replay_port=replay_port) as manager, a_client() as client:
+            sub.connect(f"tcp://127.0.0.1:{events_port}")
+            put(client, manager, "a")
+            wait_until(lambda: on_ssd(manager, "a"))
+            client.call(address(manager), Purge("acme"))
+            dealer.connect(f"tcp://127.0.0.1:{replay_port}")
+            dealer.send_multipart([b"", (0).to_bytes(8, "big")])
+            batches = []
+            while (frames := dealer.recv_multipart())[3]:
+                assert frames[1] == b"kv@n1"
+                batches.append((int.from_bytes(frames[2], "big"), BATCH.decode(frames[3])))
+            assert frames[2] == (-1).to_bytes(8, "big", signed=True)
+            assert [number for number, _ in batches] == list(range(len(batches)))
+            name = int.from_bytes(key("a")[-8:], "big")
+            assert [event for _, batch in batches for event in batch.events] == [
+                AllBlocksCleared(),
+                BlockStored([name], None, [], 16, medium="CPU"),
+                BlockStored([name], None, [], 16, medium="STORAGE"),
+                BlockRemoved([name], "CPU"),
+                BlockRemoved([name], "STORAGE"),
+            ]
+        while (last := BATCH.decode(sub.recv_multipart()[2]).events) != [AllBlocksCleared()]:
+            assert last
+    finally:
+        sub.close(0)
+        dealer.close(0)
+        context.term()
+
+
+def test_its_metrics_say_what_happened() -> None:
+    [port] = free_ports(1)
+    with node(metrics_port=port) as manager, a_client() as client:
+        put(client, manager, "a")
+        contents(client, [address(manager)], ["a", "x"])
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        assert generate_latest(manager.metrics.registry)
+        for line in (
+            'switchyard_kv_slots{medium="CPU"} 8.0',
+            'switchyard_kv_slots_used{medium="CPU"} 1.0',
+            'switchyard_kv_hits_total{medium="CPU"} 1.0',
+            "switchyard_kv_misses_total 1.0",
+            "switchyard_kv_stored_total 1.0",
+            "switchyard_kv_transactions 0.0",
+        ):
+            assert line in lines
+
+
+@contextmanager
+def registry() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    heard: list[dict[str, Any]] = []
+
+    class Registry(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            heard.append({**body, "authorization": self.headers["authorization"]})
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Registry)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/nodes", heard
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_it_registers_where_it_is_told_and_says_when_it_drains_and_is_gone() -> None:
+    with registry() as (url, heard), node(register_url=url, register_bearer="sy_1") as manager:
+        wait_until(lambda: heard)
+        assert heard[0]["address"] == address(manager)
+        assert heard[0]["authorization"] == "Bearer sy_1"
+        manager.stop()
+        assert [each["state"] for each in heard][-1] == "gone"
+
+
+def test_a_drain_lets_a_transfer_end_and_refuses_new_ones() -> None:
+    size = 32 << 20
+    with node(slots={"dram_slots": 1, "slot_bytes": size}) as manager, a_client() as client:
+        put(client, manager, "a", length=size)
+        with socket.create_connection(("127.0.0.1", manager.port)) as sock:
+            connection = Connection(sock, 5.0)
+            connection.greet_node(SECRET)
+            connection.send(Get([key("a")], size))
+            wait_until(lambda: manager.store.counts.hits["CPU"])
+            well: list[bool] = []
+            stopping = threading.Thread(target=lambda: well.append(manager.stop()))
+            stopping.start()
+            _, count = connection.receive()
+            view = memoryview(bytearray(count))
+            assert connection.receive_payload(view) == facts("a", length=size).checksum
+            stopping.join()
+        assert well == [True]
+        assert client.get([address(manager)], [Wanted(key("a"))]) == [None]

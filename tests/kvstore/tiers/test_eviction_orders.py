@@ -1,0 +1,109 @@
+"""What every rule of eviction keeps to, and what each does beyond it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kvstore.tiers.eviction import EVICTIONS, EvictionOrder, eviction_order
+from tests.kvstore.kv_blocks import key
+
+SLOTS = 12
+
+
+def order_of(name: str, seed: int = 1) -> EvictionOrder:
+    return eviction_order(name, SLOTS, random.Random(seed))
+
+
+def fill(order: EvictionOrder, *chain: object) -> None:
+    above = b""
+    for name in chain:
+        order.add(key(name), above)
+        order.set_evictable(key(name), True)
+        above = key(name)
+
+
+@pytest.mark.parametrize("name", EVICTIONS)
+@pytest.mark.parametrize("seed", range(6))
+def test_only_leaves_that_may_leave_do(name: str, seed: int) -> None:
+    rng, order = random.Random(seed), order_of(name, seed)
+    parents: dict[bytes, bytes] = {}
+    free: set[bytes] = set()
+    for step in range(600):
+        held = sorted(parents)
+        choice = rng.random()
+        if choice < 0.4 and len(held) < SLOTS:
+            above = rng.choice([b"", key("elsewhere"), *held])
+            parents[key(step)] = above
+            order.add(key(step), above)
+        elif choice < 0.6 and held:
+            one, evictable = rng.choice(held), rng.random() < 0.7
+            order.set_evictable(one, evictable)
+            (free.add if evictable else free.discard)(one)
+        elif choice < 0.8 and held:
+            order.touch([*rng.sample(held, rng.randint(1, len(held))), key("unknown")])
+        else:
+            victim = order.victim()
+            leaves = {each for each in free if each not in parents.values()}
+            assert (victim in leaves) if leaves else (victim is None)
+            if victim is not None:
+                order.remove(victim)
+                del parents[victim]
+                free.discard(victim)
+        assert len(order) == len(free)
+        order.check()
+
+
+@pytest.mark.parametrize("name", EVICTIONS)
+def test_blocks_that_name_each_other_as_parents_can_still_leave(name: str) -> None:
+    order = order_of(name)
+    order.add(key("a"), key("b"))
+    order.add(key("b"), key("a"))
+    order.remove(key("a"))
+    order.add(key("a"), key("b"))
+    for each in "ab":
+        order.set_evictable(key(each), True)
+    for _ in "ab":
+        victim = order.victim()
+        assert victim is not None
+        order.remove(victim)
+        order.check()
+
+
+def test_leaf_lru_takes_the_tail_of_the_prompt_unused_for_longest() -> None:
+    order = order_of("leaf_lru")
+    fill(order, "a1", "a2", "a3")
+    fill(order, "b1", "b2")
+    order.touch([key("a1"), key("a2"), key("a3")])
+    left = []
+    while (victim := order.victim()) is not None:
+        order.remove(victim)
+        left.append(victim)
+    assert left == [key(each) for each in ("b2", "b1", "a3", "a2", "a1")]
+
+
+def test_rlt_spares_what_this_phase_used() -> None:
+    for seed in range(20):
+        order = order_of("rlt", seed)
+        for number in range(SLOTS):
+            fill(order, number)
+        fill(order, "one more")
+        # All marks were spent: a new phase has begun, in which only the last block and the touched ones are marked.
+        order.touch([key(0), key(1)])
+        assert order.victim() not in (key("one more"), key(0), key(1))
+
+
+def test_rlt_draws_by_chance() -> None:
+    drawn = set()
+    for seed in range(40):
+        order = order_of("rlt", seed)
+        for number in range(4):
+            fill(order, number)
+        drawn.add(order.victim())
+    assert len(drawn) == 4
+
+
+def test_an_unknown_rule_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="leaf_lru, rlt"):
+        order_of("mru")

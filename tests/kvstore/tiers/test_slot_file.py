@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from kvstore.tiers.block_facts import checksum_of
+from kvstore.tiers.block_header import HEADER_BYTES, BlockHeader
+from kvstore.tiers.slot_file import SlotFile, SlotFileInUseError
+from tests.kvstore.kv_blocks import SLOT, block, payload
+
+SLOTS = 32
+
+
+def whole_blocks(file: SlotFile) -> dict[int, bytes]:
+    """Return slot → key of what is visible, each checked to be whole."""
+    found = {}
+    for slot, header in file.scan():
+        if header.stored:
+            view = memoryview(bytearray(header.facts.length))
+            assert file.read_into(slot, view)
+            assert checksum_of(view) == header.facts.checksum, f"slot {slot} is visible and not whole"
+            found[slot] = header.facts.key
+    return found
+
+
+def put(file: SlotFile, slot: int, name: object, length: int = 1000) -> None:
+    facts, data = block(name, length=length)
+    file.write(slot, BlockHeader(facts, expires_at=1e12), data)
+
+
+def test_blocks_outlive_the_process(tmp_path: Path) -> None:
+    file = SlotFile(tmp_path, SLOTS, SLOT)
+    put(file, 0, "a")
+    put(file, SLOTS - 1, "b", SLOT)
+    file.close()
+    file = SlotFile(tmp_path, SLOTS, SLOT)
+    assert whole_blocks(file) == {0: block("a")[0].key, SLOTS - 1: block("b")[0].key}
+    file.close()
+
+
+def test_a_slot_is_used_again(tmp_path: Path) -> None:
+    file = SlotFile(tmp_path, SLOTS, SLOT)
+    put(file, 3, "a", SLOT)
+    put(file, 3, "b", 10)
+    assert whole_blocks(file) == {3: block("b")[0].key}
+    assert bytes(payload("a", SLOT)[-64:]) not in (tmp_path / "blocks.kv").read_bytes(), "not even its end is left"
+    file.close()
+
+
+def test_a_released_slot_names_the_tenant_whose_bytes_are_left(tmp_path: Path) -> None:
+    file = SlotFile(tmp_path, SLOTS, SLOT)
+    put(file, 3, "a")
+    file.release(3, BlockHeader(block("a")[0]))
+    assert [(slot, header.stored, header.facts.tenant) for slot, header in file.scan()] == [(3, False, "acme")]
+    file.close()
+
+
+def test_scrubbing_leaves_no_byte(tmp_path: Path) -> None:
+    file = SlotFile(tmp_path, SLOTS, SLOT)
+    put(file, 3, "a")
+    assert bytes(payload("a")[:64]) in (tmp_path / "blocks.kv").read_bytes()
+    file.scrub(3)
+    assert bytes(payload("a")[:64]) not in (tmp_path / "blocks.kv").read_bytes()
+    assert list(file.scan()) == []
+    file.close()
+
+
+def test_only_the_owner_may_read_it(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        file = SlotFile(tmp_path / "tier", SLOTS, SLOT)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "tier" / "blocks.kv").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "tier").stat().st_mode) == 0o700
+    file.close()
+
+
+def test_two_nodes_cannot_share_it(tmp_path: Path) -> None:
+    file = SlotFile(tmp_path, SLOTS, SLOT)
+    with pytest.raises(SlotFileInUseError, match="another node"):
+        SlotFile(tmp_path, SLOTS, SLOT)
+    file.close()
+
+
+def test_other_sizes_begin_an_empty_file(tmp_path: Path) -> None:
+    file = SlotFile(tmp_path, SLOTS, SLOT)
+    put(file, 3, "a")
+    file.close()
+    file = SlotFile(tmp_path, SLOTS, 2 * SLOT)
+    assert whole_blocks(file) == {}
+    file.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_flipped_bytes_never_show_a_wrong_block(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    file = SlotFile(tmp_path, SLOTS, SLOT)
+    for slot in range(SLOTS):
+        put(file, slot, slot, SLOT)
+    path = tmp_path / "blocks.kv"
+    damaged = bytearray(path.read_bytes())
+    for _ in range(200):
+        damaged[rng.randrange(4096, len(damaged))] ^= 1 << rng.randrange(8)
+    path.write_bytes(damaged)
+    right = wrong = 0
+    for slot, header in file.scan():
+        view = memoryview(bytearray(header.facts.length))
+        if file.read_into(slot, view) and checksum_of(view) == header.facts.checksum:
+            assert bytes(view) == bytes(payload(slot, SLOT))
+            right += 1
+        else:
+            wrong += 1
+    assert wrong > 0
+    assert right + wrong < SLOTS
+    file.close()
+
+
+@pytest.mark.parametrize("length", [1, 700, SLOT])
+def test_a_write_that_ends_at_any_byte_leaves_the_old_block_the_new_one_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    file, pwrite = SlotFile(tmp_path, 2, SLOT), os.pwrite
+    old, new = block("old", length=700)[0].key, block("new", length=length)[0].key
+    left = [0]
+
+    def cut(descriptor: int, data: bytes | memoryview, begin: int) -> int:
+        written = pwrite(descriptor, data[: left[0]], begin)
+        left[0] -= written
+        if not written:
+            raise OSError(28, "No space left on device")
+        return written
+
+    seen = set()
+    total = 2 * HEADER_BYTES + max(length, 700)
+    for end in sorted({*range(0, total, 61), *range(2 * HEADER_BYTES), *range(total - HEADER_BYTES, total + 1)}):
+        put(file, 0, "old", 700)
+        left[0] = end
+        with monkeypatch.context() as patched, contextlib.suppress(OSError):
+            patched.setattr(os, "pwrite", cut)
+            put(file, 0, "new", length)
+        found = whole_blocks(file)
+        assert found in ({}, {0: old}, {0: new})
+        seen |= set(found.values())
+    assert seen == {old, new}
+    file.close()
+
+
+def test_what_a_write_left_unfinished_is_overwritten_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, pwrite, writes = SlotFile(tmp_path, 2, SLOT), os.pwrite, []
+
+    def cut(descriptor: int, data: bytes | memoryview, begin: int) -> int:
+        writes.append(begin)
+        if len(writes) > 2:
+            raise OSError(5, "Input/output error")
+        return pwrite(descriptor, data[:500], begin)
+
+    put(file, 0, "old", SLOT)
+    with monkeypatch.context() as patched, contextlib.suppress(OSError):
+        patched.setattr(os, "pwrite", cut)
+        put(file, 0, "new", SLOT)
+    file.close()
+    file = SlotFile(tmp_path, 2, SLOT)
+    assert list(file.scan()) == []
+    kept = (tmp_path / "blocks.kv").read_bytes()
+    assert bytes(payload("new", SLOT)[:64]) not in kept
+    assert bytes(payload("old", SLOT)[-64:]) not in kept
+    file.close()
+
+
+WRITER = textwrap.dedent(
+    """
+    import itertools, random, resource, sys
+    from pathlib import Path
+    from kvstore.tiers.block_header import BlockHeader
+    from kvstore.tiers.slot_file import SlotFile
+    from tests.kvstore.kv_blocks import SLOT, block
+
+    limit, rng = int(sys.argv[2]), random.Random(sys.argv[3])
+    if limit:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    file = SlotFile(Path(sys.argv[1]), 32, SLOT)
+    print("ready", flush=True)
+    failed = 0
+    for number in itertools.count() if not limit else range(200):
+        slot, length = rng.randrange(32), rng.randrange(1, SLOT)
+        facts, data = block(number, length=length)
+        try:
+            if rng.random() < 0.2:
+                file.release(slot, BlockHeader(facts))
+            file.write(slot, BlockHeader(facts, expires_at=1e12), data)
+        except OSError:
+            failed += 1
+    print(failed, flush=True)
+    """
+)
+
+
+def writer(directory: Path, limit: int, seed: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", WRITER, str(directory), str(limit), str(seed)]
+    return subprocess.Popen(command, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE)
+
+
+@pytest.mark.processes
+def test_a_kill_at_any_moment_leaves_whole_blocks(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    seen = 0
+    for seed in range(8):
+        process = writer(tmp_path, 0, seed)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(rng.uniform(0.0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        file = SlotFile(tmp_path, SLOTS, SLOT)
+        seen += len(whole_blocks(file))
+        file.close()
+    assert seen > SLOTS
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("seed", range(3))
+def test_a_file_that_cannot_grow_leaves_whole_blocks(tmp_path: Path, seed: int) -> None:
+    # The limit lies within the payload of a slot in the middle: writes before it succeed, one is cut, others fail.
+    limit = 4096 + SLOTS * 256 + 4096 + 15 * SLOT + 700
+    out, _ = writer(tmp_path, limit, seed).communicate(timeout=60)
+    assert int(out.split()[1]) > 0
+    file = SlotFile(tmp_path, SLOTS, SLOT)
+    assert 0 < len(whole_blocks(file)) < SLOTS
+    file.close()

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import msgspec
+
+from kvstore.tiers.block_facts import DRAM, SSD
+from kvstore.tiers.block_header import BlockHeader
+from kvstore.transactions.block_catalog import BlockCatalog
+from kvstore.transactions.transactions import Transactions
+from tests.kvstore.kv_blocks import catalog, facts, key
+from tests.kvstore.transactions.test_transactions import clear, store
+
+
+def write_through(held: BlockCatalog, *names: object) -> None:
+    for name in names:
+        record = held.open_fill(key(name), SSD)
+        assert record is not None
+        held.close_fill(record, SSD, whole=True)
+
+
+def test_a_copy_below_lets_the_upper_one_go_without_losing_the_block() -> None:
+    held = catalog(dram_slots=2)
+    transactions = Transactions(held)
+    store(transactions, "a")
+    write_through(held, "a")
+    store(transactions, "b", "c")
+    record = held.find(key("a"))
+    assert record is not None
+    assert list(record.slots) == [SSD]
+    assert [(change.kind, change.medium) for change in held.take_changes()][:3] == [
+        ("stored", DRAM), ("stored", SSD), ("removed", DRAM),
+    ]  # fmt: skip
+
+
+def test_a_context_cache_is_offloaded_and_never_evicted() -> None:
+    held = catalog(dram_slots=2, ssd_slots=2)
+    transactions = Transactions(held)
+    store(transactions, "pinned")
+    assert held.pin([key("pinned")], 100.0, 0.0) == 1
+    for number in range(4):
+        store(transactions, number)
+        assert held.find(key("pinned")) is not None, "alone in DRAM it stays there"
+    write_through(held, "pinned")
+    for number in range(4, 8):
+        store(transactions, number)
+        write_through(held, number)
+    record = held.find(key("pinned"))
+    assert record is not None
+    assert list(record.slots) == [SSD]
+    held.expire(100.0)
+    store(transactions, "x", "y")
+    write_through(held, "x", "y")
+    assert held.find(key("pinned")) is None, "after its end it is a block as others"
+    held.check()
+
+
+def test_a_pin_keeps_a_block_beyond_its_time_but_not_beyond_the_longest_pin() -> None:
+    held = catalog(max_age_s=10.0, max_pin_s=50.0)
+    store(Transactions(held), "a")
+    held.pin([key("a")], 1000.0, 0.0)
+    held.expire(49.0)
+    assert held.find(key("a")) is not None
+    held.expire(50.0)
+    assert held.find(key("a")) is None
+
+
+def test_a_tenant_pins_within_its_quota() -> None:
+    held = catalog(pin_quota_bytes=2000)
+    store(Transactions(held), "a", "b", "c")
+    assert held.pin([key(name) for name in "abc"], 10.0, 0.0) == 2
+    assert held.unpin([key("a")]) == 1
+    assert held.pin([key("c")], 10.0, 0.0) == 1
+
+
+def test_a_block_leaves_after_its_time() -> None:
+    held = catalog(max_age_s=10.0)
+    store(Transactions(held), "a")
+    held.expire(9.9)
+    assert held.find(key("a")) is not None
+    held.expire(10.0)
+    assert held.find(key("a")) is None
+
+
+def test_blocks_in_use_are_no_victims() -> None:
+    held = catalog(dram_slots=2)
+    transactions = Transactions(held)
+    store(transactions, "a")
+    read = held.open_read([key("a")])
+    store(transactions, "b")
+    store(transactions, "c")
+    assert held.find(key("a")) is not None
+    held.close_read(read)
+    store(transactions, "d", "e")
+    assert held.find(key("a")) is None
+
+
+def test_a_purge_names_every_slot_with_bytes_of_the_tenant_the_free_ones_too() -> None:
+    held = catalog()
+    transactions = Transactions(held)
+    store(transactions, "old", "kept")
+    store(transactions, "other", tenant="other")
+    record = held.find(key("old"))
+    assert record is not None
+    held.forget(record)
+    clear(held)
+    assert held.purge("acme") == 1
+    cleared = held.take_cleared()
+    assert sorted((each.medium, each.slot) for each in cleared) == [(DRAM, 0), (DRAM, 1)]
+    assert all(each.scrub for each in cleared)
+    for each in cleared:
+        held.slot_cleared(each)
+    assert held.find(key("other")) is not None
+    assert held.purge("acme") == 0
+    assert held.take_cleared() == []
+    held.check()
+
+
+def test_a_block_read_during_a_purge_is_overwritten_after_the_read() -> None:
+    held = catalog()
+    store(Transactions(held), "a")
+    read = held.open_read([key("a")])
+    held.purge("acme")
+    assert held.take_cleared() == []
+    held.close_read(read)
+    assert [(each.slot, each.scrub) for each in held.take_cleared()] == [(0, True)]
+
+
+def test_after_a_restart_the_newer_of_two_copies_holds_and_old_blocks_do_not() -> None:
+    held = catalog()
+    header = BlockHeader(facts("a"), incarnation=1, sequence=5, expires_at=1100.0, pinned_until=1050.0)
+    found = [
+        (0, header),
+        (1, msgspec.structs.replace(header, incarnation=2, sequence=1)),
+        (2, BlockHeader(facts("late"), expires_at=1000.0)),
+        (3, BlockHeader(facts("freed", tenant="gone"), stored=False, expires_at=2000.0)),
+    ]
+    held.restore(found, now=10.0, epoch_offset_s=1000.0)
+    record = held.find(key("a"))
+    assert record is not None
+    assert (record.slots, record.expires_at, record.pinned_until) == ({SSD: 1}, 100.0, 50.0)
+    assert len(held) == 1
+    held.purge("gone")
+    cleared = held.take_cleared()
+    assert [each.slot for each in cleared] == [3]
+    held.slot_cleared(cleared[0])
+    held.check()
+
+
+def test_pages_go_over_all_committed_blocks() -> None:
+    held = catalog()
+    store(Transactions(held), *range(5))
+    first = held.page(0, 3)
+    rest = held.page(first[-1].number, 3)
+    assert [record.facts.key for record in [*first, *rest]] == [key(number) for number in range(5)]

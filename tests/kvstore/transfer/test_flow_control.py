@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from kvstore.transfer.flow_control import FlowControl, Priority, TransferQueue
+from tests.kvstore.kv_blocks import wait_until
+
+
+def test_the_more_urgent_goes_first_and_equals_in_their_order() -> None:
+    queue = TransferQueue(100)
+    replication = queue.join(Priority.REPLICATION, 60)
+    prefetch = queue.join(Priority.PREFETCH, 60)
+    first, second = queue.join(Priority.REQUEST, 60), queue.join(Priority.REQUEST, 60)
+    for number in (first, second, prefetch, replication):
+        others = {first, second, prefetch, replication} - {number}
+        assert not any(queue.admit(other) for other in others)
+        assert queue.admit(number)
+        queue.end(60)
+
+
+def test_no_more_bytes_are_under_way_than_the_window_but_one_alone_may_be_larger() -> None:
+    queue = TransferQueue(100)
+    small, large = queue.join(0, 60), queue.join(0, 500)
+    assert queue.admit(small)
+    assert not queue.admit(large)
+    queue.end(60)
+    assert queue.admit(large)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_threads_keep_to_the_window_and_all_get_their_turn(seed: int) -> None:
+    flow, rng = FlowControl(100), random.Random(seed)
+    lock, under_way, most, done = threading.Lock(), [0], [0], [0]
+
+    def move(priority: int, size: int) -> None:
+        with flow.moving(priority, size, 20.0):
+            with lock:
+                under_way[0] += size
+                most[0] = max(most[0], under_way[0])
+            with lock:
+                under_way[0] -= size
+                done[0] += 1
+
+    threads = [threading.Thread(target=move, args=(rng.randrange(3), rng.randrange(1, 80))) for _ in range(60)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done[0] == 60
+    assert most[0] <= 100
+
+
+def test_who_gives_up_waiting_blocks_nobody() -> None:
+    flow, entered = FlowControl(100), threading.Event()
+    with flow.moving(0, 100, 1.0):
+        with pytest.raises(TimeoutError, match="no turn for 80 bytes"), flow.moving(0, 80, 0.01):
+            pytest.fail("there was no room")
+
+        def later() -> None:
+            with flow.moving(2, 10, 10.0):
+                entered.set()
+
+        thread = threading.Thread(target=later)
+        thread.start()
+    wait_until(entered.is_set)
+    thread.join()

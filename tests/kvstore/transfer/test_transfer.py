@@ -1,0 +1,299 @@
+"""Client and server together, over loopback, with real nodes behind the server."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from kvstore.node.node_manager import NodeManager
+from kvstore.tiers.block_facts import DRAM, BlockFacts
+from kvstore.transfer import transfer_server
+from kvstore.transfer.connection import Connection, PeerError
+from kvstore.transfer.frames import Allocate, Commit, Done, Get, Lookup, Put, Refused, Write
+from kvstore.transfer.tls import TlsFiles
+from kvstore.transfer.transfer_client import TransferClient, TransferSettings, Wanted
+from tests.kvstore.kv_blocks import SECRET, SLOT, a_client, address, block, key, node, payload, wait_until
+
+NAMES = ["a", "b", "c"]
+
+
+def put(client: TransferClient, manager: NodeManager, *names: object, length: int = 1000) -> None:
+    assert client.put(address(manager), [block(name, length=length) for name in names]) == Done(len(names), [])
+
+
+def contents(client: TransferClient, holders: list[str], names: list[object]) -> list[bytes | None]:
+    return [
+        bytes(each.payload) if each else None for each in client.get(holders, [Wanted(key(name)) for name in names])
+    ]
+
+
+def test_what_was_put_is_got_in_order_and_what_was_not_is_a_miss() -> None:
+    with node() as manager, a_client() as client:
+        put(client, manager, *NAMES)
+        expected = [bytes(payload("c")), None, bytes(payload("a"))]
+        assert contents(client, [address(manager)], ["c", "x", "a"]) == expected
+
+
+def test_blocks_go_straight_into_the_buffers_given_for_them() -> None:
+    with node() as manager, a_client() as client:
+        put(client, manager, *NAMES)
+        large, small = memoryview(bytearray(SLOT)), memoryview(bytearray(10))
+        found = client.get([address(manager)], [Wanted(key("a"), large), Wanted(key("b"), small), Wanted(key("c"))])
+        assert found[0] is not None
+        assert found[0].payload.obj is large.obj
+        assert bytes(large[:1000]) == bytes(payload("a"))
+        assert found[1] is None, "a buffer too small is a miss, and the blocks after it arrive"
+        assert found[2] is not None
+
+
+def test_a_batch_moves_in_pieces() -> None:
+    settings = TransferSettings(piece_bytes=2500)
+    with node(slots={"dram_slots": 32}) as manager, a_client(settings=settings) as client:
+        for name in range(20):
+            put(client, manager, name)
+        assert contents(client, [address(manager)], list(range(20))) == [bytes(payload(name)) for name in range(20)]
+        assert client.links[address(manager)].transfers == 10
+
+
+def test_repeating_a_put_is_harmless() -> None:
+    with node() as manager, a_client() as client:
+        put(client, manager, "a")
+        assert client.put(address(manager), [block("b"), block("a")]) == Done(1, [key("a")])
+        assert contents(client, [address(manager)], ["b"]) == [bytes(payload("b"))]
+
+
+def test_a_put_whose_bytes_are_not_what_was_announced_leaves_nothing() -> None:
+    with node() as manager, a_client() as client:
+        facts, _ = block("a")
+        assert client.put(address(manager), [(facts, payload("b"))]) == Refused("checksum")
+        assert contents(client, [address(manager)], ["a"]) == [None]
+        put(client, manager, "a")
+
+
+def test_a_refused_put_leaves_the_connection_usable() -> None:
+    with node() as manager, a_client() as client:
+        answer = client.put(address(manager), [block("a", length=SLOT + 1)])
+        assert answer == Refused("too_large", [key("a")])
+        put(client, manager, "b")
+        assert len(manager.server) == 1
+
+
+def test_a_transaction_goes_step_by_step() -> None:
+    with node() as manager, a_client() as client:
+        put(client, manager, "a")
+        there, (facts, data) = address(manager), block("b", "a")
+        assert client.call(there, Allocate("t", [key("a")], [facts], 10.0)) == Done(1, [])
+        assert client.call(there, Put([facts]), [data]) == Refused("locked", [key("b")])
+        assert client.call(there, Commit("t")) == Refused("not_open")
+        assert client.call(there, Write("t", [key("b")], [facts.checksum]), [data[:-1]]) == Refused("length")
+        assert client.call(there, Write("t", [key("b")], [facts.checksum]), [data]) == Done(1)
+        assert client.call(there, Commit("t")) == Done()
+        assert contents(client, [there], ["b"]) == [bytes(data)]
+
+
+@pytest.mark.parametrize("secret", [b"", b"another secret of theirs"])
+def test_who_does_not_know_the_secret_gets_nothing(secret: bytes) -> None:
+    with node() as manager, a_client(secret=secret) as client:
+        with pytest.raises(PeerError):
+            client.call(address(manager), Lookup([key("a")]))
+        wait_until(lambda: manager.server.refused == 1)
+
+
+def test_a_client_does_not_trust_a_node_without_the_secret() -> None:
+    with node(secret=b"another secret of theirs") as manager, a_client() as client, pytest.raises(PeerError):
+        client.call(address(manager), Lookup([key("a")]))
+
+
+def test_nothing_is_answered_before_the_greeting() -> None:
+    with node() as manager, socket.create_connection(("127.0.0.1", manager.port)) as sock:
+        connection = Connection(sock, 5.0)
+        connection.receive(greeting=True)
+        connection.send(Lookup([key("a")]))
+        with pytest.raises(PeerError, match=r"closed|reset"):
+            connection.receive()
+
+
+def test_a_block_damaged_in_dram_is_never_handed_out() -> None:
+    with node() as manager, a_client() as client:
+        put(client, manager, *NAMES)
+        record = manager.store.catalog.find(key("b"))
+        assert record is not None
+        manager.store.arena.view(record.slots[DRAM], 5)[0] ^= 1
+        assert contents(client, [address(manager)], NAMES) == [bytes(payload("a")), None, bytes(payload("c"))]
+        assert manager.store.catalog.find(key("b")) is None
+        assert manager.store.counts.corrupt[DRAM] == 1
+
+
+def test_it_is_repaired_from_the_copy_on_ssd(tmp_path: Path) -> None:
+    with node(tmp_path) as manager, a_client() as client:
+        put(client, manager, "a")
+        record = manager.store.catalog.find(key("a"))
+        assert record is not None
+        wait_until(lambda: len(record.slots) == 2)
+        manager.store.arena.view(record.slots[DRAM], 5)[0] ^= 1
+        assert contents(client, [address(manager)], ["a"]) == [bytes(payload("a"))]
+        assert manager.store.counts.repaired == 1
+
+
+def test_or_it_comes_from_another_holder() -> None:
+    with node() as one, node() as other, a_client() as client:
+        for manager in (one, other):
+            put(client, manager, "a")
+        record = one.store.catalog.find(key("a"))
+        assert record is not None
+        one.store.arena.view(record.slots[DRAM], 5)[0] ^= 1
+        assert contents(client, [address(one), address(other)], ["a"]) == [bytes(payload("a"))]
+
+
+def test_what_one_holder_lacks_or_a_dead_one_had_comes_from_the_next() -> None:
+    with node() as one, node() as other, a_client() as client:
+        put(client, one, "a")
+        put(client, other, "b")
+        with socket.create_server(("127.0.0.1", 0)) as dead:
+            gone = f"127.0.0.1:{dead.getsockname()[1]}"
+        holders = [gone, address(one), address(other)]
+        assert contents(client, holders, ["a", "b"]) == [bytes(payload("a")), bytes(payload("b"))]
+
+
+def test_a_dead_peer_is_left_alone_for_a_while() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        gone = f"127.0.0.1:{listener.getsockname()[1]}"
+    now = [0.0]
+    client = TransferClient(SECRET, lambda: now[0])
+    assert contents(client, [gone], ["a"]) == [None]
+    with socket.create_server(("127.0.0.1", int(gone.rpartition(":")[2]))) as listener:
+        listener.settimeout(0.05)
+        assert contents(client, [gone], ["a"]) == [None]
+        with pytest.raises(TimeoutError):
+            listener.accept()
+        now[0] = 60.0
+        client_thread = threading.Thread(target=contents, args=(client, [gone], ["a"]))
+        client_thread.start()
+        listener.settimeout(5.0)
+        listener.accept()[0].close()
+        client_thread.join()
+    client.close()
+
+
+def test_a_node_that_started_anew_on_its_port_is_reached_over_a_new_connection() -> None:
+    with a_client() as client:
+        with node() as manager:
+            put(client, manager, "a")
+            port = manager.port
+        with node(port=port) as manager:
+            put(client, manager, "b")
+
+
+def test_a_peer_that_stops_in_the_middle_of_a_block_is_a_miss() -> None:
+    with a_client(settings=TransferSettings(timeout_s=0.3)) as client, cutting_server() as there:
+        began = time.monotonic()
+        assert contents(client, [there], ["a"]) == [None]
+        assert time.monotonic() - began < 5.0
+
+
+class cutting_server:
+    """A node that greets, announces a block, and sends half of it."""
+
+    def __enter__(self) -> str:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return f"127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+    def _run(self) -> None:
+        open_sockets = []
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                break
+            open_sockets.append(sock)
+            connection = Connection(sock, 5.0)
+            connection.accept_client(SECRET, "cutter", 1)
+            assert isinstance(connection.receive()[0], Get)
+            frame = transfer_server.Blocks([1000], [bytes(16)])
+            sock.sendall(_whole_frame(frame)[:-500])
+        for sock in open_sockets:
+            sock.close()
+
+
+def _whole_frame(message: transfer_server.Blocks) -> bytes:
+    from kvstore.transfer.frames import encode
+
+    return encode(message, 1000) + bytes(1000)
+
+
+def test_there_is_a_limit_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer_server, "MAX_CONNECTIONS", 2)
+    with node() as manager:
+        clients = [TransferClient(SECRET, time.monotonic) for _ in range(3)]
+        for client in clients[:2]:
+            client.call(address(manager), Lookup([]))
+        with pytest.raises(PeerError):
+            clients[2].call(address(manager), Lookup([]))
+        for client in clients:
+            client.close()
+
+
+def test_many_threads_put_and_get_at_once() -> None:
+    wrong: list[object] = []
+    with node(slots={"dram_slots": 64}) as manager, a_client() as client:
+
+        def work(worker: int) -> None:
+            for number in range(30):
+                name = number % 12 if worker % 2 else f"{worker}-{number}"
+                client.put(address(manager), [block(name)])
+                [found] = contents(client, [address(manager)], [name])
+                if found not in (None, bytes(payload(name))):
+                    wrong.append(name)
+
+        threads = [threading.Thread(target=work, args=(worker,)) for worker in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def test_between_hosts_both_ends_show_a_certificate(tmp_path: Path) -> None:
+    files = certificates(tmp_path)
+    with node(tls=files) as manager:
+        with a_client(tls=files) as client:
+            client.put(address(manager), [block(name, length=SLOT) for name in NAMES])
+            assert contents(client, [address(manager)], ["b"]) == [bytes(payload("b", SLOT))]
+        with a_client(settings=TransferSettings(timeout_s=2.0)) as plain, pytest.raises(PeerError):
+            plain.call(address(manager), Lookup([]))
+    settings = TransferSettings(timeout_s=2.0)
+    with node() as bare, a_client(tls=files, settings=settings) as client, pytest.raises(PeerError):
+        client.call(address(bare), Lookup([]))
+
+
+def certificates(directory: Path) -> TlsFiles:
+    """Make an authority and a certificate for 127.0.0.1."""
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=directory, check=True, capture_output=True)
+
+    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    openssl(*new, "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority")
+    openssl(
+        *new, "-CA", "ca.pem", "-CAkey", "ca.key", "-keyout", "node.key", "-out", "node.pem", "-subj", "/CN=node",
+        "-addext", "subjectAltName=IP:127.0.0.1",
+    )  # fmt: skip
+    return TlsFiles(certificate=directory / "node.pem", key=directory / "node.key", authority=directory / "ca.pem")
+
+
+def test_facts_without_a_checksum_are_not_taken() -> None:
+    with node() as manager, a_client() as client:
+        bare = BlockFacts(key("a"), 1000)
+        assert client.put(address(manager), [(bare, payload("a"))]) == Refused("checksum")

@@ -1,0 +1,42 @@
+"""Tests that documents name as `tests/path.py::test_name`, and the tests that there are."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def named_tests(text: str) -> list[tuple[str, str]]:
+    """Return file and name of each test that the text names."""
+    return _NAMED.findall(text)
+
+
+def assert_named_tests_can_fail(text: str, of: str) -> None:
+    """Fail unless the text names tests, and each exists and asserts something. `of` says whose tests they are."""
+    tests = named_tests(text)
+    assert tests, f"{of} names no test"
+    for file, name in tests:
+        assert (ROOT / file).is_file(), f"{of}: {file} is gone"
+        found = _assertions(ROOT / file)
+        assert name in found, f"{of}: {file}::{name} is gone"
+        assert found[name], f"{of}: {file}::{name} asserts nothing"
+
+
+@cache
+def _assertions(path: Path) -> dict[str, int]:
+    """Return the names of a module's tests and how many assertions each makes, pytest.raises among them."""
+    found = {}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            found[node.name] = sum(_asserts(each) for each in ast.walk(node))
+    return found
+
+
+def _asserts(node: ast.AST) -> bool:
+    raises = isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("raises", "fail")
+    return raises or isinstance(node, ast.Assert)

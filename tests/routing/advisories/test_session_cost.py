@@ -1,0 +1,67 @@
+import math
+
+import pytest
+
+from routing.advisories.session_cost import EngineOffer, EngineSpeed, at_arrival, cheapest, cost_of
+
+SPEED = EngineSpeed(
+    prefill_s_per_token=1e-4,
+    attention_s_per_token_pair=0.0,
+    read_s_per_token=1e-7,
+    step_s_per_request=0.0,
+    answer_tokens=200,
+)
+
+
+def offer(engine_id: int = 0, load_s: float = 0.0, backlog_s: float = 0.0, resident: int = 0, requests: int = 0):
+    return EngineOffer(
+        engine_id=engine_id, load_s=load_s, prefill_backlog_s=backlog_s, resident_tokens=resident, requests=requests
+    )
+
+
+def test_a_cache_is_loaded_where_that_is_sooner_and_recomputed_where_not() -> None:
+    assert not cost_of(offer(load_s=0.09), 1_000, SPEED).recompute
+    assert cost_of(offer(load_s=0.11), 1_000, SPEED).recompute
+
+
+def test_loading_may_last_as_long_as_the_prefill_ahead_for_nothing() -> None:
+    cost = cost_of(offer(load_s=0.11, backlog_s=0.2), 1_000, SPEED)
+    assert not cost.recompute
+    assert cost.ready_s == 0.0
+
+
+def test_a_cache_of_which_there_is_no_copy_is_recomputed_whatever_the_rule() -> None:
+    cost = cost_of(offer(load_s=math.inf), 1_000, SPEED, may_recompute=False)
+    assert cost.recompute
+    assert cost.ready_s == pytest.approx(0.1)
+
+
+def test_kv_tokens_count_and_not_requests_alone() -> None:
+    few_long = cost_of(offer(0, resident=100_000, requests=1), 1_000, SPEED)
+    many_short = cost_of(offer(1, resident=2_000, requests=4), 1_000, SPEED)
+    assert cheapest([few_long, many_short]).engine_id == 1
+
+
+def test_recomputing_counts_for_every_request_that_it_holds_up() -> None:
+    free = cost_of(offer(0, load_s=math.inf), 10_000, SPEED)
+    busy = cost_of(offer(1, load_s=math.inf, requests=10), 10_000, SPEED)
+    assert busy.total_s - free.total_s >= 10 * 1.0
+
+
+def test_the_lower_engine_id_wins_a_tie() -> None:
+    assert cheapest([cost_of(offer(2), 10, SPEED), cost_of(offer(1), 10, SPEED)]).engine_id == 1
+
+
+@pytest.mark.parametrize(("reserved_load_s", "chosen"), [(0.2, 1), (0.4, 0)])
+def test_an_arrival_leaves_its_reserved_engine_only_for_a_clear_gain(reserved_load_s: float, chosen: int) -> None:
+    costs = [cost_of(offer(0), 100_000, SPEED), cost_of(offer(1, load_s=reserved_load_s), 100_000, SPEED)]
+    assert at_arrival(costs, 1, margin_s=0.3).engine_id == chosen
+
+
+def test_an_arrival_whose_reserved_engine_is_gone_takes_the_least_cost() -> None:
+    assert at_arrival([cost_of(offer(3), 10, SPEED)], 7, margin_s=0.3).engine_id == 3
+
+
+def test_no_engine_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no engine"):
+        at_arrival([], None, margin_s=0.3)

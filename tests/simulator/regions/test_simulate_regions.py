@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simulator.regions.simulate_regions import main
+
+KEYS = [
+    "policy",
+    "workload",
+    "seed",
+    "tokens_per_s",
+    "ttft_p50_s",
+    "ttft_p90_s",
+    "e2e_p50_s",
+    "hit_rate",
+    "crossed_share",
+    "unanswered",
+]
+SHORT = ("--warmup", "2", "--measure", "10", "--skew", "4:2:2")
+
+
+def test_it_writes_a_row_per_policy_and_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "new" / "out.json"
+    assert main(["arena", "--policy", "ours,skywalker", "--seeds", "4,5", "--json", str(out), *SHORT]) == 0
+    rows = json.loads(out.read_text())
+    assert [(row["policy"], row["seed"]) for row in rows] == [
+        ("ours", 4),
+        ("ours", 5),
+        ("skywalker", 4),
+        ("skywalker", 5),
+    ]
+    assert all(list(row) == KEYS for row in rows)
+    assert "ours" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--policy", "nearest", "no policy nearest"),
+        ("--skew", "120:40", "as in 120:40:40"),
+        ("--replicas", "2", "fewer than one engine per region"),
+        ("--kv-tokens", "10", "below 8000"),
+        ("--rtt-scale", "-1", "not a number from 0"),
+        ("--engine-speed", "0", "not above 0"),
+        ("--seeds", "a", "whole numbers"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_its_reason(
+    option: str, value: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["tot", "--policy", "ours", option, value])
+    assert stopped.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_replicas_can_be_told_per_region(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tot", "--policy", "ours", "--replicas", "2:0:0", *SHORT]) == 0
+    assert main(["tot", "--policy", "ours", "--replicas", "4", *SHORT]) == 0
+    assert " 0.0%" in capsys.readouterr().out

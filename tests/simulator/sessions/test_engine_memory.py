@@ -1,0 +1,94 @@
+import random
+
+import pytest
+
+from simulator.sessions.engine_memory import EngineMemory, Prefetched
+
+
+def hold(memory: EngineMemory, session_id: int, tokens: int, advised_s: float = 0.0, expected_s: float = 0.0) -> None:
+    assert memory.prefetch(Prefetched(session_id, tokens, advised_s, expected_s))
+
+
+def test_active_requests_purge_prefetches() -> None:
+    memory = EngineMemory(100, "oldest")
+    hold(memory, 1, 60)
+    assert memory.reserve(90, now=0.0)
+    assert memory.purged_tokens == 50
+    memory.check()
+
+
+def test_pinned_prefetches_keep_requests_out() -> None:
+    memory = EngineMemory(100, pinned=True)
+    hold(memory, 1, 60)
+    assert memory.reserve(10, now=0.0)
+    assert not memory.reserve(80, now=0.0)
+    assert memory.reserve(80, now=0.0, session_id=1)
+
+
+def test_pinned_prefetches_give_way_where_nothing_could_run_at_all() -> None:
+    memory = EngineMemory(100, pinned=True)
+    hold(memory, 1, 60)
+    assert memory.reserve(80, now=0.0)
+
+
+def test_a_request_takes_the_room_of_its_own_prefetch() -> None:
+    memory = EngineMemory(100)
+    hold(memory, 1, 60)
+    hold(memory, 2, 40)
+    assert memory.reserve(60, now=0.0, session_id=1)
+    assert 2 in memory.prefetched
+    assert memory.purged_tokens == 0
+
+
+def test_later_layers_of_all_leave_before_the_first_layers_of_any() -> None:
+    memory = EngineMemory(100, "layers")
+    hold(memory, 1, 40, advised_s=0.0)
+    hold(memory, 2, 40, advised_s=1.0)
+    assert memory.reserve(60, now=2.0)
+    assert [memory.prefetched[each].held for each in (1, 2)] == [20, 20]
+
+
+def test_the_oldest_advisory_leaves_first() -> None:
+    memory = EngineMemory(100, "oldest")
+    hold(memory, 1, 40, advised_s=1.0)
+    hold(memory, 2, 40, advised_s=0.0)
+    assert memory.reserve(60, now=2.0)
+    assert list(memory.prefetched) == [1]
+
+
+def test_by_expected_arrival_the_overdue_leave_first_and_then_who_comes_last() -> None:
+    memory = EngineMemory(90, "expected")
+    hold(memory, 1, 30, expected_s=5.0)
+    hold(memory, 2, 30, expected_s=12.0)
+    hold(memory, 3, 30, expected_s=15.0)
+    assert memory.reserve(30, now=10.0)
+    assert list(memory.prefetched) == [2, 3]
+    assert memory.reserve(30, now=10.0)
+    assert list(memory.prefetched) == [2]
+
+
+def test_a_prefetch_needs_free_memory() -> None:
+    memory = EngineMemory(100)
+    assert memory.reserve(80, now=0.0)
+    assert not memory.prefetch(Prefetched(1, 30, 0.0, 0.0))
+
+
+@pytest.mark.parametrize("order", ["layers", "oldest", "expected"])
+def test_sums_hold_under_any_operations(order: str) -> None:
+    rng = random.Random(3)
+    memory = EngineMemory(1_000, order)
+    active: list[int] = []
+    for now in range(2_000):
+        tokens = rng.randrange(1, 400)
+        session_id = rng.randrange(20)
+        match rng.randrange(4):
+            case 0:
+                memory.prefetch(Prefetched(session_id, tokens, float(now), now + rng.random() * 20))
+            case 1:
+                memory.forget(session_id)
+            case 2:
+                if memory.reserve(tokens, float(now), session_id):
+                    active.append(tokens)
+            case _ if active:
+                memory.release(active.pop())
+        memory.check()

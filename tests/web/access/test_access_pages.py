@@ -1,0 +1,286 @@
+"""Access: keys, people, sessions, tenants; open to admins, and everybody's own account to them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from controlplane.access.models.console_session import ConsoleSession
+from controlplane.access.models.role_grant import RoleGrant
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.tenant import Tenant
+from tests.web.access.access_world import ADMIN_PAGES, CANARY, admin, fresh, new_key, tenant
+from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+
+__all__ = ["admin", "fresh", "tenant"]
+
+from web.access.login_throttle import LoginThrottle
+
+pytestmark = pytest.mark.django_db
+GOOD = "correct-horse-battery"
+XSS = '"><img src=x onerror=alert(1)><script>alert(2)</script>'
+
+
+def changes_of(tenant: Tenant, key: ApiKey, person: User) -> list[tuple[str, dict[str, object]]]:
+    """Return every change that the pages under Access offer to admins."""
+    return [
+        ("/access/keys", {"tenant": tenant.slug, "name": "new", "scopes": ["infer"], "expires": "30"}),
+        (f"/access/keys/{key.key_id}", {"name": "renamed", "scopes": ["route"]}),
+        (f"/access/keys/{key.key_id}/revoke", {}),
+        ("/access/people", {"username": "new", "password": GOOD, "role": "viewer"}),
+        (f"/access/people/{person.pk}/grant", {"role": "operator"}),
+        (f"/access/people/{person.pk}/withdraw", {}),
+        (f"/access/people/{person.pk}/password", {"password": GOOD}),
+        (f"/access/people/{person.pk}/sign-out", {}),
+        (f"/access/people/{person.pk}/activity", {"active": "0"}),
+        ("/access/sessions/end-all", {}),
+        ("/access/tenants", {"slug": "new", "name": "New"}),
+        (f"/access/tenants/{tenant.slug}", {"name": "Renamed"}),
+        (f"/access/tenants/{tenant.slug}/delete", {}),
+    ]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_only_admins_see_and_change(role: str, tenant: Tenant) -> None:
+    client, key, person = client_of(make_person(role, make_pool())), new_key(tenant), User.objects.create(username="x")
+    is_admin = role in ("admin", "superuser")
+    assert client.get("/access").status_code == 200
+    assert client.get("/access/you").status_code == 200
+    assert {client.get(page).status_code for page in ADMIN_PAGES} == {200 if is_admin else 403}
+    before = AuditEvent.objects.count()
+    for address, values in changes_of(tenant, key, person):
+        status = client.post(address, values).status_code
+        assert (status in (200, 303, 409)) if is_admin else status == 403, address
+    assert (AuditEvent.objects.count() > before) is is_admin
+
+
+def test_no_change_goes_by_a_link_or_a_forged_form(tenant: Tenant) -> None:
+    user, key = make_person("admin"), new_key(tenant)
+    client, careful = client_of(user), client_of(user, check_forgery=True)
+    before = AuditEvent.objects.count()
+    own = [("/access/you/password", {}), ("/access/you/end-others", {}), ("/access/sessions/session-x/end", {})]
+    for address, values in [*changes_of(tenant, key, User.objects.create(username="x")), *own]:
+        if address not in ADMIN_PAGES:
+            assert client.get(address).status_code == 405, address
+        assert careful.post(address, values).status_code == 403, address
+    assert AuditEvent.objects.count() == before
+
+
+def test_strangers_are_sent_to_the_login(client: Client) -> None:
+    for page in (*ADMIN_PAGES, "/access", "/access/you"):
+        assert client.get(page)["Location"].startswith("/login?next=")
+
+
+# -- people
+
+
+def test_a_person_is_added_given_a_role_and_signed_out(admin: Client) -> None:
+    make_pool()
+    form = {"username": "op", "password": CANARY + "-long", "role": "operator", "pools": ["chat"], "why": "on call"}
+    assert admin.post("/access/people", form)["Location"] == "/access/people?person=op&said=person-created"
+    user = User.objects.get(username="op")
+    assert RoleGrant.objects.get(user=user).pool.slug == "chat"
+    page = admin.get("/access/people?person=op").content.decode()
+    assert "operator in chat" in page
+    assert CANARY not in page
+    own = client_of(user)
+    assert own.get("/access/you").status_code == 200
+    assert admin.post(f"/access/people/{user.pk}/sign-out")["Location"].endswith("said=signed-out")
+    assert own.get("/access/you").status_code == 302
+
+
+def test_mistakes_in_a_person_are_shown_beside_their_fields_without_the_password(admin: Client) -> None:
+    answer = admin.post("/access/people", {"username": "a b", "password": "canary", "role": "viewer"})
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert 'id="username-error"' in page
+    assert 'id="password-error"' in page
+    assert "canary" not in page
+
+
+def test_a_deactivated_person_is_out_at_once(admin: Client) -> None:
+    user = make_person("operator")
+    own = client_of(user)
+    assert own.get("/").status_code == 200
+    admin.post(f"/access/people/{user.pk}/activity", {"active": "0"})
+    assert own.get("/").status_code == 302
+    assert "Deactivated" in admin.get("/access/people?person=operator").content.decode()
+    admin.post(f"/access/people/{user.pk}/activity", {"active": "1"})
+    assert User.objects.get(pk=user.pk).is_active
+
+
+def test_the_last_admin_reads_why_they_stay(admin: Client) -> None:
+    user = User.objects.get(username="admin")
+    answer = admin.post(f"/access/people/{user.pk}/withdraw")
+    assert answer.status_code == 422
+    assert "last admin" in answer.content.decode()
+
+
+def test_an_admin_who_sets_their_own_password_stays_signed_in(admin: Client) -> None:
+    user = User.objects.get(username="admin")
+    assert admin.post(f"/access/people/{user.pk}/password", {"password": GOOD}).status_code == 303
+    assert admin.get("/access/people").status_code == 200
+
+
+# -- sessions and the own account
+
+
+def test_an_ended_session_is_a_stranger(admin: Client) -> None:
+    own = Client(headers={"user-agent": "Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0 Safari/537.36"})
+    user = make_person("viewer")
+    user.set_password(GOOD)
+    user.save()
+    own.post("/login", {"username": "viewer", "password": GOOD})
+    page = admin.get("/access/sessions").content.decode()
+    assert "Chrome 156, Linux" in page
+    assert "127.0.0.1" in page
+    assert own.session.session_key not in page
+    session = ConsoleSession.objects.get(user=user)
+    assert admin.post(f"/access/sessions/{session.session_id}/end").status_code == 303
+    assert own.get("/").status_code == 302
+    assert "viewer" not in admin.get("/access/sessions").content.decode()
+
+
+def test_signing_out_ends_the_record_too(admin: Client) -> None:
+    admin.post("/logout")
+    assert ConsoleSession.objects.get().ended_at is not None
+
+
+def test_all_others_are_signed_out(admin: Client) -> None:
+    others = [client_of(make_person(role)) for role in ("viewer", "operator")]
+    assert admin.post("/access/sessions/end-all", {"why": "incident"}).status_code == 303
+    assert [other.get("/").status_code for other in others] == [302, 302]
+    assert admin.get("/access/sessions").status_code == 200
+
+
+def test_nobody_ends_the_session_of_somebody_else(admin: Client) -> None:
+    viewer = client_of(make_person("viewer"))
+    session = ConsoleSession.objects.get(user__username="admin")
+    assert viewer.post(f"/access/sessions/{session.session_id}/end").status_code == 403
+    own = ConsoleSession.objects.get(user__username="viewer")
+    assert viewer.post(f"/access/sessions/{own.session_id}/end", {"back": "you"}).status_code == 303
+    assert viewer.get("/access/you").status_code == 302
+
+
+def test_the_own_password_needs_the_old_one_and_ends_other_sessions() -> None:
+    user = make_person("nobody")
+    user.set_password(GOOD)
+    user.save()
+    here, there = client_of(user), client_of(user)
+    wrong = here.post("/access/you/password", {"old": "guess", "password": CANARY + "-long"})
+    assert wrong.status_code == 422
+    assert "not your current password" in wrong.content.decode()
+    assert here.post("/access/you/password", {"old": GOOD, "password": "short"}).status_code == 422
+    assert here.post("/access/you/password", {"old": GOOD, "password": CANARY + "-long"}).status_code == 303
+    assert here.get("/access/you").status_code == 200
+    assert there.get("/access/you").status_code == 302
+    assert User.objects.get(pk=user.pk).check_password(CANARY + "-long")
+    assert "this session" in here.get("/access/you").content.decode()
+
+
+def test_guessing_the_own_old_password_is_slowed_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("web.access.you.LoginThrottle", lambda: LoginThrottle(lambda: 1000.0))
+    user = make_person("nobody")
+    user.set_password(GOOD)
+    user.save()
+    client = client_of(user)
+    for _ in range(5):
+        client.post("/access/you/password", {"old": "guess", "password": GOOD})
+    page = client.post("/access/you/password", {"old": GOOD, "password": GOOD + "2"}).content.decode()
+    assert "Too many attempts. Try again in" in page
+    assert User.objects.get(pk=user.pk).check_password(GOOD)
+
+
+# -- tenants
+
+
+def test_a_tenant_is_added_renamed_and_deleted_when_it_owns_no_key(admin: Client) -> None:
+    assert admin.post("/access/tenants", {"slug": "globex", "name": "Globex"}).status_code == 303
+    assert admin.post("/access/tenants", {"slug": "globex", "name": "Globex"}).status_code == 422
+    assert admin.post("/access/tenants/globex", {"name": "Globex Corp", "revision": "1"}).status_code == 303
+    assert admin.post("/access/tenants/globex", {"name": "Mine", "revision": "1"}).status_code == 412
+    key = new_key(Tenant.objects.get(slug="globex"))
+    answer = admin.post("/access/tenants/globex/delete")
+    assert answer.status_code == 409
+    assert "is used by" in answer.content.decode()
+    key.delete()
+    assert admin.post("/access/tenants/globex/delete").status_code == 303
+    assert not Tenant.objects.exists()
+
+
+def test_a_tenant_is_limited_to_models_and_a_rename_keeps_them(admin: Client, tenant: Tenant) -> None:
+    form = {"name": "Acme", "revision": "1", "served_models": " m-8b, m-70b,, m-8b"}
+    assert admin.post("/access/tenants/acme", form).status_code == 303
+    tenant.refresh_from_db()
+    assert tenant.served_models == ["m-70b", "m-8b"]
+    assert 'value="m-70b, m-8b"' in admin.get("/access/tenants?tenant=acme").content.decode()
+    assert admin.post("/access/tenants/acme", {"name": "Acme Corp", "revision": "2"}).status_code == 303
+    tenant.refresh_from_db()
+    assert (tenant.name, tenant.served_models) == ("Acme Corp", ["m-70b", "m-8b"])
+    assert AuditEvent.objects.filter(verb="tenant.change").count() == 2
+
+
+# -- what all pages keep
+
+
+def test_names_cannot_carry_markup(admin: Client, tenant: Tenant) -> None:
+    key = new_key(tenant, XSS[:120])
+    Tenant.objects.filter(pk=tenant.pk).update(name=XSS)
+    ConsoleSession.objects.update(agent=XSS)
+    pages = [
+        *ADMIN_PAGES,
+        "/access/you",
+        f"/access/keys?key={key.key_id}&revoke",
+        "/access/keys?new",
+        f"/access/keys?q={XSS}",
+        f"/access/people?q={XSS}",
+        f"/access/people?person={XSS}",
+        "/access/tenants?tenant=acme&delete",
+        f"/audit?person={XSS}",
+        "/audit",
+    ]
+    for page in pages:
+        text = admin.get(page).content.decode()
+        assert "<img" not in text, page
+        assert "<script>alert" not in text, page
+        assert not re.search(r"<style|\sstyle=|\son[a-z]+=\"|javascript:", text), page
+
+
+@pytest.mark.parametrize(
+    ("page", "queries"),
+    [
+        ("/access/keys", 6),
+        ("/access/keys?new", 8),
+        ("/access/people", 7),
+        ("/access/sessions", 5),
+        ("/access/tenants", 5),
+        ("/access/you", 5),
+    ],
+)
+def test_a_thousand_rows_cost_as_many_queries_as_one(
+    admin: Client, tenant: Tenant, page: str, queries: int, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    fill(tenant)
+    admin.get(page)
+    with django_assert_num_queries(queries):
+        assert admin.get(page).status_code == 200
+
+
+def fill(tenant: Tenant) -> None:
+    """Store a thousand of everything."""
+    now, pool = timezone.now(), make_pool()
+    ApiKey.objects.bulk_create(
+        ApiKey(tenant=tenant, name=f"k{number}", prefix="sy_", sha256=f"{number:064x}") for number in range(1000)
+    )
+    people = User.objects.bulk_create(User(username=f"p{number}") for number in range(1000))
+    RoleGrant.objects.bulk_create(RoleGrant(user=user, role="viewer", pool=pool) for user in people)
+    ConsoleSession.objects.bulk_create(
+        ConsoleSession(user=user, session_key=f"s{user.pk}", started_at=now, seen_at=now) for user in people
+    )
+    Tenant.objects.bulk_create(Tenant(slug=f"t{number}", name="T") for number in range(1000))

@@ -1,0 +1,213 @@
+"""The Audit page: every change, found again by whoever may see it."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from controlplane.access.audit_search import EXPORT_LIMIT
+from controlplane.platform.models.audit_event import AuditEvent
+from tests.web.role_clients import client_of, make_person, make_pool
+from web.access.audit import PAGE_ROWS
+
+pytestmark = pytest.mark.django_db
+
+
+def event(verb: str = "engine.drain", **fields: object) -> AuditEvent:
+    known = {
+        "at": timezone.now(),
+        "actor_name": "op",
+        "via": "console",
+        "object_kind": "engine",
+        "object_id": "e-17",
+        "pool_slug": "chat",
+    }
+    return AuditEvent.objects.create(verb=verb, **{**known, **fields})
+
+
+def many(count: int) -> None:
+    now = timezone.now()
+    AuditEvent.objects.bulk_create(
+        AuditEvent(
+            at=now - timedelta(seconds=number),
+            actor_name="op",
+            via="api",
+            verb="engine.drain",
+            object_kind="engine",
+            object_id=f"e-{number:05}",
+            before={"state": "ready"},
+            after={"state": "draining"},
+        )
+        for number in range(count)
+    )
+
+
+@pytest.fixture
+def viewer(db: None) -> Client:
+    return client_of(make_person("viewer"))
+
+
+def rows(page: str) -> list[str]:
+    return re.findall(r'id="row-(\d+)"', page)
+
+
+def show(client: Client, query: str = "") -> str:
+    answer = client.get(f"/audit{query}")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", 4),
+        ("person=op", 3),
+        ("person=o", 0),
+        ("verb=engine", 3),
+        ("verb=engine.drain", 2),
+        ("verb=eng", 0),
+        ("object=e-17", 2),
+        ("object=engine:e-17", 2),
+        ("object=policy:", 1),
+        ("object=policy:e-17", 0),
+        ("pool=chat", 3),
+        ("request=r-1", 1),
+        ("since=2030-01-01", 0),
+        ("until=2030-01-01T10:00", 4),
+        ("until=2001-01-01T10:00Z", 0),
+        ("person=op&verb=engine.ready&pool=chat", 1),
+    ],
+)
+def test_each_filter_finds_what_it_says(viewer: Client, query: str, found: int) -> None:
+    event()
+    event(object_id="e-18", request_id="r-1")
+    event("engine.ready")
+    event("policy.publish", actor_name="other", object_kind="policy", object_id="p", pool_slug="")
+    page = show(viewer, f"?{query}")
+    assert len(rows(page)) == found
+    download = json.loads(viewer.get(f"/audit/events.json?{query}").content)
+    assert len(download["events"]) == found
+
+
+@pytest.mark.parametrize("wanted", ["e-31", "engine:e-31", "e-13", "0199-made-up", "engine:0199-made-up"])
+def test_an_engine_is_shown_and_found_by_the_names_it_had(viewer: Client, wanted: str) -> None:
+    made_up = {"object_id": "0199-made-up"}
+    event("engine.register", after={"name": "e-13"}, **made_up)
+    event("engine.change", before={"name": "e-13"}, after={"name": "e-31"}, **made_up)
+    event("engine.drain", **made_up)
+    event("pool.create", object_kind="pool", object_id="p", after={"name": wanted})
+    page = show(viewer, f"?object={wanted}")
+    assert len(rows(page)) == 3
+    assert '<span class="faint">engine</span> e-31</td>' in page
+
+
+def test_filters_that_are_set_can_be_taken_away_one_by_one(viewer: Client) -> None:
+    event()
+    page = show(viewer, "?person=op&verb=engine")
+    assert 'href="/audit?verb=engine" aria-label="Remove the filter person"' in page
+    assert 'href="/audit?person=op" aria-label="Remove the filter verb"' in page
+    assert "No events match" in show(viewer, "?person=nobody&verb=engine")
+
+
+@pytest.mark.parametrize("time", ["yesterday", "2026-13-40", "2026-11-20T99:00"])
+def test_a_time_that_cannot_be_read_is_said(viewer: Client, time: str) -> None:
+    for address in ("/audit", "/audit/events.json"):
+        answer = viewer.get(address, {"since": time})
+        assert answer.status_code == 400
+        assert "since is not a time; write 2026-11-20T03:13" in answer.content.decode()
+
+
+def test_pages_follow_each_other_without_gap_or_repetition(viewer: Client) -> None:
+    many(PAGE_ROWS * 2 + 7)
+    seen: list[str] = []
+    page = show(viewer)
+    while True:
+        seen += rows(page)
+        older = re.search(r'href="(/audit\?[^"]*before=\d+)"', page)
+        if older is None:
+            break
+        page = show(viewer, older[1].removeprefix("/audit").replace("&amp;", "&"))
+    assert len(seen) == len(set(seen)) == PAGE_ROWS * 2 + 7
+    newer = re.search(r'href="(/audit\?[^"]*after=\d+)"', page)
+    page = show(viewer, newer[1].removeprefix("/audit"))
+    assert rows(page) == seen[PAGE_ROWS : 2 * PAGE_ROWS]
+
+
+def test_an_event_shows_what_differed(viewer: Client) -> None:
+    told = event(
+        before={"state": "ready", "speed": 1.0, "url": "http://a"},
+        after={"state": "draining", "speed": 1.0, "url": "http://a"},
+        why="kernel update",
+        request_id="0199f3c2",
+    )
+    page = show(viewer, f"?event={told.pk}")
+    assert "<code>  &quot;state&quot;: &quot;<u>ready</u>&quot;,</code>" in page.replace("\n", "")
+    assert "<code>  &quot;state&quot;: &quot;<u>draining</u>&quot;,</code>" in page.replace("\n", "")
+    assert "kernel update" in page
+    assert 'href="/audit?request=0199f3c2"' in page
+    assert f'id="row-{told.pk}"' in page
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "99999999999999999999", "٣"])
+def test_an_event_that_is_not_there_opens_nothing(viewer: Client, text: str) -> None:
+    assert "drawer-title" not in show(viewer, f"?event={text}&before={text}&after={text}")
+
+
+def test_viewers_of_a_pool_see_its_events_alone() -> None:
+    pool = make_pool()
+    make_pool("other")
+    own, foreign = event(), event(pool_slug="other", object_id="e-99")
+    person_event = event("person.create", object_kind="person", object_id="boss", pool_slug="")
+    client = client_of(make_person("pool_viewer", pool))
+    page = show(client)
+    assert rows(page) == [str(own.pk)]
+    for hidden in (foreign, person_event):
+        assert "drawer-title" not in show(client, f"?event={hidden.pk}")
+        assert hidden.object_id not in client.get("/audit/events.json").content.decode()
+    assert 'value="other"' not in page
+    assert rows(show(client, "?pool=other")) == []
+
+
+def test_without_a_role_there_is_nothing_to_see() -> None:
+    event()
+    assert client_of(make_person("nobody")).get("/audit").status_code == 403
+
+
+def test_the_download_is_bounded_and_says_so(viewer: Client) -> None:
+    many(EXPORT_LIMIT + 3)
+    answer = viewer.get("/audit/events.json?person=op")
+    document = json.loads(answer.content)
+    assert answer["Content-Disposition"] == 'attachment; filename="switchyard-audit.json"'
+    assert len(document["events"]) == EXPORT_LIMIT
+    assert document["truncated"] is True
+    assert document["filter"] == {"person": "op"}
+    assert document["events"][0]["object"] == {"kind": "engine", "id": "e-00000"}
+    assert document["events"][0]["before"] == {"state": "ready"}
+
+
+def test_only_reading_is_possible(viewer: Client) -> None:
+    told = event()
+    for address in ("/audit", "/audit/events.json"):
+        assert viewer.post(address).status_code == 405
+        assert viewer.delete(address).status_code == 405
+    assert AuditEvent.objects.get() == told
+
+
+def test_a_thousand_events_cost_as_many_queries_as_one(
+    viewer: Client, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    many(1000)
+    newest = AuditEvent.objects.first()
+    viewer.get("/audit")
+    with django_assert_num_queries(6):
+        viewer.get("/audit")
+    with django_assert_num_queries(8):
+        viewer.get(f"/audit?event={newest.pk}&before={newest.pk}&verb=engine&object=engine:")
+    with django_assert_num_queries(4):
+        viewer.get("/audit/events.json")

@@ -1,0 +1,383 @@
+"""The Steering pages: what each automation does and why, the verbs, and who may use them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from controlplane.automation.engine_verdicts import put_verdict
+from controlplane.automation.models.engine_health import EngineHealth
+from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.plan_record import PlanRecord
+from controlplane.automation.models.steering import Steering
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import program
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.job_run import JobRun, JobState
+from tests.web.fleet.topology.topology_fleet import make_engines
+from tests.web.role_clients import ROLES, client_of, make_person, make_pool
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed")]
+STEERERS = {"pool_operator", "operator", "admin", "superuser"}
+ADVICE = {
+    "action": "add",
+    "engines": 2,
+    "target": 4,
+    "add": ["mixed", "mixed"],
+    "drain": [],
+    "demand": 2.6,
+    "reasons": [{"code": "violation", "text": "71 % of 240 requests were on time"}],
+}
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    """A pool with two engines."""
+    pool = make_pool()
+    make_engines(pool, 2)
+    return pool
+
+
+@pytest.fixture
+def operator(pool: Pool) -> Client:
+    return client_of(make_person("operator"))
+
+
+def round_of(pool: Pool, job: str, plan: dict[str, Any], mode: str = "advise", **memory: Any) -> JobRun:
+    """Store what the automation's last round left, two seconds ago."""
+    at_s = timezone.now().timestamp() - 2
+    reason = plan["reasons"][0]["text"] if plan.get("reasons") else ""
+    return JobRun.objects.create(
+        job=job,
+        shard=pool.pk,
+        state=JobState.ACTIVE,
+        started_at=timezone.now(),
+        plan={"at_s": at_s, **plan},
+        outcome={"mode": mode, "reason": reason},
+        memory=memory,
+    )
+
+
+def order_of(pool: Pool, state: str = "wanted", **fields: Any) -> EngineOrder:
+    now = timezone.now()
+    defaults = {"key": "order-1", "kind": "start", "by": "scaling", "ordered_at": now, "next_try_at": now}
+    return EngineOrder.objects.create(
+        pool=pool, state=state, **{**defaults, "deadline_at": now + timedelta(minutes=15), **fields}
+    )
+
+
+def show(client: Client, query: str = "", status: int = 200) -> str:
+    answer = client.get(f"/steering/chat{query}")
+    assert answer.status_code == status
+    return re.sub(r"[ \n]+", " ", answer.content.decode())
+
+
+def card(page: str, job: str) -> str:
+    return page.partition(f'id="card-{job}"')[2].partition("</li>")[0]
+
+
+def send(client: Client, verb: str, **fields: str) -> Any:
+    return client.post(f"/steering/chat/{verb}", fields)
+
+
+def test_a_card_says_mode_reason_why_nothing_and_next_change(operator: Client, pool: Pool) -> None:
+    now_s = timezone.now().timestamp()
+    calm = {"action": "none", "reasons": [{"code": "right_size", "text": "1.1 engines' work needs 2 engines"}]}
+    round_of(pool, "scaling", {**ADVICE, **calm, "add": []}, added_s=now_s)
+    text = card(show(operator), "scaling")
+    assert "No advice." in text
+    assert "Why no action" in text
+    assert "needs 2 engines." in text
+    assert re.search("Adding: in [^.]+\\. Draining: after 2\\u202fmin of low load\\.", text)
+    assert "No plan proposed a change." in text
+
+
+def test_an_automation_that_never_ran_and_one_that_stopped_say_so(operator: Client, pool: Pool) -> None:
+    run = round_of(pool, "rebalance", {"reasons": []})
+    JobRun.objects.filter(pk=run.pk).update(plan={"at_s": timezone.now().timestamp() - 90})
+    page = show(operator)
+    assert "Not run yet" in card(page, "scaling")
+    assert "No round since" in card(page, "rebalance")
+
+
+def test_the_last_plan_that_changed_something_stays_with_its_reasons(operator: Client, pool: Pool) -> None:
+    PlanRecord.objects.create(
+        pool="chat",
+        job="scaling",
+        at=timezone.now() - timedelta(minutes=9),
+        mode="act",
+        changes=True,
+        reasons=ADVICE["reasons"],
+        plan=ADVICE,
+        outcome={"carried_out": True},
+    )
+    page = show(operator)
+    text = card(page, "scaling")
+    for words in ("9\u202fmin ago", "Add 2 engines.", "71 % of 240 requests were on time."):
+        assert words in text
+    assert "executed" in page.split('id="plans-title"')[1]
+
+
+def test_the_ratio_is_shown_only_where_there_are_roles(operator: Client, pool: Pool) -> None:
+    assert 'id="card-prefill_decode"' not in show(operator)
+    Engine.objects.filter(name="e-0001").update(role="prefill")
+    assert 'id="card-prefill_decode"' in show(operator)
+
+
+def test_freezing_and_unfreezing_from_the_page(operator: Client, pool: Pool) -> None:
+    order_of(pool)
+    assert "1 order not yet started are canceled" in show(operator, "?do=freeze")
+    answer = send(operator, "freeze", why="a move", revision="1", range="5m")
+    assert (answer.status_code, answer["Location"]) == (303, "/steering/chat?range=5m&said=frozen")
+    page = show(operator)
+    assert "Frozen by operator, just now: a move." in page
+    assert "Unfreeze pool" in page
+    assert EngineOrder.objects.get().state == "cancelled"
+    send(operator, "unfreeze")
+    assert not Steering.objects.get().frozen
+    verbs = AuditEvent.objects.filter(object_kind="pool", actor_name="operator").values_list("verb", flat=True)
+    assert set(verbs) == {"pool.freeze", "pool.unfreeze"}
+
+
+def test_holding_a_pool_by_hand_for_a_while(operator: Client, pool: Pool) -> None:
+    assert send(operator, "override", engines="4", length_s="3600", why="launch").status_code == 303
+    stored = Steering.objects.get()
+    assert (stored.override_engines, stored.override_prefill, stored.why) == (4, None, "launch")
+    assert timedelta(minutes=59) < stored.override_until - timezone.now() <= timedelta(hours=1)
+    assert "Fixed at 4 engines until" in show(operator)
+    send(operator, "end-override")
+    assert Steering.objects.get().override_until is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"engines": "many", "length_s": "900"}, "whole number"),
+        ({"engines": "0", "length_s": "900"}, "The live policy allows 1 to 16"),
+        ({"engines": "17", "length_s": "900"}, "The live policy allows 1 to 16"),
+        ({"engines": "", "length_s": "900"}, "Enter the number of engines"),
+        ({"engines": "3", "length_s": "9999999"}, "seven days at most"),
+    ],
+)
+def test_an_override_that_cannot_be_is_shown_again_with_what_was_typed(
+    operator: Client, pool: Pool, fields: dict[str, str], words: str
+) -> None:
+    answer = send(operator, "override", **fields, why="because")
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert words in page
+    assert 'value="because"' in page
+    assert not Steering.objects.exclude(override_until=None).exists()
+
+
+def test_the_question_says_how_many_engines_there_are_and_may_be(operator: Client, pool: Pool) -> None:
+    engines = Engine.objects.filter(pool=pool, desired_state="ready").count()
+    page = show(operator, "?do=override")
+    assert f'data-now="{engines}" data-least="1" data-most="16"' in page
+    assert f"{engines} now" in page
+
+
+def test_the_longest_override_is_accepted(operator: Client, pool: Pool) -> None:
+    assert send(operator, "override", engines="3", length_s="604800").status_code == 303
+
+
+def test_a_change_in_between_is_not_overwritten(operator: Client, pool: Pool) -> None:
+    send(operator, "override", engines="3", length_s="900", revision="1")
+    answer = send(operator, "freeze", revision="1")
+    assert answer.status_code == 412
+    assert "Somebody else changed this pool" in answer.content.decode()
+    assert not Steering.objects.get().frozen
+
+
+def test_advice_is_followed_from_the_page_once(operator: Client, pool: Pool) -> None:
+    round_of(pool, "scaling", ADVICE)
+    page = show(operator)
+    assert "Advises to add 2 engines." in card(page, "scaling")
+    assert "do=follow&amp;job=scaling" in page
+    assert 'name="advice" value="+mixed,+mixed"' in show(operator, "?do=follow&job=scaling")
+    fields = {"job": "scaling", "advice": "+mixed,+mixed", "why": "agreed"}
+    assert send(operator, "follow", **fields).status_code == 303
+    assert EngineOrder.objects.filter(kind="start", by="operator").count() == 2
+    again = send(operator, "follow", **fields)
+    assert again.status_code == 409
+    assert "started since this advice" in again.content.decode()
+
+
+def test_orders_of_a_manual_pool_ask_for_a_person(operator: Client, pool: Pool) -> None:
+    Pool.objects.update(actuator="manual")
+    order_of(pool, "sent", why="too many are late")
+    page = show(operator)
+    assert "Waiting for you" in page
+    assert "Start an engine: done?" in show(operator, "?do=confirm&order=order-1")
+    assert send(operator, "orders/order-1/confirm", why="done").status_code == 303
+    assert EngineOrder.objects.get().told["confirmed_by"] == "operator"
+    assert send(operator, "orders/order-1/withdraw").status_code == 303
+    assert send(operator, "orders/order-1/withdraw").status_code == 409
+
+
+def test_orders_tell_errors_and_retries(operator: Client, pool: Pool) -> None:
+    now = timezone.now()
+    order_of(pool, attempts=4, says="the webhook answered 503", next_try_at=now + timedelta(hours=2, minutes=10))
+    order_of(pool, "failed", key="order-2", says="gave up after 15 min", finished_at=now)
+    page = show(operator)
+    assert "The webhook answered 503." in page
+    assert "Tried 4 times, again in 2\u202fh" in page
+    assert "Gave up after 15 min." in page
+
+
+def test_health_shows_reason_since_and_share_and_can_be_overruled(operator: Client, pool: Pool) -> None:
+    engine = Engine.objects.get(name="e-0001")
+    since = timezone.now() - timedelta(hours=5)
+    ramp = {"ramp_from": 0.1, "ramp_s": 36_000}
+    put_verdict(engine, "probation", actor=program("t"), since=since, code="x", reason="no progress", **ramp)
+    page = show(operator)
+    for words in ("Returning", "No progress.", "55\u202f%", "5\u202fh ago", "do=trust"):
+        assert words in page
+    assert send(operator, "engines/chat-1/trust", why="fixed").status_code == 303
+    assert EngineHealth.objects.get().state == "healthy"
+    assert "Exempt from health checks" in show(operator)
+    assert send(operator, "engines/chat-2/quarantine", why="smoke").status_code == 303
+    page = show(operator)
+    assert "until it is returned to service" in page
+    assert "By operator: smoke." in page
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_operators_steer_and_others_watch(pool: Pool, role: str) -> None:
+    round_of(pool, "scaling", ADVICE)
+    client = client_of(make_person(role, pool))
+    sees, steers = role != "nobody", role in STEERERS
+    page = show(client, "?do=freeze", 200 if sees else 403)
+    assert ("Freeze chat?" in page) is steers
+    assert ("do=follow" in page) is steers
+    expected = 303 if steers else 403
+    for verb in ("freeze", "override", "engines/chat-1/quarantine", "follow"):
+        answer = send(client, verb, engines="bad" if not steers else "3", length_s="900", job="scaling", advice="x")
+        assert answer.status_code in ({expected, 409} if verb == "follow" and steers else {expected}), verb
+    assert (show(client, "", 200 if sees else 403).count("Frozen") > 0) is steers
+
+
+def test_the_overview_has_a_row_for_each_pool_that_one_may_see(operator: Client, pool: Pool) -> None:
+    make_pool("agents")
+    send(operator, "freeze", why="a move")
+    page = operator.get("/steering").content.decode()
+    assert page.index('id="row-agents"') < page.index('id="row-chat"')
+    assert "by operator" in page
+    viewer = client_of(make_person("pool_viewer", pool))
+    assert 'id="row-agents"' not in viewer.get("/steering").content.decode()
+
+
+@pytest.mark.parametrize(
+    "query", ["do=x", "do=follow", "do=follow&job=%00", "do=confirm&order=no", "do=trust&engine=no"]
+)
+def test_links_to_nothing_show_the_page(operator: Client, pool: Pool, query: str) -> None:
+    assert "drawer-title" not in show(operator, f"?{query}")
+
+
+def test_the_fragment_is_the_changing_parts_alone(operator: Client, pool: Pool) -> None:
+    text = show(operator, "?fragment=1&range=5m")
+    assert "<html" not in text
+    assert "steering-charts" not in text
+    assert 'id="steering-top"' in text
+    assert 'id="steering-lists"' in text
+    assert "?range=5m&amp;do=freeze" in text
+
+
+def test_a_plan_from_before_an_override_is_not_taken_for_the_operator_s_wish(operator: Client, pool: Pool) -> None:
+    run = round_of(pool, "scaling", ADVICE)
+    Steering.objects.create(pool=pool, override_engines=2, override_until=timezone.now() + timedelta(minutes=5))
+    text = card(show(operator), "scaling")
+    assert "the first round comes within seconds" in text
+    assert "By an operator" not in text
+    JobRun.objects.filter(pk=run.pk).update(outcome={"mode": "override"})
+    assert "By an operator: add 2 engines." in card(show(operator), "scaling")
+
+
+def test_a_plan_names_engines_that_are_gone(operator: Client, pool: Pool) -> None:
+    order_of(pool, "done", key="eng-123", engine_name="e-05", finished_at=timezone.now())
+    round_of(pool, "scaling", {**ADVICE, "add": [], "drain": ["eng-123"]})
+    assert "Advises to drain e-05." in card(show(operator), "scaling")
+
+
+def test_many_engines_cost_as_many_queries_as_few(
+    operator: Client, pool: Pool, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    make_engines(pool, 300, start=10)
+    for engine in Engine.objects.filter(name__startswith="e-02"):
+        put_verdict(engine, "quarantined", actor=program("t"), since=timezone.now(), code="x", reason="silent")
+    order_of(pool)
+    operator.get("/steering/chat")
+    with django_assert_num_queries(18):
+        operator.get("/steering/chat")
+    with django_assert_num_queries(17):
+        operator.get("/steering/chat?fragment=1")
+    with django_assert_num_queries(8):
+        operator.get("/steering")
+
+
+def timeline(client: Client, query: str = "range=1h") -> dict[str, Any]:
+    answer = client.get(f"/steering/chat/timeline?{query}")
+    assert answer.status_code == 200, answer.content
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def plan(at: datetime, mode: str = "act", **fields: Any) -> PlanRecord:
+    figures = {"engines": 2, "target": 4, "demand": 2.5, "demand_ahead": 3.5}
+    defaults = {"job": "scaling", "changes": True, "reasons": ADVICE["reasons"], "figures": figures, "plan": ADVICE}
+    return PlanRecord.objects.create(
+        pool="chat", at=at, mode=mode, outcome={"carried_out": mode == "act"}, **{**defaults, **fields}
+    )
+
+
+def test_the_timeline_tells_sizes_forecast_and_why(operator: Client, pool: Pool) -> None:
+    at = timezone.now() - timedelta(minutes=10)
+    plan(at)
+    plan(at + timedelta(minutes=1), mode="advise")
+    told = timeline(operator)
+    assert [point[1] for point in told["desired"]] == [4, 2]
+    assert told["demand"][0] == [at.timestamp(), 2.5]
+    assert told["forecast"][0] == [at.timestamp() + 60, 3.5]
+    assert (told["target"], told["band"][1], told["roles"]) == (0.9, 1.2, [])
+    first, second = told["marks"]
+    assert first["text"] == "Scaling: Add 2 engines. 71 % of 240 requests were on time."
+    assert (first["kind"], first["label"], second["kind"]) == ("scaling", "+2", "advice")
+
+
+def test_what_people_did_stands_on_the_timeline(operator: Client, pool: Pool) -> None:
+    send(operator, "freeze", why="a move")
+    (mark,) = timeline(operator)["marks"]
+    assert (mark["kind"], mark["text"]) == ("freeze", "Frozen by operator: a move.")
+
+
+def test_a_flip_and_its_loads_stand_on_the_timeline(operator: Client, pool: Pool) -> None:
+    figures = {"prefill": 1, "decode": 2, "prefill_load": 0.9, "decode_load": 0.2, "imbalance": 0.63}
+    flips = {"flips": [{"engine_id": "chat-1", "before": "decode", "after": "prefill"}], "reasons": []}
+    plan(timezone.now() - timedelta(minutes=1), job="prefill_decode", figures=figures, plan=flips)
+    told = timeline(operator, "range=5m")
+    assert told["roles"][0][1:] == [1, 2, 0.9, 0.2, 0.63]
+    assert told["marks"][0]["label"] == "1 to prefill"
+    assert "change e-0001 to prefill" in told["marks"][0]["text"].lower()
+
+
+def test_the_past_ends_where_it_is_asked_to(operator: Client, pool: Pool) -> None:
+    old = timezone.now() - timedelta(hours=3)
+    plan(old - timedelta(minutes=20))
+    plan(timezone.now())
+    told = timeline(operator, f"range=1h&end={old.timestamp()}")
+    assert told["live"] is False
+    assert len(told["desired"]) == len(told["marks"]) == 1
+
+
+@pytest.mark.parametrize("query", ["range=1y", "range=1h&end=x", "range=1h&end=12"])
+def test_ranges_that_cannot_be_are_refused_with_words(operator: Client, pool: Pool, query: str) -> None:
+    answer = operator.get(f"/steering/chat/timeline?{query}")
+    assert answer.status_code == 400
+    assert answer.json()["error"]

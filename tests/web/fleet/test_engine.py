@@ -1,0 +1,171 @@
+"""The engine drawer's server side: card, decision, verbs; who may what, and what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.request_log import recent_decisions
+from gateway.bus.bus import Bus
+from gateway.pool.recent_decisions import RecentDecisions
+from routing.values import reasons
+from tests.controlplane.conftest import bus
+from tests.web.fake_fleet import FakeFleet
+from tests.web.request_log.fake_decisions import fake_decisions
+from tests.web.role_clients import client_of, make_person, make_pool
+from web.live import engine_card
+
+__all__ = ["bus"]
+
+pytestmark = pytest.mark.django_db
+ENGINE = "engine-e-01"
+JSON = {"HTTP_ACCEPT": "application/json"}
+
+
+@pytest.fixture
+def engine(bus: Bus) -> Engine:
+    url = "http://127.0.0.1:9000"
+    return Engine.objects.create(engine_id=ENGINE, name="e-01", pool=make_pool(), url=url, connect_url=url)
+
+
+@pytest.fixture
+def decisions(monkeypatch: pytest.MonkeyPatch) -> RecentDecisions:
+    recent = fake_decisions(FakeFleet(4, 1).sample_at(0, 0))
+    monkeypatch.setattr(recent_decisions, "_offered", [])
+    recent_decisions.offer(recent)
+    return recent
+
+
+def ask(client: Client, **form: str) -> tuple[int, dict[str, str]]:
+    answer = client.post(f"/fleet/engines/{ENGINE}/state", form, **JSON)
+    return answer.status_code, json.loads(answer.content) if answer.status_code != 404 else {}
+
+
+def operator(engine: Engine) -> Client:
+    return client_of(make_person("pool_operator", engine.pool))
+
+
+def test_the_card_holds_the_last_decisions_newest_first(
+    engine: Engine, decisions: RecentDecisions, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    client = operator(engine)
+    with django_assert_num_queries(4):  # session, account, engine with its pool, grants
+        card = client.get(f"/fleet/engines/{ENGINE}").json()
+    assert (card["name"], card["desired_state"], card["may_steer"], card["revision"]) == ("e-01", "ready", True, 1)
+    assert len(card["decisions"]) == 8
+    times = [line["at"] for line in card["decisions"]]
+    assert times == sorted(times, reverse=True)
+    assert card["decisions"][0]["ttft_s"] is None
+    assert {"Least cost", "Longest match", "Equal match"} >= {line["reason"] for line in card["decisions"]}
+    waited = [line for line in card["decisions"] if line["queue_reason"]]
+    assert {(line["queue_reason"], line["overtook"]) for line in waited} == {("shortest on time", 2)}
+    assert len(waited) < len(card["decisions"])
+
+
+def test_every_reason_of_the_core_has_a_title_of_its_own() -> None:
+    codes = {value for name, value in vars(reasons).items() if name.isupper() and isinstance(value, str) and value}
+    titled = set(engine_card.REASONS) | set(engine_card.QUEUE_REASONS) | set(engine_card.DECODE_REASONS)
+    assert codes - set(reasons.REJECTIONS) <= titled
+    assert len(set(engine_card.REASONS.values())) == len(engine_card.REASONS)
+
+
+def test_without_a_gateway_in_this_process_the_card_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_decisions, "_offered", [])
+    assert operator(engine).get(f"/fleet/engines/{ENGINE}").json()["decisions"] is None
+
+
+@pytest.mark.parametrize(("role", "sees", "steers"), [
+    ("nobody", False, False), ("viewer", True, False), ("pool_viewer", True, False), ("pool_operator", True, True),
+    ("operator", True, True), ("admin", True, True), ("superuser", True, True),
+])  # fmt: skip
+def test_each_role_sees_and_steers_what_it_may(
+    engine: Engine, decisions: RecentDecisions, role: str, sees: bool, steers: bool
+) -> None:
+    client = client_of(make_person(role, engine.pool))
+    card = client.get(f"/fleet/engines/{ENGINE}")
+    assert card.status_code == (200 if sees else 403)
+    if sees:
+        assert card.json()["may_steer"] is steers
+    answer = client.post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"}, **JSON)
+    assert answer.status_code == (200 if steers else 403)
+    assert Engine.objects.get().desired_state == ("draining" if steers else "ready")
+
+
+def test_an_operator_of_another_pool_neither_sees_nor_steers(engine: Engine, decisions: RecentDecisions) -> None:
+    client = client_of(make_person("pool_operator", make_pool("other")))
+    assert client.get(f"/fleet/engines/{ENGINE}").status_code == 404
+    assert client.post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"}, **JSON).status_code == 404
+
+
+def test_a_verb_changes_the_engine_and_the_audit_has_its_reason(engine: Engine, decisions: RecentDecisions) -> None:
+    client = operator(engine)
+    status, answer = ask(client, state="draining", why=" kernel update ", revision="1")
+    assert (status, "e-01 is draining" in answer["message"]) == (200, True)
+    event = AuditEvent.objects.get()
+    assert (event.verb, event.object_id, event.why, event.via) == ("engine.drain", ENGINE, "kernel update", "console")
+    assert ask(client, state="ready", revision="2")[0] == 200
+    assert Engine.objects.get().desired_state == DesiredState.READY
+
+
+def test_whoever_was_slower_is_told_and_nothing_changes(engine: Engine, decisions: RecentDecisions) -> None:
+    client = operator(engine)
+    ask(client, state="maintenance", revision="1")
+    status, answer = ask(client, state="draining", revision="1")
+    assert status == 412
+    assert "changed e-01 to maintenance" in answer["error"]
+    assert Engine.objects.get().desired_state == DesiredState.MAINTENANCE
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        ({}, "state must be one of"),
+        ({"state": "gone"}, "state must be one of"),
+        ({"state": "ready", "revision": "one"}, "whole number"),
+        ({"state": "ready", "revision": "²"}, "whole number"),
+        ({"state": "ready", "revision": "9" * 40}, "whole number"),
+        ({"state": "ready", "why": "x" * 201}, "200 fit"),
+    ],
+)
+def test_a_bad_form_is_refused_with_what_to_do(
+    engine: Engine, decisions: RecentDecisions, form: dict[str, str], words: str
+) -> None:
+    status, answer = ask(operator(engine), **form)
+    assert status == 400
+    assert words in answer["error"]
+    assert not AuditEvent.objects.exists()
+
+
+def test_without_a_script_the_form_goes_back_to_the_drawer(engine: Engine, decisions: RecentDecisions) -> None:
+    answer = operator(engine).post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"})
+    assert (answer.status_code, answer["Location"]) == (302, f"/?engine={ENGINE}")
+
+
+def test_a_forged_form_changes_nothing(engine: Engine, decisions: RecentDecisions) -> None:
+    client = client_of(make_person("pool_operator", engine.pool), check_forgery=True)
+    assert client.post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"}, **JSON).status_code == 403
+    assert Engine.objects.get().desired_state == DesiredState.READY
+
+
+def test_a_decision_tells_its_candidates_in_words_and_no_prompt(engine: Engine, decisions: RecentDecisions) -> None:
+    (newest, *_) = decisions.of_engine(ENGINE)
+    client = client_of(make_person("viewer"))
+    answer = client.get(f"/fleet/decisions/{newest.decision.decision_id}").json()
+    assert answer["engine_name"] == "e-01"
+    assert answer["decision"]["candidates"][0]["engine_id"] == ENGINE
+    assert " " in answer["reason_words"]
+    assert "prompt" not in {name for name in answer if name != "prompt_tokens"}
+    assert client.get("/fleet/decisions/none").status_code == 404
+
+
+def test_decisions_of_a_pool_one_may_not_see_are_not_found(engine: Engine, decisions: RecentDecisions) -> None:
+    (newest, *_) = decisions.of_engine(ENGINE)
+    path = f"/fleet/decisions/{newest.decision.decision_id}"
+    assert client_of(make_person("pool_operator", engine.pool)).get(path).status_code == 404
+    assert client_of(make_person("pool_viewer", make_pool("pool-0"))).get(path).status_code == 200
+    assert client_of(make_person("nobody")).get(path).status_code == 403

@@ -1,0 +1,343 @@
+"""The Topology page shows what is registered and how it is, to whoever may see it, in few queries."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from controlplane.access.models.role_grant import RoleGrant
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.learned_cost import LearnedCost
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.preflight.steps import FAILED, Step, fresh_steps, replaced, to_progress
+from controlplane.platform.bus import get_bus
+from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.platform.role import Role
+from gateway.contracts.fleet_sample import FleetSample
+from routing.cost.cost_fit import FittedCost
+from routing.cost.cost_model import PrefillCost
+from tests.web.fleet.topology.topology_fleet import encoded, make_engines, make_pool, sample_of
+from web.fleet.topology.drains import drain_watch
+from web.live.feed import FleetFeed
+
+pytestmark = pytest.mark.django_db
+LIST_QUERIES = 6
+"""Session, account, roles, pools, engines, number of tenants."""
+DRAWER_QUERIES = 10
+"""And the engine, its preflight, its last changes."""
+CPU_S = 0.3
+
+
+@pytest.fixture(autouse=True)
+def fresh_watch() -> None:
+    drain_watch.cache_clear()
+
+
+@pytest.fixture
+def pool(db: None) -> Pool:
+    return make_pool()
+
+
+def sign_in(client: Client, role: Role | None, pool: Pool | None = None) -> Client:
+    user = User.objects.create(username=f"{role or 'nobody'}")
+    if role is not None:
+        RoleGrant.objects.create(user=user, role=role, pool=pool)
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    return sign_in(client, Role.OPERATOR)
+
+
+def show(feed: FleetFeed, sample: FleetSample) -> None:
+    feed.take(encoded(sample))
+
+
+def page(client: Client, query: str = "") -> str:
+    answer = client.get(f"/topology{query}")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def names(text: str) -> list[str]:
+    """Return the engines of the table in their order."""
+    return re.findall(r"data-drawer>(e-\d+)</a>", text)
+
+
+def test_engines_stand_under_their_pool_and_region(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    other = make_pool("agents", "us-east")
+    engines = [*make_engines(pool, 2), *make_engines(other, 1, start=7)]
+    show(feed, sample_of(engines))
+    text = page(operator)
+    order = [
+        text.index(word) for word in ("EU-WEST</th>", ">chat-pool</a></b>", ">e-0001<", "US-EAST</th>", ">e-0007<")
+    ]
+    assert order == sorted(order)
+    assert "All 3 engines serve" in text
+    assert "3 engines, 2 pools, 2 regions; snapshot v12" in text
+    assert "blocks of 512 · policy v7" in text
+
+
+def test_a_row_tells_state_reason_load_hits_and_trust(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    engines = make_engines(pool, 2)
+    lost = {"state": "lost", "reason": "3 connects refused", "index_trust": "blind", "incarnation": 4}
+    show(feed, sample_of(engines, e_0002=lost))
+    text = page(operator)
+    assert "1 of 2 engines serve; 1 lost" in text
+    for word in ("3 connects refused", "#s-lost", "trust-blind", ">Blind<", "12k tok, 1.0", ">71.4<", ">3, 1<"):
+        assert word in text
+    assert re.search(r'class="load-fill heat-\d" width="\d+"', text)
+
+
+def test_an_engine_the_gateway_does_not_report_is_unknown_not_zero(
+    operator: Client, pool: Pool, feed: FleetFeed
+) -> None:
+    make_engines(pool, 1)
+    text = page(operator)
+    assert "not reported by the gateway" in text
+    assert "The gateway has not published a fleet sample" in text
+    assert "#s-unknown" in text
+    assert "idle" not in text
+
+
+def test_an_old_sample_is_shown_as_old(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    sample = sample_of(make_engines(pool, 1))
+    show(feed, msgspec.structs.replace(sample, at=time.time() - 60))
+    assert "The gateway has not reported for 60" in page(operator)
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("", ["e-0001", "e-0002", "e-0003"]),
+        ("?q=E-0002", ["e-0002"]),
+        ("?q=10.", ["e-0001", "e-0002", "e-0003"]),
+        ("?q=m-8b", ["e-0001", "e-0002", "e-0003"]),
+        ("?state=lost", ["e-0003"]),
+        ("?state=not-serving", ["e-0003"]),
+        ("?pool=chat&q=003", ["e-0003"]),
+        ("?sort=load", ["e-0002", "e-0001", "e-0003"]),
+        ("?sort=state", ["e-0003", "e-0002", "e-0001"]),
+        ("?sort=nonsense&page=nonsense&state=nonsense", []),
+        ("?page=99", ["e-0001", "e-0002", "e-0003"]),
+    ],
+)
+def test_filters_and_orders(operator: Client, pool: Pool, feed: FleetFeed, query: str, found: list[str]) -> None:
+    show(
+        feed,
+        sample_of(
+            make_engines(pool, 3),
+            e_0002={"outstanding_s": 9.0, "state": "hot"},
+            e_0003={"outstanding_s": 0.0, "state": "lost"},
+        ),
+    )
+    assert names(page(operator, query)) == found
+
+
+def test_a_filter_that_leaves_nothing_says_which(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    make_engines(pool, 3)
+    text = page(operator, "?q=nothing&state=lost")
+    assert "The filter is: text is nothing, state is lost. Without it there are 3." in text
+
+
+def test_an_empty_installation_says_what_to_do(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    assert "No engine in this pool." in page(operator)
+    Pool.objects.all().delete()
+    assert "No pool exists yet, or you have no role in one" in page(operator)
+
+
+def test_pages_are_cut_on_the_server(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    show(feed, sample_of(make_engines(pool, 230)))
+    assert len(names(page(operator))) == 100
+    text = page(operator, "?page=3")
+    assert len(names(text)) == 30
+    assert "201–230 of 230" in text
+    assert 'rel="prev" href="/topology?page=2"' in text
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_the_list_asks_the_same_few_queries_however_long_it_is(
+    operator: Client, pool: Pool, feed: FleetFeed, count: int, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    show(feed, sample_of(make_engines(pool, count)))
+    with django_assert_num_queries(LIST_QUERIES):
+        page(operator)
+    with django_assert_num_queries(LIST_QUERIES - 1):
+        assert operator.get("/topology/live").status_code == 200
+
+
+def test_the_drawer_asks_few_more(
+    operator: Client, pool: Pool, feed: FleetFeed, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    make_engines(pool, 20)
+    with django_assert_num_queries(DRAWER_QUERIES):
+        page(operator, "?engine=chat-3")
+
+
+def test_a_thousand_engines_take_little_time(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    show(feed, sample_of(make_engines(pool, 1000)))
+    page(operator)
+    for query in ("/topology", "/topology?sort=load&q=e-0", "/topology/live"):
+        spent = min(_cpu_s(operator, query) for _ in range(3))
+        assert spent < CPU_S, f"{query} took {spent:.3f} s"
+
+
+def _cpu_s(client: Client, address: str) -> float:
+    started = time.process_time()
+    client.get(address)
+    return time.process_time() - started
+
+
+@pytest.mark.parametrize(
+    ("role", "scoped", "verbs", "registers"),
+    [
+        (Role.VIEWER, False, False, False),
+        (Role.OPERATOR, False, True, True),
+        (Role.ADMIN, False, True, True),
+        (Role.OPERATOR, True, True, True),
+        (Role.VIEWER, True, False, False),
+    ],
+)
+def test_only_operators_see_verbs(
+    client: Client, pool: Pool, feed: FleetFeed, role: Role, scoped: bool, verbs: bool, registers: bool
+) -> None:
+    make_engines(pool, 1)
+    sign_in(client, role, pool if scoped else None)
+    text = page(client, "?engine=chat-1")
+    assert (">Drain</a>" in text, ">Delete</a>" in text) == (verbs, verbs)
+    assert (">Register engine</a>" in text) == registers
+    assert ("confirm-title" in page(client, "?engine=chat-1&do=drain")) == verbs
+    assert ("engine-form" in page(client, "?do=register")) == registers
+
+
+def test_a_pools_operator_sees_no_other_pool(client: Client, pool: Pool, feed: FleetFeed) -> None:
+    other = make_pool("agents")
+    show(feed, sample_of([*make_engines(pool, 1), *make_engines(other, 1, start=7)]))
+    sign_in(client, Role.OPERATOR, other)
+    assert names(page(client)) == ["e-0007"]
+    assert "1 engine, 1 pool" in page(client)
+    assert "That engine was deleted" in page(client, "?engine=chat-1")
+    assert client.get("/topology/engines/chat-1/checklist").status_code == 404
+    assert "chat-1" not in client.get("/topology/live").json()["rows"]
+
+
+def test_somebody_without_a_role_sees_nothing(client: Client, pool: Pool, feed: FleetFeed) -> None:
+    make_engines(pool, 1)
+    assert "e-0001" not in sign_in(client, None).get("/topology").content.decode()
+
+
+def test_a_quarantined_engine_takes_no_work(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    show(feed, sample_of(make_engines(pool, 2), e_0002={"state": "quarantined", "reason": "by admin"}))
+    assert operator.get("/topology/live").json()["finding"] == "1 of 2 engines serve; 1 quarantined"
+    assert "chat-2" in operator.get("/topology/live?state=not-serving").json()["rows"]
+
+
+def test_the_live_answer_has_the_words_of_the_rows(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    show(feed, sample_of(make_engines(pool, 2), e_0002={"state": "hot", "reason": "9 s of in-flight work"}))
+    answer: dict[str, Any] = operator.get("/topology/live?engine=chat-2").json()
+    assert answer["finding"] == "2 of 2 engines serve; 1 hot"
+    assert answer["rows"]["chat-2"]["reason"] == "9 s of in-flight work"
+    assert answer["rows"]["chat-2"]["word"] == "Hot"
+    assert answer["drawer"]["flight"] == "3 requests running, 1 queued request waiting for it."
+    assert answer["drawer"]["effect"] == ""
+    asked = operator.get("/topology/live?engine=chat-2&do=drain").json()
+    assert asked["drawer"]["effect"] == "3 requests finish here, 1 ticket moves to other engines"
+    before = answer["list"]
+    Engine.objects.filter(engine_id="chat-1").delete()
+    assert operator.get("/topology/live").json()["list"] != before
+
+
+def test_a_failed_preflight_stands_in_the_row_and_in_the_checklist(
+    operator: Client, pool: Pool, feed: FleetFeed
+) -> None:
+    (engine,) = make_engines(pool, 1)
+    Engine.objects.update(desired_state="maintenance")
+    steps = replaced(fresh_steps(), Step(key="model", state=FAILED, sentence="It serves <x>.", remedy="Start y."))
+    now = timezone.now()
+    JobRun.objects.create(
+        job="preflight",
+        shard=engine.pk,
+        state=JobState.FAILED,
+        started_at=now,
+        finished_at=now,
+        progress=to_progress(steps),
+    )
+    text = page(operator, "?engine=chat-1")
+    assert "Preflight: It serves &lt;x&gt;." in text
+    assert "stopped at 3 of 7" in text
+    assert "Start y." in text
+    assert "Serve if it passes" in text
+    fragment = operator.get("/topology/engines/chat-1/checklist").content.decode()
+    assert 'data-unfinished="no"' in fragment
+    assert "<html" not in fragment
+
+
+def test_a_draining_engine_counts_down(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    get_bus.cache_clear()
+    engines = make_engines(pool, 1)
+    Engine.objects.update(desired_state="draining")
+    page(operator)
+    for left, after in ((9, 8.0), (5, 4.0), (3, 0.0)):
+        draining = {"state": "draining", "since": time.time() - 20, "running": left, "bound": 0}
+        sample = msgspec.structs.replace(sample_of(engines, e_0001=draining), at=time.time() - after)
+        get_bus().publish("fleet", encoded(sample))
+        show(feed, sample)
+    words = operator.get("/topology/live?engine=chat-1").json()["drawer"]["flight"]
+    assert re.fullmatch(r"3 requests left, the longest has run for at least \d+.s; about [34].s to go\.", words)
+    get_bus.cache_clear()
+
+
+def test_names_and_reasons_cannot_carry_markup(operator: Client, pool: Pool, feed: FleetFeed) -> None:
+    bad = {"reason": '"><img src=x onerror=alert(1)>', "state": "lost"}
+    show(feed, sample_of(make_engines(pool, 1), e_0001=bad))
+    text = page(operator, "?engine=chat-1&q=<script>alert(1)</script>")
+    assert "<script>alert" not in text
+    assert "<img" not in text
+
+
+@pytest.mark.parametrize("address", ["/topology", "/topology/live", "/topology/paste", "/topology/engines/x/checklist"])
+def test_strangers_are_sent_to_the_form(client: Client, address: str) -> None:
+    answer = client.get(address)
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/login")
+
+
+def test_an_engine_that_never_answered_is_neither_healthy_nor_idle_nor_ready_to_serve(
+    operator: Client, pool: Pool, feed: FleetFeed
+) -> None:
+    (engine,) = make_engines(pool, 1)
+    Engine.objects.update(desired_state="maintenance")
+    engine.refresh_from_db()
+    silent = {"outstanding_tokens": 0, "outstanding_s": 0.0, "running": 0, "bound": 0, "state": "maintenance"}
+    show(feed, sample_of([engine], e_0001=silent | {"heard": False, "report_age_s": None}))
+    text = page(operator, f"?engine={engine.engine_id}")
+    assert "Never answered" in text
+    assert "Healthy" not in text
+    assert "idle" not in text
+    assert "Return to service" not in text
+    show(feed, sample_of([engine], e_0001=silent))
+    text = page(operator, f"?engine={engine.engine_id}")
+    assert "Healthy" in text
+    assert "idle" in text
+    assert "Return to service" in text
+
+
+def test_what_was_learned_of_its_kind_is_not_said_of_an_engine_that_never_answered(
+    operator: Client, pool: Pool, feed: FleetFeed
+) -> None:
+    (engine,) = make_engines(pool, 1)
+    fitted = FittedCost(prefill=PrefillCost(), samples=300, error=0.1, policy_error=0.3)
+    LearnedCost.objects.create(pool=pool, fitted=msgspec.to_builtins(fitted), learned_at=timezone.now())
+    for heard in (True, False):
+        show(feed, sample_of([engine], e_0001={"heard": heard}))
+        assert ("4,096 new tokens" in page(operator, f"?engine={engine.engine_id}")) is heard

@@ -1,0 +1,141 @@
+"""Registering many engines: a preview first, lines put right in place, and only what was shown is registered."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.models.job_run import JobRun
+from gateway.bus.bus import Bus
+from tests.controlplane.conftest import bus as bus_fixture
+from tests.web.fleet.topology.topology_fleet import make_pool
+from tests.web.role_clients import client_of, make_person
+from web.live.feed import FleetFeed
+
+pytestmark = pytest.mark.django_db
+bus = bus_fixture
+MIXED = "a http://10.0.0.1:8000\nb http://8.8.8.8\nc http://10.0.0.3:8000 2"
+
+
+@pytest.fixture
+def pool(db: None, bus: Bus) -> Pool:
+    return make_pool()
+
+
+@pytest.fixture
+def operator(pool: Pool, feed: FleetFeed) -> Client:
+    return client_of(make_person("pool_operator", pool))
+
+
+def send(client: Client, **fields: Any) -> tuple[int, str]:
+    answer = client.post("/topology/paste", {"pool": "chat", "do": "preview", **fields})
+    return answer.status_code, answer.content.decode()
+
+
+def form_of(text: str) -> dict[str, Any]:
+    """Return what a browser would send back from a preview."""
+    hidden = {name: re.findall(rf'name="{name}" value="([^"]*)"', text)[0] for name in ("header", "shown", "pool")}
+    return hidden | {"line": re.findall(r'name="line" value="([^"]*)"', text)}
+
+
+def test_a_preview_shows_what_is_fine_and_what_is_not(operator: Client) -> None:
+    status, text = send(operator, text=MIXED)
+    assert status == 200
+    assert "2 engines can be registered; 1 line needs a change." in text
+    assert "outside SWITCHYARD_ENGINE_NETWORKS" in text
+    assert "Register 2 engines" in text
+    assert re.search(r'<input class="code" id="line-2" name="line" value="b http://8.8.8.8"', text)
+    assert not Engine.objects.exists()
+
+
+def test_what_was_shown_is_registered_and_the_rest_is_kept(operator: Client) -> None:
+    _, text = send(operator, text=MIXED)
+    status, after = send(operator, **form_of(text) | {"do": "apply", "why": "new rack"})
+    assert status == 200
+    assert sorted(Engine.objects.values_list("name", "speed")) == [("a", 1.0), ("c", 2.0)]
+    assert JobRun.objects.filter(job="preflight").count() == 2
+    assert "2 engines registered; preflights running. 1 line left below." in after
+    assert form_of(after)["line"] == ["b http://8.8.8.8"]
+
+
+def test_a_line_put_right_is_looked_at_before_it_is_registered(operator: Client) -> None:
+    _, text = send(operator, text=MIXED)
+    changed = form_of(text)
+    changed["line"][1] = "b http://10.0.0.2:8000"
+    _, after = send(operator, **changed | {"do": "apply"})
+    assert sorted(Engine.objects.values_list("name", flat=True)) == ["a", "c"]
+    assert "1 engine can be registered." in after
+    answer = operator.post("/topology/paste", form_of(after) | {"do": "apply"})
+    assert answer.status_code == 302
+    assert Engine.objects.count() == 3
+    assert "1 engine registered" in operator.get("/topology").content.decode()
+
+
+def test_a_changed_pool_or_a_forged_preview_registers_nothing(operator: Client) -> None:
+    make_pool("agents")
+    _, text = send(operator, text=MIXED)
+    for change in ({"pool": "agents"}, {"shown": "forged"}, {"shown": ""}):
+        _, after = send(operator, **form_of(text) | {"do": "apply"} | change)
+        assert "Nothing was registered" in after
+    assert not Engine.objects.exists()
+
+
+def test_sending_it_twice_registers_once(operator: Client) -> None:
+    _, text = send(operator, text=MIXED)
+    for _ in range(2):
+        send(operator, **form_of(text) | {"do": "apply"})
+    assert Engine.objects.count() == 2
+
+
+def test_a_file_is_read_like_a_paste(operator: Client) -> None:
+    file = SimpleUploadedFile("engines.csv", b"\xef\xbb\xbfname,url,pool\r\na,http://10.0.0.1:8000,\r\n")
+    _, text = send(operator, file=file, text="")
+    assert "1 engine can be registered." in text
+    assert form_of(text)["header"] == "name,url,pool"
+    operator.post("/topology/paste", form_of(text) | {"do": "apply"})
+    assert Engine.objects.get().name == "a"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"text": ""}, "The list is empty."),
+        ({"text": "# only\n\n"}, "The list is empty."),
+        ({"text": "x\n" * 501}, "over the limit of 500"),
+        ({"file": SimpleUploadedFile("x", b"\xff\xff")}, "not UTF-8"),
+    ],
+)
+def test_what_cannot_be_read_keeps_what_was_typed(operator: Client, fields: dict[str, Any], words: str) -> None:
+    status, text = send(operator, **fields)
+    assert status == 422
+    assert words in text
+    if fields.get("text"):
+        assert fields["text"].strip().splitlines()[0] in text
+
+
+def test_pasted_markup_stays_text(operator: Client) -> None:
+    _, text = send(operator, text='"><script>alert(1)</script>')
+    assert "<script>alert" not in text
+
+
+@pytest.mark.parametrize("role", ["nobody", "pool_viewer", "viewer"])
+def test_viewers_register_nothing(pool: Pool, feed: FleetFeed, role: str) -> None:
+    client = client_of(make_person(role, pool))
+    assert client.get("/topology/paste").status_code == 403
+    status, text = send(client, text=MIXED)
+    assert status == 403
+    assert ("Ask an admin" if role == "nobody" else "requires the role operator") in text
+
+
+def test_five_hundred_lines_come_back_whole(operator: Client) -> None:
+    lines = [f"e-{number} http://10.0.{number // 250}.{number % 250}:8000" for number in range(500)]
+    _, text = send(operator, text="\n".join(lines))
+    assert form_of(text)["line"] == lines
+    status, _ = send(operator, **form_of(text) | {"do": "preview"})
+    assert status == 200

@@ -1,0 +1,215 @@
+"""The feed: one encoding for all viewers, and a mailbox of length one each."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from controlplane.history.rollups import StoredHour
+from gateway.bus.bus import InProcessBus
+from gateway.contracts.fleet_sample import TOPIC, FleetSample
+from tests.web.fake_fleet import FakeFleet
+from tests.web.live.frame_reader import read_frame
+from web.live.feed import FleetFeed
+from web.live.viewer import Viewer
+
+
+def encoded(sample: FleetSample) -> bytes:
+    return msgspec.msgpack.encode(sample)
+
+
+async def settle() -> None:
+    """Let what call_soon_threadsafe left behind run."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_viewers_share_one_encoded_frame(samples: list[FleetSample]) -> None:
+    feed = FleetFeed()
+    feed.take(encoded(samples[0]))
+    viewers = [feed.join() for _ in range(3)]
+    for viewer in viewers:
+        assert await viewer.next_frame() is None
+        seq, frame = feed.keyframe()
+        viewer.keyframe_sent(seq)
+        assert frame is feed.keyframe()[1]
+    feed.take(encoded(samples[1]))
+    await settle()
+    frames = [await viewer.next_frame() for viewer in viewers]
+    assert frames[0] is frames[1] is frames[2]
+    assert read_frame(frames[0], 4, 2).head["seq"] == 2
+
+
+async def test_a_lagging_viewer_gets_only_the_newest_frame(samples: list[FleetSample]) -> None:
+    feed = FleetFeed()
+    feed.take(encoded(samples[0]))
+    viewer = feed.join()
+    await viewer.next_frame()
+    viewer.keyframe_sent(feed.keyframe()[0])
+    for sample in samples[1:20]:
+        feed.take(encoded(sample))
+    await settle()
+    assert read_frame(await viewer.next_frame(), 4, 2).head["seq"] == 20
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(viewer.next_frame(), 0.02)
+
+
+async def test_an_engine_that_was_removed_stays_in_the_picture_until_its_columns_leave() -> None:
+    fleet, feed = FakeFleet(5, 2), FleetFeed()
+    viewer = feed.join(frozenset({"pool-1"}))
+    others = feed.join(frozenset({"pool-0"}))
+
+    def take(t: float, names: str) -> None:
+        sample = fleet.sample_at(t, 1_800_000_000.0)
+        feed.take(encoded(replace(sample, engines=tuple(each for each in sample.engines if each.name in names))))
+
+    for t in range(0, 20, 2):
+        take(t, "e-01 e-02 e-03 e-04 e-05")
+    for each in (viewer, others):
+        assert await each.next_frame() is None
+        each.keyframe_sent(feed.keyframe(each.scope)[0])
+    take(20, "e-01 e-02 e-03 e-04")
+    await settle()
+    frame = read_frame(await viewer.next_frame() or b"")
+    assert [each["name"] for each in frame.head["engines"]] == ["e-04", "e-05"]
+    removed = frame.head["engines"][1]
+    assert (removed["state"], removed["removed"], removed["since"]) == ("removed", True, 1_800_000_020.0)
+    assert frame.engines["tokens"][1][-2] > 0
+    assert math.isnan(frame.engines["tokens"][1][-1])
+    assert math.isnan(frame.now[1][0])
+    left = frame.head["markers"][-1]
+    assert (left["label"], left["engine_id"]) == ("e-05 removed", "engine-e-05")
+    assert read_frame(await others.next_frame() or b"", 3, 1).head["kind"] == "column"
+    take(22, "e-01 e-02 e-03 e-04")
+    await settle()
+    assert read_frame(await viewer.next_frame() or b"", 2, 1).head["kind"] == "column"
+    take(22 + 300, "e-01 e-02 e-03 e-04")
+    await settle()
+    assert [each["name"] for each in read_frame(await viewer.next_frame() or b"").head["engines"]] == ["e-04"]
+
+
+async def test_frames_older_than_the_keyframe_are_dropped() -> None:
+    viewer = Viewer()
+    assert await viewer.next_frame() is None
+    viewer.offer(4, b"older")
+    viewer.keyframe_sent(4)
+    viewer.offer(5, b"newer")
+    await settle()
+    assert await viewer.next_frame() == b"newer"
+
+
+async def test_a_hidden_tab_gets_nothing_and_then_a_keyframe() -> None:
+    viewer = Viewer()
+    await viewer.next_frame()
+    viewer.pause()
+    viewer.offer(1, b"unseen")
+    await settle()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(viewer.next_frame(), 0.02)
+    viewer.resume()
+    assert await viewer.next_frame() is None
+
+
+async def test_a_changed_topology_goes_out_as_a_keyframe(samples: list[FleetSample]) -> None:
+    feed = FleetFeed()
+    feed.take(encoded(samples[0]))
+    viewer = feed.join()
+    await viewer.next_frame()
+    viewer.keyframe_sent(feed.keyframe()[0])
+    feed.take(encoded(msgspec.structs.replace(samples[1], engines=samples[1].engines[:2])))
+    await settle()
+    assert read_frame(await viewer.next_frame()).head["kind"] == "keyframe"
+
+
+async def test_a_viewer_that_left_is_forgotten(samples: list[FleetSample]) -> None:
+    feed = FleetFeed()
+    viewer = feed.join()
+    await viewer.next_frame()
+    feed.leave(viewer)
+    feed.leave(viewer)
+    feed.take(encoded(samples[0]))
+    await settle()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(viewer.next_frame(), 0.02)
+
+
+@pytest.mark.parametrize("value", [b"", b"\xc1", b"not msgpack at all", msgspec.msgpack.encode({"seq": 1})])
+def test_garbage_on_the_bus_is_dropped_and_said(value: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    feed = FleetFeed()
+    feed.take(value)
+    assert feed.latest is None
+    assert "unreadable" in caplog.text
+
+
+def test_a_sample_of_another_schema_is_dropped(samples: list[FleetSample], caplog: pytest.LogCaptureFixture) -> None:
+    feed = FleetFeed()
+    feed.take(encoded(msgspec.structs.replace(samples[0], schema_version=2)))
+    assert feed.latest is None
+    assert "schema 2" in caplog.text
+
+
+def test_a_late_sample_changes_nothing(samples: list[FleetSample]) -> None:
+    feed = FleetFeed()
+    feed.take(encoded(samples[-1]))
+    seq = feed.keyframe()[0]
+    feed.take(encoded(samples[0]))
+    assert feed.keyframe()[0] == seq
+    assert feed.latest == samples[-1]
+
+
+def test_it_follows_the_bus_once_until_it_is_stopped(samples: list[FleetSample]) -> None:
+    bus, feed = InProcessBus(), FleetFeed()
+    bus.publish(TOPIC, encoded(samples[0]))
+    feed.start(bus)
+    feed.start(bus)
+    assert feed.latest == samples[0]
+    bus.publish(TOPIC, encoded(samples[1]))
+    assert feed.keyframe()[0] == 2
+    feed.stop()
+    bus.publish(TOPIC, encoded(samples[2]))
+    assert feed.latest == samples[1]
+
+
+async def test_samples_may_come_from_another_thread(samples: list[FleetSample]) -> None:
+    feed = FleetFeed()
+    feed.take(encoded(samples[0]))
+    viewer = feed.join()
+    await viewer.next_frame()
+    viewer.keyframe_sent(feed.keyframe()[0])
+    publisher = threading.Thread(target=feed.take, args=(encoded(samples[1]),))
+    publisher.start()
+    frame = await asyncio.wait_for(viewer.next_frame(), 5)
+    publisher.join()
+    assert read_frame(frame, 4, 2).head["seq"] == 2
+
+
+async def test_the_stored_hour_fills_the_strip_and_viewers_get_a_keyframe(samples: list[FleetSample]) -> None:
+    feed = FleetFeed()
+    feed.take(encoded(samples[0]))
+    viewer = feed.join()
+    await viewer.next_frame()
+    viewer.keyframe_sent(feed.keyframe()[0])
+    newest = int(samples[0].at // 10)
+    hour = msgspec.msgpack.encode(StoredHour({"pool-0": {newest - 5: 7.5, newest - 500: 1.0}}))
+    feed.take_hour(hour)
+    await settle()
+    frame = read_frame(await viewer.next_frame())
+    assert (frame.head["kind"], frame.hour[0][-6]) == ("keyframe", 7.5)
+    feed.take_hour(hour)
+    feed.take_hour(b"\xc1")
+    await settle()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(viewer.next_frame(), 0.02)
+
+
+def test_a_stored_hour_before_the_first_sample_waits_for_it(samples: list[FleetSample]) -> None:
+    feed = FleetFeed()
+    newest = int(samples[0].at // 10)
+    feed.take_hour(msgspec.msgpack.encode(StoredHour({"pool-1": {newest - 1: 2.5}})))
+    feed.take(encoded(samples[0]))
+    assert read_frame(feed.keyframe()[1]).hour[1][-2] == 2.5

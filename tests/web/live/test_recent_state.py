@@ -1,0 +1,97 @@
+"""What the sentence knows of the last seconds: means, engines that starve, and a gateway that stood still."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from gateway.contracts.affinity_sample import PoolAffinity, SharedPrefix
+from gateway.contracts.fleet_sample import FleetSample, Lateness
+from tests.web.fake_fleet import FakeFleet
+from web.live.history import FleetHistory, ScopedHistory
+from web.live.missing_prefix import missing_prefix
+from web.live.recent_state import LatenessWatch, RecentState
+
+START = 1_800_000_000.0
+
+
+def looked(samples: list[FleetSample]) -> RecentState:
+    history = FleetHistory()
+    for sample in samples:
+        history.add(sample)
+    return ScopedHistory(history, None).look()
+
+
+def stretch(seconds: int, *, waiting: int, e_02: dict[str, object]) -> list[FleetSample]:
+    """Return a sample a second in which `waiting` tickets wait and the second engine is as told."""
+    fleet, samples = FakeFleet(4, 1, events=False), []
+    for second in range(seconds):
+        sample = fleet.sample_at(float(second), START)
+        engines = list(sample.engines)
+        engines[1] = msgspec.structs.replace(engines[1], **e_02)
+        engines[0] = msgspec.structs.replace(engines[0], running=2, outstanding_s=float(second % 2))
+        pool = msgspec.structs.replace(sample.pools[0], unbound=waiting, bound=0)
+        samples.append(msgspec.structs.replace(sample, engines=tuple(engines), pools=(pool,)))
+    return samples
+
+
+IDLE = {"running": 0, "bound": 0, "outstanding_s": 0.0, "outstanding_tokens": 0}
+
+
+def test_an_engine_with_nothing_while_others_queue_starves() -> None:
+    assert looked(stretch(48, waiting=3, e_02=IDLE)).nothing_s == {"engine-e-02": 48.0}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "waiting", "e_02"), [(48, 0, IDLE), (15, 3, IDLE), (48, 3, {"running": 1}), (48, 3, {"bound": 1})]
+)
+def test_an_idle_engine_is_no_news_without_a_queue_or_after_seconds(
+    seconds: int, waiting: int, e_02: dict[str, object]
+) -> None:
+    assert "engine-e-02" not in looked(stretch(seconds, waiting=waiting, e_02=IDLE | e_02)).nothing_s
+
+
+def test_work_is_the_mean_of_the_last_fifteen_seconds() -> None:
+    before, after = (
+        stretch(30, waiting=0, e_02={"outstanding_s": 9.0}),
+        stretch(60, waiting=0, e_02={"outstanding_s": 2.0}),
+    )
+    look = looked([*before, *after[30:]])
+    assert look.work_s["engine-e-02"] == pytest.approx(2.0)
+    assert look.work_s["engine-e-01"] == pytest.approx(0.5)
+
+
+def followed(*moments: float, **changes: object) -> LatenessWatch:
+    """Follow one sample at each second since START."""
+    watch, before = LatenessWatch(), None
+    for number, second in enumerate(moments):
+        sample = FakeFleet(2, 1).sample_at(0.0, START)
+        sample = msgspec.structs.replace(sample, at=START + second, seq=number, **changes)
+        watch.follow(before, sample)
+        before = sample
+    return watch
+
+
+def test_samples_that_fail_to_come_tell_that_the_gateway_stood_still() -> None:
+    watch = followed(0, 0.5, 4.5, 5.0, 9.0)
+    assert watch.recent(START + 10) == Lateness(since=START + 0.5, lapses=2, away_s=8.0, refuses=False)
+    assert watch.recent(START + 100) is None
+    assert followed(0, 0.5, 1.0).recent(START + 1) is None
+
+
+def test_what_the_gateway_says_of_itself_counts_more() -> None:
+    told = Lateness(since=START, lapses=1, away_s=1.0, refuses=True)
+    assert followed(0, 4.5, lateness=told).recent(START + 5) == told
+
+
+def test_the_most_used_prefix_that_most_others_hold_is_the_one_it_lacks() -> None:
+    def prefix(key: str, requests: int, *holders: str) -> SharedPrefix:
+        return SharedPrefix(key, -1, 0, 1, 4, requests, holders)
+
+    pool = PoolAffinity(
+        pool_id="p", placement="least_cost", policy_version=1, block_tokens=16, requests=9, sampled=9, span_s=60.0,
+        engines=(), accepting=("a", "b", "c", "d"),
+        prefixes=(prefix("aa", 5, "a", "b", "c", "d"), prefix("6243049f", 3, "a", "b", "d"), prefix("cc", 9, "a")),
+    )  # fmt: skip
+    assert missing_prefix(pool, "c") == "624304"
+    assert missing_prefix(pool, "a") == ""

@@ -1,0 +1,160 @@
+"""Viewers whose session ended are shown out within seconds, with one look for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from importlib import import_module
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
+from django.db import DatabaseError
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from tests.web.live.socket_client import SocketClient
+from tests.web.role_clients import make_person, make_pool
+from web.live import consumers
+from web.live.consumers import ROLES_CHANGED, SIGNED_OUT
+from web.live.feed import FleetFeed
+from web.live.scope import Scope
+from web.live.session_watch import LOOK_S, Seat, SessionWatch, scopes_of
+
+FAST_S = 0.01
+
+
+def test_an_ended_session_is_noticed_within_five_seconds() -> None:
+    assert LOOK_S < 5
+
+
+def new_session(user: User) -> str:
+    store = import_module(settings.SESSION_ENGINE).SessionStore()
+    store["_auth_user_id"] = str(user.pk)
+    store.create()
+    return str(store.session_key)
+
+
+@pytest.mark.django_db
+def test_a_session_is_alive_while_stored_unexpired_and_its_person_active(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    users = [User.objects.create(username=name, is_active=name != "gone") for name in ("a", "b", "c", "gone")]
+    sessions = [(new_session(user), user.pk) for user in users]
+    Session.objects.filter(session_key=sessions[1][0]).update(expire_date=timezone.now() - timedelta(seconds=1))
+    Session.objects.filter(session_key=sessions[2][0]).delete()
+    with django_assert_num_queries(3):
+        assert scopes_of(sessions) == {sessions[0]: frozenset()}
+
+
+async def test_all_viewers_are_asked_about_in_one_look() -> None:
+    asked: list[frozenset[Seat]] = []
+
+    async def look(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
+        asked.append(sessions)
+        return {session: None for session in sessions if session[0] != "ended"}
+
+    watch = SessionWatch(look, FAST_S)
+    staying, leaving = watch.join("stays", 1), watch.join("ended", 2)
+    async with asyncio.timeout(5):
+        await leaving.changed.wait()
+    assert asked[0] == {("stays", 1), ("ended", 2)}
+    assert not staying.changed.is_set()
+    looks = len(asked)
+    async with asyncio.timeout(5):
+        while len(asked) == looks:
+            await asyncio.sleep(FAST_S)
+    assert asked[-1] == {("stays", 1)}
+    watch.leave(staying)
+
+
+async def test_nobody_is_asked_about_when_nobody_watches() -> None:
+    looks = 0
+
+    async def look(sessions: frozenset[Seat]) -> dict[Seat, Scope]:
+        nonlocal looks
+        looks += 1
+        return dict.fromkeys(sessions)
+
+    watch = SessionWatch(look, FAST_S)
+    ended = watch.join("one", 1)
+    watch.leave(ended)
+    watch.leave(ended)
+    await asyncio.sleep(10 * FAST_S)
+    assert looks == 0
+    assert not ended.changed.is_set()
+
+
+async def test_a_database_that_is_away_shows_nobody_out() -> None:
+    answers = iter([DatabaseError("gone"), {}])
+
+    async def look(_: frozenset[Seat]) -> dict[Seat, Scope]:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    watch = SessionWatch(look, FAST_S)
+    ended = watch.join("one", 1)
+    async with asyncio.timeout(5):
+        await ended.changed.wait()
+    assert next(answers, "used up") == "used up"
+
+
+@pytest.fixture
+def ended_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def look(_: frozenset[Seat]) -> dict[Seat, Scope]:
+        return {}
+
+    watch = SessionWatch(look, FAST_S)
+    monkeypatch.setattr(consumers, "session_watch", lambda: watch)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("ended_session")
+async def test_a_viewer_whose_session_ended_is_told_and_forgotten(feed: FleetFeed) -> None:
+    client = SocketClient()
+    await client.connect()
+    await client.hear()
+    assert (await client.receive_output(5))["code"] == SIGNED_OUT
+    assert not feed._viewers
+    await client.disconnect()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_viewer_whose_roles_changed_is_told_to_come_again(
+    feed: FleetFeed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def look(seats: frozenset[Seat]) -> dict[Seat, Scope]:
+        return {seat: frozenset({"chat"}) for seat in seats}
+
+    watch = SessionWatch(look, FAST_S)
+    monkeypatch.setattr(consumers, "session_watch", lambda: watch)
+    client = SocketClient()
+    await client.connect()
+    await client.hear()
+    assert (await client.receive_output(5))["code"] == ROLES_CHANGED
+    assert not feed._viewers
+    await client.disconnect()
+
+
+@pytest.mark.django_db
+def test_what_a_session_shows_follows_the_grants_of_its_person() -> None:
+    pool, people = (
+        make_pool(),
+        {role: make_person(role, make_pool()) for role in ("pool_viewer", "viewer", "superuser")},
+    )
+    seats = {role: (new_session(user), user.pk) for role, user in people.items()}
+    shown = scopes_of(seats.values())
+    assert [shown[seats[role]] for role in people] == [frozenset({pool.slug}), None, None]
+    people["pool_viewer"].role_grants.all().delete()
+    assert scopes_of([seats["pool_viewer"]]) == {seats["pool_viewer"]: frozenset()}
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_viewer_without_a_session_is_not_let_in(feed: FleetFeed) -> None:
+    client = SocketClient(session_key="")
+    await client.connect()
+    assert (await client.receive_output())["code"] == SIGNED_OUT
+    await client.wait()

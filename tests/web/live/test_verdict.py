@@ -1,0 +1,200 @@
+"""The sentence above everything else."""
+
+from __future__ import annotations
+
+import msgspec
+
+from controlplane.history.annotation import Annotation
+from gateway.contracts.fleet_sample import EngineSample, FleetSample, Lateness
+from tests.web.fake_fleet import FakeFleet
+from web.live.recent_state import RecentState
+from web.live.verdict import judge
+
+START = 1_800_000_000.0
+SINCE = "08:00:03"
+
+
+def quiet() -> FleetSample:
+    return FakeFleet(4, 2, events=False).sample_at(0, START)
+
+
+def with_engines(sample: FleetSample, *changes: tuple[int, dict[str, object]]) -> FleetSample:
+    engines: list[EngineSample] = list(sample.engines)
+    for row, values in changes:
+        engines[row] = msgspec.structs.replace(engines[row], **values)
+    return msgspec.structs.replace(sample, engines=tuple(engines))
+
+
+def with_pool(sample: FleetSample, **values: object) -> FleetSample:
+    return msgspec.structs.replace(
+        sample, pools=(msgspec.structs.replace(sample.pools[0], **values), *sample.pools[1:])
+    )
+
+
+LOST = {"state": "lost", "reason": "3 connects refused.", "since": START + 3}
+HOT = {"state": "hot", "reason": "one prefix holds 71 % of its work", "since": START + 3, "outstanding_s": 10.6}
+
+
+def test_without_a_sample_it_says_so() -> None:
+    assert judge(None).severity == "quiet"
+    assert "has not published" in judge(None).text
+
+
+def test_without_engines_it_says_what_to_do() -> None:
+    assert "make run" in judge(msgspec.structs.replace(quiet(), engines=())).text
+
+
+def test_pools_in_which_others_route_are_told_of_whatever_the_finding() -> None:
+    one = with_pool(quiet(), observes=True)
+    assert judge(one).lead == "All quiet."
+    assert judge(one).text.endswith(f". {one.pools[0].name} is observe-only.")
+    assert judge(with_engines(one, (0, LOST))).text.endswith("is observe-only.")
+    both = msgspec.structs.replace(one, pools=tuple(msgspec.structs.replace(each, observes=True) for each in one.pools))
+    assert judge(both).text.endswith(". All 2 pools are observe-only.")
+    assert "observe" not in judge(quiet()).text
+
+
+def test_a_healthy_fleet_is_quiet() -> None:
+    verdict = judge(quiet())
+    assert (verdict.severity, verdict.lead) == ("ok", "All quiet.")
+    assert "on time" in verdict.text
+
+
+def test_a_lost_engine_comes_first_with_reason_and_time() -> None:
+    sample = with_pool(with_engines(quiet(), (1, HOT), (2, LOST)), on_time_share=0.2)
+    verdict = judge(sample)
+    assert (verdict.severity, verdict.lead, verdict.engine_id) == ("bad", "e-03 is lost.", "engine-e-03")
+    assert verdict.text == f"Since {SINCE}: 3 connects refused. 3 of 4 engines serve."
+
+
+def test_several_lost_engines_are_counted_and_the_first_explained() -> None:
+    later = {**LOST, "since": START + 9}
+    verdict = judge(with_engines(quiet(), (0, later), (2, LOST)))
+    assert verdict.lead == "2 engines are lost."
+    assert f"the first, e-03, since {SINCE}" in verdict.text
+
+
+def test_late_requests_come_before_a_hot_engine() -> None:
+    verdict = judge(with_pool(with_engines(quiet(), (1, HOT)), on_time_share=0.859, late=1234, unbound=37, bound=3))
+    assert (verdict.severity, verdict.lead) == ("bad", "Requests are late.")
+    assert (
+        "85.9\u202f% of chat-70b within 3.5\u202fs over the last 60 s; 1,234 requests late, 40 waiting." in verdict.text
+    )
+
+
+def test_refusals_are_told_with_their_main_reason() -> None:
+    refusals = {"queue_full": 2.0, "hopeless": 9.0}
+    late = judge(with_pool(quiet(), on_time_share=0.5, refusals_per_s=refusals))
+    assert late.text.endswith(", 11\u202f/s rejected, mostly SLO-infeasible.")
+    calm = judge(with_pool(quiet(), on_time_share=0.99, refusals_per_s={"queue_full": 0.2}))
+    assert calm.lead == "All quiet."
+    assert calm.text.endswith(", 0.2\u202f/s rejected, queue full.")
+
+
+def test_a_hot_engine_is_a_warning_with_its_work() -> None:
+    verdict = judge(with_engines(quiet(), (1, HOT)))
+    assert (verdict.severity, verdict.shape, verdict.engine_id) == ("warn", "hot", "engine-e-02")
+    assert verdict.text.startswith(f"Since {SINCE}: one prefix holds 71 % of its work. ")
+    assert verdict.text.endswith("% on time.")
+    silent = judge(with_engines(quiet(), (1, {**HOT, "reason": ""})))
+    assert f"Since {SINCE}: it holds 10.6\u202fs of work. " in silent.text
+
+
+def test_several_hot_engines_are_named_with_the_busiest() -> None:
+    verdict = judge(with_engines(quiet(), (0, HOT), (1, {**HOT, "outstanding_s": 12.0})))
+    assert verdict.lead == "2 engines are hot."
+    assert verdict.text.startswith("e-01, e-02. The busiest, e-02, holds 12.0\u202fs of work; ")
+
+
+def test_an_engine_that_drains_is_told_without_alarm() -> None:
+    drain = {"state": "draining", "running": 3, "bound": 0}
+    verdict = judge(with_engines(quiet(), (0, drain)))
+    assert (verdict.severity, verdict.lead) == ("info", "e-01 is draining.")
+    assert verdict.text.startswith("3 requests left; new requests go elsewhere. 3 of 4 engines serve")
+
+
+def test_an_engine_without_requests_has_drained() -> None:
+    drained = {"state": "draining", "running": 0, "bound": 0}
+    assert judge(with_engines(quiet(), (0, drained))).lead == "e-01 is drained."
+
+
+def test_a_recent_return_is_a_recovery_and_an_old_one_is_not() -> None:
+    sample = quiet()
+    text = "e-01 serves again; it was lost"
+    for age, lead in ((10, "Recovered."), (100, "All quiet.")):
+        marker = Annotation(1, sample.at - age, "back", "e-01", text, "pool-0", "engine-e-01")
+        assert judge(sample, [marker]).lead == lead
+
+
+def test_a_fleet_without_requests_is_idle_not_quiet() -> None:
+    sample = with_engines(quiet(), *((row, {"outstanding_tokens": 0, "outstanding_s": 0.0}) for row in range(4)))
+    none = {"requests_per_s": 0.0, "granted_at_once_per_s": 0.0, "granted_waited_per_s": 0.0, "on_time_share": None}
+    pools = tuple(msgspec.structs.replace(pool, **none) for pool in sample.pools)
+    verdict = judge(msgspec.structs.replace(sample, pools=pools))
+    assert verdict.lead == "Idle."
+    assert "no request in the last 60 s" in verdict.text
+
+
+def test_an_uneven_but_harmless_load_names_the_busiest() -> None:
+    assert "busiest is e-02 with 3.00\u202fs of work" in judge(with_engines(quiet(), (1, {"outstanding_s": 3.0}))).text
+
+
+LATENESS = Lateness(since=START + 3, lapses=4, away_s=8.0, refuses=True)
+
+
+def test_late_requests_of_a_late_gateway_are_its_own_fault_and_may_get_better() -> None:
+    sample = msgspec.structs.replace(with_pool(quiet(), on_time_share=0.5, late=132), lateness=LATENESS)
+    verdict = judge(sample, look=RecentState(lateness=LATENESS, worst={"pool-0": 0.273}))
+    assert (verdict.severity, verdict.lead) == ("bad", "The gateway is late, and so are requests.")
+    assert verdict.text.startswith(
+        f"Since {SINCE} the gateway stalled 4 times, 8.00\u202fs in total. 50.0\u202f% of chat-70b"
+    )
+    assert verdict.text.endswith("; lowest 27.3\u202f%. Getting better.")
+    falling = judge(sample, look=RecentState(lateness=LATENESS, worst={"pool-0": 0.5}))
+    assert falling.text.endswith("; lowest 50.0\u202f%.")
+    over = judge(msgspec.structs.replace(sample, lateness=None), look=RecentState(lateness=LATENESS))
+    assert over.lead == "Requests are late."
+    assert "the gateway stalled 4 times" in over.text
+
+
+def test_a_late_gateway_is_told_before_the_engines_that_it_sees() -> None:
+    late = msgspec.structs.replace(with_engines(quiet(), (1, HOT)), lateness=LATENESS)
+    verdict = judge(late)
+    assert (verdict.severity, verdict.lead) == ("warn", "The gateway is late.")
+    assert "It rejects requests that it cannot serve." in verdict.text
+
+
+def test_a_quarantined_engine_serves_no_longer_and_says_by_whom() -> None:
+    verdict = judge(with_engines(quiet(), (1, {"state": "quarantined", "reason": "by admin", "since": START + 3})))
+    assert (verdict.severity, verdict.lead, verdict.shape) == ("warn", "e-02 is quarantined.", "quarantined")
+    assert verdict.text.startswith(f"Since {SINCE}: by admin. ")
+    assert "2 of 4 engines serve" in judge(with_engines(quiet(), (0, LOST), (1, {"state": "quarantined"}))).text
+
+
+def test_an_engine_that_got_nothing_while_others_queued_is_named_with_what_it_lacks() -> None:
+    look = RecentState(nothing_s={"engine-e-03": 48.0}, lacks={"engine-e-03": "624304"})
+    verdict = judge(quiet(), look=look)
+    assert verdict.lead == "e-03 has been idle for 48\u202fs."
+    assert verdict.text.startswith(
+        "It no longer holds prefix 624304, which most other engines hold. Other requests of its pool"
+    )
+    assert judge(with_engines(quiet(), (2, {"state": "draining"})), look=look).lead == "e-03 is draining."
+
+
+def test_the_busiest_is_judged_by_means_and_stays_named_until_it_is_well_below_the_limit() -> None:
+    def work(seconds: float) -> RecentState:
+        return RecentState(work_s={f"engine-e-0{number}": 0.5 for number in range(1, 5)} | {"engine-e-02": seconds})
+
+    before = judge(quiet(), look=work(0.9))
+    named = judge(quiet(), look=work(1.3))
+    assert "no engine holds more than" in before.text
+    assert ("busiest is e-02 with 1.30\u202fs" in named.text, named.engine_id) == (True, "engine-e-02")
+    assert "busiest is e-02" in judge(quiet(), look=work(0.9), said=named).text
+    assert "no engine holds more than" in judge(quiet(), look=work(0.6), said=named).text
+
+
+def test_requests_are_those_that_were_granted_or_refused() -> None:
+    sample = msgspec.structs.replace(quiet(), pools=quiet().pools[:1])
+    told = {"requests_per_s": 15.0, "granted_at_once_per_s": 5.0, "granted_waited_per_s": 3.0}
+    assert judge(with_pool(sample, **told, refusals_per_s={"queue_full": 2.0})).text.startswith("10 requests/s")
+    assert judge(with_pool(sample, **told | {"granted_at_once_per_s": None})).text.startswith("15 requests/s")

@@ -1,0 +1,218 @@
+"""Journey, second person and appointment on the policy page."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import CONSOLE, person
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.policies.document.text import completed
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_approval import PolicyApproval
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.models.scheduled_publish import ScheduledPublish
+from controlplane.policies.publish import change_policy, draft
+from controlplane.policies.scheduled_publish_job import scheduled_publish
+from controlplane.trials.models.whatif import WhatIf
+from tests.controlplane.policies.test_release_timeline import result
+from tests.web.policies.policy_scene import ACTOR, SECOND, URL, live_number, make_scene, publish_form
+from tests.web.role_clients import client_of, make_person
+from web.live.feed import FleetFeed
+from web.policies.schedule_words import read_moment, suggested
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def policy(feed: FleetFeed) -> Policy:
+    return make_scene()
+
+
+@pytest.fixture
+def pool(policy: Policy) -> Pool:
+    return policy.pools.get()
+
+
+@pytest.fixture
+def author(pool: Pool) -> Client:
+    return client_of(make_person("pool_operator", pool))
+
+
+@pytest.fixture
+def second(pool: Pool) -> Client:
+    return client_of(make_person("operator", pool))
+
+
+@pytest.fixture
+def mine(policy: Policy, author: Client) -> PolicyVersion:
+    """Version 3, written by the operator of the pool."""
+    user = author.get("/access/you").wsgi_request.user
+    return draft(policy, {**completed(SECOND), "max_wait_s": 30.0}, actor=person(user, via=CONSOLE), message="mine")
+
+
+@pytest.fixture
+def asked(policy: Policy) -> None:
+    """The policy asks for a second person."""
+    change_policy(policy, {"needs_approval": True}, actor=ACTOR)
+
+
+def page(client: Client, query: str = "") -> str:
+    return client.get(URL + query).content.decode()
+
+
+def start_of(text: str, link_id: str) -> tuple[str, str]:
+    """Return where the one link of that id leads, and what it says."""
+    (found,) = re.findall(f'id="{link_id}" href="([^"]+)"[^>]*>([^<]+)</a>', text)
+    return found
+
+
+def in_hours(hours: float) -> str:
+    return f"{timezone.now() + timedelta(hours=hours):%Y-%m-%dT%H:%M}"
+
+
+def later(version: PolicyVersion, at: str) -> dict[str, Any]:
+    return {**publish_form(version), "when": "later", "at": at}
+
+
+def test_a_draft_shows_what_lies_between_it_and_live(mine: PolicyVersion, pool: Pool, author: Client) -> None:
+    text = page(author, "?draft=3")
+    assert 'data-step="what_if"' in text
+    assert start_of(text, "whatif-link") == ("/experiments?new&amp;pool=chat&amp;draft=3", "Run a what-if")
+    assert start_of(text, "shadow-link") == ("/experiments/shadows?new&amp;pool=chat&amp;draft=3", "Start a shadow")
+    assert start_of(text, "canary-link")[1] == "Start a canary"
+    assert 'data-step="approved"' not in text
+    base = mine.policy.versions.get(number=2)
+    answer = msgspec.to_builtins(result())
+    made = WhatIf.objects.create(pool=pool, recording_name="r", draft=mine, base=base, conditions={}, result=answer)
+    text = page(author, "?draft=3")
+    assert f'<a href="/experiments/whatif/{made.pk}">What-if</a>' in text
+    assert "Better on lateness than v2" in text
+    assert start_of(text, "whatif-link") == ("/experiments?new&amp;pool=chat&amp;draft=3", "Run again")
+
+
+def test_a_version_that_was_live_tells_what_happened_to_it(policy: Policy, author: Client) -> None:
+    text = page(author, "?draft=1")
+    assert 'aria-label="Release timeline of v1"' in text
+    assert "<b>Replaced</b> by v2 by test" in text
+    assert 'data-step="live"' in page(author)
+
+
+def test_the_author_is_told_who_may_approve_and_cannot(
+    policy: Policy, mine: PolicyVersion, asked: None, author: Client
+) -> None:
+    text = page(author, "?draft=3&ask=publish")
+    assert "other than pool_operator, who wrote it" in text
+    assert 'id="approve"' not in text
+    refused = author.post(f"{URL}/publish", publish_form(mine))
+    assert refused.status_code == 409
+    assert "needs the approval of a second person" in refused.content.decode()
+    refused = author.post(f"{URL}/approve", {"version": 3})
+    assert refused.status_code == 409
+    assert "somebody else must approve it" in refused.content.decode()
+    assert (live_number(policy), PolicyApproval.objects.count()) == (2, 0)
+
+
+def test_another_person_approves_and_the_author_publishes(
+    policy: Policy, mine: PolicyVersion, asked: None, author: Client, second: Client
+) -> None:
+    assert "needs approval</a>" in page(second, "?draft=3")
+    assert "Approve v3" in page(second, "?draft=3&ask=publish")
+    assert second.post(f"{URL}/approve", {"version": 3})["Location"] == f"{URL}?draft=3&ask=publish"
+    assert "Withdraw yours" in page(second, "?draft=3&ask=publish")
+    assert "Approved by operator." in page(author, "?draft=3&ask=publish")
+    assert author.post(f"{URL}/publish", publish_form(mine)).status_code == 302
+    assert live_number(policy) == 3
+    assert "<b>Approved</b> by operator" in page(author)
+
+
+def test_an_approval_is_taken_back_where_it_was_given(mine: PolicyVersion, asked: None, second: Client) -> None:
+    second.post(f"{URL}/approve", {"version": 3})
+    assert second.post(f"{URL}/withdraw-approval", {"version": 3}).status_code == 302
+    assert not PolicyApproval.objects.exists()
+    assert second.post(f"{URL}/withdraw-approval", {"version": 3}).status_code == 409
+
+
+def test_rolling_back_says_that_it_needs_nobody(policy: Policy, asked: None, author: Client) -> None:
+    assert "No approval needed." in page(author, "?ask=roll-back&version=1")
+    assert author.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"}).status_code == 302
+    assert live_number(policy) == 3
+
+
+def test_the_rule_is_set_by_operators_and_given_up_by_admins(policy: Policy, pool: Pool, second: Client) -> None:
+    def rule(client: Client, wanted: str) -> int:
+        revision = Policy.objects.get(pk=policy.pk).revision
+        return client.post(f"{URL}/approval-rule", {"needs_approval": wanted, "revision": revision}).status_code
+
+    assert rule(second, "on") == 302
+    assert "Stop requiring it" not in page(second)
+    assert rule(second, "off") == 403
+    assert rule(client_of(make_person("admin", pool)), "off") == 302
+    stale = second.post(f"{URL}/approval-rule", {"needs_approval": "on", "revision": "1"})
+    assert stale.status_code == 412
+    assert not Policy.objects.get(pk=policy.pk).needs_approval
+    assert rule(second, "perhaps") == 404
+
+
+def test_a_time_is_chosen_shown_and_kept(policy: Policy, mine: PolicyVersion, author: Client) -> None:
+    at = in_hours(5)
+    assert author.post(f"{URL}/publish", later(mine, at))["Location"] == f"{URL}?draft=3"
+    assert live_number(policy) == 2
+    text = page(author)
+    assert f"{at.replace('T', ' ')} UTC</time>" in text
+    assert "in 5\u202fh" in text
+    assert "scheduled by pool_operator." in text
+    ScheduledPublish.objects.update(at=timezone.now() - timedelta(seconds=1))
+    scheduled_publish()
+    assert live_number(policy) == 3
+    assert 'id="schedule"' not in page(author)
+
+
+def test_it_is_called_off_on_the_page(policy: Policy, mine: PolicyVersion, author: Client) -> None:
+    author.post(f"{URL}/publish", later(mine, in_hours(5)))
+    assert author.post(f"{URL}/cancel-publish").status_code == 302
+    assert ScheduledPublish.objects.get().state == "cancelled"
+    assert author.post(f"{URL}/cancel-publish").status_code == 409
+    assert AuditEvent.objects.filter(verb="policy.schedule_cancel").count() == 1
+
+
+def test_why_it_could_not_go_live_is_told(policy: Policy, mine: PolicyVersion, author: Client) -> None:
+    author.post(f"{URL}/publish", later(mine, in_hours(5)))
+    change_policy(policy, {"needs_approval": True}, actor=ACTOR)
+    ScheduledPublish.objects.update(at=timezone.now() - timedelta(seconds=1))
+    scheduled_publish()
+    text = page(author)
+    assert "did not go live at" in text
+    assert "needs the approval of a second person" in text
+
+
+@pytest.mark.parametrize("at", ["", "tonight", "2020-01-01T00:00", "9999-12-31T23:59"])
+def test_a_time_that_cannot_be_is_asked_for_again(policy: Policy, mine: PolicyVersion, author: Client, at: str) -> None:
+    answer = author.post(f"{URL}/publish", later(mine, at))
+    assert answer.status_code == 422
+    assert 'aria-invalid="true"' in answer.content.decode()
+    assert not ScheduledPublish.objects.exists()
+
+
+def test_a_second_appointment_and_a_wrong_name_are_refused(mine: PolicyVersion, author: Client) -> None:
+    wrong = {**later(mine, in_hours(5)), "typed": "prod"}
+    assert author.post(f"{URL}/publish", wrong).status_code == 422
+    assert author.post(f"{URL}/publish", later(mine, in_hours(5))).status_code == 302
+    again = author.post(f"{URL}/publish", later(mine, in_hours(6)))
+    assert again.status_code == 409
+    assert "cancel that first" in again.content.decode()
+
+
+def test_moments_are_read_as_utc() -> None:
+    read = read_moment("2027-01-31T09:00")
+    assert read is not None
+    assert read.isoformat() == "2027-01-31T09:00:00+00:00"
+    assert read_moment("2027-01-31T09:00+02:00").isoformat() == "2027-01-31T07:00:00+00:00"
+    assert suggested(read) == "2027-01-31T10:00"

@@ -1,0 +1,280 @@
+"""Publishing, rolling back and being beaten to it: nothing is overwritten silently."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.policies.document.text import completed
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.publish import draft
+from tests.web.policies.policy_scene import (
+    ACTOR,
+    SECOND,
+    URL,
+    browser_of,
+    live_number,
+    make_scene,
+    publish_form,
+    publish_meanwhile,
+    sample_of,
+)
+from tests.web.role_clients import make_pool
+from web.live.feed import FleetFeed
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def policy(feed: FleetFeed) -> Policy:
+    return make_scene()
+
+
+@pytest.fixture
+def pool(policy: Policy) -> Pool:
+    return policy.pools.get()
+
+
+@pytest.fixture
+def mine(policy: Policy) -> PolicyVersion:
+    """A draft based on version 2, with two changes against it."""
+    document = {**completed(SECOND), "max_wait_s": 30.0, "max_tickets": 500}
+    return draft(policy, document, actor=ACTOR, message="mine")
+
+
+def test_the_question_tells_its_effects_in_numbers(
+    policy: Policy, pool: Pool, mine: PolicyVersion, feed: FleetFeed
+) -> None:
+    feed.take(sample_of(pool))
+    text = browser_of("operator", pool).get(f"{URL}?draft=3&ask=publish").content.decode()
+    for words in (
+        "Publish v3 to chat?",
+        "2 engines, 9.4 requests/s; takes effect in about 2",
+        "You can roll back to v2",
+        "Type chat to publish v3 to 2 engines",
+        "Max wait",
+        "<b>30\u202fs</b>",
+        "mine",
+    ):
+        assert words in text
+
+
+def test_the_typed_name_is_asked_for_and_a_wrong_one_changes_nothing(
+    policy: Policy, pool: Pool, mine: PolicyVersion
+) -> None:
+    client = browser_of("operator", pool)
+    for word in ("", "caht", "Chat"):
+        answer = client.post(f"{URL}/publish", publish_form(mine, word=word))
+        assert answer.status_code == 422
+        text = answer.content.decode()
+        assert "Type chat to publish:" in text
+        assert 'aria-describedby="typed-error" aria-invalid="true"' in text
+    assert live_number(policy) == 2
+
+
+def test_a_policy_of_several_pools_is_confirmed_by_its_own_name_as_long_as_one_is_production(
+    policy: Policy, pool: Pool, mine: PolicyVersion
+) -> None:
+    client = browser_of("superuser", pool)
+    other = make_pool("other")
+    Pool.objects.filter(pk=other.pk).update(policy=policy)
+    assert "Type chat-policy to publish v3 to 2 engines" in client.get(f"{URL}?draft=3&ask=publish").content.decode()
+    Pool.objects.filter(pk=pool.pk).update(production=False)
+    assert 'id="typed"' in client.get(f"{URL}?draft=3&ask=publish").content.decode()
+    Pool.objects.filter(pk=other.pk).update(production=False)
+    assert 'id="typed"' not in client.get(f"{URL}?draft=3&ask=publish").content.decode()
+    assert client.post(f"{URL}/publish", publish_form(mine, word="")).status_code == 302
+
+
+def test_publishing_goes_live_with_its_reason_in_the_audit(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+    answer = browser_of("operator", pool).post(f"{URL}/publish", publish_form(mine))
+    assert answer["Location"] == f"{URL}?published=3"
+    assert live_number(policy) == 3
+    event = AuditEvent.objects.get(verb="policy.publish", actor_name="operator")
+    assert (event.why, event.via, event.pool_slug) == ("mine", "console", "chat")
+
+
+def test_publishing_twice_by_a_double_click_is_harmless(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+    client = browser_of("operator", pool)
+    first, second = (client.post(f"{URL}/publish", publish_form(mine)) for _ in range(2))
+    assert first["Location"] == second["Location"] == f"{URL}?published=3"
+    assert live_number(policy) == 3
+    assert AuditEvent.objects.filter(verb="policy.publish", actor_name="operator").count() == 1
+
+
+def test_who_is_beaten_gets_412_with_the_three_way_view(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+    publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 20.0, "grant_tokens": 4096})
+    client = browser_of("operator", pool)
+    answer = client.post(f"{URL}/publish", publish_form(mine))
+    assert answer.status_code == 412
+    text = answer.content.decode()
+    assert "Switchyard published v4 while you edited" in text
+    assert "1 of your 2 changes touches the same setting" in text
+    assert re.findall(r'data-side="(\w+)"', text) == ["theirs", "mine", "conflict"]
+    assert live_number(policy) == 4
+
+
+def test_a_draft_from_before_the_live_version_is_never_asked_about_but_merged(
+    policy: Policy, pool: Pool, mine: PolicyVersion
+) -> None:
+    publish_meanwhile(policy, {**completed(SECOND), "grant_tokens": 4096})
+    client = browser_of("operator", pool)
+    assert client.get(f"{URL}?draft=3&ask=publish")["Location"] == f"{URL}/merge?draft=3"
+    answer = client.post(f"{URL}/publish", {**publish_form(mine), "instead_of": "4"})
+    assert answer.status_code == 412
+    assert live_number(policy) == 4
+
+
+def merge_form(mine: PolicyVersion, theirs: int, **choices: str) -> dict[str, str]:
+    posted = {"draft": str(mine.number), "theirs": str(theirs)}
+    return {**posted, **{f"choice.{path}": side for path, side in choices.items()}}
+
+
+def test_only_true_conflicts_need_a_choice_and_the_rest_merges(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+    publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 20.0, "grant_tokens": 4096})
+    client = browser_of("operator", pool)
+    answer = client.post(f"{URL}/merge", merge_form(mine, 4))
+    assert answer.status_code == 422
+    assert "1 setting still needs a choice" in answer.content.decode()
+    assert PolicyVersion.objects.count() == 4
+    answer = client.post(f"{URL}/merge", merge_form(mine, 4, max_wait_s="mine"))
+    assert answer["Location"] == f"{URL}?draft=5"
+    both = PolicyVersion.objects.get(number=5)
+    assert (both.based_on, both.message) == (4, "mine")
+    document = both.routing_document
+    assert (document["max_wait_s"], document["max_tickets"], document["grant_tokens"]) == (30.0, 500, 4096)
+    assert client.post(f"{URL}/publish", publish_form(both)).status_code == 302
+    assert live_number(policy) == 5
+
+
+def test_rules_that_do_not_go_together_are_told_and_nothing_is_stored(
+    policy: Policy, pool: Pool, mine: PolicyVersion
+) -> None:
+    pulled = {**completed(SECOND), "placement": {"name": "central"}, "order": {"name": "late_binding"}}
+    publish_meanwhile(policy, pulled)
+    answer = browser_of("operator", pool).post(
+        f"{URL}/merge", merge_form(mine, 4, placement="mine", order="theirs", max_wait_s="mine", max_tickets="mine")
+    )
+    assert answer.status_code == 422
+    text = answer.content.decode()
+    assert "chosen settings conflict" in text
+    assert "<code>placement.name</code>" in text
+    assert PolicyVersion.objects.count() == 4
+
+
+def test_what_would_merge_by_itself_can_be_chosen_otherwise(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+    publish_meanwhile(policy, {**completed(SECOND), "grant_tokens": 4096})
+    client = browser_of("operator", pool)
+    client.post(f"{URL}/merge", merge_form(mine, 4, grant_tokens="mine", max_tickets="theirs"))
+    document = PolicyVersion.objects.get(number=5).routing_document
+    assert (document["grant_tokens"], document["max_tickets"], document["max_wait_s"]) == (2048, 2000, 30.0)
+
+
+def test_a_third_editor_makes_the_view_ask_again(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+    publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 20.0})
+    publish_meanwhile(policy, {**completed(SECOND), "max_wait_s": 25.0})
+    answer = browser_of("operator", pool).post(f"{URL}/merge", merge_form(mine, 4, max_wait_s="mine"))
+    assert answer.status_code == 412
+    assert "Another version went live while this page was open" in answer.content.decode()
+    assert PolicyVersion.objects.count() == 5
+
+
+def test_a_draft_that_nobody_overtook_needs_no_merge(policy: Policy, pool: Pool, mine: PolicyVersion) -> None:
+    client = browser_of("operator", pool)
+    assert client.get(f"{URL}/merge?draft=3")["Location"] == f"{URL}?draft=3"
+    assert client.get(f"{URL}/merge?draft=99").status_code == 404
+
+
+def test_rolling_back_is_one_question_and_publishes_a_copy(policy: Policy, pool: Pool) -> None:
+    client = browser_of("operator", pool)
+    text = client.get(f"{URL}?ask=roll-back&version=1").content.decode()
+    assert "Roll chat back to v1?" in text
+    assert "A copy of v1 becomes the newest version; v2 stays in the list." in text
+    assert "Type chat to roll 2 engines back to v1" in text
+    refused = client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "prod"})
+    assert refused.status_code == 422
+    assert "Type chat to roll back: &quot;prod&quot; does not match." in refused.content.decode()
+    assert live_number(policy) == 2
+    asked = {"version": 1, "instead_of": 2, "typed": "chat"}
+    answer = client.post(f"{URL}/roll-back", asked)
+    assert answer["Location"] == f"{URL}?published=3"
+    copy = PolicyVersion.objects.get(number=3)
+    assert copy.routing_document == PolicyVersion.objects.get(number=1).routing_document
+    assert (
+        client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})["Location"]
+        == answer["Location"]
+    )
+    assert live_number(policy) == 3
+
+
+def test_a_version_that_a_rollback_made_says_which_one_it_copies(policy: Policy, pool: Pool) -> None:
+    client = browser_of("operator", pool)
+    client.post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
+    client.post(f"{URL}/roll-back", {"version": 2, "instead_of": 3, "typed": "chat"})
+    for number, copied in (("", 2), ("?draft=3", 1)):
+        page = " ".join(re.sub("<[^>]+>", " ", client.get(URL + number).content.decode()).split())
+        assert f"Copies v{copied} by operator" in page
+        assert "Rolled back by operator" in page
+        assert "by roll back" not in page
+        assert not re.search(r"Drafted from v[23]", page)
+        assert "Copies v2. Rolled back by operator" in page
+        assert "Copies v1. Rolled back by operator" in page
+
+
+def test_a_roll_back_that_was_overtaken_says_by_whom_and_changes_nothing(policy: Policy, pool: Pool) -> None:
+    publish_meanwhile(policy, {"ttft_slo_s": 1.0})
+    answer = browser_of("operator", pool).post(f"{URL}/roll-back", {"version": 1, "instead_of": 2, "typed": "chat"})
+    assert answer.status_code == 412
+    text = answer.content.decode()
+    assert "Switchyard published v3 while this dialog was open. Nothing was rolled back" in text
+    assert "Roll chat back to v1?" in text
+    assert live_number(policy) == 3
+
+
+@pytest.mark.parametrize("posted", [{}, {"version": "x"}, {"version": "99"}, {"version": "-1"}])
+def test_a_question_about_no_version_is_not_found(policy: Policy, pool: Pool, posted: dict[str, str]) -> None:
+    client = browser_of("operator", pool)
+    assert client.post(f"{URL}/publish", posted).status_code == 404
+    assert client.post(f"{URL}/roll-back", posted).status_code == 404
+
+
+def test_a_stored_document_that_no_longer_fits_is_not_published(policy: Policy, pool: Pool) -> None:
+    version = PolicyVersion.objects.create(policy=policy, number=3, routing_document={"ttft_slo_s": -1}, based_on=2)
+    answer = browser_of("operator", pool).post(f"{URL}/publish", publish_form(version))
+    assert answer.status_code == 422
+    assert "-1 is not above 0 s" in answer.content.decode()
+    assert live_number(policy) == 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_editors_at_random_none_loses_a_change(policy: Policy, pool: Pool, seed: int) -> None:
+    """Editors take turns at random; each adds one to its own setting, and merges whenever it was beaten."""
+    rng = random.Random(seed)
+    settings = ("max_tickets", "grant_tokens")
+    client = browser_of("operator", pool)
+    opened: dict[str, PolicyVersion | None] = dict.fromkeys(settings)
+    done = dict.fromkeys(settings, 0)
+    before = completed(SECOND)
+    for _ in range(40):
+        name = rng.choice(settings)
+        version = opened[name]
+        if version is None:
+            live = policy.versions.get(number=live_number(policy))
+            document = {**live.routing_document, name: live.routing_document[name] + 1}
+            opened[name] = draft(policy, document, actor=ACTOR, message=name)
+            continue
+        answer = client.post(f"{URL}/publish", publish_form(version))
+        if answer.status_code == 412:
+            merged = client.post(f"{URL}/merge", merge_form(version, live_number(policy) or 0))
+            opened[name] = policy.versions.get(number=int(merged["Location"].rpartition("=")[2]))
+        else:
+            assert answer.status_code == 302
+            opened[name] = None
+            done[name] += 1
+    live = policy.versions.get(number=live_number(policy)).routing_document
+    assert {name: live[name] - before[name] for name in settings} == done

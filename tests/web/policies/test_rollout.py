@@ -1,0 +1,60 @@
+"""How far a publish has come, from what gateways report."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.web.policies.policy_scene import sample_of
+from web.policies.rollout import Reach, VersionWatch
+
+
+class FakePool:
+    """What a sample needs of a pool."""
+
+    slug, name, served_model = "chat", "chat", "m"
+
+
+def heard(watch: VersionWatch, at: float, version: int) -> None:
+    watch.take(sample_of(FakePool(), at=at, policy_version=version))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def watch() -> VersionWatch:
+    """A watch that knows version 1 since second 10."""
+    watch = VersionWatch()
+    heard(watch, 10.0, 1)
+    return watch
+
+
+def test_nobody_heard_is_nobody_reached() -> None:
+    assert VersionWatch().reach(["chat"], 1, 0.0) == Reach(0, 0, None)
+
+
+def test_a_version_has_arrived_with_the_first_sample_that_carries_it(watch: VersionWatch) -> None:
+    heard(watch, 10.5, 1)
+    assert watch.reach(["chat"], 2, 10.6) == Reach(1, 0, None)
+    for at in (11.0, 11.5, 90.0):
+        heard(watch, at, 2)
+    reach = watch.reach(["chat"], 2, 10.6)
+    assert reach.everywhere
+    assert reach.after_s == pytest.approx(0.4)
+
+
+def test_what_ran_before_the_watch_began_has_no_time(watch: VersionWatch) -> None:
+    assert watch.reach(["chat"], 1, 5.0) == Reach(1, 1, None)
+
+
+def test_going_back_to_an_earlier_number_counts_from_its_new_arrival(watch: VersionWatch) -> None:
+    heard(watch, 11.0, 2)
+    heard(watch, 20.0, 1)
+    assert watch.reach(["chat"], 1, 19.5).after_s == pytest.approx(0.5)
+
+
+def test_pools_of_others_do_not_count(watch: VersionWatch) -> None:
+    assert watch.reach(["other"], 1, 0.0) == Reach(0, 0, None)
+
+
+@pytest.mark.parametrize("value", [b"", b"\xc1", b"\x93\x01\x02\x03", b"\x80"])
+def test_what_is_no_sample_is_passed_over(watch: VersionWatch, value: bytes) -> None:
+    watch.take(value)
+    assert watch.reach(["chat"], 1, 5.0) == Reach(1, 1, None)

@@ -1,0 +1,226 @@
+"""Decisions and one decision as pages: found, followed live, read in words, by those who may see the pool."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import msgspec
+import pytest
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from controlplane.request_log.models.decision_index import DecisionIndex
+from controlplane.request_log.models.segment import Segment
+from routing.values import reasons
+from routing.values.engine_pair import EnginePair
+from tests.controlplane.request_log.store.records import START, keep, on_time, stored
+from tests.web.role_clients import client_of, make_person, make_pool
+from web.request_log import decision_pictures as pictures
+from web.request_log.decisions import PAGE_ROWS
+
+pytestmark = pytest.mark.django_db
+
+LATE = "0199f3c2-7d41-7c0e-8000-000000000001"
+QUERIES = 12
+"""Of a page of decisions, whatever their number: session, person and grants among them."""
+
+
+@pytest.fixture
+def kept(db: None) -> None:
+    """Have a store with a late decision and one on time in pool-a, and one in pool-b."""
+    for slug in ("pool-a", "pool-b"):
+        make_pool(slug)
+    keep(stored(LATE), on_time("d-2", START + 1), on_time("d-3", START + 2, tenant_id="other", arm="canary"))
+    keep(on_time("d-4", START + 3))
+    DecisionIndex.objects.filter(decision_id="d-4").update(pool="pool-b")
+
+
+@pytest.fixture
+def viewer(kept: None) -> Client:
+    return client_of(make_person("viewer"))
+
+
+def show(client: Client, address: str, status: int = 200) -> str:
+    answer = client.get(address)
+    assert answer.status_code == status, answer.content[:500]
+    return answer.content.decode().replace("\u202f", " ")
+
+
+def found(page: str) -> list[str]:
+    return [name for name in (LATE, "d-2", "d-3", "d-4") if f'href="/decisions/{name}"' in page]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", [LATE, "d-2", "d-3", "d-4"]),
+        ("?late=1", [LATE]),
+        ("?tenant=other", ["d-3"]),
+        ("?pool=pool-b", ["d-4"]),
+        ("?engine=engine-17&cause=trade", [LATE]),
+        ("?mismatch=late_event", [LATE]),
+        ("?since=2027-01-15T08:00:02&until=2027-01-15T08:00:03", ["d-3"]),
+        ("?reason=random", []),
+        ("?arm=canary", ["d-3"]),
+        ("?arm=live", []),
+    ],
+)
+def test_decisions_are_found(viewer: Client, query: str, names: list[str]) -> None:
+    assert found(show(viewer, f"/decisions{query}")) == names
+
+
+def test_an_arm_is_chosen_by_name_and_named_in_its_rows(viewer: Client) -> None:
+    page = show(viewer, "/decisions?arm=canary")
+    assert '<option value="canary" selected>canary</option>' in page
+    assert '<option value="control">holdback</option>' in page
+    assert "arm is <b>canary</b>" in page
+    assert "v41 canary</td>" in page
+    assert "canary</td>" not in show(viewer, "/decisions?tenant=acme")
+
+
+def test_an_id_leads_to_its_decision(viewer: Client) -> None:
+    answer = viewer.get(f"/decisions?id={LATE[:20]}")
+    assert (answer.status_code, answer["Location"]) == (302, f"/decisions/{LATE}")
+
+
+@pytest.mark.parametrize("query", ["since=yesterday", "since=2027-01-15&until=2027-01-14"])
+def test_what_cannot_be_read_is_said(viewer: Client, query: str) -> None:
+    assert 'role="alert"' in show(viewer, f"/decisions?{query}", 400)
+
+
+def test_an_unreadable_filter_counts_nothing(viewer: Client) -> None:
+    page = show(viewer, "/decisions?since=garbage", 400)
+    assert not re.search(r"\d decisions?, \d+ ms", page)
+    assert re.search(r"\d decisions?, \d+ ms", show(viewer, "/decisions"))
+
+
+def test_an_engine_that_does_not_exist_is_said(viewer: Client) -> None:
+    assert "No engine is named nope" in show(viewer, "/decisions?engine=nope")
+
+
+def test_late_has_the_shape_of_its_page_in_the_table(viewer: Client) -> None:
+    assert re.search(r"#s-lost\"/></svg><span>Late<", show(viewer, "/decisions?late=1"))
+
+
+def test_the_strip_counts_for_what_was_left_out(viewer: Client) -> None:
+    DecisionIndex.objects.filter(decision_id="d-2").update(share=0.1)
+    page = show(viewer, "/decisions?since=2027-01-15T08:00:00&until=2027-01-15T08:01:00")
+    assert "13 decisions, 1 late, 10/s at most" in page
+
+
+def test_everybody_sees_their_pools_only(kept: None) -> None:
+    from controlplane.fleet.models.pool import Pool
+
+    client = client_of(make_person("pool_viewer", Pool.objects.get(slug="pool-b")))
+    assert found(show(client, "/decisions")) == ["d-4"]
+    show(client, f"/decisions/{LATE}", 404)
+    assert client.get(f"/decisions/{LATE}.json").status_code == 404
+    assert client.get("/decisions/tap?after=0").json()["count"] == 1
+
+
+def test_the_tap_tells_what_came_since(viewer: Client, kept: None) -> None:
+    newest = DecisionIndex.objects.latest("pk").pk
+    keep(on_time("d-5", START + 9))
+    told = viewer.get(f"/decisions/tap?after={newest}&strip=1").json()
+    assert (told["count"], told["after"]) == (1, newest + 1)
+    assert 'href="/decisions/d-5"' in told["rows"]
+    assert "decision-strip-picture" in told["strip"]
+    assert viewer.get(f"/decisions/tap?after={told['after']}").json()["count"] == 0
+    assert viewer.get(f"/decisions/tap?after={newest}&late=1").json()["count"] == 0
+    assert viewer.get("/decisions/tap?after=x").status_code == 400
+
+
+def test_older_pages_follow(viewer: Client, kept: None) -> None:
+    keep(*(on_time(f"more-{number:03}", START - 100 - number) for number in range(PAGE_ROWS)))
+    page = show(viewer, "/decisions")
+    older = page.split('rel="next"')[0].rpartition('href="')[2].partition('"')[0]
+    assert "more-049" in show(viewer, older)
+    assert LATE not in show(viewer, older)
+
+
+def test_a_page_costs_the_same_whatever_it_shows(
+    viewer: Client, kept: None, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    keep(*(on_time(f"more-{number:03}", START - number) for number in range(200)))
+    with django_assert_max_num_queries(QUERIES):
+        show(viewer, "/decisions")
+    with django_assert_max_num_queries(QUERIES):
+        show(viewer, f"/decisions/{LATE}")
+
+
+def test_one_decision_is_told_as_drawn(viewer: Client) -> None:
+    page = show(viewer, f"/decisions/{LATE}")
+    assert "<h1>Sent to e-17 for its cache; e-04 would have been 2.73 s faster</h1>" in page
+    assert "Late by 470 ms" in page
+    assert "Load: waited for cached blocks" in page
+    assert "2.03 s" in page
+    assert page.count("block-found") == 12
+    assert page.count("block-missing") == 6
+    assert "Cause: <b>late event</b>" in page
+    assert "e-04 would have won if" in page
+    assert "kept because it was late" in page
+    assert "style=" not in page
+
+
+def test_only_who_may_start_a_what_if_is_offered_one(viewer: Client) -> None:
+    assert "data-whatif" not in show(viewer, f"/decisions/{LATE}")
+    assert "data-whatif" in show(client_of(make_person("operator")), f"/decisions/{LATE}")
+
+
+def test_its_json_is_that_of_the_api(viewer: Client) -> None:
+    told = json.loads(viewer.get(f"/decisions/{LATE}.json").content)
+    assert told["story"]["title"].startswith("Sent to e-17")
+    assert told["record"]["regret"]["seconds"] == pytest.approx(2.73)
+
+
+def test_one_without_figures_is_told_too(viewer: Client, kept: None) -> None:
+    bare = stored(
+        "bare", START + 50, engine_id="", reason="no_engine", candidates=(), outcome="refused", error="no_engine",
+        first_token_after_s=None, cached_tokens=None, regret=None, known=(), mismatch="", granted_after_s=None,
+    )  # fmt: skip
+    keep(bare)
+    page = show(viewer, "/decisions/bare")
+    assert "<h1>Rejected: no engine is available; the request waits unbound</h1>" in page
+
+
+def test_a_record_that_is_gone_says_so(viewer: Client, kept: None) -> None:
+    Segment.objects.update(data=b"damaged")
+    assert "it cannot be read" in show(viewer, f"/decisions/{LATE}", 410)
+    assert "No record of nobody-made-it" in show(viewer, "/decisions/nobody-made-it", 404)
+
+
+def test_an_empty_store_says_what_must_happen_first(db: None) -> None:
+    assert "No decisions yet" in show(client_of(make_person("viewer")), "/decisions")
+
+
+def test_a_pair_says_why_its_second_engine_decodes() -> None:
+    record = stored("d-pair", 1.0)
+    pair = EnginePair("1", "decode-7", 1, reasons.LEAST_TPOT, 0.02, 640)
+    decision = msgspec.structs.replace(record.decision, pair=pair)
+    told = dict(pictures.facts(msgspec.structs.replace(record, decision=decision, decode_engine_name="d-7")))
+    assert told["Decode engine"] == "d-7, fastest tokens"
+
+
+def bars(parts: list[pictures.Bar]) -> list[tuple[str, str, str]]:
+    return [(bar.term, bar.at, bar.words.replace("\u202f", " ")) for bar in parts]
+
+
+def test_the_time_before_the_decision_is_a_segment_of_its_own_in_all_rows() -> None:
+    shown = pictures.timeline(
+        stored(queued_s=0.0, granted_after_s=0.0, decided_after_s=2.5, first_token_after_s=5.15, asked_after_s=2.5)
+    )
+    assert shown is not None
+    assert [part[0] for part in bars(shown["estimated"])] == ["before", "queue", "prefill"]
+    assert bars(shown["estimated"])[:2] == [("before", "0.00%", "2.50 s"), ("queue", shown["granted"], "2.86 s")]
+    assert bars(shown["actual"]) == [("before", "0.00%", "2.50 s"), ("prefill", shown["granted"], "2.65 s")]
+    assert shown["instead"][0].term == "before"
+    assert shown["before"].replace("\u202f", " ") == "2.50 s"
+
+
+def test_a_wait_after_the_decision_begins_where_it_was_decided() -> None:
+    shown = pictures.timeline(stored(queued_s=3.36, decided_after_s=0.5))
+    assert shown is not None
+    assert [part[0] for part in bars(shown["actual"])] == ["before", "queue", "prefill"]
+    assert bars(shown["actual"])[1][2] == "2.86 s"
+    assert pictures.inputs(stored(decided_after_s=0.5))[0][1].startswith("2.86")

@@ -1,0 +1,102 @@
+"""Decisions in a real browser, served by this process: strict policy, axe, keys, the tap, the brush."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from tests.browser import watched_page
+from tests.controlplane.request_log.store.records import keep, on_time, stored
+from tests.web.axe import serious_violations_in_both_themes
+from tests.web.role_clients import client_of, make_person, make_pool
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+LATE = "0199f3c2-7d41-7c0e-8000-000000000001"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database_beside_playwright() -> Iterator[None]:
+    """Let Django ask the database in this thread, in which Playwright runs an event loop."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        yield
+
+
+@pytest.fixture
+def kept(transactional_db: None) -> None:
+    """Have a store with a minute of decisions, one of them late."""
+    make_pool("pool-a")
+    now = time.time()
+    keep(stored(LATE, now - 30), *(on_time(f"d-{number}", now - 60 + number) for number in range(50)))
+
+
+@pytest.fixture
+def page(browser: Browser, kept: None, live_server: LiveServer, trouble: list[str]) -> Iterator[Page]:
+    """Return a page in which somebody is signed in who may try policies."""
+    session = client_of(make_person("operator")).cookies["sessionid"].value
+    context = browser.new_context(base_url=live_server.url, viewport={"width": 1440, "height": 1000})
+    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
+    yield watched_page(context, trouble)
+    context.close()
+
+
+def test_both_pages_are_clean_in_both_themes(page: Page, trouble: list[str]) -> None:
+    for address in ("/decisions", f"/decisions/{LATE}"):
+        page.goto(address)
+        assert serious_violations_in_both_themes(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert trouble == []
+
+
+def test_a_late_one_is_found_read_and_left_by_keys(page: Page, trouble: list[str]) -> None:
+    page.goto("/decisions?late=1")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text(
+        "Sent to e-17 for its cache; e-04 would have been 2.73 s faster"
+    )
+    before = page.url
+    page.keyboard.press("j")
+    page.wait_for_url(lambda url: url != before)
+    page.keyboard.press("x")
+    page.wait_for_url("**/experiments?new&pool=pool-a")
+    page.go_back()
+    page.keyboard.press("g")
+    page.keyboard.press("d")
+    page.wait_for_url("**/decisions")
+    assert trouble == []
+
+
+def test_the_tap_waits_while_somebody_reads(page: Page, kept: None, trouble: list[str]) -> None:
+    page.goto("/decisions")
+    rows = page.locator("#decision-rows tr")
+    shown = rows.count()
+    keep(on_time("fresh-1", time.time()))
+    expect(rows).to_have_count(shown + 1)
+    page.hover("#decision-rows tr:nth-child(3)")
+    keep(on_time("fresh-2", time.time()), on_time("fresh-3", time.time()))
+    expect(page.locator("#tap-news")).to_have_text("2 new")
+    expect(rows).to_have_count(shown + 1)
+    page.click("#tap-news")
+    expect(rows).to_have_count(shown + 3)
+    page.keyboard.press("t")
+    expect(page.get_by_role("region", name="Decisions per second, table")).to_be_visible()
+    assert trouble == []
+
+
+def test_brushing_the_strip_asks_for_that_time(page: Page, trouble: list[str]) -> None:
+    page.goto("/decisions")
+    box = page.locator("#strip-body").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.99, box["y"] + 20)
+    page.mouse.up()
+    page.wait_for_url("**since=*")
+    assert page.locator(".ledger-chips li").count() == 3
+    assert trouble == []

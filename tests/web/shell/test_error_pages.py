@@ -1,0 +1,89 @@
+"""What is wrong with an address is said in the console's own page, with a way back."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client, override_settings
+
+from controlplane.access.models.role_grant import RoleGrant
+from controlplane.platform.role import Role
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def viewer(client: Client) -> Client:
+    user = User.objects.create(username="viewer")
+    RoleGrant.objects.create(user=user, role=Role.VIEWER)
+    client.force_login(user)
+    return client
+
+
+@pytest.mark.parametrize(
+    ("path", "back"),
+    [
+        ("/nope", "Open Fleet"),
+        ("/policies/nope", "Open Policies"),
+        ("/steering/nope", "Open Automation"),
+        ("/experiments/whatif/99", "Open Trials"),
+        ("/experiments/canaries/nope", "Open Trials"),
+    ],
+)
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_what_is_not_there_is_said_in_the_shell(viewer: Client, path: str, back: str, theme: str) -> None:
+    viewer.cookies["theme"] = theme
+    answer = viewer.get(path)
+    assert answer.status_code == 404
+    page = answer.content.decode()
+    assert f'data-theme="{theme}"' in page
+    assert 'aria-label="Main"' in page
+    assert f"<code>{path}</code>" in page
+    assert back in page
+
+
+def test_the_address_of_a_form_says_where_the_form_is(viewer: Client) -> None:
+    answer = viewer.get("/access/keys/some/revoke")
+    assert answer.status_code == 405
+    assert answer["Allow"] == "POST"
+    assert b"accepts forms only" in answer.content
+    assert b"Open Access" in answer.content
+
+
+def test_the_api_keeps_its_own_errors(viewer: Client) -> None:
+    assert viewer.get("/api/v1/nope")["Content-Type"] == "application/problem+json"
+    assert viewer.generic("TRACE", "/api/v1/pools")["Content-Type"] == "application/problem+json"
+
+
+def test_strangers_get_a_page_without_names(client: Client) -> None:
+    answer = client.get("/nope")
+    assert answer.status_code == 404
+    assert b"Signed in" not in answer.content
+    assert b'aria-label="Main"' not in answer.content
+
+
+def test_an_expired_form_says_what_to_do(db: None) -> None:
+    user = User.objects.create(username="viewer")
+    careful = Client(enforce_csrf_checks=True)
+    careful.force_login(user)
+    answer = careful.post("/logout")
+    assert answer.status_code == 403
+    assert b"This form has expired" in answer.content
+
+
+@override_settings(DEBUG=False)
+def test_a_fault_is_a_page_that_needs_no_session(monkeypatch: pytest.MonkeyPatch, viewer: Client) -> None:
+    def fail(*args: object, **rest: object) -> None:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr("web.automation.jobs.render", fail)
+    viewer.raise_request_exception = False
+    answer = viewer.get("/jobs")
+    assert answer.status_code == 500
+    assert b"Internal error" in answer.content
+    assert b"planted" not in answer.content
+
+
+def test_markup_in_an_address_stays_text(viewer: Client) -> None:
+    answer = viewer.get("/<img src=x onerror=alert(1)>")
+    assert b"<img src=x" not in answer.content

@@ -1,0 +1,95 @@
+"""How pages look that only a browser can measure: gaps, stray lines, and what a phone shows without scrolling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Browser, Page
+from pytest_django.live_server_helper import LiveServer
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.models.job_run import JobRun
+from controlplane.trials.canary.evaluation import plain
+from controlplane.trials.canary.lifecycle import start_canary
+from controlplane.trials.models.canary import Canary
+from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
+from tests.planning.arm_data import slices
+from tests.web.role_clients import client_of, make_person, make_pool
+from tests.web.trials.canary.test_canaries import looked
+from tests.web.trials.canary.test_canaries_browser import database_beside_playwright
+
+__all__ = ["database_beside_playwright"]
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+WIDE, PHONE = 1440, 390
+
+
+@pytest.fixture
+def pool(transactional_db: None) -> Pool:
+    pool = make_pool()
+    live_version(pool.policy)
+    return pool
+
+
+@pytest.fixture(params=["dark", "light"])
+def page(request: pytest.FixtureRequest, browser: Browser, pool: Pool, live_server: LiveServer) -> Iterator[Page]:
+    """Return a page of a viewer, in each theme."""
+    session = client_of(make_person("viewer")).cookies["sessionid"].value
+    context = browser.new_context(base_url=live_server.url, color_scheme=request.param)
+    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
+    yield context.new_page()
+    context.close()
+
+
+def show(page: Page, path: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(path)
+
+
+def box(page: Page, selector: str) -> dict[str, float]:
+    found = page.locator(selector).first.bounding_box()
+    assert found is not None
+    return dict(found)
+
+
+@pytest.mark.parametrize("width", [WIDE, PHONE])
+@pytest.mark.parametrize(
+    "path", ["/policies/nope", "/experiments/canaries/nope", "/experiments/whatif/99", "/experiments?new"]
+)
+def test_a_page_that_only_says_something_leaves_room_below_its_heading(page: Page, path: str, width: int) -> None:
+    show(page, path, width)
+    heading = box(page, "h1")
+    assert box(page, "h1 + .panel")["y"] - heading["y"] - heading["height"] >= 10
+
+
+def test_the_filter_beside_the_heading_of_jobs_has_no_line_under_it(page: Page) -> None:
+    JobRun.objects.create(job="scaling", shard=0, state="done", started_at=timezone.now(), finished_at=timezone.now())
+    show(page, "/jobs", WIDE)
+    form = page.locator(".ledger-verbs .ledger-filter")
+    assert form.evaluate("each => getComputedStyle(each).borderBottomWidth") == "0px"
+    assert box(page, ".ledger-filter .button")["y"] == box(page, "[data-failed]")["y"]
+
+
+@pytest.mark.parametrize("path", ["/experiments/recordings", "/experiments", "/policies/chat-policy"])
+def test_what_a_verb_needs_is_read_whole_on_a_phone(page: Page, path: str) -> None:
+    show(page, path, PHONE)
+    told = box(page, ".read-only")
+    assert told["x"] >= 0
+    assert told["x"] + told["width"] <= PHONE
+
+
+def test_the_guards_of_a_canary_show_interval_and_verdict_at_every_width(page: Page, pool: Pool) -> None:
+    made = start_canary(version(pool.policy, "round_robin"), steps=(0.1,), actor=ACTOR)
+    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6, slower=1.2))]
+    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
+    for width in (WIDE, PHONE):
+        show(page, f"/experiments/canaries/{made.key}", width)
+        drawn, verdict = box(page, ".canary-interval"), box(page, ".canary-guards td:last-child .state-cell")
+        assert drawn["width"] >= 90
+        assert verdict["x"] + verdict["width"] <= width
+        edge = drawn["x"] + drawn["width"]
+        for mark in (".canary-doubt", ".canary-point", ".canary-threshold"):
+            place = box(page, mark)
+            assert drawn["x"] - 1 <= place["x"] <= place["x"] + place["width"] <= edge + 1

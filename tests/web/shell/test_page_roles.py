@@ -1,0 +1,162 @@
+"""Every page and form of the console against every kind of person: looking changes nothing, forms are guarded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver
+
+from controlplane.platform.models.job_run import JobRun
+from controlplane.request_log.models.recording import Recording
+from controlplane.trials.models.canary import Canary
+from controlplane.trials.models.shadow import Shadow
+from controlplane.trials.models.whatif import WhatIf
+from gateway.bus.bus import Bus
+from tests.controlplane.conftest import bus
+from tests.controlplane.platform.api.test_role_matrix import dump
+from tests.controlplane.platform.api.world import World, make_world
+from web.urls import urlpatterns
+
+__all__ = ["bus"]
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("feed")]
+
+ONES_OWN = {"login", "logout", "access-own-password", "access-end-others", "access-session-end"}
+"""What everybody may do to themselves."""
+OPEN = {"login"}
+EVERYTHING = {
+    "name": "new-name",
+    "slug": "new-name",
+    "state": "draining",
+    "pool": "pool-a",
+    "url": "http://10.0.9.9:8000",
+    "role": "admin",
+    "username": "mallory",
+    "password": "correct horse battery",
+    "tenant": "acme",
+    "scopes": "manage",
+    "number": "1",
+    "instead_of": "1",
+    "live": "1",
+    "revision": "1",
+    "expected": "1",
+    "document": "{}",
+    "text": "{}",
+    "why": "because",
+    "message": "because",
+    "confirm": "pool-a",
+    "active": "false",
+    "engines": "3",
+    "length_s": "900",
+    "job": "scaling",
+    "advice": "+mixed",
+}
+
+
+@pytest.fixture
+def world(db: None, bus: Bus) -> World:
+    """Return two pools, people of every role, and keys."""
+    return make_world()
+
+
+def patterns() -> list[URLPattern]:
+    """Return every pattern of the console."""
+    flat = []
+    for each in urlpatterns:
+        flat += each.url_patterns if isinstance(each, URLResolver) else [each]
+    return flat
+
+
+def address(pattern: URLPattern, world: World) -> str:
+    """Return the address of something that exists in pool a."""
+    values: dict[str, Any] = {
+        "engine_id": "e-a",
+        "slug": _slug(str(pattern.name)),
+        "key": Canary.objects.latest("pk").key if str(pattern.name).startswith("canary") else "order-a",
+        "verb": "abort",
+        "key_id": world.keys["viewer_key"].key_id,
+        "person_id": world.people["admin"].pk,
+        "run_id": JobRun.objects.latest("pk").pk,
+        "whatif_id": WhatIf.objects.latest("pk").pk,
+        "shadow_id": Shadow.objects.latest("pk").pk,
+        "recording_id": Recording.objects.latest("pk").pk,
+        "decision_id": "none",
+        "session_id": "none",
+    }
+    path = "/" + str(pattern.pattern)
+    for name, converter in pattern.pattern.converters.items():
+        kind = type(converter).__name__.removesuffix("Converter").lower()
+        for written in (f"<{kind}:{name}>", f"<string:{name}>", f"<str:{name}>", f"<{name}>"):
+            path = path.replace(written, str(values[name]) if name in values else "1")
+    assert "<" not in path
+    return path
+
+
+def _slug(name: str) -> str:
+    """Return the slug of what the page is about."""
+    if name.startswith(("steering", "topology-pool")):
+        return "pool-a"
+    return "acme" if "tenant" in name else "policy-a"
+
+
+def signed_in(world: World, name: str, *, csrf: bool = False) -> Client:
+    client = Client(enforce_csrf_checks=csrf)
+    client.force_login(world.people[name])
+    return client
+
+
+@pytest.mark.parametrize("pattern", patterns(), ids=lambda pattern: pattern.name)
+def test_looking_changes_nothing(world: World, pattern: URLPattern) -> None:
+    path = address(pattern, world)
+    clients = {name: signed_in(world, name) for name in ("viewer", "operator_b", "admin", "nobody")}
+    before = dump()
+    for name, client in clients.items():
+        assert client.get(path).status_code < 500, name
+        assert client.head(path).status_code < 500, name
+    assert dump() == before
+
+
+@pytest.mark.parametrize("pattern", patterns(), ids=lambda pattern: pattern.name)
+def test_every_form_is_guarded_against_forgery(world: World, pattern: URLPattern) -> None:
+    client, path = signed_in(world, "admin", csrf=True), address(pattern, world)
+    before = dump()
+    for method in ("post", "put", "patch", "delete"):
+        assert getattr(client, method)(path, EVERYTHING if method == "post" else None).status_code in (403, 405)
+    assert dump() == before
+
+
+@pytest.mark.parametrize("pattern", patterns(), ids=lambda pattern: pattern.name)
+def test_whoever_only_looks_changes_nothing(world: World, pattern: URLPattern) -> None:
+    if pattern.name in ONES_OWN:
+        return
+    path = address(pattern, world)
+    clients = [signed_in(world, name) for name in ("viewer", "viewer_a", "operator_b", "nobody")]
+    before = dump()
+    for client in clients:
+        for body in ({}, EVERYTHING):
+            assert client.post(path, body).status_code < 500
+        assert client.put(path).status_code < 500
+        assert client.delete(path).status_code < 500
+    assert dump() == before
+
+
+@pytest.mark.parametrize("pattern", patterns(), ids=lambda pattern: pattern.name)
+def test_strangers_are_sent_to_the_login(world: World, pattern: URLPattern) -> None:
+    path = address(pattern, world)
+    for answer in (Client().get(path), Client().post(path, EVERYTHING)):
+        if pattern.name in OPEN:
+            assert answer.status_code in (200, 405)
+        else:
+            assert (answer.status_code, answer["Location"].partition("?")[0]) == (302, "/login")
+
+
+def test_the_same_forms_do_change_things_for_whoever_may(world: World) -> None:
+    changed = set()
+    for pattern in patterns():
+        if pattern.name not in ONES_OWN:
+            client, before = signed_in(world, "admin"), dump()
+            client.post(address(pattern, world), EVERYTHING)
+            changed |= {pattern.name} if dump() != before else set()
+    assert len(changed) >= 5, changed

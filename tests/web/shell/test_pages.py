@@ -1,0 +1,105 @@
+"""Pages: a first paint that means something, no inline code, few queries."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from gateway.contracts.fleet_sample import FleetSample
+from tests.web.fake_fleet import LOST_AT, FakeFleet
+from tests.web.role_clients import make_pool
+from web.live.feed import FleetFeed
+from web.shell.frame import NAVIGATION
+
+pytestmark = pytest.mark.django_db
+START = 1_800_000_000.0
+PAGES = ["/", "/policies", "/topology"]
+QUERIES = 3
+"""Session, account, and what the pools' policies call uneven: pages read the fleet from memory."""
+
+
+@pytest.fixture
+def signed_in(client: Client, feed: FleetFeed) -> Client:
+    client.force_login(User.objects.create(username="op", is_superuser=True))
+    return client
+
+
+def show(feed: FleetFeed, sample: FleetSample) -> None:
+    feed.take(msgspec.msgpack.encode(sample))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ("/policies", "/topology")])
+def test_pages_ask_the_database_only_who_is_there(
+    signed_in: Client, page: str, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_num_queries(QUERIES):
+        assert signed_in.get(page).status_code == 200
+
+
+@pytest.mark.parametrize("page", [*PAGES, "/login"])
+def test_pages_carry_a_strict_policy_and_nothing_inline(signed_in: Client, feed: FleetFeed, page: str) -> None:
+    show(feed, FakeFleet(4, 2).sample_at(LOST_AT + 5, START))
+    if page == "/login":
+        signed_in.logout()
+    answer = signed_in.get(page)
+    policy = answer["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "unsafe" not in policy
+    text = answer.content.decode()
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", text)
+    assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text))
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_without_a_sample_say_so(signed_in: Client, page: str) -> None:
+    assert "has not published a fleet sample" in signed_in.get(page).content.decode()
+
+
+def test_the_first_paint_already_holds_the_verdict(signed_in: Client, feed: FleetFeed) -> None:
+    show(feed, FakeFleet(4, 2).sample_at(LOST_AT + 5, START))
+    text = signed_in.get("/").content.decode()
+    assert "e-04 is lost." in text
+    assert 'data-severity="bad"' in text
+    assert "eu-west" in text
+
+
+def test_names_of_engines_cannot_carry_markup(signed_in: Client, feed: FleetFeed) -> None:
+    sample = FakeFleet(2, 1).sample_at(0, START)
+    bad = msgspec.structs.replace(
+        sample.engines[0], name="<script>alert(1)</script>", state="lost", reason='"><img src=x onerror=alert(1)>'
+    )
+    show(feed, msgspec.structs.replace(sample, engines=(bad, *sample.engines[1:])))
+    for page in PAGES:
+        text = signed_in.get(page).content.decode()
+        assert "<script>alert" not in text
+        assert "<img" not in text
+
+
+def test_every_page_of_the_navigation_exists_and_marks_itself(signed_in: Client) -> None:
+    for item in (item for group in NAVIGATION for item in group):
+        text = signed_in.get(item.address).content.decode()
+        assert re.search(rf'href="{item.address}" aria-current="page"', text)
+        assert f'id="i-{item.icon}"' in text
+
+
+@pytest.mark.parametrize(
+    ("cookie", "attribute"), [("light", ' data-theme="light"'), ("dark", ' data-theme="dark"'), ('"><b>', "")]
+)
+def test_the_stored_theme_is_in_the_first_paint(signed_in: Client, cookie: str, attribute: str) -> None:
+    signed_in.cookies["theme"] = cookie
+    assert f'<html lang="en"{attribute}>' in signed_in.get("/").content.decode()
+
+
+def test_pages_refuse_what_changes_things(signed_in: Client) -> None:
+    assert [signed_in.post(page).status_code for page in PAGES] == [405, 405, 405]
+
+
+def test_the_picture_of_the_cv_knows_from_where_a_pool_s_policy_calls_it_uneven(signed_in: Client) -> None:
+    make_pool("chat")
+    assert 'data-limits="{&quot;chat&quot;: 0.8}"' in signed_in.get("/").content.decode()

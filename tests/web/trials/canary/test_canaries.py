@@ -1,0 +1,248 @@
+"""The canaries under Experiments: the form, the page with its pictures and verbs, control slices, and who may what."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import msgspec
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.policies.models.policy import Policy
+from controlplane.trials.canary.evaluation import CanaryEvaluation, look_of, plain, read_look
+from controlplane.trials.canary.evidence import known_guards
+from controlplane.trials.canary.lifecycle import start_canary
+from controlplane.trials.models.canary import Canary
+from controlplane.trials.models.control_slice import ControlSlice
+from planning.documents.guardrail_document import GuardDocument
+from planning.facts.reason import Reason
+from planning.trials.arm_comparison import ArmSlice, GuardrailReading, compare
+from planning.trials.guardrail_certainty import certainty
+from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
+from tests.planning.arm_data import slices
+from tests.web.role_clients import client_of, make_person, make_pool
+from web.trials.canary.words import GuardLine, guard_lines
+
+pytestmark = pytest.mark.django_db
+FORCED = {"force": "1", "why": "urgent"}
+
+
+@pytest.fixture
+def pool() -> Pool:
+    pool = make_pool()
+    live_version(pool.policy)
+    pool.refresh_from_db()
+    return pool
+
+
+@pytest.fixture
+def operator(pool: Pool) -> Client:
+    return client_of(make_person("operator"))
+
+
+@pytest.fixture
+def canary(pool: Pool) -> Canary:
+    """Return a canary that was looked at."""
+    made = start_canary(version(pool.policy, "round_robin", ttft_slo_s=4.0), steps=(0.1, 0.5), actor=ACTOR)
+    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6, slower=4.0))]
+    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
+    made.refresh_from_db()
+    return made
+
+
+def looked(seen: list[tuple[float, ArmSlice]], guards: GuardDocument = GuardDocument()) -> CanaryEvaluation:  # noqa: B008
+    comparison = compare([each for _, each in seen], guards)
+    reasons = (Reason("by_hand", "No guardrail looks broken; ready for the next"),)
+    return look_of(timezone.now().timestamp(), "keep", reasons, comparison, seen)
+
+
+def show(client: Client, path: str, status: int = 200) -> str:
+    answer = client.get(path)
+    assert answer.status_code == status
+    return answer.content.decode()
+
+
+def test_the_first_visit_says_what_to_do(operator: Client) -> None:
+    assert "No canary yet" in show(operator, "/experiments/canaries")
+
+
+def test_a_canary_is_started_from_a_draft(operator: Client, pool: Pool) -> None:
+    number = version(pool.policy, "round_robin").number
+    slug = pool.policy.slug
+    link = f"/experiments/canaries?new&amp;policy={slug}&amp;version={number}"
+    assert link in show(operator, f"/policies/{slug}?draft={number}")
+    page = show(operator, link.replace("&amp;", "&"))
+    assert f'<option value="{number}" selected>v{number}, draft: round_robin</option>' in page
+    form = {
+        "policy": slug, "version": str(number), "steps": "2, 20 %", "min_dwell_s": "60", "advance": "steps",
+        "late_more": "5", "failed_more": "1", "ttft_ratio": "1.5", "tail_ratio": "2", "why": "try",
+    }  # fmt: skip
+    answer = operator.post("/experiments/canaries/start", form)
+    made = Canary.objects.get()
+    assert answer["Location"] == f"/experiments/canaries/{made.key}"
+    assert (made.steps, made.min_dwell_s, made.advance, made.why) == ([0.02, 0.2], 60.0, "steps", "try")
+    assert (made.guards["late_more"], made.guards["ttft_ratio"]) == (0.05, 1.5)
+    policy_page = show(operator, f"/policies/{slug}?draft={number}")
+    assert f"v{number} is a running canary" in policy_page
+    assert link not in policy_page
+    refused = operator.post("/experiments/canaries/start", {**form, "steps": "50, x", "version": "1"})
+    assert refused.status_code == 422
+    assert "Enter a number, not &#x27;x&#x27;." in refused.content.decode()
+
+
+def test_the_form_tells_all_that_is_wrong_at_once(operator: Client, pool: Pool) -> None:
+    number = version(pool.policy, "round_robin").number
+    form = {
+        "policy": pool.policy.slug, "version": str(number), "steps": "50, 20", "min_dwell_s": "-1", "advance": "soon",
+        "late_more": "abc", "failed_more": "700", "ttft_ratio": "0.5", "tail_ratio": "2",
+    }  # fmt: skip
+    page = operator.post("/experiments/canaries/start", form).content.decode()
+    for words in (
+        "increasing shares",
+        "between 0 and 604800",
+        "one of by_hand",
+        "not &#x27;abc&#x27;",
+        "&lt;= 1",
+        "&gt;= 1",
+    ):
+        assert words in page
+    assert not Canary.objects.exists()
+
+
+def test_its_page_compares_both_arms_and_says_what_is_not_tried(operator: Client, canary: Canary) -> None:
+    page = show(operator, f"/experiments/canaries/{canary.key}")
+    assert "v2 serves 10\u202f% of sessions" in page
+    assert "effective only on promotion: ttft_slo_s" in page
+    assert page.count("<polyline") == 4
+    assert page.count("<table") == 4
+    assert "broken" in page
+    assert " style=" not in page
+    fragment = show(operator, f"/experiments/canaries/{canary.key}?fragment")
+    assert "<html" not in fragment
+    assert f"{canary.policy.slug} v2" in show(operator, "/experiments/canaries")
+
+
+def test_promoting_without_the_approval_that_is_asked_for_says_who_gives_it(operator: Client, canary: Canary) -> None:
+    Policy.objects.filter(pk=canary.policy_id).update(needs_approval=True)
+    answer = operator.post(f"/experiments/canaries/{canary.key}/promote", {"revision": "1", **FORCED})
+    assert answer.status_code == 409
+    assert "needs the approval of a second person" in answer.content.decode()
+    canary.refresh_from_db()
+    assert canary.running
+
+
+def test_its_verbs_act_on_what_was_seen(operator: Client, canary: Canary) -> None:
+    path = f"/experiments/canaries/{canary.key}"
+    assert operator.post(f"{path}/step", {"revision": "7", **FORCED}).status_code == 409
+    assert operator.post(f"{path}/step", {"revision": "1", **FORCED}).status_code == 302
+    canary.refresh_from_db()
+    assert canary.step == 1
+    assert operator.post(f"{path}/abort", {"revision": "2", "why": "late"}).status_code == 302
+    assert "v2 was aborted" in show(operator, path)
+    assert operator.post(f"{path}/promote", {"revision": "3"}).status_code == 409
+    assert operator.post(f"{path}/other", {"revision": "3"}).status_code == 404
+
+
+def test_its_buttons_say_when_there_is_evidence_and_without_it_they_ask(operator: Client, canary: Canary) -> None:
+    Canary.objects.filter(pk=canary.pk).update(look={}, min_dwell_s=298)
+    path = f"/experiments/canaries/{canary.key}"
+    page = show(operator, path)
+    assert re.search(r"Next step in 29[5-8]\u202fs, 40 requests</summary>", page)
+    assert "Raise it to 50\u202f% of sessions without evidence?" in page
+    for verb in ("step", "promote"):
+        refused = operator.post(f"{path}/{verb}", {"revision": "1"})
+        assert refused.status_code == 409
+        assert "0 of at least 40 requests are judged for each version." in refused.content.decode()
+        assert f'id="{verb}-menu" open' in refused.content.decode()
+        unreasoned = operator.post(f"{path}/{verb}", {"revision": "1", "force": "1"})
+        assert unreasoned.status_code == 422
+        assert "Say why the canary continues without evidence." in unreasoned.content.decode()
+    canary.refresh_from_db()
+    assert (canary.step, canary.running) == (0, True)
+
+
+def test_with_evidence_the_next_step_is_one_click(operator: Client, pool: Pool) -> None:
+    wide = {"late_more": 0.2, "failed_more": 0.2, "ttft_ratio": 2.0, "tail_ratio": 3.0}
+    made = start_canary(
+        version(pool.policy, "round_robin"), steps=(0.1, 0.5), min_dwell_s=0.0, guards=wide, actor=ACTOR
+    )
+    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 30, 60, 60))]
+    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen, GuardDocument(**wide))))
+    page = show(operator, f"/experiments/canaries/{made.key}")
+    assert "All guardrails hold. Ready for the next step." in page
+    assert "Next step: 50" in page
+    assert "without evidence" not in page
+    assert operator.post(f"/experiments/canaries/{made.key}/step", {"revision": "1"}).status_code == 302
+
+
+def test_a_guard_that_is_not_known_yet_says_what_it_takes(canary: Canary) -> None:
+    def line(difference: float, upper: float) -> GuardLine:
+        reading = GuardrailReading("late", 0.05, 0.05 + difference, difference, -upper, upper, 0.03, "fine")
+        known = certainty(reading, requests=100, least=40, since_s=60.0)
+        look = read_look(canary.look)
+        assert look is not None
+        return guard_lines(msgspec.structs.replace(look, readings=(reading,)), GuardDocument(), (known,))[0]
+
+    assert (line(0.0, 0.06).verdict, line(0.0, 0.06).note) == ("not yet known", "needs about 3\u202fmin more")
+    assert "more requests are unlikely" in line(0.04, 0.09).note
+    holds = line(0.0, 0.02)
+    assert (holds.verdict, holds.note) == ("holds", "")
+    assert holds.interval is not None
+    assert float(holds.interval.upper[:-1]) < float(holds.interval.limit[:-1])
+
+
+def test_promoting_asks_for_the_pools_name_as_publishing_does(operator: Client, pool: Pool, canary: Canary) -> None:
+    url = "http://10.0.0.1:8000"
+    Engine.objects.create(engine_id="e", pool=pool, name="e", url=url, connect_url=url, desired_state="ready")
+    path = f"/experiments/canaries/{canary.key}"
+    assert "Type chat to publish v2" in show(operator, path)
+    for typed, words in (("", "nothing was typed."), ("other", "&quot;other&quot; does not match.")):
+        answer = operator.post(f"{path}/promote", {"revision": "1", "confirm": typed})
+        assert answer.status_code == 422
+        assert f"Type chat to promote it: {words}" in answer.content.decode()
+    canary.refresh_from_db()
+    assert canary.running
+    assert operator.post(f"{path}/promote", {"revision": "1", "confirm": "chat", **FORCED}).status_code == 302
+    canary.refresh_from_db()
+    assert canary.state == "promoted"
+
+
+def test_an_aborted_one_speaks_against_its_draft_and_shows_where_it_ended(operator: Client, canary: Canary) -> None:
+    assert "ended here" not in show(operator, f"/experiments/canaries/{canary.key}")
+    draft = f"/policies/{canary.policy.slug}?draft={canary.version.number}"
+    assert 'class="step under-way" data-step="canary"' in show(operator, draft)
+    assert operator.post(f"/experiments/canaries/{canary.key}/abort", {"revision": "1"}).status_code == 302
+    assert "ended here" in show(operator, f"/experiments/canaries/{canary.key}")
+    assert 'class="step against" data-step="canary"' in show(operator, draft)
+
+
+def test_points_have_a_true_minus_and_nothing_has_no_sign(canary: Canary) -> None:
+    look = read_look(canary.look)
+    assert look is not None
+    known = known_guards(look, GuardDocument(), canary.step_at)
+    words = " ".join(f"{line.difference} {line.bounds}" for line in guard_lines(look, GuardDocument(), known))
+    assert "-" not in words
+    assert "−" in words
+    assert "+0.0" not in words
+
+
+def test_a_viewer_reads_and_finds_no_verbs(canary: Canary) -> None:
+    viewer = client_of(make_person("viewer"))
+    page = show(viewer, f"/experiments/canaries/{canary.key}")
+    assert "Abort" not in page
+    assert viewer.post(f"/experiments/canaries/{canary.key}/abort", {"revision": "1"}).status_code == 403
+    assert client_of(make_person("nobody")).get(f"/experiments/canaries/{canary.key}").status_code in (403, 404)
+
+
+def test_a_pool_that_fell_back_is_shown_with_its_reason(operator: Client, pool: Pool) -> None:
+    since = timezone.now() - timedelta(minutes=3)
+    ControlSlice.objects.create(
+        pool=pool, state="fallback", since=since, trial_id="t", share=1.0, reason="9 % of the policy is late"
+    )
+    page = show(operator, "/experiments/canaries")
+    assert "Fallback: simple rule serves all sessions" in page
+    assert "9 % of the policy is late." in page

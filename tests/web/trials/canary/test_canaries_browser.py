@@ -1,0 +1,87 @@
+"""A canary's page in a real browser: strict policy, axe in both themes, fresh figures, and promoting by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from controlplane.fleet.engine_registration import register_engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import program
+from controlplane.trials.canary.evaluation import plain
+from controlplane.trials.canary.lifecycle import start_canary
+from controlplane.trials.models.canary import Canary
+from tests.browser import watched_page
+from tests.controlplane.trials.canary.scene import ACTOR, live_version, version
+from tests.planning.arm_data import slices
+from tests.web.axe import serious_violations_in_both_themes
+from tests.web.role_clients import client_of, make_person, make_pool
+from tests.web.trials.canary.test_canaries import looked
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def database_beside_playwright() -> Iterator[None]:
+    """Let Django ask the database in this thread, in which Playwright runs an event loop."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        yield
+
+
+@pytest.fixture
+def pool(transactional_db: None) -> Pool:
+    """Return a pool of two engines, so that publishing asks for its name."""
+    pool = make_pool()
+    live_version(pool.policy)
+    for number in (1, 2):
+        register_engine(pool, f"e-{number}", f"http://10.0.0.{number}:8000", actor=program("test"))
+    pool.refresh_from_db()
+    return pool
+
+
+@pytest.fixture
+def page(browser: Browser, pool: Pool, live_server: LiveServer, trouble: list[str]) -> Iterator[Page]:
+    """Return a page in which an operator is signed in."""
+    session = client_of(make_person("operator")).cookies["sessionid"].value
+    context = browser.new_context(base_url=live_server.url, viewport={"width": 1280, "height": 1000})
+    context.add_cookies([{"name": "sessionid", "value": session, "url": live_server.url}])
+    yield watched_page(context, trouble)
+    context.close()
+
+
+def test_a_canary_is_watched_and_promoted(page: Page, pool: Pool, trouble: list[str]) -> None:
+    made = start_canary(version(pool.policy, "round_robin"), steps=(0.1,), actor=ACTOR)
+    page.goto(f"/experiments/canaries/{made.key}")
+    expect(page.locator("#canary")).to_contain_text("Not evaluated yet")
+    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6))]
+    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
+    expect(page.locator("#guards-title")).to_be_visible(timeout=10_000)
+    page.locator("#cdf-twin summary").click()
+    page.wait_for_timeout(2_500)
+    expect(page.locator("#cdf-twin table")).to_be_visible()
+    page.locator("#promote-menu summary").click()
+    assert serious_violations_in_both_themes(page) == []
+    page.fill("#promote-why", "urgent")
+    page.fill("#promote-confirm", pool.slug)
+    page.locator("#promote-menu button").click()
+    expect(page.locator("h1")).to_have_text("v2 was promoted")
+    assert trouble == []
+
+
+def test_a_menu_opened_right_after_the_load_stays_open_as_the_page_refreshes(page: Page, pool: Pool) -> None:
+    made = start_canary(version(pool.policy, "round_robin"), steps=(0.1, 0.5), actor=ACTOR)
+    page.goto(f"/experiments/canaries/{made.key}")
+    page.locator("#promote-menu summary").click()
+    page.fill("#promote-why", "urgent")
+    opened = page.locator("#promote-menu").element_handle()
+    seen = [(1000.0 + 2 * number, each) for number, each in enumerate(slices(1, 20, 20, 6))]
+    Canary.objects.filter(pk=made.pk).update(look=plain(looked(seen)))
+    expect(page.locator("#guards-title")).to_be_visible(timeout=20_000)
+    expect(page.locator("#promote-menu")).to_have_attribute("open", "")
+    expect(page.locator("#promote-why")).to_have_value("urgent")
+    expect(page.locator("#promote-why")).to_be_focused()
+    assert opened.evaluate("menu => menu.isConnected")

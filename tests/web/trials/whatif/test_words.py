@@ -1,0 +1,112 @@
+"""What a what-if says: only what all seeds show, the weightiest first, and how far to trust it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controlplane.trials.whatif.result import HIT_RATE, ON_TIME, TTFT_MEAN, Band, Difference, Side, Spread, WhatIfResult
+from web.trials.whatif.pictures import band_picture, distribution
+from web.trials.whatif.words import coarse_words, figure_rows, finding, model_words
+from web.trials.words import tokens_words
+
+CURVE = [0.1 + number / 50 for number in range(101)]
+
+
+def changed(figure: str, base: float, *drafts: float) -> Difference:
+    """Return a figure that is the same in all seeds under the base."""
+    changes = [each - base for each in drafts]
+    sign = -1 if figure == TTFT_MEAN else 1
+    return Difference(
+        figure=figure,
+        base=Spread(base, base, base),
+        draft=Spread(sum(drafts) / len(drafts), min(drafts), max(drafts)),
+        change=Spread(sum(changes) / len(changes), min(changes), max(changes)),
+        better=sum(sign * each > 0 for each in changes),
+        worse=sum(sign * each < 0 for each in changes),
+    )
+
+
+def result(*differences: Difference, **fields: Any) -> WhatIfResult:
+    """Return an answer of three seeds."""
+    side = Side(figures={}, ttft_quantiles_s=CURVE, answered_share=0.9)
+    band = Band(from_tokens=100, to_tokens=2500, requests=40, base=Spread(0.8, 0.8, 0.8), draft=Spread(0.9, 0.85, 0.95))
+    known: dict[str, Any] = {
+        "requests": 100, "counted": 80, "seeds": 3, "engines": 4, "engine_model": "colocated", "costs": "written",
+        "kv_tokens": None, "ttft_slo_s": 1.5, "base": side, "draft": side, "bands": [band],
+    }  # fmt: skip
+    return WhatIfResult(**{**known, **fields}, differences=list(differences))
+
+
+def test_the_weightiest_change_is_the_finding() -> None:
+    told = finding(result(changed(ON_TIME, 0.943, 0.98, 0.982, 0.984), changed(TTFT_MEAN, 1.0, 0.7, 0.7, 0.8)), 7, "v6")
+    assert (told.kind, told.title) == ("better", "Better on lateness")
+    assert told.sentence == ("Draft v7 would have had 98.2\u202f% on time instead of 94.3\u202f%; 3 of 3 seeds agree.")
+
+
+def test_a_price_is_named() -> None:
+    told = finding(result(changed(ON_TIME, 0.9, 0.95, 0.95, 0.96), changed(HIT_RATE, 0.7, 0.6, 0.6, 0.6)), 7, "v6")
+    assert told.kind == "mixed"
+    assert told.title == "Better on lateness, worse on cache hits"
+    assert told.sentence.endswith("Cache hits: −10.0\u202fpt.")
+
+
+@pytest.mark.parametrize("drafts", [(0.95, 0.95, 0.89), (0.9, 0.9, 0.9), (0.9003, 0.9002, 0.9004)])
+def test_what_seeds_do_not_agree_on_or_is_tiny_is_no_difference(drafts: tuple[float, ...]) -> None:
+    told = finding(result(changed(ON_TIME, 0.9, *drafts)), 7, "v6")
+    assert (told.kind, told.title) == ("even", "No clear difference on this traffic")
+
+
+def test_worse_is_said() -> None:
+    told = finding(result(changed(ON_TIME, 0.9, 0.9, 0.9, 0.9), changed(TTFT_MEAN, 1.0, 1.2, 1.3, 1.25)), 7, "v6")
+    assert (told.kind, told.title) == ("worse", "Worse on TTFT")
+    assert "a mean TTFT of 1.25\u202fs instead of 1.00\u202fs" in told.sentence
+
+
+def test_a_model_far_from_what_happened_says_what_to_read() -> None:
+    side = Side(figures={ON_TIME: Spread(0.9, 0.9, 0.9)}, ttft_quantiles_s=CURVE, answered_share=1.0)
+    assert model_words(result(actual=side, model_error=0.18)) == (
+        "Model error on this window is 18.0\u202f%, above 15.0\u202f%: trust the ranking, not the magnitudes.", True,
+    )  # fmt: skip
+    assert model_words(result(actual=side, model_error=0.02))[1] is False
+    assert "Another version" in model_words(result(actual=side))[0]
+    assert "has no results" in model_words(result())[0]
+
+
+def test_a_coarse_recording_says_so() -> None:
+    assert coarse_words(result()) == ""
+    assert "Make a new recording" in coarse_words(result(coarse_starts=True))
+
+
+def test_rows_carry_value_spread_and_change() -> None:
+    (row,) = figure_rows(result(changed(ON_TIME, 0.9, 0.94, 0.95, 0.96)))
+    assert row.label == "On time, ≤\u202f1.5\u202fs"
+    assert (row.actual, row.base, row.draft, row.draft_spread) == ("—", "90.0\u202f%", "95.0\u202f%", "±1.0")
+    assert (row.change, row.verdict, row.agree) == ("+5.0\u202fpt", "better", "3 of 3")
+
+
+def test_pictures_stay_within_their_frame() -> None:
+    picture, bands = distribution(result()), band_picture(result())
+    assert [line.side for line in picture.lines] == ["base", "draft"]
+    for line in picture.lines:
+        points = [tuple(map(float, point.split(","))) for point in line.points.split()]
+        assert len(points) == 101
+        assert all(0 <= x <= 100 and 0 <= y <= 100 for x, y in points)
+        assert points == sorted(points, key=lambda point: point[0])
+        assert points[-1][1] == pytest.approx(88 - 0.9 * 83, abs=0.01)
+    (mark,) = bands.marks
+    assert mark.label == "100–2.5k"
+    assert float(mark.draft[:-1]) < float(mark.base[:-1])
+    assert picture.rows[2] == ("p50", "1.10\u202fs", "1.10\u202fs")
+
+
+def test_nobody_answered_is_no_error() -> None:
+    empty = Side(figures={}, ttft_quantiles_s=[], answered_share=0.0)
+    assert distribution(result(base=empty, draft=empty)).lines == ()
+    assert band_picture(result(bands=[])).marks == ()
+
+
+@pytest.mark.parametrize(("tokens", "words"), [(640, "640"), (3600, "3.6k"), (128_000, "128k"), (8_704_000, "8.70M")])
+def test_tokens_are_short(tokens: int, words: str) -> None:
+    assert tokens_words(tokens) == words

@@ -1,0 +1,1 @@
+"""The Access, Audit and login pages, and what is noted of sessions."""

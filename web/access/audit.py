@@ -1,0 +1,164 @@
+"""The Audit page: who changed what, when and why."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from controlplane.access.audit_search import EXPORT_LIMIT, NAMED_KINDS, AuditFilter, exported, search, visible_events
+from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.request_actor import actor_of
+from controlplane.platform.search_filter import UnreadableFilterError
+from web.access.record_diff import record_diff
+from web.shell.frame import shell_context
+from web.shell.moments import moment
+
+ADDRESS = "/audit"
+PAGE_ROWS = 50
+COUNT_LIMIT = 10_000
+MAX_POOLS = 1000
+_LABELS = {"request": "request id", "since": "from", "until": "to"}
+
+
+@never_cache
+@require_safe
+def audit(request: HttpRequest) -> HttpResponse:
+    """Show a page of events, and the one that is opened with its before and after."""
+    now, begin_s = timezone.now(), perf_counter()
+    actor, wanted = actor_of(request, CONSOLE), AuditFilter.of(request.GET)
+    problem, events, older, newer, total = "", [], None, None, 0
+    try:
+        found = search(actor, wanted)
+        total = found[: COUNT_LIMIT + 1].count()
+        events, newer, older = _page(found, request.GET)
+    except UnreadableFilterError as error:
+        problem = str(error)
+    took_s = perf_counter() - begin_s
+    context = shell_context(
+        request,
+        page="Audit",
+        kept_days=settings.AUDIT_RETENTION_DAYS,
+        rows=[_row(event, now, wanted) for event in events],
+        filter=wanted,
+        chips=_chips(wanted),
+        pools=list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:MAX_POOLS]),
+        problem=problem,
+        total=total,
+        more_than=total > COUNT_LIMIT and COUNT_LIMIT,
+        took_ms=f"{took_s * 1000:.0f}",
+        newer=_link(wanted, after=str(newer)) if newer else "",
+        older=_link(wanted, before=str(older)) if older else "",
+        download=f"{ADDRESS}/events.json?{urlencode(wanted.given)}",
+        opened=_opened(actor, request.GET.get("event", ""), now, wanted),
+        export_limit=EXPORT_LIMIT,
+    )
+    return render(request, "access/audit.html", context, status=400 if problem else 200)
+
+
+@never_cache
+@require_safe
+def audit_download(request: HttpRequest) -> HttpResponse:
+    """Return the filtered events as a JSON file, the newest EXPORT_LIMIT of them."""
+    wanted = AuditFilter.of(request.GET)
+    try:
+        events = list(search(actor_of(request, CONSOLE), wanted)[: EXPORT_LIMIT + 1])
+    except UnreadableFilterError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    document = {
+        "exported_at": timezone.now().isoformat(),
+        "filter": wanted.given,
+        "truncated": len(events) > EXPORT_LIMIT,
+        "events": [exported(event) for event in events[:EXPORT_LIMIT]],
+    }
+    answer = JsonResponse(document)
+    answer["Content-Disposition"] = 'attachment; filename="switchyard-audit.json"'
+    return answer
+
+
+def _page(found: QuerySet[AuditEvent], asked: Any) -> tuple[list[AuditEvent], int | None, int | None]:
+    """Return the events of one page, and the ids from which a newer and an older page go on."""
+    before, after = _event_at(asked.get("before")), _event_at(asked.get("after"))
+    if after is not None:
+        later = Q(at__gt=after.at) | Q(at=after.at, pk__gt=after.pk)
+        near = list(found.filter(later).order_by("at", "id")[: PAGE_ROWS + 1])
+        events = near[:PAGE_ROWS][::-1]
+        return events, events[0].pk if len(near) > PAGE_ROWS else None, events[-1].pk if events else None
+    if before is not None:
+        found = found.filter(Q(at__lt=before.at) | Q(at=before.at, pk__lt=before.pk))
+    near = list(found[: PAGE_ROWS + 1])
+    events = near[:PAGE_ROWS]
+    more = len(near) > PAGE_ROWS
+    return events, events[0].pk if before is not None and events else None, events[-1].pk if more else None
+
+
+def _event_at(text: str | None) -> AuditEvent | None:
+    """Return where a page goes on; only its time and id are used, so it may be an event that the asker may not see."""
+    if not text or not text.isdecimal() or len(text) > 18:
+        return None
+    return AuditEvent.objects.only("at", "pk").filter(pk=int(text)).first()
+
+
+def _opened(actor: Actor, text: str, now: datetime, wanted: AuditFilter) -> dict[str, Any] | None:
+    if not text.isdecimal() or len(text) > 18:
+        return None
+    event = visible_events(actor).filter(pk=int(text)).first()
+    if event is None:
+        return None
+    return {
+        **_row(event, now, wanted),
+        "exact": event.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3],
+        "lines": record_diff(event.before, event.after),
+        "json": json.dumps(exported(event), indent=2),
+        "close": _link(wanted),
+    }
+
+
+def _row(event: AuditEvent, now: datetime, wanted: AuditFilter) -> dict[str, Any]:
+    return {
+        "event": event,
+        "at": moment(event.at, now),
+        "kind": event.object_kind.replace("_", " "),
+        "object": _name(event),
+        "open": _link(wanted, event=str(event.pk)),
+        "by_person": _link(AuditFilter(person=event.actor_name)),
+        "by_object": _link(AuditFilter(object=f"{event.object_kind}:{event.object_id}")),
+        "by_request": _link(AuditFilter(request=event.request_id)),
+    }
+
+
+def _name(event: AuditEvent) -> str:
+    """Return by what people know the object: its name where it is not its id."""
+    for told in (event.after, event.before):
+        if isinstance(told, dict) and isinstance(told.get("name"), str) and event.object_kind in NAMED_KINDS:
+            return str(told["name"])
+    return event.object_id
+
+
+def _chips(wanted: AuditFilter) -> list[dict[str, str]]:
+    given = wanted.given
+    return [
+        {
+            "name": _LABELS.get(name, name),
+            "value": value,
+            "without": _link(AuditFilter(**{other: text for other, text in given.items() if other != name})),
+        }
+        for name, value in given.items()
+    ]
+
+
+def _link(wanted: AuditFilter, **more: str) -> str:
+    query = urlencode({**wanted.given, **more})
+    return f"{ADDRESS}?{query}" if query else ADDRESS

@@ -1,0 +1,145 @@
+"""The fields of an API key, and what they say when they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from django.http import QueryDict
+from django.utils import timezone
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.one_line import one_line
+from controlplane.platform.role import Role
+from web.shell.form_field import CHECKS, NUMBER, SELECT, FormField, Option, whole_number
+
+NEVER = "never"
+EXPIRY_DAYS = ("1", "7", "30", "90", "365", NEVER)
+MAX_TENANTS = MAX_POOLS = 1000
+
+_SCOPES = (
+    Option("infer", "infer", "/v1: chat and text completions through the proxy"),
+    Option("route", "route", "/api/v1/route: choose an engine for a request, and report its result"),
+    Option(
+        "manage",
+        "manage",
+        "Management API, with the role below; sees hit figures, and its reports count in full",
+    ),
+)
+_NAME = FormField("name", "Name", help="Purpose of the key.", required=True, limit=120)
+_SCOPE = FormField("scopes", "Scopes", CHECKS, options=_SCOPES, chosen=("infer",))
+_ROLE = FormField(
+    "role",
+    "Role for manage",
+    SELECT,
+    help="Role of the scope manage; unused without that scope.",
+    options=tuple(Option(role.value, role.value) for role in Role),
+    chosen=(Role.VIEWER.value,),
+)
+_POOLS = FormField(
+    "pools",
+    "Pools for manage",
+    CHECKS,
+    help="Limits the scope manage to these pools. None: all pools.",
+)
+_RATE = FormField(
+    "rate_per_min",
+    "Requests per minute",
+    NUMBER,
+    help="Burst of up to this many, refilled evenly; 429 above. Counted per gateway. Empty: no limit.",
+    unit="per min",
+    limit=9,
+)
+_IN_FLIGHT = FormField(
+    "max_in_flight",
+    "Max in-flight requests",
+    NUMBER,
+    help="A decision counts until its report or the end of its reservation. Empty: no limit.",
+    limit=9,
+)
+_CLASS = FormField(
+    "slo_class",
+    "SLO class",
+    help="Default class of requests, in pools whose policy has it. Empty: none.",
+    limit=32,
+)
+_CEILING = FormField(
+    "priority_ceiling",
+    "Priority ceiling",
+    NUMBER,
+    help="Most urgent priority; lower numbers go first. Empty: any.",
+    limit=11,
+)
+_WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
+
+
+def creation_fields() -> list[FormField]:
+    """Return the fields of a new key."""
+    tenants = Tenant.objects.order_by("slug").values_list("slug", "name")[:MAX_TENANTS]
+    choices = tuple(Option(slug, f"{slug} ({name})" if name != slug else slug) for slug, name in tenants)
+    tenant = FormField("tenant", "Tenant", SELECT, options=choices, chosen=(choices[0].value if choices else "",))
+    words = {"1": "in 1 day", NEVER: "never"}
+    expiry = FormField(
+        "expires",
+        "Expires",
+        SELECT,
+        options=tuple(Option(days, words.get(days, f"in {days} days")) for days in EXPIRY_DAYS),
+        chosen=("90",),
+    )
+    return [tenant, _NAME, _SCOPE, _ROLE, _pools(), expiry, _RATE, _IN_FLIGHT, _CLASS, _CEILING, _WHY]
+
+
+def change_fields(key: ApiKey) -> list[FormField]:
+    """Return the fields of a key as it is stored."""
+    stored = {
+        "name": (key.name,),
+        "scopes": tuple(key.scopes),
+        "role": (key.role,),
+        "pools": tuple(key.pools),
+        "rate_per_min": (_text(key.rate_per_min),),
+        "max_in_flight": (_text(key.max_in_flight),),
+        "slo_class": (key.slo_class,),
+        "priority_ceiling": (_text(key.priority_ceiling),),
+    }
+    shown = (_NAME, _SCOPE, _ROLE, _pools(key.pools), _RATE, _IN_FLIGHT, _CLASS, _CEILING, _WHY)
+    return [_with(field, stored.get(field.name)) for field in shown]
+
+
+def typed_values(sent: QueryDict, problems: list[FieldProblem]) -> dict[str, Any]:
+    """Return what create_api_key wants from a sent form; adds to `problems` what cannot be read."""
+    days = sent.get("expires", "")
+    if days not in EXPIRY_DAYS:
+        problems.append(FieldProblem("expires", "Choose one of the times."))
+        days = NEVER
+    return {
+        "name": one_line(sent.get("name", "")),
+        "scopes": sent.getlist("scopes"),
+        "role": sent.get("role", Role.VIEWER.value),
+        "pools": sent.getlist("pools"),
+        "expires_at": None if days == NEVER else timezone.now() + timedelta(days=int(days)),
+        "rate_per_min": whole_number("rate_per_min", sent.get("rate_per_min", ""), problems),
+        "max_in_flight": whole_number("max_in_flight", sent.get("max_in_flight", ""), problems),
+        "slo_class": one_line(sent.get("slo_class", ""))[:33],
+        "priority_ceiling": whole_number("priority_ceiling", sent.get("priority_ceiling", ""), problems),
+        "why": one_line(sent.get("why", ""))[:200],
+    }
+
+
+def _pools(kept: Iterable[str] = ()) -> FormField:
+    """Return the choice of pools; those that a key names and that are gone can still be unticked."""
+    known = dict(Pool.objects.order_by("slug").values_list("slug", "name")[:MAX_POOLS])
+    gone = {slug: "deleted" for slug in kept if slug not in known}
+    return replace(_POOLS, options=tuple(Option(slug, slug, name) for slug, name in (known | gone).items()))
+
+
+def _with(field: FormField, chosen: tuple[str, ...] | None) -> FormField:
+    return field if chosen is None else replace(field, chosen=chosen)
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)

@@ -1,0 +1,216 @@
+"""The API keys: make one, change its limits, revoke it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.cache import cache
+from django.core.paginator import Paginator
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from django.utils.crypto import get_random_string
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.access.api_keys import change_api_key, create_api_key, revoke_api_key
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.models.api_key import ApiKey
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.revisions import StaleRevisionError
+from web.access.key_form import change_fields, creation_fields, typed_values
+from web.access.page import PAGE_ROWS, access_page, admins_only, asked, console_actor, go, kept, sent, why
+from web.live.wording import count
+from web.shell.form_field import filled, general_problem, whole_number
+from web.shell.moments import moment
+
+ADDRESS = "/access/keys"
+SOON = timedelta(days=7)
+_FORM_MEMORY_S = 3600
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@admins_only
+def keys(request: HttpRequest) -> HttpResponse:
+    """List the keys; on POST make one and show its text, this once."""
+    if request.method == "POST":
+        return _create(request)
+    return _page(request)
+
+
+@never_cache
+@require_POST
+@admins_only
+def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
+    """Change a key's name, scopes and limits."""
+    key = get_object_or_404(ApiKey.objects.select_related("tenant"), key_id=key_id)
+    problems: list[FieldProblem] = []
+    changes = {
+        "name": sent(request, "name"),
+        "scopes": request.POST.getlist("scopes"),
+        "role": sent(request, "role") or key.role,
+        "pools": request.POST.getlist("pools"),
+        "rate_per_min": whole_number("rate_per_min", request.POST.get("rate_per_min", ""), problems),
+        "max_in_flight": whole_number("max_in_flight", request.POST.get("max_in_flight", ""), problems),
+        "slo_class": sent(request, "slo_class"),
+        "priority_ceiling": whole_number("priority_ceiling", request.POST.get("priority_ceiling", ""), problems),
+    }
+    try:
+        if problems:
+            raise InvalidFieldsError(problems)
+        revision = whole_number("", request.POST.get("revision", ""), problems)
+        change_api_key(key, changes, actor=console_actor(request), expected=revision, why=why(request))
+    except InvalidFieldsError as error:
+        return _page(request, opened=key, problems=error.problems, status=422)
+    except StaleRevisionError:
+        news = FieldProblem(
+            "", "Somebody changed this key while you edited. This is its current state; repeat your change."
+        )
+        key.refresh_from_db()
+        return _page(request, opened=key, problems=(news,), keep_typed=False, status=412)
+    return go(ADDRESS, key=key_id, said="key-changed")
+
+
+@never_cache
+@require_POST
+@admins_only
+def revoke_key(request: HttpRequest, key_id: str) -> HttpResponse:
+    """Revoke a key for good."""
+    key = get_object_or_404(ApiKey, key_id=key_id)
+    changed = revoke_api_key(key, actor=console_actor(request), why=why(request))
+    return go(ADDRESS, said="key-revoked" if changed else "nothing")
+
+
+def _create(request: HttpRequest) -> HttpResponse:
+    problems: list[FieldProblem] = []
+    values = typed_values(request.POST, problems)
+    tenant = Tenant.objects.filter(slug=sent(request, "tenant")).first()
+    if tenant is None:
+        problems.append(FieldProblem("tenant", "Choose a tenant."))
+    try:
+        if problems or tenant is None:
+            raise InvalidFieldsError(problems)
+        with _sent_once(request):
+            key, text = create_api_key(tenant, actor=console_actor(request), **values)
+    except InvalidFieldsError as error:
+        return _page(request, creating=True, problems=error.problems, status=422)
+    return _page(request, made=key, text=text)
+
+
+@contextmanager
+def _sent_once(request: HttpRequest) -> Iterator[None]:
+    """Raise InvalidFieldsError for a form that was sent before.
+
+    A page that is sent twice (reload, double click) must not leave a second key that nobody has seen.
+    """
+    form_id = request.POST.get("form_id", "")[:64] or get_random_string(24)
+    name = f"key-form:{request.user.pk}:{form_id}"
+    if not cache.add(name, value=True, timeout=_FORM_MEMORY_S):
+        raise problem("", "This form was already sent, and its key was shown. Fill it in again for another key.")
+    try:
+        yield
+    except InvalidFieldsError:
+        cache.delete(name)
+        raise
+
+
+def _page(
+    request: HttpRequest,
+    *,
+    opened: ApiKey | None = None,
+    creating: bool = False,
+    made: ApiKey | None = None,
+    text: str = "",
+    problems: tuple[FieldProblem, ...] = (),
+    keep_typed: bool = True,
+    status: int = 200,
+) -> HttpResponse:
+    now = timezone.now()
+    wanted, state = asked(request, "q", 120), request.GET.get("state", "")
+    found = _found(wanted, state, now)
+    page = Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
+    if opened is None and request.method != "POST" and (key_id := asked(request, "key")):
+        opened = ApiKey.objects.select_related("tenant").filter(key_id=key_id).first()
+    creating = creating or (request.method != "POST" and "new" in request.GET)
+    typed = {name: request.POST.getlist(name) for name in request.POST} if keep_typed else {}
+    fields = creation_fields() if creating else change_fields(opened) if opened else []
+    return access_page(
+        request,
+        "keys",
+        status=status,
+        rows=[row(key, now) for key in page.object_list],
+        paging=page,
+        wanted=wanted,
+        keep=kept(q=wanted, state=state),
+        finding=_finding(now),
+        state=state,
+        creating=creating,
+        opened=row(opened, now) if opened else None,
+        made=row(made, now) if made else None,
+        text=text,
+        fields=filled(fields, typed, problems),
+        problem=general_problem(fields, problems),
+        form_id=get_random_string(24),
+        revoking=opened is not None and "revoke" in request.GET,
+    )
+
+
+def row(key: ApiKey, now: datetime) -> dict[str, Any]:
+    """Return what the list and the drawer show of a key."""
+    return {
+        "key": key,
+        "scopes": ", ".join(_manages(key) if scope == "manage" else scope for scope in key.scopes),
+        "expires": moment(key.expires_at, now),
+        "used": moment(key.last_used_at, now),
+        "created": moment(key.created_at, now),
+        "revoked": moment(key.revoked_at, now),
+        "state": state_of(key, now),
+    }
+
+
+def _manages(key: ApiKey) -> str:
+    return f"manage as {key.role}" + (f" in {', '.join(key.pools)}" if key.pools else "")
+
+
+def state_of(key: ApiKey, now: datetime) -> str:
+    """Return revoked, expired, expiring (within SOON) or active."""
+    if key.revoked_at is not None:
+        return "revoked"
+    if key.expires_at is None:
+        return "active"
+    if key.expires_at <= now:
+        return "expired"
+    return "expiring" if key.expires_at <= now + SOON else "active"
+
+
+def _finding(now: datetime) -> str:
+    """Return how many keys are in force, and what wants attention."""
+    valid = Q(expires_at=None) | Q(expires_at__gt=now)
+    counts = ApiKey.objects.filter(revoked_at=None).aggregate(
+        valid=Count("pk", filter=valid),
+        soon=Count("pk", filter=Q(expires_at__gt=now, expires_at__lte=now + SOON)),
+        expired=Count("pk", filter=Q(expires_at__lte=now)),
+    )
+    parts = [f"{count(counts['valid'], 'key')} active"]
+    if counts["soon"]:
+        parts.append(f"{counts['soon']:,} of them {'expires' if counts['soon'] == 1 else 'expire'} within 7 days")
+    if counts["expired"]:
+        parts.append(f"{counts['expired']:,} expired")
+    return f"{', '.join(parts)}. Only hashes are stored."
+
+
+def _found(wanted: str, state: str, now: datetime) -> QuerySet[ApiKey]:
+    keys = ApiKey.objects.select_related("tenant").order_by("revoked_at", "tenant__slug", "-created_at")
+    if wanted:
+        keys = keys.filter(Q(name__icontains=wanted) | Q(prefix__startswith=wanted) | Q(tenant__slug__icontains=wanted))
+    if state == "revoked":
+        return keys.exclude(revoked_at=None)
+    keys = keys.filter(revoked_at=None)
+    if state == "expired":
+        return keys.filter(expires_at__lte=now)
+    return keys.filter(Q(expires_at=None) | Q(expires_at__gt=now))

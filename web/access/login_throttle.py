@@ -1,0 +1,121 @@
+"""Slows down password guessing: each attempt is paid for before the password is looked at, in three buckets.
+
+Half a minute gives five attempts at one name from one address, and twenty from one address (of IPv6: one /64
+network) at any names. Five minutes give twenty at one name from addresses at which that person has never signed
+in: guesses from everywhere cannot lock somebody out at the usual place. Buckets fill up evenly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from django.db import IntegrityError, transaction
+
+from controlplane.access.models.console_session import ConsoleSession
+from controlplane.access.models.login_allowance import LoginAllowance
+from gateway.http.connection_limit import source_of
+
+MAX_PER_NAME_AND_ADDRESS = 5
+MAX_PER_ADDRESS = 20
+MAX_PER_NAME = 20
+WINDOW_S = 30.0
+NAME_WINDOW_S = 300.0
+MAX_HASH_WAIT_S = 10.0
+MAX_ADDRESSES_OF_PERSON = 100
+MAX_FORGOTTEN = 500
+OF_ADDRESS = 1
+"""Which of the buckets counts attempts at any name."""
+
+_hashing = threading.BoundedSemaphore(max(1, (os.cpu_count() or 1) // 2))
+
+
+class LoginThrottle:
+    """Gives attempts and takes them back; `clock` gives unix seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+
+    def attempt(self, name: str, address: str) -> int:
+        """Take one attempt and return 0, or take none and return the whole seconds until there is one."""
+        now_s = self._clock()
+        with transaction.atomic():
+            taken = [_take(key, most, window_s, now_s) for key, most, window_s in _buckets(name, address)]
+            wait_s = max(0.0, *(wait_s for wait_s, _ in taken))
+            if not wait_s:
+                for _, allowance in taken:
+                    allowance.save()
+        _forget_full(now_s)
+        return math.ceil(wait_s)
+
+    def succeeded(self, name: str, address: str) -> None:
+        """Give the name's attempts back, and that one of the address: whoever knows the password is no guesser."""
+        with transaction.atomic():
+            for number, (key, most, window_s) in enumerate(_buckets(name, address)):
+                allowance = LoginAllowance.objects.select_for_update().filter(key=key).first()
+                if allowance is None:
+                    continue
+                if number == OF_ADDRESS:
+                    allowance.full_at_s -= window_s / most
+                    allowance.save()
+                else:
+                    allowance.delete()
+
+
+@contextmanager
+def hashing() -> Iterator[bool]:
+    """Hold one of few places for hashing a password, which takes a core; False where none got free in time."""
+    got = _hashing.acquire(timeout=MAX_HASH_WAIT_S)
+    try:
+        yield got
+    finally:
+        if got:
+            _hashing.release()
+
+
+def _take(key: str, most: int, window_s: float, now_s: float) -> tuple[float, LoginAllowance]:
+    """Return how long the bucket has nothing, and the bucket after one more attempt; locks its row."""
+    allowance = None
+    while allowance is None:
+        # Another transaction may delete the row that was in the way.
+        with suppress(IntegrityError):
+            rows = LoginAllowance.objects.select_for_update()
+            allowance, _ = rows.get_or_create(key=key, defaults={"full_at_s": now_s})
+    # A clock that went back would otherwise hold people up for as long.
+    full_at_s = min(max(allowance.full_at_s, now_s), now_s + window_s)
+    allowance.full_at_s = full_at_s + window_s / most
+    return allowance.full_at_s - (now_s + window_s), allowance
+
+
+def _forget_full(now_s: float) -> None:
+    """Delete buckets that are full again; in a transaction of its own, so that it waits for nobody's rows."""
+    with transaction.atomic():
+        full = LoginAllowance.objects.select_for_update(skip_locked=True).filter(full_at_s__lt=now_s)
+        LoginAllowance.objects.filter(key__in=[each.key for each in full[:MAX_FORGOTTEN]]).delete()
+
+
+def _buckets(name: str, address: str) -> list[tuple[str, int, float]]:
+    """Return key, attempts and window of the buckets, always in this order: rows are locked in it."""
+    typed, source = name.casefold(), source_of(address) or address
+    buckets = [
+        (_key("both", typed, source), MAX_PER_NAME_AND_ADDRESS, WINDOW_S),
+        (_key("address", source), MAX_PER_ADDRESS, WINDOW_S),
+    ]
+    if not _has_been_at(name, source):
+        buckets.append((_key("name", typed), MAX_PER_NAME, NAME_WINDOW_S))
+    return buckets
+
+
+def _has_been_at(name: str, source: str) -> bool:
+    known = ConsoleSession.objects.filter(user__username=name).values_list("address", flat=True)
+    return any((source_of(address) or address) == source for address in known[:MAX_ADDRESSES_OF_PERSON])
+
+
+def _key(*parts: str) -> str:
+    """Return a key of fixed length, whatever was typed as the name."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,235 @@
+"""The people: who may do what where, and whether they may sign in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.core.paginator import Paginator
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.access import people as service
+from controlplane.access.sessions import sign_out_everywhere
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.one_line import one_line
+from controlplane.platform.role import Role
+from web.access.page import PAGE_ROWS, access_page, admins_only, asked, console_actor, go, kept, sent, why
+from web.access.session_record import keep_signed_in
+from web.shell.form_field import CHECKS, PASSWORD, SELECT, FormField, Option, filled, general_problem
+from web.shell.moments import moment
+
+ADDRESS = "/access/people"
+MAX_POOLS = 1000
+_PASSWORD = FormField("password", "Password", PASSWORD, limit=service.MAX_PASSWORD, autocomplete="new-password")
+_WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
+
+
+@sensitive_post_parameters("password")
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@admins_only
+def people(request: HttpRequest) -> HttpResponse:
+    """List the people; on POST add one."""
+    if request.method != "POST":
+        return _page(request)
+    pools, role = _pools(request.POST.getlist("pools")), _role(request)
+    try:
+        user = service.create_person(
+            request.POST.get("username", ""),
+            request.POST.get("password") or None,
+            actor=console_actor(request),
+            role=role,
+            pools=pools,
+            why=why(request),
+        )
+    except InvalidFieldsError as error:
+        return _page(request, creating=True, problems=error.problems, status=422)
+    return go(ADDRESS, person=user.username, said="person-created")
+
+
+@never_cache
+@require_POST
+@admins_only
+def grant(request: HttpRequest, person_id: int) -> HttpResponse:
+    """Give a role everywhere or in one pool."""
+
+    def change(user: User) -> str:
+        role = _role(request)
+        if role is None:
+            raise problem("role", "Choose a role.")
+        pool = _pool(request)
+        changed = service.grant_role(user, role, actor=console_actor(request), pool=pool, why=why(request))
+        return "role-granted" if changed else "nothing"
+
+    return _changed(request, person_id, change)
+
+
+@never_cache
+@require_POST
+@admins_only
+def withdraw(request: HttpRequest, person_id: int) -> HttpResponse:
+    """Take a role away."""
+
+    def change(user: User) -> str:
+        changed = service.withdraw_role(user, actor=console_actor(request), pool=_pool(request), why=why(request))
+        return "role-withdrawn" if changed else "nothing"
+
+    return _changed(request, person_id, change)
+
+
+@never_cache
+@require_POST
+@admins_only
+def activity(request: HttpRequest, person_id: int) -> HttpResponse:
+    """Deactivate the account, or activate it again."""
+    active = request.POST.get("active") == "1"
+
+    def change(user: User) -> str:
+        changed = service.set_active(user, active, actor=console_actor(request), why=why(request))
+        return ("activated" if active else "deactivated") if changed else "nothing"
+
+    return _changed(request, person_id, change)
+
+
+@sensitive_post_parameters("password")
+@never_cache
+@require_POST
+@admins_only
+def password(request: HttpRequest, person_id: int) -> HttpResponse:
+    """Set the person's password."""
+
+    def change(user: User) -> str:
+        own = request.session.session_key or "" if user.pk == request.user.pk else ""
+        service.set_password(
+            user, request.POST.get("password", ""), actor=console_actor(request), keep_session=own, why=why(request)
+        )
+        if own:
+            keep_signed_in(request, user)
+        return "password-set"
+
+    return _changed(request, person_id, change)
+
+
+@never_cache
+@require_POST
+@admins_only
+def sign_out_person(request: HttpRequest, person_id: int) -> HttpResponse:
+    """End all sessions of the person."""
+
+    def change(user: User) -> str:
+        return "signed-out" if sign_out_everywhere(user, actor=console_actor(request), why=why(request)) else "nothing"
+
+    return _changed(request, person_id, change)
+
+
+def _changed(request: HttpRequest, person_id: int, change: Callable[[User], str]) -> HttpResponse:
+    user = get_object_or_404(User, pk=person_id)
+    try:
+        said = change(user)
+    except InvalidFieldsError as error:
+        return _page(request, opened=user, problems=error.problems, status=422)
+    return go(ADDRESS, person=user.username, said=said)
+
+
+def _page(
+    request: HttpRequest,
+    *,
+    opened: User | None = None,
+    creating: bool = False,
+    problems: Sequence[FieldProblem] = (),
+    status: int = 200,
+) -> HttpResponse:
+    now = timezone.now()
+    found = _people().order_by("-is_active", "username")
+    wanted = asked(request, "q", 150)
+    if wanted:
+        found = found.filter(username__icontains=wanted)
+    page = Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
+    if opened is None and (name := asked(request, "person")):
+        opened = _people().filter(username=name).first()
+    elif opened is not None:
+        opened = _people().get(pk=opened.pk)
+    creating = creating or (request.method != "POST" and "new" in request.GET)
+    pools = list(Pool.objects.order_by("slug")[:MAX_POOLS]) if creating or opened else []
+    typed = {name: request.POST.getlist(name) for name in request.POST}
+    fields = filled(_creation_fields(pools), typed, problems) if creating else []
+    return access_page(
+        request,
+        "people",
+        status=status,
+        rows=[_row(user, now) for user in page.object_list],
+        paging=page,
+        wanted=wanted,
+        keep=kept(q=wanted),
+        creating=creating,
+        opened=_row(opened, now) if opened else None,
+        pools=pools,
+        roles=list(Role),
+        fields=fields,
+        password_field=filled([_PASSWORD], {}, problems)[0],
+        problem=general_problem([*fields, _PASSWORD], problems),
+        stopping=opened is not None and "deactivate" in request.GET,
+    )
+
+
+def _people() -> Any:
+    open_sessions = Count("console_sessions", filter=Q(console_sessions__ended_at=None), distinct=True)
+    return User.objects.annotate(sessions=open_sessions).prefetch_related("role_grants__pool")
+
+
+def _row(user: Any, now: datetime) -> dict[str, Any]:
+    """Return what the list and the drawer show of a person."""
+    grants = sorted(user.role_grants.all(), key=lambda grant: (grant.pool is not None, str(grant.pool)))
+    words = [f"{grant.role} in {grant.pool.slug}" if grant.pool else f"{grant.role} everywhere" for grant in grants]
+    if user.is_superuser:
+        words = ["admin everywhere (superuser)"]
+    return {
+        "user": user,
+        "grants": grants,
+        "roles": words,
+        "state": "deactivated" if not user.is_active else "active" if user.has_usable_password() else "no password",
+        "signed_in": moment(user.last_login, now),
+        "joined": moment(user.date_joined, now),
+    }
+
+
+def _creation_fields(pools: Sequence[Pool]) -> list[FormField]:
+    roles = tuple(Option(role.value, role.value, role.label) for role in Role)
+    in_pools = tuple(Option(pool.slug, pool.slug, pool.name) for pool in pools)
+    return [
+        FormField("username", "Name", help="Letters, digits and @ . + - _", required=True, limit=150),
+        FormField(
+            "password",
+            "Password",
+            PASSWORD,
+            help="At least 8 characters, not a common one. Empty: the person cannot sign in yet.",
+            limit=service.MAX_PASSWORD,
+            autocomplete="new-password",
+        ),
+        FormField("role", "Role", SELECT, options=(Option("", "no role yet"), *roles), chosen=(Role.VIEWER.value,)),
+        FormField("pools", "In pools", CHECKS, help="None: everywhere.", options=in_pools, chosen=()),
+        _WHY,
+    ]
+
+
+def _pools(slugs: Sequence[str]) -> list[Pool]:
+    return list(Pool.objects.filter(slug__in=[one_line(slug) for slug in slugs[:MAX_POOLS]]))
+
+
+def _pool(request: HttpRequest) -> Pool | None:
+    slug = sent(request, "pool")
+    return get_object_or_404(Pool, slug=slug) if slug else None
+
+
+def _role(request: HttpRequest) -> Role | None:
+    text = sent(request, "role")
+    return Role(text) if text in Role.values else None

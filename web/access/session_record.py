@@ -1,0 +1,97 @@
+"""Notes who signs in and out, and when a session was last used; written once a minute at most."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in, user_logged_out
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+
+from controlplane.access.models.console_session import ConsoleSession
+from controlplane.access.sessions import SEEN_EVERY, begin_session, end_session_with, seen
+from web.shell.client_address import client_address
+
+MAX_KNOWN = 10_000
+
+
+class SeenSessions:
+    """When this process last wrote of a session, so that most requests write nothing.
+
+    Mutable state: one table of session keys, the oldest leaves first.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._written_s: OrderedDict[str, float] = OrderedDict()
+
+    def is_due(self, session_key: str) -> bool:
+        """Return whether a minute has passed since the last time this said so, or `wrote` was told."""
+        last_s = self._written_s.get(session_key)
+        if last_s is not None and self._clock() - last_s < SEEN_EVERY.total_seconds():
+            return False
+        self.wrote(session_key)
+        return True
+
+    def wrote(self, session_key: str) -> None:
+        """Remember that the session was written just now."""
+        self._written_s[session_key] = self._clock()
+        self._written_s.move_to_end(session_key)
+        if len(self._written_s) > MAX_KNOWN:
+            self._written_s.popitem(last=False)
+
+
+_seen = SeenSessions()
+
+
+def note_sessions(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
+    """Return the middleware; it stands behind those of sessions and authentication."""
+
+    def respond(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        session_key = request.session.session_key
+        if session_key and request.session.accessed and request.user.is_authenticated and _seen.is_due(session_key):
+            seen(session_key, timezone.now())
+            if not ConsoleSession.objects.filter(session_key=session_key).exists():
+                _begin(request, request.user)
+        return response
+
+    return respond
+
+
+def listen() -> None:
+    """Hear of people who sign in and out; called once when the app is ready."""
+    user_logged_in.connect(_signed_in, dispatch_uid="web.access.session_record")
+    user_logged_out.connect(_signed_out, dispatch_uid="web.access.session_record")
+
+
+def keep_signed_in(request: HttpRequest, user: User) -> None:
+    """Carry the session over a change of its own person's password; its cookie gets another secret."""
+    before = request.session.session_key
+    update_session_auth_hash(request, user)
+    after = request.session.session_key
+    if before and after:
+        ConsoleSession.objects.filter(session_key=before).update(session_key=after)
+
+
+def _signed_in(request: HttpRequest, user: User, **_: Any) -> None:
+    if request.session.session_key is None:
+        request.session.save()
+    _begin(request, user)
+
+
+def _signed_out(request: HttpRequest, **_: Any) -> None:
+    if request.session.session_key:
+        end_session_with(request.session.session_key)
+
+
+def _begin(request: HttpRequest, user: Any) -> None:
+    key = request.session.session_key
+    if key:
+        begin_session(user, key, address=client_address(request), agent=request.headers.get("User-Agent", ""))
+        _seen.wrote(key)

@@ -1,0 +1,89 @@
+"""The sessions: who is signed in from where, and how to end that."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.access.models.console_session import ConsoleSession
+from controlplane.access.sessions import open_sessions, sign_out, sign_out_everybody
+from controlplane.platform.roles import NotAllowedError
+from web.access.page import PAGE_ROWS, access_page, admins_only, console_actor, go, refused, why
+from web.shell.moments import moment
+
+ADDRESS = "/access/sessions"
+_BROWSERS = re.compile(r"(Edg|OPR|Firefox|Chrome|Version)/(\d+)")
+_NAMES = {"Edg": "Edge", "OPR": "Opera", "Version": "Safari"}
+_SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "Linux")
+
+
+@never_cache
+@require_safe
+@admins_only
+def sessions(request: HttpRequest) -> HttpResponse:
+    """List the open sessions, the last seen first."""
+    now = timezone.now()
+    page = Paginator(open_sessions(), PAGE_ROWS).get_page(request.GET.get("page"))
+    return access_page(
+        request,
+        "sessions",
+        rows=[session_row(session, now, request) for session in page.object_list],
+        paging=page,
+        ending_all="end" in request.GET,
+    )
+
+
+@never_cache
+@require_POST
+def end_session(request: HttpRequest, session_id: str) -> HttpResponse:
+    """End one session: everybody their own, admins all."""
+    session = get_object_or_404(ConsoleSession.objects.select_related("user"), session_id=session_id)
+    back = ADDRESS if request.POST.get("back") != "you" else "/access/you"
+    try:
+        ended = sign_out(session, actor=console_actor(request))
+    except NotAllowedError as error:
+        return refused(request, str(error))
+    return go(back, said="signed-out" if ended else "nothing")
+
+
+@never_cache
+@require_POST
+@admins_only
+def end_all_sessions(request: HttpRequest) -> HttpResponse:
+    """End all sessions but the asker's own."""
+    ended = sign_out_everybody(
+        actor=console_actor(request),
+        keep_session=request.session.session_key or "",
+        why=why(request),
+    )
+    return go(ADDRESS, said="signed-out" if ended else "nothing")
+
+
+def session_row(session: ConsoleSession, now: datetime, request: HttpRequest) -> dict[str, Any]:
+    """Return what a list shows of a session."""
+    return {
+        "session": session,
+        "since": moment(session.started_at, now),
+        "seen": moment(session.seen_at, now),
+        "agent": browser(session.agent),
+        "own": session.session_key == request.session.session_key,
+    }
+
+
+def browser(agent: str) -> str:
+    """Return a browser's name in short, as it calls itself: Firefox 140, Linux."""
+    found = _BROWSERS.search(agent)
+    system = next((name for name in _SYSTEMS if name in agent), "")
+    if found is None:
+        return agent.split("/", maxsplit=1)[0][:40] or "unknown"
+    name = _NAMES.get(found[1], found[1])
+    system = {"Mac OS X": "macOS"}.get(system, system)
+    return f"{name} {found[2]}, {system}" if system else f"{name} {found[2]}"

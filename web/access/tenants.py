@@ -1,0 +1,140 @@
+"""The tenants: whoever owns API keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.fleet.topology import change_tenant, create_tenant, delete_tenant
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.platform.models.tenant import Tenant
+from controlplane.platform.recorded_change import InUseError
+from controlplane.platform.revisions import StaleRevisionError
+from web.access.page import PAGE_ROWS, access_page, admins_only, asked, console_actor, go, kept, sent, why
+from web.shell.form_field import FormField, filled, general_problem, whole_number
+
+ADDRESS = "/access/tenants"
+_SLUG = FormField(
+    "slug",
+    "Id",
+    help="Lowercase letters, digits, - and _. Cannot be changed later.",
+    limit=64,
+)
+_NAME = FormField("name", "Name", required=True, limit=120)
+_MODELS = FormField(
+    "served_models", "Models", help="Served models that its keys may use, comma-separated. Empty: all.", limit=4000
+)
+_WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@admins_only
+def tenants(request: HttpRequest) -> HttpResponse:
+    """List the tenants; on POST add one."""
+    if request.method != "POST":
+        return _page(request)
+    slug, name = sent(request, "slug"), sent(request, "name")
+    try:
+        create_tenant(
+            slug, name or slug, served_models=_models(request), actor=console_actor(request), why=why(request)
+        )
+    except InvalidFieldsError as error:
+        return _page(request, creating=True, problems=error.problems, status=422)
+    return go(ADDRESS, tenant=slug, said="tenant-created")
+
+
+@never_cache
+@require_POST
+@admins_only
+def rename_tenant(request: HttpRequest, slug: str) -> HttpResponse:
+    """Change the tenant's name, and which models it may use."""
+    tenant = get_object_or_404(Tenant, slug=slug)
+    changes: dict[str, Any] = {"name": sent(request, "name")}
+    if "served_models" in request.POST:
+        changes["served_models"] = _models(request)
+    revision = whole_number("", request.POST.get("revision", ""), [])
+    try:
+        change_tenant(tenant, changes, actor=console_actor(request), expected=revision, why=why(request))
+    except InvalidFieldsError as error:
+        return _page(request, opened=tenant, problems=error.problems, status=422)
+    except StaleRevisionError:
+        news = FieldProblem("", "Somebody changed this tenant while you edited. This is its current state.")
+        return _page(request, opened=tenant, problems=(news,), keep_typed=False, status=412)
+    return go(ADDRESS, tenant=slug, said="tenant-changed")
+
+
+@never_cache
+@require_POST
+@admins_only
+def remove_tenant(request: HttpRequest, slug: str) -> HttpResponse:
+    """Delete a tenant that owns no keys."""
+    tenant = get_object_or_404(Tenant, slug=slug)
+    try:
+        delete_tenant(tenant, actor=console_actor(request), why=why(request))
+    except InUseError as error:
+        return _page(request, opened=tenant, problems=(FieldProblem("", str(error)),), status=409)
+    return go(ADDRESS, said="tenant-deleted")
+
+
+def _page(
+    request: HttpRequest,
+    *,
+    opened: Tenant | None = None,
+    creating: bool = False,
+    problems: Sequence[FieldProblem] = (),
+    keep_typed: bool = True,
+    status: int = 200,
+) -> HttpResponse:
+    found = _counted().order_by("slug")
+    wanted = asked(request, "q", 120)
+    if wanted:
+        found = found.filter(Q(slug__icontains=wanted) | Q(name__icontains=wanted))
+    page = Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
+    slug = opened.slug if opened else asked(request, "tenant")
+    shown = _counted().filter(slug=slug).first() if slug else None
+    creating = creating or (request.method != "POST" and "new" in request.GET)
+    typed = {name: request.POST.getlist(name) for name in request.POST} if keep_typed else {}
+    fields = [_SLUG, _NAME, _MODELS, _WHY] if creating else _change_fields(shown)
+    return access_page(
+        request,
+        "tenants",
+        status=status,
+        rows=list(page.object_list),
+        paging=page,
+        wanted=wanted,
+        keep=kept(q=wanted),
+        creating=creating,
+        opened=shown,
+        fields=filled(fields, typed, problems),
+        problem=general_problem(fields, problems),
+        deleting=shown is not None and "delete" in request.GET,
+    )
+
+
+def _counted() -> Any:
+    return Tenant.objects.annotate(
+        keys=Count("api_keys", filter=Q(api_keys__revoked_at=None)), all_keys=Count("api_keys")
+    )
+
+
+def _change_fields(tenant: Tenant | None) -> list[FormField]:
+    if tenant is None:
+        return []
+    return [
+        replace(_NAME, chosen=(tenant.name,)),
+        replace(_MODELS, chosen=(", ".join(tenant.served_models),)),
+        _WHY,
+    ]
+
+
+def _models(request: HttpRequest) -> list[str]:
+    return [name for each in request.POST.get("served_models", "")[:4000].split(",") if (name := each.strip())]

@@ -1,0 +1,1 @@
+"""The Steering and Jobs pages: what each automation does, and the verbs."""

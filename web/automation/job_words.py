@@ -1,0 +1,164 @@
+"""How runs of jobs read: names, states, progress, what they did and what bears it out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.job_run import JobRun, JobState
+from web.live.wording import duration
+from web.shell.moments import moment
+
+_TITLES = {
+    "probe": "Probe engines",
+    "preflight": "Engine preflight",
+    "rollup": "Roll up samples",
+    "requests": "Store requests",
+    "whatif": "What-if",
+    "canary": "Judge canaries",
+    "control_slice": "Compare with the holdback",
+    "prefill_decode": "Prefill/decode ratio",
+}
+_SHAPES = {
+    JobState.DONE: "serving",
+    JobState.FAILED: "lost",
+    JobState.ABANDONED: "degraded",
+    JobState.CANCELLED: "maintenance",
+}
+_MAX_WORDS = 160
+
+
+def title(job: str) -> str:
+    """Return a job's name in words."""
+    return _TITLES.get(job, job.replace("_", " ").capitalize())
+
+
+def run_row(run: JobRun, now: datetime) -> dict[str, Any]:
+    """Return what lists and the drawer show of a run."""
+    done, of = share_done(run.progress)
+    end = run.finished_at or now
+    return {
+        "run": run,
+        "title": title(run.job),
+        "about": _about(run),
+        "state": state_words(run, now),
+        "shape": shape(run, now),
+        "started": moment(run.started_at, now),
+        "finished": moment(run.finished_at, now),
+        "took": duration(max(0.0, (end - run.started_at).total_seconds())),
+        "progress": progress_words(run.progress),
+        "done": done,
+        "of": of,
+        "holder": run.lease_owner if _is_held(run, now) else "",
+        "rest": _rest(run, now),
+        "lease_left": duration((run.lease_until - now).total_seconds()) if _is_held(run, now) else "",
+        "outcome": outcome_words(run),
+        "inputs": _shown(run.inputs),
+        "plan": _shown(run.plan),
+        "result": _shown(run.outcome),
+        "active": run.state == JobState.ACTIVE,
+        "ending": run.state == JobState.ACTIVE and run.cancel_requested_at is not None,
+    }
+
+
+def _rest(run: JobRun, now: datetime) -> str:
+    """Return when a run that nobody holds ran last, and who held it as far as is known."""
+    if run.lease_until is None:
+        return "no holder yet"
+    ago = duration(max(0.0, (now - run.lease_until).total_seconds()))
+    return f"last ran {ago} ago" + (f" by {run.lease_owner}" if run.lease_owner else "")
+
+
+def _about(run: JobRun) -> str:
+    """Return which of the job's subjects the run is about; empty for a job that has one only."""
+    if isinstance(run.inputs, Mapping) and run.inputs.get("engine"):
+        return str(run.inputs["engine"])
+    return f"shard {run.shard}" if run.shard else ""
+
+
+def state_words(run: JobRun, now: datetime) -> str:
+    """Return where the run stands: running, idle between two rounds, waiting for its first, ending, or how it ended."""
+    if run.state != JobState.ACTIVE:
+        return str(run.state)
+    if run.cancel_requested_at is not None:
+        return "ending"
+    if _is_held(run, now):
+        return "running"
+    return "waiting" if run.lease_until is None else "idle"
+
+
+def shape(run: JobRun, now: datetime) -> str:
+    """Return the state shape that goes with the word."""
+    if run.state == JobState.ACTIVE:
+        shapes = {"running": "serving", "idle": "serving", "waiting": "starting", "ending": "draining"}
+        return shapes[state_words(run, now)]
+    return _SHAPES[JobState(run.state)]
+
+
+def share_done(progress: Any) -> tuple[int, int]:
+    """Return steps done and steps in all; (0, 0) for a run that does not count them."""
+    if not isinstance(progress, Mapping):
+        return 0, 0
+    done, of = progress.get("done"), progress.get("of", progress.get("total"))
+    if not isinstance(done, int) or not isinstance(of, int) or of <= 0:
+        return 0, 0
+    return max(0, min(done, of)), of
+
+
+def progress_words(progress: Any) -> str:
+    """Return the progress in words: 3 of 7, or its names with their numbers."""
+    done, of = share_done(progress)
+    if of:
+        return f"{done:,} of {of:,}"
+    if not isinstance(progress, Mapping):
+        return ""
+    numbers = [f"{name.replace('_', ' ')} {value:,}" for name, value in progress.items() if type(value) in (int, float)]
+    return ", ".join(numbers)[:_MAX_WORDS]
+
+
+def outcome_words(run: JobRun) -> str:
+    """Return what came of the run in one line."""
+    outcome = run.outcome if isinstance(run.outcome, Mapping) else {}
+    for name in ("reason", "error", "summary", "remark"):
+        if outcome.get(name):
+            return str(outcome[name])[:_MAX_WORDS]
+    words = ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in outcome.items() if isinstance(value, str | int | float)
+    )
+    return words[:_MAX_WORDS]
+
+
+def evidence(run: JobRun, events: Sequence[AuditEvent], now: datetime) -> list[dict[str, Any]]:
+    """Return what is known of the run's course, oldest first."""
+    facts = [
+        _fact(
+            run.started_at, now, "Started" if run.retry_of_id is None else f"Started, again after run {run.retry_of_id}"
+        )
+    ]
+    if run.cancel_requested_at is not None:
+        facts.append(_fact(run.cancel_requested_at, now, f"{run.cancel_requested_by} requested cancellation"))
+    told = {"job.cancel": "Cancel", "job.retry": "Retry"}
+    for event in events:
+        why = f": {event.why}" if event.why else ""
+        facts.append(_fact(event.at, now, f"{told.get(event.verb, event.verb)} by {event.actor_name}{why}", event))
+    if run.finished_at is not None:
+        facts.append(_fact(run.finished_at, now, f"Ended: {run.state}"))
+    return sorted(facts, key=lambda fact: fact["when"])
+
+
+def _fact(when: datetime, now: datetime, text: str, event: AuditEvent | None = None) -> dict[str, Any]:
+    return {"when": when, "at": moment(when, now), "text": text, "event": event}
+
+
+def _is_held(run: JobRun, now: datetime) -> bool:
+    return (
+        run.state == JobState.ACTIVE and bool(run.lease_owner) and run.lease_until is not None and run.lease_until > now
+    )
+
+
+def _shown(value: Any) -> str:
+    """Return a stored value as JSON; empty where there is none."""
+    return json.dumps(value, indent=2, ensure_ascii=False) if value else ""

@@ -1,0 +1,130 @@
+"""The Jobs page: what runs, what ran, and why it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.job_runs import control as job_control
+from controlplane.job_runs.reading import visible_runs
+from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.platform.request_actor import actor_of
+from controlplane.platform.role import Role
+from controlplane.platform.roles import NotAllowedError, may
+from web.access.page import asked, go, kept, why
+from web.automation.job_words import evidence, run_row, title
+from web.shell.frame import shell_context
+from web.shell.moments import moment
+
+ADDRESS = "/jobs"
+PAGE_ROWS = 50
+ACTIVE_ROWS = 200
+EVENT_ROWS = 20
+FAILED = (JobState.FAILED, JobState.ABANDONED)
+SAID = {
+    "cancelling": "Cancellation requested; the holder stops at its next lease renewal.",
+    "cancelled": "The run has ended.",
+    "retried": "A new run with the same inputs starts at the job's next wake-up.",
+}
+
+
+@never_cache
+@require_safe
+def jobs(request: HttpRequest) -> HttpResponse:
+    """Show running runs first, then those that ended, and the one that is opened."""
+    return _page(request)
+
+
+@never_cache
+@require_POST
+def cancel_run(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Ask a run to end."""
+    return _control(request, run_id, job_control.cancel)
+
+
+@never_cache
+@require_POST
+def retry_run(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Start a new run with the same inputs."""
+    return _control(request, run_id, job_control.retry)
+
+
+def _control(request: HttpRequest, run_id: int, verb: Callable[..., JobRun]) -> HttpResponse:
+    """Do it, and show the run that it led to."""
+    actor = actor_of(request, CONSOLE)
+    run = get_object_or_404(visible_runs(actor), pk=run_id)
+    try:
+        after = verb(run, actor=actor, why=why(request))
+    except (job_control.JobControlError, NotAllowedError) as error:
+        return _page(request, opened=run, problem=str(error), status=_status(error))
+    said = "retried" if after.pk != run_id else "cancelled" if after.state == JobState.CANCELLED else "cancelling"
+    return go(ADDRESS, run=str(after.pk), said=said)
+
+
+def _status(error: Exception) -> int:
+    return 403 if isinstance(error, NotAllowedError) else 409
+
+
+def _page(request: HttpRequest, *, opened: JobRun | None = None, problem: str = "", status: int = 200) -> HttpResponse:
+    now, actor = timezone.now(), actor_of(request, CONSOLE)
+    job, failed = asked(request, "job", 64), "failed" in request.GET
+    runs = visible_runs(actor)
+    wanted = runs.filter(job=job) if job else runs
+    active = [] if failed else list(wanted.filter(state=JobState.ACTIVE).order_by("job", "shard")[:ACTIVE_ROWS])
+    page = Paginator(_ended(wanted, failed=failed), PAGE_ROWS).get_page(request.GET.get("page"))
+    if opened is None and (run_id := request.GET.get("run", "")).isdecimal() and len(run_id) < 18:
+        opened = runs.filter(pk=int(run_id)).first()
+    link = {"job": job, **({"failed": "1"} if failed else {})}
+    context = shell_context(
+        request,
+        page="Jobs",
+        active=[run_row(run, now) for run in active],
+        rows=[run_row(run, now) for run in page.object_list],
+        paging=page,
+        job=job,
+        names=[(name, title(name)) for name in sorted(set(runs.order_by().values_list("job", flat=True).distinct()))],
+        failed=failed,
+        problem=problem,
+        said=SAID.get(request.GET.get("said", ""), ""),
+        opened=_opened(actor, opened) if opened else None,
+        filters=kept(**link).removesuffix("&"),
+        keep=kept(**link),
+        fragment=_fragment(request, opened),
+        at=moment(now, now),
+    )
+    part = "automation/jobs_live.html" if "fragment" in request.GET else "automation/jobs.html"
+    return render(request, part, context, status=status)
+
+
+def _ended(runs: QuerySet[JobRun], *, failed: bool) -> QuerySet[JobRun]:
+    ended = runs.filter(state__in=FAILED) if failed else runs.exclude(state=JobState.ACTIVE)
+    return ended.order_by("-started_at", "-pk")
+
+
+def _opened(actor: Actor, run: JobRun) -> dict[str, Any]:
+    now = timezone.now()
+    events = AuditEvent.objects.filter(object_kind="job_run", object_id=str(run.pk)).order_by("at", "id")[:EVENT_ROWS]
+    return {
+        **run_row(run, now),
+        "evidence": evidence(run, list(events), now),
+        "may_control": may(actor, Role.OPERATOR, job_control.pool_of(run)),
+    }
+
+
+def _fragment(request: HttpRequest, opened: JobRun | None) -> str:
+    """Return the address from which the page fetches its own news."""
+    kept = {name: request.GET[name] for name in ("job", "failed", "page", "run") if name in request.GET}
+    if opened is not None:
+        kept["run"] = str(opened.pk)
+    return f"{ADDRESS}?{urlencode({**kept, 'fragment': '1'})}"

@@ -1,0 +1,79 @@
+"""When an automation may change something next: pauses and cool-downs that are left, in words.
+
+Pure: what the automation remembers, its settings and the moment in; a sentence out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planning.documents.automation_document import AutomationPolicy
+from planning.documents.ratio_document import RatioDocument
+from planning.documents.rebalance_document import RebalanceDocument
+from planning.documents.scaling_document import ScalingDocument
+from web.live.wording import span
+
+ANY_TIME = "At any time."
+
+
+def next_change(
+    job: str, settings: AutomationPolicy, plan: Mapping[str, Any], memory: Mapping[str, Any], now_s: float
+) -> str:
+    """Return from when the automation could change something, were there a reason to; `now_s` in unix seconds."""
+    if job == "scaling":
+        return _scaling(settings.scaling, memory, now_s)
+    if job == "prefill_decode":
+        return _ratio(settings.ratio, memory, now_s)
+    if job == "rebalance":
+        return _rebalance(settings.rebalance, memory, now_s)
+    return _health(plan, now_s)
+
+
+def _scaling(settings: ScalingDocument, memory: Mapping[str, Any], now_s: float) -> str:
+    added_s = _known(memory, "added_s")
+    up_s = 0.0 if added_s is None else added_s + settings.warm_up_s + settings.up_cool_down_s - now_s
+    adds = "Adding: at any time" if up_s <= 0 else f"Adding: in {span(up_s)}"
+    calm_s = _known(memory, "calm_since_s")
+    if calm_s is None:
+        return f"{adds}. Draining: after {span(settings.down_cool_down_s)} of low load."
+    last_s = max(each for each in (calm_s, added_s, _known(memory, "drained_s")) if each is not None)
+    down_s = last_s + settings.down_cool_down_s - now_s
+    drains = "at any time" if down_s <= 0 else f"in {span(down_s)} if the load stays low"
+    return f"{adds}. Draining: {drains}."
+
+
+def _ratio(settings: RatioDocument, memory: Mapping[str, Any], now_s: float) -> str:
+    flipped_s, out_s = _known(memory, "flipped_s"), _known(memory, "out_since_s")
+    pause_s = 0.0 if flipped_s is None else flipped_s + settings.cool_down_s - now_s
+    hold_s = settings.hold_s if out_s is None else out_s + settings.hold_s - now_s
+    if pause_s > max(hold_s, 0.0):
+        return f"Role change: in {span(pause_s)}, after the cooldown."
+    if out_s is None:
+        return f"Role change: once f_im is out of tolerance for {span(hold_s)}."
+    return ANY_TIME if hold_s <= 0 else f"Role change: in {span(hold_s)} if the imbalance lasts."
+
+
+def _rebalance(settings: RebalanceDocument, memory: Mapping[str, Any], now_s: float) -> str:
+    widened = memory.get("widened") or {}
+    if not isinstance(widened, Mapping) or not widened:
+        return ANY_TIME
+    ends = [each["since_s"] + settings.cool_down_s - now_s for each in widened.values() if "since_s" in each]
+    left_s = min(ends, default=0.0)
+    narrow = "at any time" if left_s <= 0 else f"in {span(left_s)} at the earliest"
+    return f"Widening: at any time. Narrowing: {narrow}."
+
+
+def _health(plan: Mapping[str, Any], now_s: float) -> str:
+    ends = [
+        each["until_s"] - now_s
+        for each in plan.get("verdicts", ())
+        if each.get("state") == "quarantined" and isinstance(each.get("until_s"), int | float)
+    ]
+    left_s = min((each for each in ends if each > 0), default=0.0)
+    return f"{ANY_TIME} The next quarantine may end in {span(left_s)}." if left_s else ANY_TIME
+
+
+def _known(memory: Mapping[str, Any], name: str) -> float | None:
+    value = memory.get(name)
+    return float(value) if isinstance(value, int | float) else None

@@ -1,0 +1,103 @@
+"""The orders to actuators as the Steering page lists them, with the countdown of engines that drain for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderState
+from controlplane.fleet.drain_progress import DrainProgress
+from controlplane.fleet.models.pool import ActuatorKind
+from gateway.contracts.fleet_sample import EngineSample
+from web.automation.words import ORDER_STATES, order_words
+from web.fleet.topology.words import about
+from web.live.wording import count, sentence, span
+from web.shell.moments import Moment, moment
+
+SHOWN_OPEN = 100
+SHOWN_ENDED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRow:
+    """One order."""
+
+    key: str
+    what: str
+    state: str
+    shape: str
+    open: bool
+    says: str
+    """Where it stands or hangs, with the countdown of a drain."""
+    tries: int
+    """Attempts that failed in a row; 0 where it goes well."""
+    retry: str
+    by: str
+    why: str
+    at: Moment | None
+    ends: str
+    """When it is given up, or when it ended."""
+    may_confirm: bool
+    may_withdraw: bool
+    left: int | None
+    """Requests left on an engine that drains for it; None: nobody knows, or it does not drain."""
+
+
+def order_rows(
+    orders: Iterable[EngineOrder],
+    drains: Mapping[str, DrainProgress],
+    seen: Mapping[str, EngineSample],
+    now: datetime,
+) -> list[OrderRow]:
+    """Return rows in the given order; `drains` and `seen` are by engine id."""
+    return [_row(order, drains, seen, now) for order in orders]
+
+
+def _row(
+    order: EngineOrder, drains: Mapping[str, DrainProgress], seen: Mapping[str, EngineSample], now: datetime
+) -> OrderRow:
+    word, shape = ORDER_STATES[OrderState(order.state)]
+    is_open = order.state in OPEN_STATES
+    by_hand = order.pool.actuator == ActuatorKind.MANUAL
+    asks = by_hand and order.state == OrderState.SENT
+    engine_id = order.engine.engine_id if order.engine is not None else ""
+    draining = order.state == OrderState.DRAINING
+    sample = seen.get(engine_id) if draining else None
+    says = drain_words(drains.get(engine_id), sample) if draining else ""
+    failing = is_open and order.attempts > 1
+    return OrderRow(
+        key=order.key,
+        what=order_words(order.kind, order.role if order.role != "mixed" else "", order.engine_name),
+        state="Waiting for you" if asks else word,
+        shape="hot" if asks else "degraded" if failing else shape,
+        open=is_open,
+        says=says or sentence(order.says),
+        tries=order.attempts if failing else 0,
+        retry=f"again in {span((order.next_try_at - now).total_seconds())}" if failing else "",
+        by=order.by,
+        why=order.why,
+        at=moment(order.ordered_at, now),
+        ends=_ends(order, is_open, now),
+        may_confirm=asks,
+        may_withdraw=is_open and (by_hand or order.state != OrderState.SENT),
+        left=None if sample is None else sample.running + sample.bound,
+    )
+
+
+def drain_words(progress: DrainProgress | None, sample: EngineSample | None) -> str:
+    """Return how far a drain is; empty where nobody knows."""
+    if progress is not None and progress.left:
+        rest = "no estimate yet" if progress.about_s is None else f"about {about(progress.about_s)} to go"
+        return f"{count(progress.left, 'request')} left, {rest}."
+    if sample is None:
+        return ""
+    left = sample.running + sample.bound
+    return f"{count(left, 'request')} left." if left else "No requests left."
+
+
+def _ends(order: EngineOrder, is_open: bool, now: datetime) -> str:
+    if is_open:
+        return f"gives up in {span((order.deadline_at - now).total_seconds())}"
+    ended = moment(order.finished_at, now)
+    return f"ended {ended.ago}" if ended is not None else ""

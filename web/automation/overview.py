@@ -1,0 +1,90 @@
+"""One row per pool: its size, who steers it, and what each automation may do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from controlplane.automation.models.engine_health import EngineHealth, HealthState
+from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder
+from controlplane.automation.observation import fleet_observation
+from controlplane.automation.pool_policy import mode_in_force, pool_policy, steering_of
+from controlplane.automation.reading import DOCUMENTS
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.models.job_run import JobRun, JobState
+from web.automation.words import MODES, TITLES, change_words
+from web.live.wording import sentence
+from web.shell.moments import moment
+
+
+def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:
+    """Return the rows in the order of the pools; as many queries for many pools as for one."""
+    found = Engine.objects.filter(pool__in=pools).values_list("pool", "engine_id", "name", "role", "desired_state")
+    engines: dict[int, list[tuple[str, str, str, str]]] = {}
+    for pool_id, *engine in found:
+        engines.setdefault(pool_id, []).append((engine[0], engine[1], engine[2], engine[3]))
+    orders = Counter(EngineOrder.objects.filter(pool__in=pools, state__in=OPEN_STATES).values_list("pool", flat=True))
+    out = Counter(
+        EngineHealth.objects.filter(engine__pool__in=pools, state=HealthState.QUARANTINED).values_list(
+            "engine__pool", flat=True
+        )
+    )
+    runs = JobRun.objects.filter(job__in=DOCUMENTS, shard__in=[pool.pk for pool in pools], state=JobState.ACTIVE)
+    plans = {(run.shard, run.job): run for run in runs.only("shard", "job", "plan", "outcome")}
+    return [_row(pool, engines.get(pool.pk, []), orders[pool.pk], out[pool.pk], plans, now) for pool in pools]
+
+
+def _row(
+    pool: Pool,
+    engines: Sequence[tuple[str, str, str, str]],
+    orders: int,
+    out: int,
+    plans: dict[tuple[int, str], JobRun],
+    now: datetime,
+) -> dict[str, Any]:
+    observed = fleet_observation()
+    wanted = [engine_id for engine_id, _, _, desired in engines if desired == "ready"]
+    reports = [observed.report(engine_id) for engine_id in wanted]
+    switches = steering_of(pool)
+    until = switches.override_until
+    held = moment(until, now) if until is not None and until > now else None
+    names = {engine_id: name for engine_id, name, _, _ in engines}
+    return {
+        "pool": pool,
+        "wanted": len(wanted),
+        "running": sum(report is not None and report.reachable for report in reports),
+        "failed": sum(report is not None and not report.reachable for report in reports),
+        "quarantined": out,
+        "orders": orders,
+        "frozen": switches.frozen,
+        "held": held,
+        "by": switches.changed_by,
+        "automations": _automations(pool, {role for _, _, role, _ in engines}, names, plans),
+    }
+
+
+def _automations(
+    pool: Pool, roles: set[str], names: dict[str, str], plans: dict[tuple[int, str], JobRun]
+) -> list[dict[str, str]]:
+    documents = pool_policy(pool).automation
+    found = []
+    for job, part in DOCUMENTS.items():
+        if job == "prefill_decode" and not roles - {"mixed"}:
+            continue
+        word, shape = MODES[mode_in_force(pool, getattr(documents, part).mode)]
+        run = plans.get((pool.pk, job))
+        wants = change_words(job, run.plan, names) if run is not None else ""
+        reason = str(run.outcome.get("reason", "")) if run is not None else ""
+        found.append(
+            {
+                "title": TITLES[job],
+                "mode": word,
+                "shape": shape,
+                "wants": sentence(wants),
+                "reason": sentence(reason),
+            }
+        )
+    return found

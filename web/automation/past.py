@@ -1,0 +1,177 @@
+"""A pool's steering over a stretch of time: engines, objective, work, roles, and what was planned when and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from controlplane.automation.models.plan_record import PlanRecord
+from controlplane.automation.pool_policy import pool_policy
+from controlplane.automation.reading import AutomationStanding, automation_standings
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.history.collector import FINE_S
+from controlplane.history.pool_counts import PoolCounts, live_counts, stored_counts
+from controlplane.history.rollups import COARSE_S, FACTOR
+from controlplane.platform.models.audit_event import AuditEvent
+from planning.documents.scaling_document import ScalingDocument
+from web.automation.words import MODES, TITLES, change_words
+from web.history.past_range import Stretch
+from web.live.feed import FleetFeed
+from web.live.wording import sentence
+
+MAX_PLANS = 4000
+"""Of one automation in one answer; of more, the newest."""
+MAX_MARKS = 240
+_AUDITED = {
+    "pool.freeze": ("freeze", "frozen"),
+    "pool.unfreeze": ("unfreeze", "unfrozen"),
+    "pool.override": ("override", "held"),
+    "pool.end_override": ("override", "override ended"),
+    "pool.follow_advice": ("follow", "advice"),
+}
+_ACTING = ("act", "override")
+_SIZE = ("engines", "target", "demand", "demand_ahead")
+_ROLES = ("prefill", "decode", "prefill_load", "decode_load", "imbalance")
+Point = list[float | int | None]
+
+
+def steering_past(pool: Pool, stretch: Stretch, feed: FleetFeed, now: datetime) -> dict[str, Any]:
+    """Return what the charts draw: series as lists of [unix s, value, …], None for unknown; marks oldest first."""
+    settings = pool_policy(pool).automation
+    from_s = float(stretch.first * stretch.range.column_s)
+    to_s = min(stretch.end, now.timestamp()) if stretch.live else stretch.end
+    counts = _counts(pool.slug, stretch, feed)
+    names = dict(Engine.objects.filter(pool=pool).values_list("engine_id", "name"))
+    sizes = _sizes(pool, from_s, to_s)
+    ratio = _figures(pool, "prefill_decode", _ROLES, from_s, to_s)
+    if stretch.live:
+        rounds = {each.job: each for each in automation_standings(pool, now)}
+        sizes += _newest_size(rounds["scaling"])
+        ratio += _newest(rounds["prefill_decode"].plan, _ROLES)
+    out = _figures(pool, "engine_health", ("quarantined",), from_s, to_s)
+    return {
+        "from_s": from_s,
+        "to_s": to_s,
+        "live": stretch.live,
+        "column_s": stretch.range.column_s,
+        "engines": [[each.at_s, each.running, each.draining, each.failed] for each in counts],
+        "desired": [[point[0], point[2]] for point in sizes],
+        "quarantined": out,
+        "on_time": [[each.at_s, each.on_time] for each in counts],
+        "target": settings.scaling.attainment,
+        "demand": [[point[0], point[3]] for point in sizes],
+        "forecast": _forecast(sizes, settings.scaling),
+        "capacity": [[point[0], point[1] * settings.scaling.utilisation] for point in sizes if point[1] is not None],
+        "roles": ratio,
+        "band": [1.0 / (1.0 + settings.ratio.band), 1.0 + settings.ratio.band],
+        "marks": _marks(pool, names, from_s, to_s),
+    }
+
+
+def _counts(pool: str, stretch: Stretch, feed: FleetFeed) -> list[PoolCounts]:
+    """Return stored intervals, and behind the newest of them what only this process has heard."""
+    seconds = stretch.range.column_s
+    stored = stored_counts(pool, seconds, stretch.first, stretch.last)
+    after_s = stored[-1].at_s + seconds if stored else float(stretch.first * seconds)
+    live = feed.recent().columns
+    if seconds == COARSE_S:
+        first = max(int(after_s // FINE_S), (stretch.last - 1) * FACTOR - 60 * FACTOR)
+        stored += stored_counts(pool, FINE_S, first, (stretch.last + 1) * FACTOR - 1)
+        after_s = stored[-1].at_s + FINE_S if stored else after_s
+    return stored + [each for each in live_counts(pool, FINE_S, live) if after_s <= each.at_s < stretch.end]
+
+
+def _figures(
+    pool: Pool, job: str, names: Sequence[str], from_s: float, to_s: float, *, acting: bool = False
+) -> list[Point]:
+    """Return [unix s, figures…] of the kept plans of the time, and of the last one before it, which still holds.
+
+    With `acting` each ends with 1 where the automation was acting, with 0 where not.
+    """
+    plans = PlanRecord.objects.filter(pool=pool.slug, job=job)
+    begin = datetime.fromtimestamp(from_s, UTC)
+    before = list(plans.filter(at__lt=begin).order_by("-at", "-pk").values_list("at", "figures", "mode")[:1])
+    within = plans.filter(at__gte=begin, at__lte=datetime.fromtimestamp(to_s, UTC)).order_by("-at", "-pk")
+    rows = [*reversed(within.values_list("at", "figures", "mode")[:MAX_PLANS])]
+    return [
+        [at.timestamp(), *(_number(figures.get(name)) for name in names), *([int(mode in _ACTING)] if acting else [])]
+        for at, figures, mode in before + rows
+    ]
+
+
+def _sizes(pool: Pool, from_s: float, to_s: float) -> list[Point]:
+    """Return [unix s, engines, desired, demand, demand ahead]; what is only advised is not desired."""
+    rows = _figures(pool, "scaling", _SIZE, from_s, to_s, acting=True)
+    return [[at, engines, target if acts else engines, *rest] for at, engines, target, *rest, acts in rows]
+
+
+def _newest_size(standing: AutomationStanding) -> list[Point]:
+    plan = standing.plan
+    ahead = (plan.get("forecast") or {}).get("ahead")
+    desired = plan.get("target") if standing.in_force in _ACTING else plan.get("engines")
+    told = {**plan, "target": desired, "demand_ahead": ahead}
+    return _newest(told, _SIZE)
+
+
+def _newest(plan: dict[str, Any], names: Sequence[str]) -> list[Point]:
+    """Return the point of the last round, which is seldom kept; empty before the first one."""
+    at_s = _number(plan.get("at_s"))
+    return [] if at_s is None else [[at_s, *(_number(plan.get(name)) for name in names)]]
+
+
+def _forecast(sizes: Iterable[Point], settings: ScalingDocument) -> list[Point]:
+    """Return each forecast at the end of the time that it was made for, so that it stands over what came."""
+    ahead_s = settings.warm_up_s + settings.window_s
+    return [[(point[0] or 0.0) + ahead_s, point[4]] for point in sizes]
+
+
+def _marks(pool: Pool, names: dict[str, str], from_s: float, to_s: float) -> list[dict[str, Any]]:
+    span = (datetime.fromtimestamp(from_s, UTC), datetime.fromtimestamp(to_s, UTC))
+    plans = PlanRecord.objects.filter(pool=pool.slug, changes=True, at__range=span, job__in=TITLES)
+    kept = plans.exclude(job="rebalance").defer("figures").order_by("-at", "-pk")[:MAX_MARKS]
+    marks = [mark for record in kept if (mark := _plan_mark(record, names)) is not None]
+    events = AuditEvent.objects.filter(pool_slug=pool.slug, verb__in=_AUDITED, at__range=span)
+    for event in events.order_by("-at")[:MAX_MARKS]:
+        kind, label = _AUDITED[event.verb]
+        why = f": {event.why}" if event.why else ""
+        text = f"{label.capitalize()} by {event.actor_name}{why}"
+        marks.append({"at": event.at.timestamp(), "kind": kind, "label": label, "text": sentence(text)})
+    return sorted(marks, key=lambda mark: float(mark["at"]))[-MAX_MARKS:]
+
+
+def _plan_mark(record: PlanRecord, names: dict[str, str]) -> dict[str, Any] | None:
+    words = change_words(record.job, record.plan, names)
+    if record.job == "engine_health":
+        # Suspicions come and go; what takes an engine out or lets it back is what a chart should tell.
+        told = [each for each in record.plan.get("verdicts", ()) if each.get("engine_id") in record.plan["changed"]]
+        grave = [each for each in told if each.get("state") in ("quarantined", "probation")]
+        if not grave:
+            return None
+        words = ", ".join(f"{names.get(each['engine_id'], each['engine_id'])} {each['state']}" for each in grave[:4])
+    done = record.outcome.get("carried_out", record.outcome.get("in_force", False))
+    word, _ = MODES.get(record.mode, (record.mode, ""))
+    why = " ".join(sentence(each.get("text", "")) for each in record.reasons[:3])
+    label = _label(record)
+    return {
+        "at": record.at.timestamp(),
+        "kind": record.job if done else "advice",
+        "label": label,
+        "text": f"{TITLES[record.job]}{'' if done else f' ({word.lower()}, not executed)'}: {sentence(words)} {why}",
+    }
+
+
+def _label(record: PlanRecord) -> str:
+    if record.job == "scaling":
+        return (
+            f"+{len(record.plan.get('add', ()))}" if record.plan.get("add") else f"−{len(record.plan.get('drain', ()))}"
+        )
+    if record.job == "prefill_decode":
+        flips = record.plan.get("flips", ())
+        return f"{len(flips)} to {flips[0]['after']}" if flips else "flip"
+    return "health"
+
+
+def _number(value: Any) -> float | int | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,152 @@
+"""Everything that the Steering page of one pool shows, read with a fixed number of queries."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from controlplane.automation.engine_orders import ordered_names
+from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.models.plan_record import PlanRecord
+from controlplane.automation.observation import fleet_observation
+from controlplane.automation.pool_policy import pool_policy, steering_of
+from controlplane.automation.reading import PoolStanding, pool_standing
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import ActuatorKind, Pool
+from controlplane.platform.actor import Actor
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from gateway.contracts.fleet_sample import EngineSample, PoolSample
+from planning.documents.scaling_document import ScalingDocument
+from web.automation.cards import automation_cards, last_changes
+from web.automation.orders import SHOWN_ENDED, SHOWN_OPEN, order_rows
+from web.automation.verdict import verdict
+from web.automation.words import MODES, TITLES
+from web.fleet.topology.drains import drain_watch
+from web.fleet.topology.drawer import FRESH_S
+from web.live.engine_health import watched
+from web.live.feed import fleet_feed
+from web.live.wording import count, percent, sentence, span
+from web.shell.moments import moment
+
+SHOWN_PLANS = 20
+UNKNOWN = "—"
+
+
+def pool_page(pool: Pool, actor: Actor, now: datetime) -> dict[str, Any]:
+    """Return the context of the page's changing parts."""
+    standing = pool_standing(pool, fleet_observation(), now)
+    policy = pool_policy(pool)
+    engines = list(Engine.objects.filter(pool=pool).only("pk", "engine_id", "name", "role", "desired_state"))
+    names = {engine.engine_id: engine.name for engine in engines}
+    told = {**ordered_names(pool), **names}
+    seen, heard, window_s = _seen(pool, now)
+    watch = drain_watch()
+    drains = {each: progress for each in names if (progress := watch.progress(each)) is not None}
+    ended = EngineOrder.objects.filter(pool=pool).exclude(finished_at=None).select_related("pool", "engine")
+    cards = automation_cards(standing.automations, policy.automation, last_changes(pool), told, now)
+    roles = sorted({engine.role for engine in engines} - {"mixed"})
+    return {
+        "pool": pool,
+        "standing": standing,
+        "verdict": verdict(pool, standing, cards, now),
+        "override": override_words(standing, policy.automation.scaling, now),
+        "cards": [card for card in cards if roles or card.job != "prefill_decode" or card.mode == "Overridden"],
+        "tiles": tiles(standing, heard, window_s, policy.automation.scaling),
+        "orders": order_rows(standing.orders[:SHOWN_OPEN], drains, seen, now),
+        "ended": order_rows(ended.order_by("-finished_at")[:SHOWN_ENDED], {}, seen, now),
+        "watched": watched({engine.pk: engine for engine in engines}, seen, now),
+        "plans": [_plan_row(record, now) for record in _plans(pool)],
+        "roles": roles,
+        "by_hand": pool.actuator == ActuatorKind.MANUAL,
+        "actuator": ActuatorKind(pool.actuator).label,
+        "may_steer": may(actor, Role.OPERATOR, pool),
+        "revision": steering_of(pool).revision,
+        "at": moment(now, now),
+    }
+
+
+def tiles(
+    standing: PoolStanding, heard: PoolSample | None, window_s: float, settings: ScalingDocument
+) -> list[dict[str, str]]:
+    """Return the key figures: label, figure, unit, a line of context, and the shape of a broken limit."""
+    counts = standing.engines
+    scaling = next((each.plan for each in standing.automations if each.job == "scaling"), {})
+    share = heard.on_time_share if heard is not None else None
+    demand, hours = scaling.get("demand"), scaling.get("engine_h_today")
+    ahead = (scaling.get("forecast") or {}).get("ahead")
+    ahead_s = settings.warm_up_s + settings.window_s
+    short = counts["running"] < counts["desired"]
+    return [
+        _tile("Desired", str(counts["desired"]), "engines", f"{count(counts['ordered'], 'order')} open"),
+        _tile("Running", str(counts["running"]), "engines", "fewer than desired" if short else "as desired"),
+        _tile(
+            "Failed",
+            str(counts["failed"]),
+            "engines",
+            "failed to start, or silent",
+            "lost" * bool(counts["failed"]),
+        ),
+        _tile(
+            "On time",
+            UNKNOWN if share is None else f"{share * 100:.1f}",
+            "" if share is None else "%",
+            f"target {percent(settings.attainment)}" + (f", last {span(window_s)}" if window_s else ""),
+            "hot" * (share is not None and share < settings.attainment),
+        ),
+        _tile(
+            "Demand",
+            UNKNOWN if demand is None else f"{demand:.1f}",
+            "" if demand is None else "engines",
+            "no forecast yet" if ahead is None else f"{ahead:.1f} expected in {span(ahead_s)}",
+        ),
+        _tile("Engine hours", UNKNOWN if hours is None else f"{hours:.1f}", "" if hours is None else "h", "last 24 h"),
+    ]
+
+
+def override_words(standing: PoolStanding, settings: ScalingDocument, now: datetime) -> str:
+    """Return what an operator holds the pool at; empty where nobody does."""
+    until = moment(standing.override_until, now)
+    if until is None:
+        return ""
+    held = []
+    if standing.override_engines is not None:
+        asked = standing.override_engines
+        bound = min(max(asked, settings.min_engines), settings.max_engines)
+        held.append(
+            count(bound, "engine") + (f" (requested: {asked}, beyond the policy's bounds)" if bound != asked else "")
+        )
+    if standing.override_prefill is not None:
+        held.append(f"{standing.override_prefill} prefill")
+    return f"Fixed at {', '.join(held)} until {until.clock} UTC ({until.ago}) by {standing.changed_by}"
+
+
+def _tile(label: str, figure: str, unit: str, note: str, shape: str = "") -> dict[str, str]:
+    return {"label": label, "figure": figure, "unit": unit, "note": note, "shape": shape}
+
+
+def _seen(pool: Pool, now: datetime) -> tuple[dict[str, EngineSample], PoolSample | None, float]:
+    """Return the pool's engines and itself in the newest sample, and its window; nothing where that is old."""
+    sample = fleet_feed().latest
+    if sample is None or now.timestamp() - sample.at > FRESH_S:
+        return {}, None, 0.0
+    engines = {each.engine_id: each for each in sample.engines if each.pool_id == pool.slug}
+    return engines, next((each for each in sample.pools if each.pool_id == pool.slug), None), sample.window_s
+
+
+def _plans(pool: Pool) -> list[PlanRecord]:
+    """Return the newest plans that wanted something done."""
+    plans = PlanRecord.objects.filter(pool=pool.slug, changes=True).defer("plan", "figures")
+    return list(plans.order_by("-at", "-pk")[:SHOWN_PLANS])
+
+
+def _plan_row(record: PlanRecord, now: datetime) -> dict[str, Any]:
+    done = record.outcome.get("carried_out", record.outcome.get("in_force", False))
+    word, _ = MODES.get(record.mode, (record.mode, ""))
+    return {
+        "at": moment(record.at, now),
+        "title": TITLES.get(record.job, record.job),
+        "mode": word,
+        "done": "executed" if done else "not executed",
+        "why": " ".join(sentence(each.get("text", "")) for each in record.reasons[:3]),
+    }

@@ -1,0 +1,111 @@
+"""How automations, their plans and their orders read on the Steering pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from controlplane.automation.models.engine_order import OrderKind, OrderState
+from web.live.wording import count, percent
+
+TITLES = {
+    "engine_health": "Engine health",
+    "rebalance": "Rebalancing",
+    "scaling": "Scaling",
+    "prefill_decode": "Prefill/decode ratio",
+}
+MODES = {
+    "off": ("Off", "maintenance"),
+    "advise": ("Advises", "advises"),
+    "act": ("Acts", "serving"),
+    "frozen": ("Frozen", "hot"),
+    "override": ("Overridden", "draining"),
+}
+"""Mode in force → word and state shape."""
+ORDER_STATES = {
+    OrderState.WANTED: ("Pending", "starting"),
+    OrderState.DRAINING: ("Draining", "draining"),
+    OrderState.SENT: ("In progress", "starting"),
+    OrderState.DONE: ("Done", "serving"),
+    OrderState.FAILED: ("Failed", "lost"),
+    OrderState.CANCELLED: ("Canceled", "maintenance"),
+}
+
+
+_VERDICT_VERBS = {
+    "quarantined": "quarantine",
+    "probation": "return",
+    "suspect": "suspect",
+    "healthy": "clear",
+}
+
+
+def change_words(job: str, plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Return what a plan wants done, as the second half of a sentence; empty where it wants nothing."""
+    if job == "scaling":
+        return _scaling_words(plan, names)
+    if job == "prefill_decode":
+        return ", ".join(
+            f"change {names.get(each['engine_id'], each['engine_id'])} to {each['after']}"
+            for each in plan.get("flips", ())
+        )
+    if job == "rebalance":
+        return _rebalance_words(plan)
+    return _health_words(plan, names)
+
+
+def _scaling_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    add, drain = plan.get("add", ()), plan.get("drain", ())
+    parts = []
+    if add:
+        roles = sorted({role for role in add if role != "mixed"})
+        each = ", ".join(f"{sum(role == one for role in add)} {one}" for one in roles)
+        parts.append(f"add {count(len(add), 'engine')}{f' ({each})' if each else ''}")
+    if drain:
+        parts.append(f"drain {_listed([names.get(each, each) for each in drain])}")
+    return " and ".join(parts)
+
+
+def _rebalance_words(plan: Mapping[str, Any]) -> str:
+    parts = []
+    if wider := len(plan.get("wider", ())):
+        parts.append(f"widen {count(wider, 'prefix', 'prefixes')}")
+    if narrower := len(plan.get("narrower", ())):
+        parts.append(f"narrow {count(narrower, 'prefix', 'prefixes')}")
+    if moves := sum(each.get("at_most", 0) for each in plan.get("moves", ())):
+        parts.append(f"move up to {count(moves, 'queued request')}")
+    return ", ".join(parts)
+
+
+def _health_words(plan: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    states = {each.get("engine_id"): each.get("state") for each in plan.get("verdicts", ())}
+    found: dict[str, list[str]] = {}
+    for engine_id in plan.get("changed", ()):
+        found.setdefault(states.get(engine_id, "healthy"), []).append(names.get(engine_id, engine_id))
+    return " and ".join(f"{verb} {_listed(found[state])}" for state, verb in _VERDICT_VERBS.items() if state in found)
+
+
+def order_words(kind: str, role: str, name: str) -> str:
+    """Return what an order wants."""
+    if kind == OrderKind.START:
+        return f"Start {name}" if name else f"Start {_an(role)} engine"
+    if kind == OrderKind.STOP:
+        return f"Drain and stop {name}"
+    return f"Change {name} to {_an(role)} engine"
+
+
+def remap_words(plan: Mapping[str, Any]) -> str:
+    """Return what a change of the pool's size moves on hash rings; empty where nothing."""
+    remap = plan.get("remap")
+    if not isinstance(remap, Mapping) or not isinstance(remap.get("share"), int | float):
+        return ""
+    return f"{percent(remap['share'])} of prefixes get other engines"
+
+
+def _an(role: str) -> str:
+    return f"a {role}" if role else "an"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:4])
+    return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown

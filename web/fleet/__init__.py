@@ -1,0 +1,1 @@
+"""The Fleet page: the heatmap, an engine's drawer, the past."""

@@ -1,0 +1,120 @@
+"""What the engine drawer of the Fleet page asks for, and the verbs it offers."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.fleet.engine_lifecycle import set_desired_state
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.request_actor import actor_of
+from controlplane.platform.revisions import StaleRevisionError
+from controlplane.platform.role import Role
+from controlplane.platform.roles import NotAllowedError, may, require
+from controlplane.request_log.recent_decisions import recent_decisions
+from gateway.api.explain_api import explanation
+from web.fleet.topology.drawer import sample_of
+from web.live.engine_card import engine_card
+from web.live.feed import fleet_feed
+
+JSON = "application/json"
+MAX_WHY = 200
+_DONE = {
+    DesiredState.READY: "{} returns to service within 2 s.",
+    DesiredState.DRAINING: "{} is draining: in-flight requests finish there, new ones go elsewhere.",
+    DesiredState.MAINTENANCE: "{} is in maintenance: it gets no work and no probes.",
+}
+
+
+@require_safe
+@never_cache
+def card(request: HttpRequest, engine_id: str) -> HttpResponse:
+    """Answer the engine's card as JSON."""
+    actor = actor_of(request, CONSOLE)
+    engine = _engine(engine_id, actor)
+    seen = sample_of(fleet_feed().latest, engine_id, time.time())
+    return HttpResponse(msgspec.json.encode(engine_card(engine, actor, seen)), content_type=JSON)
+
+
+@require_safe
+@never_cache
+def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
+    """Answer why a recent request went where it went, as JSON in the words of the gateway's explain API."""
+    recent = recent_decisions()
+    record = recent.get(decision_id) if recent is not None else None
+    if record is None:
+        raise Http404("decision")
+    actor = actor_of(request, CONSOLE)
+    if not may(actor, Role.VIEWER) and not visible_pools(actor).filter(slug=record.decision.pool_id).exists():
+        raise Http404("decision")
+    return HttpResponse(msgspec.json.encode(explanation(record)), content_type=JSON)
+
+
+@require_POST
+def set_state(request: HttpRequest, engine_id: str) -> HttpResponse:
+    """Change what is wanted of the engine: form fields `state`, `why` and `revision` (as the drawer saw it).
+
+    Answers JSON to a script and goes back to the drawer otherwise.
+    """
+    actor = actor_of(request, CONSOLE)
+    engine = _engine(engine_id, actor)
+    try:
+        # Who may not steer hears that first, whatever else is wrong with the form.
+        require(actor, Role.OPERATOR, engine.pool)
+        state, expected, why = _form(request)
+        set_desired_state(engine, state, actor=actor, expected=expected, why=why)
+    except _BadFormError as error:
+        return _refused(request, str(error), 400)
+    except NotAllowedError as error:
+        return _refused(request, str(error), 403)
+    except StaleRevisionError as error:
+        now = DesiredState(error.current.desired_state)
+        text = f"Somebody else changed {engine.name} to {now.value}. Review it, then decide."
+        return _refused(request, text, 412)
+    if _wants_json(request):
+        return JsonResponse({"message": _DONE[state].format(engine.name)})
+    return HttpResponseRedirect(f"{reverse('fleet')}?{urlencode({'engine': engine_id})}")
+
+
+class _BadFormError(ValueError):
+    """A field of the form cannot be; the message says which and why."""
+
+
+def _form(request: HttpRequest) -> tuple[DesiredState, int | None, str]:
+    state = request.POST.get("state", "")
+    if state not in DesiredState.values:
+        raise _BadFormError(f"state must be one of {', '.join(DesiredState.values)}.")
+    revision = request.POST.get("revision", "")
+    if revision and (not revision.isascii() or not revision.isdecimal() or len(revision) > 9):
+        raise _BadFormError("revision must be a whole number; leave it out to change the engine as it is now.")
+    why = request.POST.get("why", "").strip()
+    if len(why) > MAX_WHY:
+        raise _BadFormError(f"The reason has {len(why)} characters; {MAX_WHY} fit.")
+    return DesiredState(state), int(revision) if revision else None, why
+
+
+def _engine(engine_id: str, actor: Actor) -> Engine:
+    """Return the engine, if the actor may see its pool; 404 otherwise."""
+    engine = get_object_or_404(Engine.objects.select_related("pool", "health"), engine_id=engine_id)
+    if not may(actor, Role.VIEWER, engine.pool):
+        raise Http404("engine")
+    return engine
+
+
+def _wants_json(request: HttpRequest) -> bool:
+    return JSON in request.headers.get("Accept", "")
+
+
+def _refused(request: HttpRequest, message: str, status: int) -> HttpResponse:
+    if _wants_json(request):
+        return JsonResponse({"error": message}, status=status)
+    return HttpResponse(message, status=status, content_type="text/plain; charset=utf-8")

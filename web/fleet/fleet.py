@@ -1,0 +1,69 @@
+"""The Fleet page: the server says how things stand, the live feed draws the rest."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from controlplane.automation.pool_policy import pool_policy
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import CONSOLE
+from controlplane.platform.request_actor import actor_of
+from gateway.contracts.fleet_sample import FleetSample
+from routing.policy.schema_versions import SchemaError
+from web.automation.page import seen_pools
+from web.live.feed import fleet_feed
+from web.live.scope import scope_of
+from web.live.verdict import Verdict
+from web.shell.frame import shell_context
+
+TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests", "Queued requests")
+"""Labels of the first paint; the live feed adds SLO and pool to them."""
+
+
+RANGES = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
+"""Name in the address, words and key of the time control's choices."""
+
+
+PAST = Verdict("quiet", "Past data.", "Loading history.", shape="unknown")
+"""First paint of an address that names one; the page then says what was, or why that cannot be told."""
+
+
+@require_safe
+@never_cache
+def fleet(request: HttpRequest) -> HttpResponse:
+    """Show the verdict on the newest sample, and the frame that the live feed fills."""
+    actor = actor_of(request, CONSOLE)
+    feed, scope = fleet_feed(), scope_of(actor)
+    region = _region_words(feed.seen(scope))
+    limits = {pool.slug: limit for pool in seen_pools(actor) if (limit := _cv_limit(pool)) is not None}
+    context = shell_context(
+        request,
+        page="Fleet",
+        tiles=TILES,
+        ranges=RANGES,
+        # The live sentence must not stand over a past that is still to come, or that there is not.
+        verdict=PAST if request.GET.get("end") else feed.verdict(scope),
+        region=region,
+        cv_limits=json.dumps(limits),
+    )
+    return render(request, "fleet/fleet.html", context)
+
+
+def _cv_limit(pool: Pool) -> float | None:
+    """Return the load CV from which the pool's live policy calls it uneven; None where that cannot be read."""
+    try:
+        return pool_policy(pool).automation.rebalance.cv_high
+    except (SchemaError, msgspec.ValidationError):
+        return None
+
+
+def _region_words(sample: FleetSample | None) -> str:
+    """Return what stands before the pool in the scope; the live feed writes the same words."""
+    regions = sorted({pool.region for pool in sample.pools}) if sample else []
+    return regions[0] if len(regions) == 1 else "All regions" if regions else "Fleet"

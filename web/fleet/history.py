@@ -1,0 +1,43 @@
+"""The past of the fleet for the Fleet page: `/fleet/history?range=1h&end=…` answers a binary keyframe."""
+
+from __future__ import annotations
+
+import time
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from controlplane.platform.actor import CONSOLE
+from controlplane.platform.request_actor import actor_of
+from web.history.past import read_picture
+from web.history.past_frames import encode_past
+from web.history.past_range import BadRangeError, stretch_of
+from web.live.feed import fleet_feed
+from web.live.scope import scope_of
+
+
+@require_safe
+@never_cache
+def fleet_history(request: HttpRequest) -> HttpResponse:
+    """Answer a stretch of the past: `range` 5m, 1h or 24h, `end` unix seconds (none: now).
+
+    With `after` (a column's number) and `roster` (of the head of an earlier answer) only newer columns.
+    """
+    query = request.GET
+    try:
+        stretch = stretch_of(query.get("range", ""), query.get("end", ""), time.time())
+        after = _column(query.get("after", ""))
+    except BadRangeError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    picture = read_picture(stretch, fleet_feed(), scope_of(actor_of(request, CONSOLE)))
+    frame = encode_past(picture, after=after, known=query.get("roster", ""))
+    return HttpResponse(frame, content_type="application/octet-stream")
+
+
+def _column(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 12:
+        raise BadRangeError(f"after must be the number of a column, not {text[:20]!r}.")
+    return int(text)

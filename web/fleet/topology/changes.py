@@ -1,0 +1,210 @@
+"""What the Topology page's forms do: register, change, move, delete and check engines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_POST
+
+from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
+from controlplane.fleet.engine_registration import change_engine, checked_addresses
+from controlplane.fleet.engine_url import RejectedUrlError
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.preflight.lifecycle import preflight_of, register_for_preflight, start_preflight
+from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.request_actor import actor_of
+from controlplane.platform.revisions import StaleRevisionError
+from controlplane.platform.roles import NotAllowedError
+from web.fleet.topology.drawer import VERBS, confirm_delete, engine_drawer, history, in_flight, sample_of
+from web.fleet.topology.form import LABELS, MAX_WHY, EngineForm, merged
+from web.fleet.topology.page import GONE, NOTE, seen_engine, seen_pools, topology_page
+from web.fleet.topology.scope import TopologyScope
+from web.live.feed import fleet_feed
+
+Change = Callable[[HttpRequest, Engine], HttpResponse]
+
+
+def on_engine(change: Change) -> Callable[[HttpRequest, str], HttpResponse]:
+    """Let a change have its engine; one that is gone or hidden answers 404, a missing role 403."""
+
+    @require_POST
+    @wraps(change)
+    def view(request: HttpRequest, engine_id: str) -> HttpResponse:
+        actor = actor_of(request, CONSOLE)
+        pools = seen_pools(actor)
+        engine = seen_engine(engine_id, pools)
+        if engine is None:
+            return topology_page(request, actor, pools, note=GONE, status=404)
+        try:
+            return change(request, engine)
+        except NotAllowedError as error:
+            return _again(request, engine, note=str(error), status=403)
+
+    return view
+
+
+@require_POST
+def register(request: HttpRequest) -> HttpResponse:
+    """Register an engine and start its preflight; it takes no work before that has passed."""
+    actor = actor_of(request, CONSOLE)
+    pools = seen_pools(actor)
+    form = EngineForm.of_post(request.POST)
+    form.check()
+    pool = next((pool for pool in pools if pool.slug == form.values["pool"]), None)
+    if pool is None:
+        form.errors["pool"] = "Choose a pool."
+    status = 422
+    try:
+        if not form.errors and pool is not None:
+            engine = _registered(form, pool, actor)
+            return _to_engine(request, engine, f"{engine.name} registered; preflight running.")
+        # All errors are told at once, so the addresses are looked at although nothing will be stored.
+        checked_addresses(form.addresses(), pool)
+    except (InvalidFieldsError, RejectedUrlError) as error:
+        form.blame(error)
+    except NotAllowedError as error:
+        form.errors[""] = str(error)
+        status = 403
+    drawer = {"kind": "form", "form": form, "engine": None}
+    return topology_page(request, actor, pools, drawer=drawer, status=status)
+
+
+def _registered(form: EngineForm, pool: Pool, actor: Actor) -> Engine:
+    return register_for_preflight(
+        pool,
+        form.values["name"],
+        speed=form.speed() or 1.0,
+        kind=form.values["kind"],
+        role=form.values["role"] or "mixed",
+        then_ready=bool(form.values["then_ready"]),
+        actor=actor,
+        why=form.values["why"][:MAX_WHY],
+        **form.addresses(),
+    )
+
+
+@on_engine
+def change(request: HttpRequest, engine: Engine) -> HttpResponse:
+    """Store what was changed in the form and look at the engine again; 412 where somebody was faster."""
+    actor = actor_of(request, CONSOLE)
+    form = EngineForm.of_post(request.POST)
+    changes = form.changes()
+    if not form.errors:
+        try:
+            with transaction.atomic():
+                before = preflight_of(engine)
+                change_engine(engine, changes, actor=actor, expected=seen_revision(request), why=_why(request))
+                if changes.keys() - {"name", "speed", "kind", "role"}:
+                    then_ready = before is not None and before.then_ready and before.state != "passed"
+                    start_preflight(engine, actor=actor, then_ready=then_ready)
+        except (InvalidFieldsError, RejectedUrlError) as error:
+            form.blame(error)
+        except StaleRevisionError as error:
+            return _stale_change(request, form, error.current)
+        else:
+            return _to_engine(request, engine, f"{engine.name} changed." if changes else "No changes.")
+    drawer = {"kind": "form", "form": form, "engine": engine, "revision": seen_revision(request) or engine.revision}
+    return topology_page(request, actor, seen_pools(actor), drawer=drawer, status=422)
+
+
+@on_engine
+def move(request: HttpRequest, engine: Engine) -> HttpResponse:
+    """Set the engine ready, draining or into maintenance; 412 where somebody was faster."""
+    do = request.POST.get("do", "")
+    if do not in VERBS:
+        return _again(request, engine, note="Choose ready, drain or maintenance.", status=422)
+    state = VERBS[do][0]
+    try:
+        set_desired_state(
+            engine, state, actor=actor_of(request, CONSOLE), expected=seen_revision(request), why=_why(request)
+        )
+    except StaleRevisionError as error:
+        return _stale_move(request, error.current, state)
+    words = {"ready": "returns to service", "drain": "is draining", "maintenance": "is in maintenance"}
+    return _to_engine(request, engine, f"{engine.name} {words[do]}.")
+
+
+@on_engine
+def delete(request: HttpRequest, engine: Engine) -> HttpResponse:
+    """Delete an engine that is empty, after its name was typed; 409 where it is not empty."""
+    seen = sample_of(fleet_feed().latest, engine.engine_id, time.time())
+    if request.POST.get("typed", "").strip() != engine.name:
+        confirm = confirm_delete(engine, seen) | {"typed_error": f"Type {engine.name} to delete it."}
+        return _again(request, engine, status=422, confirm=confirm)
+    try:
+        delete_engine(
+            engine,
+            actor=actor_of(request, CONSOLE),
+            in_flight=in_flight(seen),
+            lost=seen is not None and seen.state == "lost",
+            expected=seen_revision(request),
+            why=_why(request),
+        )
+    except EngineNotEmptyError as error:
+        return _again(request, engine, status=409, confirm=confirm_delete(engine, seen) | {"refusal": str(error)})
+    except StaleRevisionError as error:
+        return _again(
+            request, error.current, note=f"{engine.name} was changed by somebody else. Review it.", status=412
+        )
+    request.session[NOTE] = f"{engine.name} deleted."
+    return HttpResponseRedirect(TopologyScope.of(request.GET).address())
+
+
+@on_engine
+def check(request: HttpRequest, engine: Engine) -> HttpResponse:
+    """Look at the engine again; one that waits for its first pass takes work after it."""
+    then_ready = engine.desired_state == DesiredState.MAINTENANCE and bool(request.POST.get("then_ready"))
+    start_preflight(engine, actor=actor_of(request, CONSOLE), then_ready=then_ready)
+    return HttpResponseRedirect(TopologyScope.of(request.GET).address(engine=engine.engine_id))
+
+
+def _stale_change(request: HttpRequest, form: EngineForm, theirs: Engine) -> HttpResponse:
+    """Show base, theirs and mine, and my changes on top of theirs to be saved."""
+    actor = actor_of(request, CONSOLE)
+    mine, lines = merged(form, theirs)
+    drawer = {"kind": "form", "form": mine, "engine": theirs, "revision": theirs.revision, "conflict": lines}
+    drawer["history"] = history(theirs, time.time())
+    return topology_page(request, actor, seen_pools(actor), drawer=drawer, status=412)
+
+
+def _stale_move(request: HttpRequest, theirs: Engine, wanted: DesiredState) -> HttpResponse:
+    lines = [
+        {
+            "label": LABELS["desired_state"],
+            "base": "",
+            "theirs": DesiredState(theirs.desired_state).label,
+            "mine": wanted.label,
+            "both": True,
+        }
+    ]
+    return _again(request, theirs, status=412, conflict=lines)
+
+
+def _again(request: HttpRequest, engine: Engine, *, note: str = "", status: int, **drawer: Any) -> HttpResponse:
+    """Render the page with the engine's drawer open; `drawer` adds to what it shows."""
+    actor = actor_of(request, CONSOLE)
+    pools = seen_pools(actor)
+    shown = engine_drawer(engine, fleet_feed().latest, actor, pools) | drawer
+    return topology_page(request, actor, pools, drawer=shown, note=note, status=status)
+
+
+def _to_engine(request: HttpRequest, engine: Engine, note: str) -> HttpResponse:
+    request.session[NOTE] = note
+    return HttpResponseRedirect(TopologyScope.of(request.GET).address(engine=engine.engine_id))
+
+
+def seen_revision(request: HttpRequest) -> int | None:
+    """Return the revision that the person saw; a form without a readable one matches none."""
+    text = request.POST.get("revision", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+
+
+def _why(request: HttpRequest) -> str:
+    return request.POST.get("why", "").strip()[:MAX_WHY]

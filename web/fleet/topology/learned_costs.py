@@ -1,0 +1,28 @@
+"""What was learned about an engine's costs, in the words of its drawer."""
+
+from __future__ import annotations
+
+from controlplane.fleet.learned_costs import fitted_of
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.learned_cost import LearnedCost
+from web.live.wording import count
+
+_PROMPT_TOKENS = 4096
+
+
+def learned_words(engine: Engine, *, answered: bool = True) -> str:
+    """Return how fast the engine prefills and decodes as learned, and how well that is known.
+
+    What was learned of its kind says nothing about an engine that never answered.
+    """
+    cost = LearnedCost.objects.filter(pool_id=engine.pool_id, kind=engine.kind).first()
+    if cost is None or not answered:
+        return "nothing yet"
+    fitted = fitted_of(cost)
+    speed = fitted.speeds.get(engine.engine_id, 1.0) * engine.speed
+    prefill_ms = 1000 * fitted.prefill.seconds(_PROMPT_TOKENS, 0) / speed
+    words = f"{_PROMPT_TOKENS:,} new tokens in {prefill_ms:,.0f} ms, from {count(fitted.samples, 'prefill')}"
+    words += f"; off by {fitted.error:.0%} on average, the policy's cost by {fitted.policy_error:.0%}"
+    if fitted.decode is not None:
+        words += f"; a decode step of 16 requests takes {1000 * fitted.decode.seconds(16, 16 * _PROMPT_TOKENS):,.0f} ms"
+    return f"{words}."

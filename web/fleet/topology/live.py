@@ -1,0 +1,72 @@
+"""What the Topology page asks for while it is open: the figures of its rows, and a preflight's checklist."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from controlplane.fleet.preflight.lifecycle import preflight_of
+from controlplane.platform.actor import CONSOLE
+from controlplane.platform.request_actor import actor_of
+from web.fleet.topology.drawer import VERBS, checklist, flight_effect, flight_words, report_words, sample_of
+from web.fleet.topology.page import finding, seen_engine, seen_pools, stale_words, summary
+from web.fleet.topology.rows import TopologyRows, topology_rows
+from web.fleet.topology.scope import TopologyScope
+from web.live.feed import fleet_feed
+
+_NOT_SENT = ("kind", "pool", "name", "role", "id", "phrase", "since_at", "since_clock")
+
+
+@require_safe
+@never_cache
+def topology_live(request: HttpRequest) -> JsonResponse:
+    """Answer with the words and figures of the rows that the scope shows, and of the open drawer."""
+    pools = seen_pools(actor_of(request, CONSOLE))
+    sample = fleet_feed().latest
+    now = time.time()
+    rows = topology_rows(pools, TopologyScope.of(request.GET), sample, now)
+    answer: dict[str, Any] = {
+        "finding": finding(rows),
+        "summary": summary(pools, rows, sample),
+        "stale": stale_words(sample, now),
+        "list": list_key(rows),
+        "rows": {
+            entry["id"]: {name: value for name, value in entry.items() if name not in _NOT_SENT}
+            for entry in rows.entries
+            if entry["kind"] == "engine"
+        },
+    }
+    engine = seen_engine(request.GET["engine"], pools) if request.GET.get("engine") else None
+    if engine is not None:
+        seen = sample_of(sample, engine.engine_id, now)
+        answer["drawer"] = {
+            "revision": engine.revision,
+            "flight": flight_words(engine, seen)["text"],
+            "report": report_words(seen),
+            # The open question counts as the line below it does.
+            "effect": flight_effect(VERBS[do][0], seen) if (do := request.GET.get("do", "")) in VERBS else "",
+        }
+    return JsonResponse(answer)
+
+
+@require_safe
+@never_cache
+def topology_checklist(request: HttpRequest, engine_id: str) -> HttpResponse:
+    """Answer with the engine's newest preflight as a piece of the page."""
+    engine = seen_engine(engine_id, seen_pools(actor_of(request, CONSOLE)))
+    if engine is None:
+        raise Http404
+    shown = checklist(preflight_of(engine), time.time())
+    return render(request, "fleet/topology/checklist.html", {"checklist": shown, "engine": engine})
+
+
+def list_key(rows: TopologyRows) -> str:
+    """Return a text that differs when other engines are shown; their order does not matter."""
+    ids = sorted(entry["id"] for entry in rows.entries if entry["kind"] == "engine")
+    return f"{zlib.crc32(' '.join(ids).encode()):08x}"

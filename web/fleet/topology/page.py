@@ -1,0 +1,178 @@
+"""The Topology page: regions, pools and engines, and the drawer in which one of them is steered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.shared_caches import with_shared_caches
+from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.request_actor import actor_of
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from gateway.contracts.fleet_sample import STATES, TAKING_WORK, FleetSample
+from web.fleet.topology.drains import drain_watch
+from web.fleet.topology.drawer import FRESH_S, engine_drawer
+from web.fleet.topology.form import EngineForm
+from web.fleet.topology.pool import pool_drawer, seen_pool
+from web.fleet.topology.rows import TopologyRows, topology_rows
+from web.fleet.topology.scope import NOT_SERVING, SORTS, TopologyScope
+from web.fleet.topology.words import SEVERITY, STATE_PHRASES, STATE_WORDS, about
+from web.live.feed import fleet_feed
+from web.live.wording import clock_time, count
+from web.shell.frame import shell_context
+
+NOTE = "topology_note"
+"""Session key of the one sentence that the page after a change shows."""
+
+POOL_GONE = "That pool was deleted, or you cannot see it."
+GONE = "That engine was deleted, or you cannot see its pool."
+
+
+@require_safe
+@never_cache
+def topology(request: HttpRequest) -> HttpResponse:
+    """Show the table, and the drawer that the address names."""
+    actor = actor_of(request, CONSOLE)
+    pools = seen_pools(actor)
+    do, engine_id = request.GET.get("do", ""), request.GET.get("engine", "")
+    drawer: dict[str, Any] | None = None
+    note = request.session.pop(NOTE, "")
+    gone = False
+    if engine_id:
+        engine = seen_engine(engine_id, pools)
+        if engine is None:
+            gone, note = True, GONE
+        else:
+            drawer = engine_drawer(engine, fleet_feed().latest, actor, pools, do)
+    elif slug := request.GET.get("settings", ""):
+        pool = seen_pool(slug, pools)
+        gone, note = pool is None, note if pool else POOL_GONE
+        drawer = pool_drawer(pool, actor) if pool else None
+    elif do == "register" and changeable_pools(actor, pools):
+        drawer = {"kind": "form", "form": EngineForm.empty(request.GET.get("pool", "")), "engine": None}
+    return topology_page(request, actor, pools, drawer=drawer, note=note, trouble=gone)
+
+
+def topology_page(
+    request: HttpRequest,
+    actor: Actor,
+    pools: Sequence[Pool],
+    *,
+    drawer: dict[str, Any] | None = None,
+    note: str = "",
+    trouble: bool = False,
+    status: int = 200,
+) -> HttpResponse:
+    """Render the page; `drawer` is what stands at its right, `note` a sentence, which may be of `trouble`."""
+    drain_watch()
+    now = time.time()
+    scope = TopologyScope.of(request.GET)
+    sample = fleet_feed().latest
+    rows = topology_rows(pools, scope, sample, now)
+    context = shell_context(
+        request,
+        page="Topology",
+        scope=scope,
+        rows=rows,
+        finding=finding(rows),
+        summary=summary(pools, rows, sample),
+        stale=stale_words(sample, now),
+        pools=pools,
+        shared_caches=with_shared_caches(pools),
+        changeable=changeable_pools(actor, pools),
+        states=[(NOT_SERVING, "Not serving"), *((state, STATE_WORDS[state]) for state in STATES)],
+        headers=headers(scope),
+        pager=pager(rows, scope),
+        drawer=drawer,
+        note=note,
+        note_is_trouble=trouble or status >= 400,
+        close_address=scope.address(),
+        here_address=_here(scope, drawer),
+        engine_prefix=scope.address(engine=""),
+        pool_prefix=scope.address(settings=""),
+        register_address=scope.address(do="register"),
+    )
+    return render(request, "fleet/topology/page.html", context, status=status)
+
+
+def _here(scope: TopologyScope, drawer: dict[str, Any] | None) -> str:
+    """Return the address that shows the same without the form that was refused."""
+    if drawer and drawer["kind"] == "pool":
+        return scope.address(settings=drawer["pool"].slug)
+    engine = drawer.get("engine") if drawer and drawer["kind"] == "engine" else None
+    return scope.address(engine=engine.engine_id) if engine else scope.address()
+
+
+def seen_pools(actor: Actor) -> list[Pool]:
+    """Return the pools that the person may see, by region and name."""
+    return list(visible_pools(actor).select_related("region").order_by("region__slug", "slug"))
+
+
+def changeable_pools(actor: Actor, pools: Sequence[Pool]) -> list[Pool]:
+    """Return those in which the person may register and move engines."""
+    return [pool for pool in pools if may(actor, Role.OPERATOR, pool)]
+
+
+def seen_engine(engine_id: str, pools: Sequence[Pool]) -> Engine | None:
+    """Return the engine if it exists in a pool that the person may see."""
+    engines = Engine.objects.select_related("pool__region", "health")
+    return engines.filter(engine_id=engine_id[:64], pool__in=[pool.pk for pool in pools]).first()
+
+
+def finding(rows: TopologyRows) -> str:
+    """Return the page's title: what stands out among all engines."""
+    if not rows.total:
+        return "No engines yet"
+    troubled = [f"{rows.states[state]:,} {STATE_PHRASES[state]}" for state in SEVERITY[:-1] if rows.states[state]]
+    if not troubled:
+        return f"All {count(rows.total, 'engine')} serve" if rows.total > 1 else "The only engine serves"
+    working = sum(rows.states[state] for state in TAKING_WORK)
+    return f"{working:,} of {count(rows.total, 'engine')} serve; {', '.join(troubled)}"
+
+
+def summary(pools: Sequence[Pool], rows: TopologyRows, sample: FleetSample | None) -> str:
+    """Return how much there is, and which snapshot the gateway works with."""
+    regions = len({pool.region_id for pool in pools})
+    parts = (count(rows.total, "engine"), count(len(pools), "pool"), count(regions, "region"))
+    if sample is None:
+        return f"{', '.join(parts)}. The gateway has not published a fleet sample."
+    return f"{', '.join(parts)}; snapshot v{sample.snapshot_version}, seen at {clock_time(sample.at)} UTC."
+
+
+def stale_words(sample: FleetSample | None, now: float) -> str:
+    """Return a complaint about an old picture; empty while it is fresh."""
+    if sample is None or now - sample.at <= FRESH_S:
+        return ""
+    return (
+        f"The gateway has not reported for {about(now - sample.at)}; states and loads are from "
+        f"{clock_time(sample.at)} UTC. Changes are stored and take effect when it is back."
+    )
+
+
+def headers(scope: TopologyScope) -> dict[str, dict[str, Any]]:
+    """Return the addresses that sort by each column."""
+    return {
+        sort: {"address": scope.sorted_by(sort).address(), "current": scope.sort == sort, "label": label}
+        for sort, label in SORTS.items()
+    }
+
+
+def pager(rows: TopologyRows, scope: TopologyScope) -> dict[str, Any]:
+    """Return the footer: which engines of how many, and the pages beside this one."""
+    page = min(scope.page, rows.pages)
+    return {
+        "text": f"{rows.first:,}–{rows.last:,} of {rows.matching:,}" if rows.matching else "",
+        "before": scope.on_page(page - 1).address() if page > 1 else "",
+        "after": scope.on_page(page + 1).address() if page < rows.pages else "",
+        "many": rows.pages > 1,
+    }

@@ -1,0 +1,84 @@
+"""The drawer of one pool on the Topology page: its settings, and the form in which an admin changes those of people."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpRequest
+
+from controlplane.fleet.models.pool import Pool, PoolMode
+from controlplane.platform.actor import Actor
+from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from web.fleet.topology.drawer import changes_of
+from web.fleet.topology.form import MAX_WHY
+from web.shell.form_field import whole_number
+
+NAME, LIMIT, ISOLATED, PRODUCTION = "name", "max_prompt_tokens", "isolated", "production"
+NETWORKS, KEY = "engine_networks", "engine_api_key_env"
+DONE_WORDS = {"pool.create": "created it", "pool.change": "changed it"}
+
+
+def pool_drawer(
+    pool: Pool,
+    actor: Actor,
+    *,
+    typed: dict[str, Any] | None = None,
+    problems: Sequence[FieldProblem] = (),
+    observe_problem: str = "",
+) -> dict[str, Any]:
+    """Return what the drawer of one pool shows; `typed` is a form that was refused with `problems`.
+
+    `observe_problem` is why the pool was not let only observe; its question stands open again.
+    """
+    stored = {
+        NAME: pool.name,
+        LIMIT: str(pool.max_prompt_tokens),
+        NETWORKS: pool.engine_networks,
+        KEY: pool.engine_api_key_env,
+        ISOLATED: pool.isolated,
+        PRODUCTION: pool.production,
+        "why": "",
+    }
+    return {
+        "kind": "pool",
+        "pool": pool,
+        "engine": None,
+        "observes": pool.mode == PoolMode.OBSERVE,
+        "observe_problem": observe_problem,
+        "may_change": may(actor, Role.ADMIN),
+        "values": typed or stored,
+        "errors": {problem.path: problem.message for problem in problems},
+        "history": _history(pool, time.time()),
+    }
+
+
+def seen_pool(slug: str, pools: Sequence[Pool]) -> Pool | None:
+    """Return the pool if the person may see it."""
+    return next((pool for pool in pools if pool.slug == slug), None)
+
+
+def wanted(request: HttpRequest) -> tuple[dict[str, Any], dict[str, Any], list[FieldProblem]]:
+    """Return what was typed, the changes that it asks for, and what is no value at all."""
+    problems: list[FieldProblem] = []
+    typed = {
+        NAME: request.POST.get(NAME, "").strip()[:120],
+        LIMIT: request.POST.get(LIMIT, "").strip()[:12],
+        ISOLATED: bool(request.POST.get(ISOLATED)),
+        PRODUCTION: bool(request.POST.get(PRODUCTION)),
+        "why": request.POST.get("why", "").strip()[:MAX_WHY],
+    }
+    typed |= {name: request.POST[name].strip()[:500] for name in (NETWORKS, KEY) if name in request.POST}
+    tokens = whole_number(LIMIT, typed[LIMIT], problems)
+    if tokens is None:
+        problems = [FieldProblem(LIMIT, "Enter a whole number.")]
+    return typed, {**{name: value for name, value in typed.items() if name != "why"}, LIMIT: tokens}, problems
+
+
+def _history(pool: Pool, now: float) -> list[dict[str, str]]:
+    events = AuditEvent.objects.filter(object_kind="pool", object_id=pool.slug, verb__in=list(DONE_WORDS))
+    return changes_of(events, DONE_WORDS, now)

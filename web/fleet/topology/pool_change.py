@@ -1,0 +1,74 @@
+"""What the forms of a pool's settings do: change them, and stop routing the pool."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_POST
+
+from controlplane.fleet.models.pool import Pool, PoolMode
+from controlplane.fleet.topology import change_pool
+from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.request_actor import actor_of
+from controlplane.platform.revisions import StaleRevisionError
+from controlplane.platform.role import Role
+from controlplane.platform.roles import NotAllowedError, may
+from web.access.page import sent
+from web.fleet.topology.changes import seen_revision
+from web.fleet.topology.page import NOTE, POOL_GONE, seen_pools, topology_page
+from web.fleet.topology.pool import pool_drawer, seen_pool, wanted
+from web.fleet.topology.scope import TopologyScope
+
+
+@require_POST
+def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
+    """Change a pool's settings as somebody saw them; 412 with how they stand where somebody else was first."""
+    actor = actor_of(request, CONSOLE)
+    pools = seen_pools(actor)
+    pool = seen_pool(slug, pools)
+    if pool is None:
+        return topology_page(request, actor, pools, note=POOL_GONE, status=404)
+    typed, changes, problems = wanted(request)
+    try:
+        if problems:
+            raise InvalidFieldsError(problems)
+        changed = change_pool(pool, changes, actor=actor, expected=seen_revision(request), why=typed["why"])
+    except InvalidFieldsError as error:
+        drawer = pool_drawer(pool, actor, typed=typed, problems=error.problems)
+        return topology_page(request, actor, pools, drawer=drawer, status=422)
+    except (NotAllowedError, StaleRevisionError) as error:
+        return _refused(request, actor, pool, error)
+    request.session[NOTE] = f"Settings of {changed.name} saved; gateways apply them within a second."
+    return HttpResponseRedirect(TopologyScope.of(request.GET).address(settings=changed.slug))
+
+
+@require_POST
+def observe(request: HttpRequest, slug: str) -> HttpResponse:
+    """Let a pool route nothing any more and only observe; its name is typed to confirm."""
+    actor = actor_of(request, CONSOLE)
+    pools = seen_pools(actor)
+    pool = seen_pool(slug, pools)
+    if pool is None:
+        return topology_page(request, actor, pools, note=POOL_GONE, status=404)
+    if may(actor, Role.ADMIN) and sent(request, "typed") != pool.slug:
+        drawer = pool_drawer(pool, actor, observe_problem=f"Type {pool.slug} to confirm that it stops routing.")
+        return topology_page(request, actor, pools, drawer=drawer, status=422)
+    changes = {"mode": PoolMode.OBSERVE}
+    try:
+        changed = change_pool(pool, changes, actor=actor, expected=seen_revision(request), why=sent(request, "why"))
+    except (NotAllowedError, StaleRevisionError) as error:
+        return _refused(request, actor, pool, error)
+    request.session[NOTE] = f"{changed.name} is observe-only; /v1 and /api/v1/route answer 409 for it."
+    return HttpResponseRedirect(TopologyScope.of(request.GET).address(settings=changed.slug))
+
+
+def _refused(
+    request: HttpRequest, actor: Actor, pool: Pool, error: NotAllowedError | StaleRevisionError
+) -> HttpResponse:
+    """Show the drawer again with why nothing was changed."""
+    if isinstance(error, NotAllowedError):
+        drawer = pool_drawer(pool, actor)
+        return topology_page(request, actor, seen_pools(actor), drawer=drawer, note=str(error), status=403)
+    note = f"Somebody else changed {error.current.name}. Nothing was overwritten; review it."
+    drawer = pool_drawer(error.current, actor)
+    return topology_page(request, actor, seen_pools(actor), drawer=drawer, note=note, status=412)

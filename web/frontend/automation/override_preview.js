@@ -1,0 +1,32 @@
+/* Says before the click what a number of engines does: how many are started or drained, or that it is not allowed. */
+
+import { find } from '../shell/element.js';
+import { count } from '../shell/format.js';
+
+/**
+ * What fixing the pool at the typed number does; `now` engines there are, `least` to `most` are allowed.
+ * @param {string} typed
+ * @param {{ now: number, least: number, most: number }} bounds
+ */
+export function previewWords(typed, { now, least, most }) {
+  if (!/^\d{1,9}$/.test(typed.trim())) return `Enter a number from ${least} to ${most}.`;
+  const wanted = Number(typed);
+  if (wanted < least || wanted > most) return `Not allowed: the live policy allows ${least} to ${most}.`;
+  if (wanted === now) return `Changes nothing now: there are ${count(now, 'engine')}.`;
+  const by = count(Math.abs(wanted - now), 'engine');
+  return `${wanted > now ? 'Starts' : 'Drains'} ${by} (${now} → ${wanted}).`;
+}
+
+/** Keep the line under the form true while somebody types. */
+export function startOverridePreview() {
+  const line = find(document, '#steering-preview');
+  const field = find(document, '#field-engines', HTMLInputElement);
+  if (!line || !field) return;
+  const { now, least, most } = line.dataset;
+  const bounds = { now: Number(now), least: Number(least), most: Number(most) };
+  const update = () => {
+    line.textContent = previewWords(field.value, bounds);
+  };
+  field.addEventListener('input', update);
+  update();
+}

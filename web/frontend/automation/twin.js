@@ -1,0 +1,58 @@
+/* The charts as a table: one row per column of time, newest first, with what was planned in it. */
+
+import { clock, dayClock } from '../shell/format.js';
+import { make } from '../shell/element.js';
+import { valueAt } from './series.js';
+/** @import { ChartData, ChartRow } from './chart_rows.js' */
+
+const MOST_ROWS = 240;
+
+/**
+ * Moments for which the table has rows, newest first.
+ * @param {ChartData} data
+ */
+export function moments({ from_s: from, to_s: to, column_s: step }) {
+  const every = step * Math.max(1, Math.ceil((to - from) / step / MOST_ROWS));
+  const found = [];
+  for (let at = Math.floor(to / every) * every; at >= from; at -= every) found.push(at);
+  return found;
+}
+
+/**
+ * @param {HTMLElement} root
+ * @param {ChartData} data
+ * @param {ChartRow[]} rows
+ */
+export function showTwin(root, data, rows) {
+  const series = rows.flatMap((row) =>
+    row.series.map((each) => ({ ...each, title: row.series.length > 1 ? `${row.name}, ${each.name}` : row.name })),
+  );
+  const head = make(
+    'tr',
+    '',
+    ...['Time', ...series.map((each) => each.title), 'Plans'].map((title, place) => {
+      const cell = make('th', place && place <= series.length ? 'number' : '', title);
+      cell.scope = 'col';
+      return cell;
+    }),
+  );
+  const times = moments(data);
+  const words = times[0] - times[times.length - 1] > 86_000 ? dayClock : clock;
+  const body = times.map((at, place) => {
+    const next = times[place - 1] ?? Infinity;
+    const plans = data.marks
+      .filter((mark) => mark.at >= at && mark.at < next)
+      .map((mark) => mark.text)
+      .join(' ');
+    return make(
+      'tr',
+      '',
+      make('td', '', words(at)),
+      ...series.map((each) => make('td', 'number', each.words(valueAt(each, at)))),
+      make('td', 'wrap', plans),
+    );
+  });
+  const place = root.scrollTop;
+  root.replaceChildren(make('table', '', make('thead', '', head), make('tbody', '', ...body)));
+  root.scrollTop = place;
+}

@@ -1,0 +1,22 @@
+// Tag names of our pictures, so that the page's queries know what they find.
+import type { Heat } from './heat.js';
+import type { Hour } from './hour.js';
+import type { Lines } from './lines.js';
+import type { Overlay } from './overlay.js';
+import type { Rates } from './rates.js';
+import type { Spark } from './spark.js';
+import type { Unbound } from './unbound.js';
+import type { Steps } from '../automation/steps.js';
+
+declare global {
+  interface HTMLElementTagNameMap {
+    'sy-heat': Heat;
+    'sy-hour': Hour;
+    'sy-lines': Lines;
+    'sy-overlay': Overlay;
+    'sy-rates': Rates;
+    'sy-spark': Spark;
+    'sy-steps': Steps;
+    'sy-unbound': Unbound;
+  }
+}

@@ -1,0 +1,82 @@
+/* A custom element with one canvas whose backing store matches the device pixels. */
+
+import { redraw } from './redraw_loop.js';
+
+const sizes = new ResizeObserver((entries) => {
+  for (const entry of entries) {
+    if (!(entry.target instanceof Picture)) continue;
+    const exact = entry.devicePixelContentBoxSize?.[0];
+    const box = entry.contentBoxSize[0];
+    const ratio = devicePixelRatio || 1;
+    entry.target.resized(
+      Math.round(exact ? exact.inlineSize : box.inlineSize * ratio),
+      Math.round(exact ? exact.blockSize : box.blockSize * ratio),
+      ratio,
+    );
+  }
+});
+
+/**
+ * What draws on a canvas; every browser that we support has it.
+ * @param {HTMLCanvasElement} canvas
+ */
+export function penOf(canvas) {
+  const pen = canvas.getContext('2d');
+  if (!pen) throw new Error('this browser draws no pictures');
+  return pen;
+}
+
+/** Subclasses implement paint(); it draws in device pixels: this.context, this.width, this.height, this.ratio. */
+export class Picture extends HTMLElement {
+  canvas = document.createElement('canvas');
+  context = penOf(this.canvas);
+  width = 0;
+  height = 0;
+  ratio = 1;
+
+  connectedCallback() {
+    this.canvas.setAttribute('aria-hidden', 'true');
+    if (this.canvas.parentElement !== this) this.append(this.canvas);
+    try {
+      sizes.observe(this, { box: 'device-pixel-content-box' });
+    } catch {
+      // Safari knows only the content box; rounding it is at most half a pixel off.
+      sizes.observe(this);
+    }
+  }
+
+  disconnectedCallback() {
+    sizes.unobserve(this);
+  }
+
+  /**
+   * Called by the observer; a picture that needs more than a new store overrides it.
+   * @param {number} width
+   * @param {number} height
+   * @param {number} ratio
+   */
+  resized(width, height, ratio) {
+    if (width === this.width && height === this.height && ratio === this.ratio) return;
+    this.width = this.canvas.width = width;
+    this.height = this.canvas.height = height;
+    this.ratio = ratio;
+    this.invalidate();
+  }
+
+  invalidate() {
+    redraw(this);
+  }
+
+  /** Draw everything anew. */
+  paint() {}
+}
+
+/**
+ * Left edge of column `place` of `columns` on a picture `width` device pixels wide; whole pixels.
+ * @param {number} place
+ * @param {number} columns
+ * @param {number} width
+ */
+export function columnEdge(place, columns, width) {
+  return Math.round((place * width) / columns);
+}

@@ -1,0 +1,19 @@
+/* What `make check` asks of the scripts beside their types; Prettier lays them out. */
+import js from '@eslint/js';
+import globals from 'globals';
+
+export default [
+  js.configs.recommended,
+  { languageOptions: { ecmaVersion: 2023, sourceType: 'module', globals: globals.browser } },
+  { files: ['**/*.test.js', '**/*.mjs'], languageOptions: { globals: globals.node } },
+  {
+    linterOptions: { reportUnusedDisableDirectives: 'error' },
+    rules: {
+      eqeqeq: 'error',
+      'no-console': ['error', { allow: ['warn'] }],
+      'no-unused-vars': ['error', { argsIgnorePattern: '^_' }],
+      'no-var': 'error',
+      'prefer-const': 'error',
+    },
+  },
+];

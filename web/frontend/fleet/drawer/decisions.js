@@ -1,0 +1,283 @@
+/* The engine's last decisions, where their time went, and the whole story of one of them. */
+
+import { fetchDecision } from './engine_card.js';
+import { NARROW, clock, count, duration, percent, whole } from '../../shell/format.js';
+import { byId, icon, make, required, setText } from '../../shell/element.js';
+/** @import { View } from '../view.js' */
+/** @import { DecisionLine, EngineCard, Explained, Outcome } from './engine_card.js' */
+
+const SHOWN = 6;
+
+/**
+ * Time of day with tenths, as decisions need it.
+ * @param {number} at
+ */
+export const clockTenths = (at) => `${clock(at)}.${Math.floor((at % 1) * 10)}`;
+
+/**
+ * Mean seconds of the first token's way: {queue, engine, count}, null while no first token is known.
+ * @param {DecisionLine[]} decisions
+ */
+export function timeSpent(decisions) {
+  const known = decisions.flatMap((each) =>
+    each.ttft_s === null ? [] : [{ queued: each.queued_s, ttft: each.ttft_s }],
+  );
+  if (!known.length) return null;
+  /** @param {(each: { queued: number, ttft: number }) => number} read */
+  const mean = (read) => known.reduce((sum, each) => sum + read(each), 0) / known.length;
+  const queue = mean((each) => Math.min(each.queued, each.ttft));
+  return { queue, engine: mean((each) => each.ttft) - queue, count: known.length };
+}
+
+/**
+ * Parts of a decision's page: title, sentences, candidates [{name, chosen, hit, wait, compute, cost}].
+ * @param {Explained} explained
+ * @param {(engineId: string) => string} nameOf
+ */
+export function decisionStory(explained, nameOf) {
+  const { decision, outcome } = explained;
+  const [chosen, other] = decision.candidates;
+  const hit = decision.hit_tokens
+    ? `${whole(decision.hit_tokens)} of ${count(decision.prompt_tokens, 'prompt token')} expected cached`
+    : `${count(decision.prompt_tokens, 'prompt token')}, none expected cached`;
+  const beside =
+    chosen && other && other.engine_id !== chosen.engine_id && other.cost > chosen.cost
+      ? ` ${nameOf(other.engine_id)} came second, with a cost of ${other.cost.toFixed(2)}` +
+        ` against ${chosen.cost.toFixed(2)}.`
+      : '';
+  const waited =
+    decision.queued_s > 0.0005
+      ? `The request waited ${duration(decision.queued_s)} at the gateway${queueWords(explained)}.`
+      : 'The request was dispatched at once.';
+  return {
+    title: `Sent to ${explained.engine_name || 'no engine'}: ${explained.reason_words}.`,
+    why: `${hit}.${beside}${pairWords(explained)}`,
+    happened: `${waited} ${outcomeWords(outcome)}`,
+    candidates: decision.candidates.map((each, place) => ({
+      name: nameOf(each.engine_id),
+      chosen: place === 0,
+      hit: whole(each.hit_tokens),
+      wait: duration(each.wait_s),
+      compute: duration(each.compute_s),
+      cost: each.cost.toFixed(2),
+    })),
+  };
+}
+
+/**
+ * Who answers, where the chosen engine only computes the prompt; '' where it does both.
+ * @param {Explained} explained
+ */
+function pairWords({ decision: { pair }, decode_engine_name: name, pair_reason_words: words }) {
+  if (!pair) return '';
+  return ` ${name || pair.engine_id} answers: ${words}; ${duration(pair.tbt_s)} per token expected.`;
+}
+
+/**
+ * Why it was granted when it was: "; it overtook 2 older tickets, because it was the shortest …".
+ * '' where nothing is told.
+ * @param {Explained} explained
+ */
+function queueWords({ decision, queue_reason_words: words }) {
+  if (!words) return '';
+  const passed =
+    decision.overtook > 0 ? `it overtook ${count(decision.overtook, 'older request')}` : 'it was dispatched next';
+  return `; ${passed}, because ${words}`;
+}
+
+/** @param {Outcome} outcome */
+function outcomeWords(outcome) {
+  const first =
+    outcome.first_token_after_s === null
+      ? ''
+      : `First token after ${duration(outcome.first_token_after_s)}${outcome.on_time ? '' : ', late'}. `;
+  const cached = outcome.cached_tokens === null ? '' : `The engine reported ${whole(outcome.cached_tokens)} cached. `;
+  /** @type {Record<string, string>} */
+  const end = {
+    running: 'It is running.',
+    completed: '',
+    failed: `It failed (${outcome.error}).`,
+    refused: `It was rejected (${outcome.error}).`,
+    cancelled: 'The client went away.',
+    client_error: `The engine refused it (${outcome.error}).`,
+  };
+  return `${first}${cached}${end[outcome.state] ?? outcome.state}`.trim();
+}
+
+export class DrawerDecisions {
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view;
+    this.body = required(byId('drawer-decisions'), 'tbody');
+    this.story = byId('drawer-story');
+    /** @type {Map<string, string>} Names by engine id. */
+    this.names = new Map();
+    this.key = '';
+    this.asked = '';
+    /** @type {Element | null} What had the focus when the story was opened. */
+    this.from = null;
+    byId('drawer-story-close').addEventListener('click', () => view.closeDecision());
+  }
+
+  /** Nothing is known yet of the engine just opened. */
+  clear() {
+    this.key = '';
+    this.#close();
+    this.show(null, '', 'Loading…');
+  }
+
+  /**
+   * @param {EngineCard | null} card
+   * @param {string} failure
+   */
+  show(card, failure, none = 'No decision has chosen it since Switchyard started.') {
+    const decisions = card?.decisions ?? [];
+    const key = JSON.stringify([decisions.slice(0, SHOWN), failure, card === null, card?.decisions === null, none]);
+    if (key === this.key) return;
+    this.key = key;
+    this.#spent(decisions);
+    const words =
+      failure || (card?.decisions === null ? 'The gateway runs in another process; ask its /api/v1/explain/.' : none);
+    byId('drawer-decisions').hidden = !decisions.length;
+    setText(byId('drawer-decisions-none'), decisions.length && !failure ? '' : words);
+    this.body.replaceChildren(...decisions.slice(0, SHOWN).map((each) => this.#line(each)));
+  }
+
+  /** @param {DecisionLine} each */
+  #line(each) {
+    const open = make('button', 'row-button', clockTenths(each.at));
+    open.type = 'button';
+    open.setAttribute('aria-label', `Decision at ${clockTenths(each.at)}: why it went there`);
+    const ttft = make(
+      'td',
+      'number',
+      ...(each.ttft_s === null ? [each.outcome === '' ? '…' : '—'] : [duration(each.ttft_s)]),
+    );
+    if (each.on_time === false) {
+      ttft.prepend(icon('s-lost', 'shape shape-lost'));
+      ttft.classList.add('late');
+      ttft.title = 'late';
+    }
+    const hit = make('td', 'number', whole(each.predicted_tokens));
+    hit.title =
+      each.cached_tokens === null
+        ? 'expected; the engine has not reported yet'
+        : `expected; the engine reported ${whole(each.cached_tokens)}`;
+    const reason = make('td', 'reason', each.reason);
+    if (each.queue_reason) {
+      reason.append(make('span', 'sub', each.queue_reason));
+      const overtook = each.overtook ? `; overtook ${count(each.overtook, 'older request')}` : '';
+      reason.title = `Dispatched after ${duration(each.queued_s)} because ${each.queue_words}${overtook}`;
+    }
+    const line = make(
+      'tr',
+      '',
+      make('td', '', open),
+      reason,
+      make('td', 'number', whole(each.prompt_tokens)),
+      hit,
+      ttft,
+    );
+    line.addEventListener('click', () => this.view.openDecision(each.decision_id));
+    return line;
+  }
+
+  /** @param {DecisionLine[]} decisions */
+  #spent(decisions) {
+    const spent = timeSpent(decisions);
+    byId('drawer-spent').hidden = !spent;
+    if (!spent) return;
+    const total = spent.queue + spent.engine;
+    setText(byId('drawer-spent-of'), `last ${spent.count}, mean ${duration(total)}`);
+    /** @type {[term: string, words: string, value: number][]} */
+    const parts = [
+      ['queue', 'Waiting at the gateway', spent.queue],
+      ['prefill', 'Engine, to first token', spent.engine],
+    ];
+    byId('drawer-spent-bar').replaceChildren(
+      ...parts
+        .filter(([, , value]) => value > 0)
+        .map(([term, , value]) => {
+          const part = make('i', `term-${term}`);
+          part.style.flexGrow = String(value / total);
+          return part;
+        }),
+    );
+    byId('drawer-spent-bar').setAttribute(
+      'aria-label',
+      parts.map(([, words, value]) => `${words} ${duration(value)}, ${percent(value / total)}${NARROW}%`).join('; '),
+    );
+    byId('drawer-spent-parts').replaceChildren(
+      ...parts.map(([term, words, value]) =>
+        make('div', '', make('dt', '', make('i', `term-${term}`), words), make('dd', '', duration(value))),
+      ),
+    );
+  }
+
+  /**
+   * Show the story of this decision over the engine; '' closes it.
+   * @param {string} decisionId
+   */
+  open(decisionId) {
+    if (decisionId === this.asked) return;
+    if (decisionId) this.#tell(decisionId);
+    else this.#close();
+  }
+
+  /** @param {string} decisionId */
+  async #tell(decisionId) {
+    this.asked = decisionId;
+    const link = byId('drawer-story-json', HTMLAnchorElement);
+    link.href = `/fleet/decisions/${encodeURIComponent(decisionId)}`;
+    byId('drawer-story-page', HTMLAnchorElement).href = `/decisions/${encodeURIComponent(decisionId)}`;
+    try {
+      const explained = await fetchDecision(decisionId);
+      if (this.asked !== decisionId) return;
+      this.#story(explained);
+    } catch (error) {
+      if (this.asked !== decisionId) return;
+      setText(byId('drawer-story-title'), 'This decision cannot be shown');
+      setText(byId('drawer-story-why'), error instanceof Error ? error.message : '');
+      for (const part of ['facts', 'happened']) setText(byId(`drawer-story-${part}`), '');
+      byId('drawer-story-table').hidden = true;
+    }
+    this.from = document.activeElement;
+    this.story.hidden = false;
+    byId('drawer-story-close').focus();
+    this.story.scrollIntoView({ block: 'nearest' });
+  }
+
+  /** @param {Explained} explained */
+  #story(explained) {
+    const story = decisionStory(explained, (engineId) => this.names.get(engineId) ?? engineId);
+    setText(byId('drawer-story-title'), story.title);
+    setText(byId('drawer-story-why'), story.why);
+    setText(byId('drawer-story-happened'), story.happened);
+    const { decision } = explained;
+    setText(
+      byId('drawer-story-facts'),
+      `${clockTenths(explained.decided_at)} · policy v${decision.policy_version} · ` +
+        `${decision.placement}, ${decision.order}`,
+    );
+    const table = byId('drawer-story-table');
+    table.hidden = !story.candidates.length;
+    required(table, 'tbody').replaceChildren(
+      ...story.candidates.map((each) => {
+        const line = make(
+          'tr',
+          each.chosen ? 'selected' : '',
+          make('td', '', each.name),
+          ...[each.hit, each.wait, each.compute, each.cost].map((words) => make('td', 'number', words)),
+        );
+        return line;
+      }),
+    );
+  }
+
+  #close() {
+    this.asked = '';
+    if (this.story.hidden) return;
+    this.story.hidden = true;
+    if (this.from instanceof HTMLElement && this.from.isConnected) this.from.focus();
+  }
+}

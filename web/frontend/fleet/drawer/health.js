@@ -1,0 +1,45 @@
+/* What engine health holds of the engine in the drawer: verdict, reason, evidence, and the verb that answers it. */
+
+import { NARROW } from '../../shell/format.js';
+import { byId, setText } from '../../shell/element.js';
+/** @import { EngineFacts } from '../../live/frame_types.js' */
+/** @import { EngineCard } from './engine_card.js' */
+
+/** @type {Record<string, string>} */
+const VERDICTS = { probation: 'Returning', suspect: 'Suspect' };
+
+/**
+ * The verdict that made a gateway call the engine degraded; '' for none.
+ * @param {EngineFacts} engine
+ */
+export function healthWord(engine) {
+  const [verdict] = (engine.reason ?? '').split(':');
+  return engine.state === 'degraded' ? (VERDICTS[verdict] ?? '') : '';
+}
+
+/**
+ * Word, end and share as one sentence.
+ * @param {{ word: string, ends: string, share: string }} health
+ */
+export function healthSentence({ word, ends, share }) {
+  return `${word}${ends ? `, ${ends}` : ''}${share ? `; gets ${share} of its load` : ''}.`;
+}
+
+/**
+ * Show the card's verdict; healthy engines show only the verb.
+ * @param {EngineCard | null} card
+ */
+export function showHealth(card) {
+  const health = card?.health;
+  byId('drawer-health').hidden = !health || (health.state === 'healthy' && !card.may_steer && !health.reason);
+  if (!health) return;
+  setText(byId('drawer-health-since'), health.since ? `since ${health.since.clock}${NARROW}UTC` : '');
+  setText(byId('drawer-health-word'), healthSentence(health));
+  setText(byId('drawer-health-reason'), health.reason);
+  setText(byId('drawer-health-evidence'), health.state === 'healthy' || !health.evidence ? '' : `${health.evidence}.`);
+  const verb = byId('drawer-health-verb', HTMLAnchorElement);
+  verb.hidden = !card.may_steer;
+  setText(verb, health.out ? 'Return to service' : 'Quarantine');
+  const query = new URLSearchParams({ do: health.out ? 'trust' : 'quarantine', engine: card.engine_id });
+  verb.href = `/steering/${encodeURIComponent(card.pool)}?${query}`;
+}

@@ -1,0 +1,236 @@
+/* The six tiles: what the pools in scope say together. Percentiles of several pools cannot be added up,
+   so those and the CV are of the focused pool, named in the label. */
+
+import {
+  NARROW,
+  clock,
+  duration,
+  durationPair,
+  percent,
+  percentText,
+  rate,
+  ratio,
+  setting,
+  short,
+  whole,
+} from '../shell/format.js';
+import { stepWords } from '../shell/span_words.js';
+import { queueFigures, refusalText } from './queue/queue_figures.js';
+/** @import { FleetState } from '../live/fleet_state.js' */
+
+/** Goodput counts at this share of requests within the TTFT SLO. */
+export const ON_TIME_TARGET = 0.9;
+
+/**
+ * Mean of `values` weighted by `weights`; unknown values and weights are left out, NaN when nothing is left.
+ * @param {number[]} values
+ * @param {number[]} weights
+ */
+export function weightedMean(values, weights) {
+  let sum = 0;
+  let weight = 0;
+  values.forEach((value, place) => {
+    if (Number.isNaN(value) || !(weights[place] > 0)) return;
+    sum += value * weights[place];
+    weight += weights[place];
+  });
+  return weight ? sum / weight : NaN;
+}
+
+/**
+ * @param {number[]} values
+ */
+const total = (values) => values.reduce((sum, value) => (Number.isNaN(value) ? sum : (sum || 0) + value), NaN);
+
+/**
+ * Extreme of a series with its place: {value, place}, null when all is unknown; `sign` 1 highest, −1 lowest.
+ * @param {number[]} series
+ * @param {1 | -1} sign
+ */
+export function extreme(series, sign) {
+  /** @type {{ value: number, place: number } | null} */
+  let best = null;
+  for (const [place, value] of series.entries()) {
+    if (!Number.isNaN(value) && (best === null || sign * value > sign * best.value)) best = { value, place };
+  }
+  return best;
+}
+
+/**
+ * Requests per second that were granted or refused; those that ended, where the gateway says no more
+ * (web/live/verdict.py).
+ * @param {(name: string, pool: number) => number} value
+ * @param {number} pool
+ */
+function handledPerS(value, pool) {
+  const granted = value('granted_at_once_per_s', pool) + value('granted_waited_per_s', pool);
+  const handled = granted + (value('refusals_per_s', pool) || 0);
+  // Where others route nothing is granted.
+  return Number.isNaN(granted) || handled === 0 ? value('requests_per_s', pool) : handled;
+}
+
+/**
+ * Figures over the pools in scope from `value(name, pool)`; `pools` are rows of the state, `focus` the focused one.
+ * @param {(name: string, pool: number) => number} value
+ * @param {number[]} pools
+ * @param {number} focus
+ */
+export function scopeFigures(value, pools, focus) {
+  /**
+   * @param {string} name
+   */
+  const read = (name) => pools.map((pool) => value(name, pool));
+  return {
+    onTime: weightedMean(read('on_time'), read('requests_per_s')),
+    hit: weightedMean(read('hit'), read('prompt_tokens_per_s')),
+    requests: total(pools.map((pool) => handledPerS(value, pool))),
+    promptTokens: total(read('prompt_tokens_per_s')),
+    unbound: total(read('unbound')),
+    bound: total(read('bound')),
+    waiting: total([...read('unbound'), ...read('bound')]),
+    refused: total(read('refusals_per_s')),
+    oldest: Math.max(...read('oldest_wait_s').map((wait) => (Number.isNaN(wait) ? -1 : wait))),
+    p50: value('ttft_p50_s', focus),
+    p90: value('ttft_p90_s', focus),
+    p99: value('ttft_p99_s', focus),
+    cv: value('cv', focus),
+  };
+}
+
+/** @typedef {keyof ReturnType<typeof scopeFigures>} ScopeFigure */
+
+/**
+ * Series of the same figures, oldest first.
+ * @param {FleetState} state
+ * @param {number[]} pools
+ * @param {number} focus
+ * @returns {Record<ScopeFigure, number[]>}
+ */
+export function scopeSeries(state, pools, focus) {
+  const columns = state.series((index) => scopeFigures((name, pool) => state.poolAt(name, pool, index), pools, focus));
+  const names = /** @type {ScopeFigure[]} */ (Object.keys(columns[0]));
+  const series = names.map((name) => [name, columns.map((figures) => figures[name])]);
+  return /** @type {Record<ScopeFigure, number[]>} */ (Object.fromEntries(series));
+}
+
+/**
+ * Of the figures those that add up over time, over all columns: as the sentence about a past stretch
+ * (web/history/past_verdict.py).
+ * @param {FleetState} state
+ * @param {number[]} pools
+ * @param {Record<ScopeFigure, number[]>} series
+ */
+function stretchFigures(state, pools, series) {
+  /**
+   * @param {string} name
+   */
+  const all = (name) => pools.flatMap((pool) => state.series((index) => state.poolAt(name, pool, index)));
+  /**
+   * @param {number[]} values
+   */
+  const mean = (values) => total(values) / values.filter((value) => !Number.isNaN(value)).length;
+  return {
+    onTime: weightedMean(all('on_time'), all('requests_per_s')),
+    hit: weightedMean(all('hit'), all('prompt_tokens_per_s')),
+    requests: mean(series.requests),
+    promptTokens: mean(series.promptTokens),
+  };
+}
+
+/**
+ * What the tile of tickets says below: why requests are refused, else how long the oldest ticket has waited.
+ * @param {FleetState} state
+ * @param {number[]} pools
+ * @param {Record<ScopeFigure, number>} now
+ */
+function ticketNote(state, pools, { waiting, bound, unbound, oldest, refused }) {
+  if (refused > 0) return `refused: ${refusalText(queueFigures(state, pools).codes, 1)}`;
+  if (!(waiting > 0)) return Number.isNaN(waiting) ? 'no data' : 'none queued';
+  const ids = new Set(pools.map((pool) => state.pools[pool].id));
+  const waits = state.engines.map((engine, row) => (ids.has(engine.pool) ? state.nowOf('oldest_s', row) : NaN));
+  // The past keeps no ages of bound tickets.
+  if (bound > 0 && waits.every(Number.isNaN))
+    return unbound > 0 ? `oldest unbound ${duration(oldest)}` : 'ages not kept';
+  return `oldest ${duration(waits.reduce((most, wait) => (wait > most ? wait : most), oldest))}`;
+}
+
+/**
+ * The tiles in page order: {label, window, title, figure, unit, note, mark, spark}; mark is '', 'hot' or 'lost'. Of a
+ * `past` stretch they say what the stretch as a whole was, and where that cannot be told, what was at its end.
+ * @param {FleetState} state
+ * @param {number[]} pools
+ * @param {number} focus
+ */
+export function tileFigures(state, pools, focus, past = false) {
+  const series = scopeSeries(state, pools, focus);
+  const now = scopeFigures((name, pool) => state.poolNow(name, pool), pools, focus);
+  if (past) Object.assign(now, stretchFigures(state, pools, series));
+  /** @param {ScopeFigure} name */
+  const last = (name) => now[name];
+  /** @param {{ place: number }} found */
+  const when = (found) => clock(state.timeOf(state.first + found.place));
+  const slos = new Set(pools.map((pool) => state.pools[pool].ttft_slo_s));
+  const named = pools.length > 1 ? `, ${state.pools[focus].name}` : '';
+  const low = extreme(series.onTime, -1);
+  const peak = extreme(series.cv, 1);
+  const [p50, p90] = durationPair(last('p50'), last('p90'));
+  const lately = state.windowS > 0 ? `${whole(state.windowS)}${NARROW}s` : stepWords(state.columnS);
+  const tiles = [
+    {
+      label: slos.size === 1 ? `On time, ≤ ${setting([...slos][0])}` : 'On time, by pool SLO',
+      figure: percent(last('onTime')),
+      unit: '%',
+      spark: series.onTime,
+      note: low ? `low ${percentText(low.value)}, ${when(low)}` : 'no requests',
+      mark: last('onTime') < ON_TIME_TARGET ? 'lost' : '',
+    },
+    {
+      label: 'TTFT p50, p90',
+      figure: p50,
+      unit: p90,
+      note: `p99 ${duration(last('p99'))}${named}`,
+      spark: series.p90,
+      mark: '',
+    },
+    {
+      label: 'Hit rate, reported',
+      figure: percent(last('hit')),
+      unit: '%',
+      spark: series.hit,
+      mark: '',
+      note: Number.isNaN(last('hit')) ? 'no data' : `${percentText(1 - last('hit'))} recomputed`,
+    },
+    {
+      label: named ? `CV${named}` : 'Load CV',
+      figure: ratio(last('cv')),
+      unit: '',
+      spark: series.cv,
+      mark: '',
+      note: peak ? `peak ${ratio(peak.value)}, ${when(peak)}` : 'idle',
+    },
+    {
+      label: 'Requests',
+      figure: rate(last('requests')),
+      unit: '/s',
+      spark: series.requests,
+      mark: '',
+      note: `${short(last('promptTokens'))} prompt tok/s`,
+    },
+    {
+      label: 'Queued requests',
+      figure: whole(last('waiting')),
+      unit: last('unbound') > 0 ? `${whole(last('unbound'))} unbound` : '',
+      spark: series.waiting,
+      note: ticketNote(state, pools, now),
+      mark: now.refused > 0 ? 'hot' : '',
+    },
+  ];
+  /** @param {string} window */
+  const lasts = (window) => ({ window, title: `over the last ${window}` });
+  const stretch = { window: stepWords(state.spanS), title: 'over the whole time shown' };
+  const end = { window: `at ${clock(state.timeOf(state.last + 1))}`, title: 'at the end of the time shown' };
+  const windows = past
+    ? [stretch, end, stretch, end, stretch, end]
+    : [lasts(lately), lasts(lately), lasts(lately), lasts(`4${NARROW}s`), lasts(lately), { window: 'now', title: '' }];
+  return tiles.map((tile, place) => ({ ...tile, ...windows[place] }));
+}

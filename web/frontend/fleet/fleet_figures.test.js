@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { extreme, tileFigures, weightedMean } from './fleet_figures.js';
+
+test('a mean is weighted and leaves the unknown out', () => {
+  assert.equal(weightedMean([1, 0], [3, 1]), 0.75);
+  assert.equal(weightedMean([1, NaN], [3, 100]), 1);
+  assert.ok(Number.isNaN(weightedMean([NaN], [1])));
+  assert.ok(Number.isNaN(weightedMean([0.5], [0])));
+});
+
+test('extremes carry their place and skip the unknown', () => {
+  assert.deepEqual(extreme([NaN, 0.9, 0.4, 0.7], -1), { value: 0.4, place: 2 });
+  assert.equal(extreme([NaN, NaN], 1), null);
+});
+
+const values = {
+  on_time: [0.8, 1],
+  requests_per_s: [30, 10],
+  hit: [0.5, 0.9],
+  prompt_tokens_per_s: [1000, 3000],
+  unbound: [2, 3],
+  oldest_wait_s: [0.4, 1.5],
+  ttft_p50_s: [0.6, 0.2],
+  ttft_p90_s: [2.31, 0.9],
+  ttft_p99_s: [4.9, 1.2],
+  cv: [0.58, 0.2],
+  bound: [3, 0],
+  granted_at_once_per_s: [1, 1],
+  granted_waited_per_s: [1, 1],
+  migrations_per_s: [0, 0],
+  overtaken_per_s: [0, 0],
+  refusals_per_s: [0, 0],
+};
+const state = {
+  pools: [
+    { name: 'chat', ttft_slo_s: 5 },
+    { name: 'agents', ttft_slo_s: 5 },
+  ],
+  first: 0,
+  windowS: 15,
+  columnS: 2,
+  engines: [{ pool: undefined }],
+  nowOf: () => 2.5,
+  refusalsNow: () => ({ queue_full: 0.5 }),
+  timeOf: (index) => index * 2,
+  poolAt: (name, pool) => values[name][pool],
+  poolNow: (name, pool) => values[name][pool],
+  series: (read) => [read(0), read(1)],
+};
+
+test('tiles add up what can be added and name the pool of what cannot', () => {
+  const [onTime, ttft, hit, cv, requests, tickets] = tileFigures(state, [0, 1], 0);
+  assert.equal(onTime.figure, '85.0');
+  assert.equal(onTime.mark, 'lost');
+  assert.match(ttft.note, /, chat$/);
+  assert.equal(hit.figure, '80.0');
+  assert.equal(cv.figure, '0.58');
+  assert.equal(requests.figure, '4.0');
+  assert.deepEqual(
+    [onTime.window, requests.window, cv.window, tickets.window],
+    ['15\u202fs', '15\u202fs', '4\u202fs', 'now'],
+  );
+  assert.equal(tickets.figure, '8');
+  assert.equal(tickets.unit, '5 unbound');
+  assert.equal(tickets.note, 'oldest 2.50\u202fs');
+});
+
+test('the tile of tickets says why requests are refused while any are', () => {
+  values.refusals_per_s = [0.5, 0];
+  const tickets = tileFigures(state, [0], 0)[5];
+  values.refusals_per_s = [0, 0];
+  assert.equal(tickets.mark, 'hot');
+  assert.equal(tickets.note, 'refused: queue full 0.5\u202f/s');
+});
+
+test('requests are those granted or refused, and those that ended where nothing is granted here', () => {
+  const figure = (changes) => {
+    const changed = { ...values, ...changes };
+    const read = (name, pool) => changed[name][pool];
+    return tileFigures({ ...state, poolAt: read, poolNow: read }, [0], 0)[4].figure;
+  };
+  assert.equal(figure({ refusals_per_s: [3, 0] }), '5.0');
+  assert.equal(figure({ granted_at_once_per_s: [NaN, 1] }), '30');
+  assert.equal(figure({ granted_at_once_per_s: [0, 1], granted_waited_per_s: [0, 1] }), '30');
+});
+
+test('the tiles of a past stretch say what it was as a whole, and what was at its end', () => {
+  const [first, last] = [{ ...values, on_time: [1, 1], granted_at_once_per_s: [5, 1] }, values];
+  const past = {
+    ...state,
+    index: 1,
+    last: 1,
+    spanS: 3600,
+    poolAt: (name, pool, index) => [first, last][index][name][pool],
+    nowOf: () => NaN,
+  };
+  const [onTime, , hit, cv, requests, tickets] = tileFigures(past, [0, 1], 0, true);
+  assert.deepEqual([onTime.figure, hit.figure, requests.figure], ['92.5', '80.0', '6.0']);
+  assert.deepEqual(
+    [onTime.window, requests.window, cv.window, tickets.window],
+    ['1\u202fh', '1\u202fh', 'at 00:00:04', 'at 00:00:04'],
+  );
+  assert.equal(tickets.note, 'oldest unbound 1.50\u202fs');
+  const bound = (name, pool) => (name.startsWith('unbound') || name === 'oldest_wait_s' ? 0 : values[name][pool]);
+  assert.equal(tileFigures({ ...past, poolAt: bound, poolNow: bound }, [0], 0, true)[5].note, 'ages not kept');
+});
+
+test('one pool in scope needs no name in the labels', () => {
+  assert.equal(tileFigures(state, [1], 1)[3].label, 'Load CV');
+  assert.equal(tileFigures(state, [1], 1)[0].mark, '');
+});

@@ -1,0 +1,196 @@
+/* Moments on the time axis: capsules in the lane, their icons centred on the moment. */
+
+import { ago, clock, count } from '../../shell/format.js';
+import { byId, findAll, icon, make } from '../../shell/element.js';
+import { firstHeard } from './gaps.js';
+/** @import { FleetState } from '../../live/fleet_state.js' */
+/** @import { Annotation } from '../../live/frame_types.js' */
+/** @import { Told, View } from '../view.js' */
+
+/** @type {Record<string, string>} */
+const ICONS = {
+  policy: 'i-flag',
+  started: 'i-return',
+  back: 'i-return',
+  restarted: 'i-restart',
+  joined: 'i-joined',
+  left: 'i-left',
+  events: 'i-events',
+};
+const CAPSULE = 20;
+const GAP = 3;
+const LETTER = 6.3;
+const PADDING = 7;
+/** Width left of the first data below which there is nothing to explain, CSS pixels. */
+const NOTE_ROOM = 180;
+
+/** The kinds that give a stack their shape, worst first. */
+const WORST_FIRST = ['lost', 'quarantined', 'hot', 'degraded', 'policy', 'unknown'];
+
+/**
+ * What a capsule shows for its markers: the one kind, the worst of several, or 'events'.
+ * @param {Annotation[]} markers
+ */
+export function capsuleKind(markers) {
+  if (markers.length === 1) return markers[0].kind;
+  return WORST_FIRST.find((kind) => markers.some((marker) => marker.kind === kind)) ?? 'events';
+}
+
+/**
+ * Width of a capsule with its words, CSS pixels.
+ * @param {string} label
+ */
+const wordyWidth = (label) => CAPSULE + label.length * LETTER + PADDING;
+
+/**
+ * @template {Placeable} M
+ * @typedef {{ x: number, label: string, wordy: boolean, markers: M[] }} Capsule markers that stand for one another
+ */
+
+/** @typedef {{ x: number, label: string }} Placeable x in CSS pixels */
+
+/**
+ * Place markers, ascending in x, without overlap: crowding drops words first, then stacks.
+ * @template {Placeable} M
+ * @param {M[]} markers
+ * @returns {Capsule<M>[]}
+ */
+export function placeMarkers(markers) {
+  /** @type {{ x: number, markers: M[] }[]} */
+  const stacks = [];
+  for (const marker of markers) {
+    const last = stacks.at(-1);
+    if (last && marker.x - last.x < CAPSULE + GAP) last.markers.push(marker);
+    else stacks.push({ x: marker.x, markers: [marker] });
+  }
+  return stacks.map((stack, place) => {
+    const label = stack.markers.length > 1 ? count(stack.markers.length, 'event') : stack.markers[0].label;
+    const next = stacks[place + 1];
+    return { ...stack, label, wordy: !next || stack.x + wordyWidth(label) + GAP <= next.x };
+  });
+}
+
+/**
+ * Parts of the readout about the markers of one capsule, the first being the moment.
+ * @param {FleetState} state
+ * @param {Annotation[]} markers
+ */
+export function markersParts(state, markers) {
+  const [first] = markers;
+  const moment = [clock(first.at), ago(state.atS - first.at)];
+  return [
+    moment,
+    ...markers.slice(0, 4).map((marker) => (markers.length > 1 ? [clock(marker.at), marker.text] : ['', marker.text])),
+    ...(markers.length > 4 ? [['', `and ${markers.length - 4} more`]] : []),
+  ];
+}
+
+export class MarkerLane {
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view;
+    this.root = byId('lane');
+    this.width = 0;
+    /** @type {Map<string, HTMLElement>} */
+    this.capsules = new Map();
+    this.key = '';
+    /** @type {Told | null} */
+    this.told = null;
+    new ResizeObserver(([entry]) => {
+      this.width = entry.contentRect.width;
+      this.update();
+    }).observe(this.root);
+  }
+
+  /** Markers in scope with their column places. */
+  get markers() {
+    const { state, pools } = this.view;
+    if (!state || state.index === null) return [];
+    const ids = pools.map((pool) => state.pools[pool].id);
+    return state.markers
+      .filter((marker) => ids.includes(marker.pool_id))
+      .map((marker) => ({ ...marker, place: Math.floor(marker.at / state.columnS) - state.first }))
+      .filter((marker) => marker.place >= 0 && marker.place < state.columns);
+  }
+
+  update() {
+    const { state } = this.view;
+    if (!state || state.index === null || !this.width) return;
+    const placed = placeMarkers(
+      this.markers.map((marker) => ({ ...marker, x: ((marker.place + 0.5) * this.width) / state.columns })),
+    );
+    const key = JSON.stringify([
+      this.width,
+      state.first,
+      placed.map((item) => [item.x, item.markers.map((marker) => [marker.at, marker.kind, marker.text])]),
+    ]);
+    if (key === this.key) return;
+    this.key = key;
+    // A capsule that stays keeps its element: focus and pointer stay on it while it moves.
+    const before = this.capsules;
+    this.capsules = new Map();
+    const shown = placed.map((item) => {
+      const name = JSON.stringify([item.wordy, item.label, item.markers]);
+      const capsule = before.get(name) ?? this.#capsule(item);
+      capsule.style.left = `${Math.round(item.x - CAPSULE / 2)}px`;
+      this.capsules.set(name, capsule);
+      return capsule;
+    });
+    const wanted = [...this.#beginning(), ...shown];
+    for (const child of findAll(this.root, ':scope > *')) if (!wanted.includes(child)) child.remove();
+    wanted.forEach(
+      (child, place) =>
+        this.root.children[place] !== child && this.root.insertBefore(child, this.root.children[place] ?? null),
+    );
+    if (this.told && this.view.told === this.told && !this.root.querySelector(':hover, :focus')) this.view.told = null;
+  }
+
+  /** Say since when there is data while the window is not full: empty is not idle. */
+  #beginning() {
+    const { state } = this.view;
+    const place = firstHeard(state);
+    const x = (place * this.width) / state.columns;
+    if (x < NOTE_ROOM) return [];
+    if (place === state.columns) return [];
+    const note = make('span', 'lane-note', `recorded since ${clock(state.timeOf(state.first + place))}`);
+    note.style.right = `${Math.round(this.width - x + CAPSULE)}px`;
+    return [note];
+  }
+
+  /** @param {Capsule<Annotation & { x: number }>} capsule */
+  #capsule({ label, wordy, markers }) {
+    const kind = capsuleKind(markers);
+    const symbol = ICONS[kind] ?? `s-${kind}`;
+    const shaped = !ICONS[kind];
+    const capsule = make(
+      'button',
+      `mark-event${wordy ? ' wordy' : ''}${markers.some((marker) => marker.kind === 'policy') ? ' lead' : ''}`,
+      icon(symbol, shaped ? `shape shape-${kind}` : ''),
+      ...(wordy ? [label] : []),
+    );
+    capsule.type = 'button';
+    const words = markers.map((marker) => `${clock(marker.at)} ${marker.text}`).join('\n');
+    capsule.setAttribute('aria-label', wordy ? `${label}: ${words}` : words);
+    this.#tell(capsule, markers);
+    const about = markers.findLast((marker) => marker.engine_id);
+    if (about) capsule.addEventListener('click', () => this.view.openEngine(about.engine_id));
+    return capsule;
+  }
+
+  /**
+   * On hover and focus the fixed line above the picture says what happened: nothing floats over the data.
+   * @param {HTMLElement} capsule
+   * @param {Annotation[]} markers
+   */
+  #tell(capsule, markers) {
+    /** @param {Told | null} told */
+    const tell = (told) => {
+      this.told = told;
+      this.view.told = told;
+      this.view.changed('cursor');
+    };
+    const told = () => markersParts(this.view.state, markers);
+    for (const kind of ['pointerenter', 'focus']) capsule.addEventListener(kind, () => tell(told));
+    for (const kind of ['pointerleave', 'blur']) capsule.addEventListener(kind, () => this.view.told && tell(null));
+  }
+}

@@ -1,0 +1,180 @@
+/* Load CV and on-time share, under the heat on the same time axis; and the axis itself. */
+
+import { ON_TIME_TARGET } from './fleet_figures.js';
+import { clock, count, percent, percentText, ratio, NARROW } from '../shell/format.js';
+import { byId, make, setText } from '../shell/element.js';
+/** @import { Lines } from '../charts/lines.js' */
+/** @import { FleetState } from '../live/fleet_state.js' */
+/** @import { View } from './view.js' */
+
+/** Pools that a picture's name speaks of. */
+const NAMED_POOLS = 4;
+const CV_TOPS = [1, 2, 3, 5, 8, 16];
+const ON_TIME_BOTTOMS = [0.8, 0.5, 0];
+/** Spans up to which ticks stand so many seconds apart. */
+/** @type {[spanS: number, stepS: number][]} */
+const AXIS_STEPS = [
+  [600, 60],
+  [7200, 600],
+  [Infinity, 3 * 3600],
+];
+
+/**
+ * The smallest printed range that holds the values: CV grows upward from 0.
+ * @param {number[]} values
+ */
+export function cvTop(values) {
+  const highest = values.reduce((most, value) => (value > most ? value : most), 0);
+  return CV_TOPS.find((top) => highest <= top) ?? Math.ceil(highest);
+}
+
+/**
+ * The on-time share hangs down from 100 %; the lowest value decides how far.
+ * @param {number[]} values
+ */
+export function onTimeBottom(values) {
+  const lowest = values.reduce((least, value) => (value < least ? value : least), 1);
+  return ON_TIME_BOTTOMS.find((bottom) => lowest >= bottom) ?? 0;
+}
+
+/**
+ * Round moments within the columns, as [label, percent from the left]; those too near the right end are left out.
+ * @param {FleetState} state
+ */
+export function axisTicks(state, most = 92) {
+  const from = state.timeOf(state.first);
+  const span = state.columns * state.columnS;
+  const [, step] = AXIS_STEPS.find(([longest]) => span <= longest) ?? AXIS_STEPS[2];
+  /** @type {(at: number) => string} */
+  const words = step >= 600 ? (at) => clock(at).slice(0, 5) : clock;
+  /** @type {[label: string, left: number][]} */
+  const ticks = [];
+  for (let at = Math.ceil(from / step) * step; at < from + span; at += step) {
+    const left = ((at - from) / span) * 100;
+    if (left >= 3 && left <= most) ticks.push([words(at), left]);
+  }
+  return ticks;
+}
+
+export class LineCharts {
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view;
+    this.charts = {
+      cv: /** @type {Lines} */ (byId('cv-lines')),
+      on_time: /** @type {Lines} */ (byId('on-time-lines')),
+    };
+    /** @type {Record<string, number>} Pool id → the CV from which its policy calls the load uneven. */
+    this.limits = JSON.parse(byId('cv-lines').dataset.limits || '{}');
+  }
+
+  update() {
+    const { view } = this;
+    const { state, pools } = view;
+    if (state.index === null || !pools.length) return;
+    /**
+     * @param {'cv' | 'on_time'} name
+     */
+    const read = (name) => pools.map((pool) => state.series((index) => state.poolAt(name, pool, index)));
+    const [cv, onTime] = [read('cv'), read('on_time')];
+    const limit = this.#cvLimit();
+    const top = cvTop([...cv.flat(), limit ?? 0]);
+    const bottom = onTimeBottom(onTime.flat());
+    this.#chart('cv', cv, [0, top], [0, top / 2, top], limit, true);
+    this.#chart('on_time', onTime, [bottom, 1], [bottom, (1 + bottom) / 2, 1], ON_TIME_TARGET);
+    setText(byId('cv-range'), `0 to ${top}`);
+    setText(byId('cv-limit'), limit === null ? '' : `uneven from ${ratio(limit)}`);
+    setText(byId('on-time-range'), `${bottom * 100} to 100${NARROW}%`);
+    setText(byId('on-time-target'), `target ${ON_TIME_TARGET * 100}${NARROW}%`);
+    this.#name(
+      'cv',
+      'Load CV',
+      (pool) => ratio(state.poolNow('cv', pool)),
+      limit === null ? '' : `uneven from ${ratio(limit)}`,
+    );
+    this.#name(
+      'on_time',
+      'Requests on time',
+      (pool) => percentText(state.poolNow('on_time', pool)),
+      `target ${ON_TIME_TARGET * 100} %`,
+    );
+    this.#values('cv-values', (pool) => ratio(state.poolNow('cv', pool)));
+    this.#values('on-time-values', (pool) => percent(state.poolNow('on_time', pool)) + NARROW + '%');
+    this.#axis();
+  }
+
+  /** Where the focused pool's policy begins to call its load uneven; null where that is not known. */
+  #cvLimit() {
+    return this.limits[this.view.state.pools[this.view.focus]?.id] ?? null;
+  }
+
+  /**
+   * @param {'cv' | 'on_time'} name
+   * @param {number[][]} series
+   * @param {[low: number, high: number]} range
+   * @param {number[]} grid
+   * @param {number | null} target
+   */
+  #chart(name, series, range, grid, target, above = false) {
+    const { state, pools, focus } = this.view;
+    const x = state.series((index) => state.timeOf(index) + state.columnS / 2);
+    /** @type {[from: number, to: number]} */
+    const span = [state.timeOf(state.first), state.timeOf(state.last + 1)];
+    this.charts[name].show({ x, series, focus: pools.indexOf(focus), range, grid, target, above, span });
+  }
+
+  /**
+   * Let the picture's name say what it shows at this moment.
+   * @param {'cv' | 'on_time'} chart
+   * @param {string} title
+   * @param {(pool: number) => string} format
+   * @param {string} line
+   */
+  #name(chart, title, format, line) {
+    const { state, pools } = this.view;
+    const values = pools.slice(0, NAMED_POOLS).map((pool) => `${state.pools[pool].name} ${format(pool)}`);
+    const more = pools.length > NAMED_POOLS ? `, ${count(pools.length - NAMED_POOLS, 'more pool')}` : '';
+    const text = `${title}: ${values.join(', ')}${more}${line ? `; ${line}` : ''}`;
+    if (this.charts[chart].getAttribute('aria-label') !== text) this.charts[chart].setAttribute('aria-label', text);
+  }
+
+  /**
+   * The newest values at the right, the focused pool first; names of the others on focus.
+   * @param {string} id
+   * @param {(pool: number) => string} format
+   */
+  #values(id, format) {
+    const { state, pools, focus } = this.view;
+    const order = [focus, ...pools.filter((pool) => pool !== focus)].slice(0, 3);
+    const key = JSON.stringify(order.map((pool) => [pool, format(pool)]));
+    const root = byId(id);
+    if (root.dataset.key === key) return;
+    root.dataset.key = key;
+    root.replaceChildren(
+      ...order.map((pool) => {
+        const figure = make(pool === focus ? 'b' : 'span', '', format(pool).replace('—' + NARROW + '%', '—'));
+        const line = make('span', 'line-value', make('i', pool === focus ? 'line-key focused' : 'line-key'), figure);
+        line.title = state.pools[pool].name;
+        return line;
+      }),
+    );
+  }
+
+  #axis() {
+    const { state } = this.view;
+    const axis = byId('axis');
+    const end = this.view.stands ? clock(state.timeOf(state.last + 1)).slice(0, state.spanS > 600 ? 5 : 8) : 'now';
+    const ticks = axisTicks(state, end === 'now' ? 92 : 84);
+    const key = `${state.first} ${ticks.length} ${end}`;
+    if (axis.dataset.key === key) return;
+    axis.dataset.key = key;
+    axis.replaceChildren(
+      ...ticks.map(([label, left]) => {
+        const tick = make('span', '', label);
+        tick.style.left = `${left.toFixed(3)}%`;
+        return tick;
+      }),
+      make('span', 'axis-now', end),
+    );
+  }
+}

@@ -1,0 +1,23 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { axisTicks, cvTop, onTimeBottom } from './line_charts.js';
+
+test('the CV range steps up and ignores the unknown', () => {
+  assert.equal(cvTop([0.2, NaN, 0.9]), 1);
+  assert.equal(cvTop([2.49]), 3);
+  assert.equal(cvTop([21.3]), 22);
+});
+
+test('the on-time range opens downward in steps', () => {
+  assert.equal(onTimeBottom([0.99, NaN]), 0.8);
+  assert.equal(onTimeBottom([0.61]), 0.5);
+  assert.equal(onTimeBottom([0.1]), 0);
+});
+
+test('ticks stand on whole minutes', () => {
+  const state = { first: 15, columns: 150, columnS: 2, timeOf: (index) => index * 2 };
+  assert.deepEqual(
+    axisTicks(state).map(([label]) => label),
+    ['00:01:00', '00:02:00', '00:03:00', '00:04:00', '00:05:00'],
+  );
+});

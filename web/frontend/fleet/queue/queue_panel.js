@@ -1,0 +1,243 @@
+/* The queue at the gateway, on the time axis of the heat: tickets that wait, grants, refusals and migrations. */
+
+import { clock, rate, whole, NARROW } from '../../shell/format.js';
+import { perSecond, queueFigures, queueParts, queueSeries, refusalText, scaleTop, stacked } from './queue_figures.js';
+import { palette } from '../../charts/palette.js';
+import { byId, make, required, setText } from '../../shell/element.js';
+/** @import { Rates } from '../../charts/rates.js' */
+/** @import { Told, View } from '../view.js' */
+/** @import { QueueFigures, QueueSeries } from './queue_figures.js' */
+
+const QUEUE = '--term-queue';
+/**
+ * @typedef {object} BarPlan
+ * @property {QueueSeries} name
+ * @property {string} words
+ * @property {string} colour
+ * @property {number} alpha
+ */
+
+/**
+ * @typedef {object} LinePlan
+ * @property {QueueSeries} name
+ * @property {string} words
+ * @property {string} colour
+ * @property {number[]} dash
+ * @property {number} width
+ * @property {boolean} [quiet] not drawn where it stays at 0
+ */
+
+/**
+ * @typedef {object} QueueRow
+ * @property {BarPlan[]} bars
+ * @property {LinePlan[]} lines
+ * @property {number} least the axis ends there or above
+ * @property {string} unit
+ * @property {(value: number) => string} figure
+ */
+
+/**
+ * Rows: what each series is called, how it is drawn, and how its newest value reads; bars from the bottom up.
+ * @type {Record<string, QueueRow>}
+ */
+const ROWS = {
+  waiting: {
+    bars: [
+      { name: 'bound', words: 'bound to an engine', colour: QUEUE, alpha: 0.7 },
+      { name: 'unbound', words: 'unbound', colour: QUEUE, alpha: 1 },
+    ],
+    lines: [],
+    least: 5,
+    unit: 'tickets',
+    figure: whole,
+  },
+  granted: {
+    bars: [],
+    lines: [
+      { name: 'atOnce', words: 'dispatched at once', colour: '--series-live', dash: [], width: 1.5 },
+      { name: 'waited', words: 'dispatched after waiting', colour: QUEUE, dash: [6, 2], width: 1.5 },
+    ],
+    least: 1,
+    unit: '/s',
+    figure: perSecond,
+  },
+  refused: {
+    bars: [{ name: 'refused', words: 'rejected', colour: '--bad', alpha: 1 }],
+    lines: [{ name: 'migrated', words: 'migrated', colour: '--series-s4', dash: [2, 2], width: 1.5, quiet: true }],
+    least: 1,
+    unit: '/s',
+    figure: perSecond,
+  },
+};
+
+/**
+ * Where the axis ends, so that all series of a row fit.
+ * @param {Pick<QueueRow, 'bars' | 'lines' | 'least'>} row
+ * @param {Record<QueueSeries, Float32Array>} series
+ */
+export function rowTop({ bars, lines, least }, series) {
+  const standing = bars.map(({ name }) => series[name]);
+  const together = standing.length ? [standing.reduce(stacked)] : [];
+  return scaleTop(least, ...together, ...lines.map(({ name }) => series[name]));
+}
+
+/**
+ * One sentence about a row: what it shows now, and the highest it was.
+ * @param {QueueRow} row
+ * @param {QueueFigures} now
+ * @param {Record<QueueSeries, Float32Array>} series
+ */
+export function rowSummary({ bars, lines, figure, unit }, now, series) {
+  const parts = [...bars, ...lines].map(({ name, words }) => {
+    const most = series[name].reduce((highest, value) => (value > highest ? value : highest), -1);
+    return `${words} ${figure(now[name])}${most > 0 ? `, at most ${figure(most)}` : ''}`;
+  });
+  return `${unit === '/s' ? 'Requests per second' : 'Queued requests'}: ${parts.join('; ')}.`;
+}
+
+export class QueuePanel {
+  /** @param {View} view */
+  constructor(view) {
+    this.view = view;
+    this.folded = false;
+    this.key = '';
+    /** @type {Told | null} What this panel tells in the readout. */
+    this.told = null;
+    this.rows = Object.entries(ROWS).map(([name, plan]) => this.#row(name, plan));
+    byId('queue-legend').replaceChildren(
+      ...Object.values(ROWS).flatMap(({ bars, lines }) =>
+        [...bars, ...lines].map((each) => make('span', '', key(each), each.words)),
+      ),
+    );
+    byId('queue-fold').addEventListener('click', () => view.setQueue(this.folded ? 'open' : 'folded'));
+  }
+
+  /**
+   * Fold the rows away, or show them.
+   * @param {boolean} folded
+   */
+  fold(folded) {
+    this.folded = folded;
+    byId('queue-fold').setAttribute('aria-expanded', String(!folded));
+    byId('queue-rows').hidden = folded;
+    byId('queue-legend').hidden = folded;
+    byId('queue-now').hidden = !folded;
+  }
+
+  update() {
+    const { state, pools } = this.view;
+    if (state.index === null || !pools.length) return;
+    const now = queueFigures(state, pools);
+    if (this.folded) {
+      setText(byId('queue-now'), foldedWords(now));
+      return;
+    }
+    for (const { plan, values } of this.rows) {
+      for (const { name, cell } of values) setText(cell, plan.figure(now[name]));
+    }
+    const why = refusalText(now.codes);
+    byId('queue-refused').title = why ? `Rejected: ${why}` : '';
+    // A stretch of the past gets new words twice a second, and new columns seldom.
+    const key = [state.generation, state.seq, state.index, pools.join(), palette().colour('--bg')].join('|');
+    if (key === this.key) return;
+    this.key = key;
+    this.#draw(queueSeries(state, pools), now);
+  }
+
+  /**
+   * @param {Record<QueueSeries, Float32Array>} series
+   * @param {QueueFigures} now
+   */
+  #draw(series, now) {
+    const { state } = this.view;
+    for (const { plan, picture, range } of this.rows) {
+      const top = rowTop(plan, series);
+      picture.show({
+        columns: state.columns,
+        top,
+        bars: plan.bars.map((bar) => ({ ...bar, values: series[bar.name] })),
+        lines: plan.lines.map((line) => ({ ...line, values: series[line.name] })),
+      });
+      setText(range, `0 to ${whole(top)}${plan.unit === '/s' ? `${NARROW}/s` : ''}`);
+      const summary = rowSummary(plan, now, series);
+      if (picture.getAttribute('aria-label') !== summary) picture.setAttribute('aria-label', summary);
+    }
+  }
+
+  /**
+   * @param {string} name
+   * @param {QueueRow} plan
+   */
+  #row(name, plan) {
+    const root = byId(`queue-${name}`);
+    const picture = /** @type {Rates} */ (required(root, 'sy-rates'));
+    const values = [...plan.bars, ...plan.lines].map((each) => ({ name: each.name, cell: make('b'), each }));
+    required(root, '.line-values').replaceChildren(
+      ...values.map(({ cell, each }) => {
+        const line = make('span', 'line-value', key(each), make('span', 'hidden', each.words), cell);
+        line.title = each.words;
+        return line;
+      }),
+    );
+    this.#follow(picture);
+    return { plan, picture, values, range: required(root, '.queue-range') };
+  }
+
+  /**
+   * Under the pointer, or with the keyboard's focus, the line above the picture tells the queue of that moment.
+   * @param {Rates} picture
+   */
+  #follow(picture) {
+    const { view } = this;
+    /**
+     * @param {number | null} moment
+     * @param {boolean} live
+     */
+    const tell = (moment, live) => {
+      const told = Object.assign(() => this.#told(), { live });
+      view.moment = moment;
+      view.told = told;
+      this.told = told;
+      view.changed('cursor');
+    };
+    const end = () => {
+      if (view.told === this.told) view.told = null;
+      view.moment = null;
+      view.changed('cursor');
+    };
+    picture.addEventListener('pointermove', (event) => {
+      const place = Math.floor((event.offsetX / picture.clientWidth) * view.state.columns);
+      if (view.state.index !== null)
+        tell(view.state.first + Math.min(view.state.columns - 1, Math.max(0, place)), false);
+    });
+    picture.addEventListener('pointerleave', end);
+    picture.addEventListener('focus', () => tell(null, true));
+    picture.addEventListener('blur', end);
+  }
+
+  #told() {
+    const { state, pools, focus, moment, cell } = this.view;
+    const index = Math.min(state.last, Math.max(state.first, moment ?? cell?.index ?? state.last));
+    return [['Queue', clock(state.timeOf(index))], ...queueParts(state, pools, focus, index)];
+  }
+}
+
+/**
+ * The queue in one line, where its rows are folded away.
+ * @param {QueueFigures} now
+ */
+export function foldedWords({ bound, unbound, refused, codes }) {
+  const waiting = `${whole(bound)} bound and ${whole(unbound)} unbound requests queued`;
+  return codes.length
+    ? `${waiting}; rejected ${rate(refused)}${NARROW}/s: ${refusalText(codes)}`
+    : `${waiting}; none rejected`;
+}
+
+/**
+ * The mark of a series in a legend: a block for bars, a line for lines.
+ * @param {BarPlan | LinePlan} each
+ */
+function key(each) {
+  const { name } = each;
+  return make('i', 'dash' in each ? `queue-key queue-line-${name}` : `queue-key queue-bar-${name}`);
+}

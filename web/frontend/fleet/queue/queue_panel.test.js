@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { foldedWords, rowSummary, rowTop } from './queue_panel.js';
+
+const series = {
+  bound: new Float32Array([3, 4]),
+  unbound: new Float32Array([9, NaN]),
+  refused: new Float32Array([NaN, NaN]),
+};
+const whole = (value) => (Number.isNaN(value) ? '—' : String(value));
+const bar = (name) => ({ name, words: name });
+
+test('bars that stand on each other must fit together', () => {
+  assert.equal(rowTop({ bars: [bar('bound'), bar('unbound')], lines: [], least: 5 }, series), 20);
+  assert.equal(rowTop({ bars: [], lines: [bar('bound'), bar('unbound')], least: 5 }, series), 10);
+  assert.equal(rowTop({ bars: [bar('refused')], lines: [], least: 1 }, series), 1);
+});
+
+test('a summary says what is now and what was most', () => {
+  const plan = { bars: [bar('bound'), bar('refused')], lines: [], figure: whole, unit: 'tickets' };
+  assert.equal(rowSummary(plan, { bound: 4, refused: NaN }, series), 'Queued requests: bound 4, at most 4; refused —.');
+});
+
+test('folded, the queue still says who waits and why requests are refused', () => {
+  assert.equal(
+    foldedWords({ bound: 3, unbound: 0, refused: 0, codes: [] }),
+    '3 bound and 0 unbound requests queued; none rejected',
+  );
+  assert.match(
+    foldedWords({ bound: NaN, unbound: 1, refused: 2, codes: [['queue_full', 2]] }),
+    /^— bound .*; rejected 2\.0\u202f\/s: queue full/,
+  );
+});

@@ -1,0 +1,84 @@
+/* The verdict line and the six tiles. */
+
+import { tileFigures } from './fleet_figures.js';
+import { UNKNOWN } from '../shell/format.js';
+import { byId, changeShape, required, sentence, setText } from '../shell/element.js';
+/** @import { Spark } from '../charts/spark.js' */
+/** @import { FleetState } from '../live/fleet_state.js' */
+/** @import { View } from './view.js' */
+
+export class Tiles {
+  constructor() {
+    this.tiles = [...byId('tiles').children].map((tile) => ({
+      shape: required(tile, '.shape', SVGElement),
+      label: required(tile, '.tile-label span'),
+      window: required(tile, '.tile-window'),
+      value: required(tile, '.tile-value'),
+      figure: required(tile, '.tile-value b'),
+      unit: required(tile, '.tile-value small'),
+      note: required(tile, '.tile-note'),
+      spark: /** @type {Spark} */ (required(tile, 'sy-spark')),
+    }));
+  }
+
+  /** Without a picture there are no figures: none must stay from another one. */
+  #clear() {
+    for (const tile of this.tiles) {
+      for (const part of [tile.window, tile.unit]) setText(part, '');
+      setText(tile.note, '\u00a0');
+      setText(tile.figure, UNKNOWN);
+      tile.value.classList.add('unknown');
+      tile.shape.setAttribute('hidden', '');
+      tile.spark.show([]);
+    }
+  }
+
+  /** @param {View} view */
+  update(view) {
+    if (view.focus < 0 || view.state.index === null) {
+      this.#clear();
+      return;
+    }
+    tileFigures(view.state, view.pools, view.focus, Boolean(view.end)).forEach((figures, place) => {
+      const tile = this.tiles[place];
+      setText(tile.label, figures.label);
+      setText(tile.window, figures.window);
+      if (tile.window.title !== figures.title) tile.window.title = figures.title;
+      setText(tile.figure, figures.figure);
+      tile.value.classList.toggle('unknown', figures.figure === UNKNOWN);
+      setText(tile.unit, figures.unit);
+      setText(tile.note, figures.note);
+      if (tile.note.title !== figures.note) tile.note.title = figures.note;
+      tile.shape.toggleAttribute('hidden', !figures.mark);
+      if (figures.mark) changeShape(tile.shape, figures.mark);
+      tile.spark.show(figures.spark);
+    });
+  }
+}
+
+/** @type {Record<string, string>} */
+const SHAPES = { ok: 'serving', info: 'draining', warn: 'hot', bad: 'lost', quiet: 'unknown' };
+
+/**
+ * Show the server's sentence, or why there is none; it is a live region, so it changes only when the words do.
+ * @param {FleetState} state
+ */
+export function updateVerdict(state, failure = '') {
+  const said = failure
+    ? { severity: 'quiet', lead: 'No history.', text: sentence(failure), engine_id: '' }
+    : state.verdict;
+  const { severity, lead, text, shape, engine_id: engineId } = said;
+  const line = byId('verdict');
+  line.dataset.severity = severity;
+  changeShape(required(line, 'svg', SVGElement), shape || SHAPES[severity]);
+  line.title = `${lead} ${text}`;
+  setText(required(line, 'b'), lead);
+  setText(required(line, 'p > span'), text);
+  const engine = state.engines[state.engineRow(engineId)];
+  const link = byId('verdict-engine', HTMLAnchorElement);
+  link.hidden = !engine;
+  if (!engine) return;
+  link.dataset.engine = engine.id;
+  link.href = `?engine=${encodeURIComponent(engine.id)}`;
+  setText(link, `Open ${engine.name}`);
+}

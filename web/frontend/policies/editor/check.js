@@ -1,0 +1,72 @@
+/* Asks the server what is wrong, and puts its answer into the page: summary first, each error at its field. */
+
+import { byId, find, findAll, required, setText, stateShape } from '../../shell/element.js';
+import { controlOf, settings } from './settings_form.js';
+
+/**
+ * Send the form as it stands; returns the page that answers. The server stores nothing.
+ * @param {HTMLFormElement} form
+ * @param {string} address
+ * @param {AbortSignal} signal
+ */
+export async function fetchCheck(form, address, signal) {
+  const answer = await fetch(address, {
+    method: 'POST',
+    body: new FormData(form),
+    signal,
+    headers: { 'X-CSRFToken': required(form, '[name=csrfmiddlewaretoken]', HTMLInputElement).value },
+  });
+  if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
+  return new DOMParser().parseFromString(await answer.text(), 'text/html');
+}
+
+/**
+ * Put the diff of the answer into the page.
+ * @param {Document} answer
+ */
+export function showDiff(answer) {
+  byId('diff').replaceChildren(...required(answer, '#diff').childNodes);
+}
+
+/**
+ * Put summary and verdict into the page, tie each error to its field, and focus the summary where there is one.
+ * @param {Document} answer
+ */
+export function showVerdict(answer) {
+  byId('check-summary').replaceWith(required(answer, '#check-summary'));
+  byId('check-verdict').replaceWith(required(answer, '#check-verdict'));
+  clearErrors();
+  for (const item of findAll(document, '#error-summary li')) {
+    const { path = '', message = '' } = item.dataset;
+    const setting = settings().find((each) => each.dataset.path === path);
+    if (!setting) continue;
+    setting.classList.add('wrong');
+    controlOf(setting).setAttribute('aria-invalid', 'true');
+    required(setting, '.setting-error').append(code(path), `: ${message}${message.endsWith('?') ? '' : '.'} `);
+  }
+  document.getElementById('error-summary')?.focus();
+}
+
+/** Say that what was checked is not what stands there any more. */
+export function forgetVerdict() {
+  const verdict = byId('check-verdict');
+  if (verdict.dataset.valid !== 'true') return;
+  verdict.dataset.valid = 'false';
+  required(verdict, '.icon', SVGElement).replaceWith(stateShape('unknown'));
+  setText(required(verdict, 'p'), 'Changed since it was checked. Validate again, or publish: that checks too.');
+}
+
+function clearErrors() {
+  for (const setting of findAll(document, '#settings .setting')) {
+    setting.classList.remove('wrong');
+    find(setting, '[aria-invalid]')?.removeAttribute('aria-invalid');
+    required(setting, '.setting-error').replaceChildren();
+  }
+}
+
+/** @param {string} text */
+function code(text) {
+  const made = document.createElement('code');
+  made.textContent = text;
+  return made;
+}

@@ -1,0 +1,237 @@
+/* The editor's page: form and JSON follow each other, the server checks, and nothing typed is lost. */
+
+import { find, byId, closest, findAll, required, setText } from '../../shell/element.js';
+import { fetchCheck, forgetVerdict, showDiff, showVerdict } from './check.js';
+import { startCodeEditor } from './code_editor.js';
+import { pieceOfText } from './field_values.js';
+import { pieceOf, withoutValue, withValue } from './json_edits.js';
+import { readPlaces } from './json_places.js';
+import { dropText, keepText, keptText, markSubmitted, settleSubmitted } from './kept_text.js';
+import {
+  chooseRule,
+  controlOf,
+  fillFrom,
+  markChanges,
+  parametersOf,
+  reset,
+  settings,
+  showView,
+  textOf,
+} from './settings_form.js';
+import { showSteps } from './steps.js';
+/** @import { KeyActions } from '../keys.js' */
+/** @import { Who } from './kept_text.js' */
+
+const REST_MS = 400;
+
+/**
+ * Start the editor; returns the actions of its keys.
+ * @param {HTMLElement} page
+ * @returns {KeyActions}
+ */
+export function startEditor(page) {
+  const form = byId('policy-form', HTMLFormElement);
+  const area = byId('document', HTMLTextAreaElement);
+  const message = find(document, '#message', HTMLTextAreaElement);
+  const { user = '', slug = '', draft = '' } = page.dataset;
+  const who = { user, slug, draft };
+  const code = startCodeEditor(area);
+  const opened = { text: area.value, message: message?.value ?? '' };
+  const verdict = () => byId('check-verdict').dataset;
+  const state = { view: 'all', changes: 0, checked: 'checked' in page.dataset };
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  /** @type {AbortController | null} */
+  let asking = null;
+
+  const refresh = () => {
+    state.changes = markChanges();
+    showView(state.view);
+    if (!message) return;
+    showSteps({
+      changes: state.changes,
+      checked: state.checked,
+      problems: Number(verdict().problems),
+      notes: Number(verdict().notes),
+      live: page.dataset.live ?? '',
+    });
+  };
+  const keep = () => {
+    if (!message) return;
+    keepText(
+      localStorage,
+      who,
+      { text: area.value, message: message.value, base: byId('base', HTMLInputElement).value },
+      Date.now(),
+    );
+    setText(required(byId('status-saved'), ':first-child'), 'Not saved; kept in this browser');
+  };
+  const edited = () => {
+    state.checked = false;
+    forgetVerdict();
+    refresh();
+    keep();
+    clearTimeout(timer);
+    timer = setTimeout(() => {
+      if (!byId('diff-pane').hidden) ask(false);
+    }, REST_MS);
+  };
+  const fromJson = () => {
+    const { value, error } = readPlaces(area.value);
+    code.markError(error);
+    if (!error) fillFrom(value);
+    edited();
+  };
+  /** @param {HTMLElement} setting */
+  const fromForm = (setting) => {
+    area.value = textWith(area.value, setting);
+    code.markError(readPlaces(area.value).error);
+    edited();
+  };
+  /** @param {boolean} asked */
+  async function ask(asked) {
+    asking?.abort();
+    asking = new AbortController();
+    try {
+      const answer = await fetchCheck(form, page.dataset.check ?? '', asking.signal);
+      showDiff(answer);
+      if (!asked) return;
+      showVerdict(answer);
+      state.checked = true;
+      refresh();
+    } catch (error) {
+      if (asked && !(error instanceof DOMException && error.name === 'AbortError'))
+        form.requestSubmit(byId('validate'));
+    }
+  }
+  /** @param {string} wanted */
+  const showJson = (wanted) => {
+    byId('diff-pane').hidden = wanted !== 'diff';
+    byId('edit-pane').hidden = wanted !== 'edit';
+    for (const button of findAll(document, '#json-views [data-json]')) {
+      button.setAttribute('aria-pressed', String(button.dataset.json === wanted));
+    }
+    if (wanted === 'diff' && message) ask(false);
+    else code.draw();
+  };
+
+  settleSubmitted(localStorage, who);
+  const restored = restore({ page, area, message, who, opened, fromJson });
+  area.addEventListener('input', fromJson);
+  message?.addEventListener('input', keep);
+  byId('settings').addEventListener('input', (event) => {
+    const setting = closest(event, '.setting');
+    if (setting) fromForm(setting);
+  });
+  byId('settings').addEventListener('click', (event) => {
+    const setting = closest(event, '.reset') && closest(event, '.setting');
+    if (!setting) return;
+    reset(setting);
+    fromForm(setting);
+    controlOf(setting).focus();
+  });
+  for (const button of findAll(document, '[data-view]')) {
+    button.addEventListener('click', () => {
+      state.view = button.dataset.view ?? 'all';
+      showView(state.view);
+    });
+  }
+  for (const button of findAll(document, '[data-json]'))
+    button.addEventListener('click', () => showJson(button.dataset.json ?? ''));
+  document.getElementById('validate')?.addEventListener('click', (event) => {
+    event.preventDefault();
+    ask(true);
+  });
+  document.getElementById('discard')?.addEventListener('click', () => dropText(localStorage, who));
+  form.addEventListener('submit', () => markSubmitted(localStorage, who));
+  byId('form-views').hidden = false;
+  byId('json-views').hidden = false;
+  refresh();
+  showJson(page.dataset.draft && !restored && !('typed' in page.dataset) ? 'diff' : 'edit');
+  document.getElementById('error-summary')?.focus();
+  return {
+    validate: message ? () => ask(true) : undefined,
+    toggleDiff: () => showJson(byId('diff-pane').hidden ? 'diff' : 'edit'),
+    step,
+  };
+}
+
+/**
+ * The JSON text with what one setting says; a rule brings its parameters along.
+ * @param {string} text
+ * @param {HTMLElement} setting
+ */
+function textWith(text, setting) {
+  const { path = '', kind = '' } = setting.dataset;
+  const stage = kind === 'choice' ? setting.closest('[data-stage]') : null;
+  if (stage instanceof HTMLElement) {
+    chooseRule(stage);
+    const named = withValue(text, path.split('.'), JSON.stringify(textOf(setting)));
+    return withValue(named, [stage.dataset.stage ?? '', 'params'], pieceOf(parametersOf(stage), 2));
+  }
+  const piece = pieceOfText(textOf(setting), kind);
+  return piece === null ? withoutValue(text, path.split('.')) : withValue(text, path.split('.'), piece);
+}
+
+/**
+ * @typedef {object} Restoring
+ * @property {HTMLElement} page
+ * @property {HTMLTextAreaElement} area
+ * @property {HTMLTextAreaElement | null} message
+ * @property {Who} who
+ * @property {{ text: string, message: string }} opened
+ * @property {() => void} fromJson
+ */
+
+/**
+ * Bring back what was typed here before a reload, unless it is what the page shows anyway; tells whether it did.
+ * @param {Restoring} parts
+ */
+function restore({ page, area, message, who, opened, fromJson }) {
+  const kept = keptText(localStorage, who);
+  if (!kept || !message) return false;
+  if ((kept.text === area.value && kept.message === message.value) || 'typed' in page.dataset) {
+    dropText(localStorage, who);
+    return false;
+  }
+  const base = byId('base', HTMLInputElement).value;
+  area.value = kept.text;
+  message.value = kept.message;
+  byId('base', HTMLInputElement).value = kept.base ?? base;
+  fromJson();
+  const notice = byId('kept-notice');
+  const at = new Date(kept.at ?? Date.now()).toISOString().slice(11, 19);
+  setText(
+    required(notice, 'span'),
+    `This is what you typed until ${at} UTC. It is kept in this browser and not stored as a draft.`,
+  );
+  notice.hidden = false;
+  byId('drop-kept').addEventListener('click', () => {
+    dropText(localStorage, who);
+    area.value = opened.text;
+    message.value = opened.message;
+    byId('base', HTMLInputElement).value = base;
+    fromJson();
+    dropText(localStorage, who);
+    notice.hidden = true;
+  });
+  return true;
+}
+
+/**
+ * Go to the next or previous change: in the diff where that is open, else in the form.
+ * @param {number} by
+ */
+function step(by) {
+  const inDiff = !byId('diff-pane').hidden;
+  const stops = inDiff
+    ? findAll(document, '#diff .diff-line.added, #diff .diff-line.removed')
+    : settings().filter((each) => each.matches('.changed'));
+  if (!stops.length) return;
+  const now = stops.findIndex((each) => each.classList.contains('stop'));
+  const next = stops[now < 0 && by < 0 ? stops.length - 1 : (now + by + stops.length) % stops.length];
+  stops[now]?.classList.remove('stop');
+  next.classList.add('stop');
+  next.scrollIntoView({ block: 'center' });
+  if (!inDiff) required(next, 'label').scrollIntoView({ block: 'center' });
+}

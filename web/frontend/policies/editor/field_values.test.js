@@ -1,0 +1,47 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { pieceOfText, sameText, textOfValue, valueAt } from './field_values.js';
+
+test('numbers go into the document as they were typed', () => {
+  assert.deepEqual(
+    ['8', ' 8.0 ', '2e-9', '-1'].map((text) => pieceOfText(text, 'number')),
+    ['8', '8.0', '2e-9', '-1'],
+  );
+});
+
+test('what is no number goes in as text, for the server to refuse it by its path', () => {
+  assert.deepEqual(
+    ['abc', '1,000', '01', 'NaN', '+1', '1.'].map((text) => pieceOfText(text, 'whole')),
+    ['"abc"', '"1,000"', '"01"', '"NaN"', '"+1"', '"1."'],
+  );
+});
+
+test('an empty control is left out, a switch is never', () => {
+  assert.equal(pieceOfText('  ', 'number'), null);
+  assert.deepEqual([pieceOfText('on', 'switch'), pieceOfText('', 'switch')], ['true', 'false']);
+});
+
+test('values come back as the text of their control', () => {
+  assert.deepEqual(
+    [
+      textOfValue(8, 'number'),
+      textOfValue('abc', 'number'),
+      textOfValue(undefined, 'number'),
+      textOfValue(true, 'switch'),
+    ],
+    ['8', 'abc', '', 'on'],
+  );
+  assert.equal(textOfValue(0.00008, 'number'), '0.00008');
+});
+
+test('equal numbers are the same however they are written; texts are not', () => {
+  assert.ok(sameText('8.0', '8', 'number'));
+  assert.ok(sameText('2e-9', '0.000000002', 'number'));
+  assert.ok(!sameText('8.0', '8', 'choice'));
+  assert.ok(!sameText('', '0', 'number'));
+});
+
+test('a path leads through own members alone', () => {
+  assert.equal(valueAt({ a: { b: 1 } }, 'a.b'), 1);
+  for (const path of ['a.c', 'toString', 'a.b.c', '__proto__']) assert.equal(valueAt({ a: { b: 1 } }, path), undefined);
+});

@@ -1,0 +1,189 @@
+/* Reads JSON text and remembers where every value stands, so that an edit can leave the rest as it was written. */
+
+const MAX_DEPTH = 32;
+const SPACE = /[\x20\t\r\n]*/y;
+const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
+// JSON forbids control characters inside strings.
+// eslint-disable-next-line no-control-regex
+const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"/y;
+const WORDS = { true: true, false: false, null: null };
+
+class Unreadable extends Error {
+  /**
+   * @param {number} at
+   * @param {string} message
+   */
+  constructor(at, message) {
+    super(message);
+    this.at = at;
+  }
+}
+
+/** @typedef {{ line: number, column: number, message: string }} JsonError */
+/** @typedef {{ start: number, end: number, keyStart?: number }} Place offsets of a value, and of its name */
+/** @typedef {Map<string, Place>} Places by dotted path */
+/** @typedef {{ text: string, at: number, places: Places }} Reader */
+
+/**
+ * {value, places, error}: the value, a map from dotted paths to {start, end} of each value and {keyStart} of its
+ * name, and, where the text is no JSON, {line, column, message} instead of a value.
+ * @param {string} text
+ */
+export function readPlaces(text) {
+  const places = new Map();
+  const reader = { text, at: 0, places };
+  try {
+    skip(reader);
+    const value = readValue(reader, [], 0);
+    skip(reader);
+    if (reader.at < text.length) throw new Unreadable(reader.at, 'more follows after the end of the document');
+    return { value, places, error: null };
+  } catch (error) {
+    if (!(error instanceof Unreadable)) throw error;
+    return { value: undefined, places, error: { ...position(text, error.at), message: error.message } };
+  }
+}
+
+/**
+ * Line and column of an offset, both from 1.
+ * @param {string} text
+ * @param {number} at
+ */
+export function position(text, at) {
+  const before = text.slice(0, at);
+  return { line: before.split('\n').length, column: at - before.lastIndexOf('\n') };
+}
+
+/**
+ * @param {Reader} reader
+ * @param {string[]} path
+ * @param {number} depth
+ * @returns {unknown}
+ */
+function readValue(reader, path, depth) {
+  if (depth > MAX_DEPTH) throw new Unreadable(reader.at, 'nested too deeply');
+  const start = reader.at;
+  const value = readAny(reader, path, depth);
+  const place = reader.places.get(path.join('.')) ?? {};
+  reader.places.set(path.join('.'), { ...place, start, end: reader.at });
+  return value;
+}
+
+/**
+ * @param {Reader} reader
+ * @param {string[]} path
+ * @param {number} depth
+ * @returns {unknown}
+ */
+function readAny(reader, path, depth) {
+  const sign = reader.text[reader.at];
+  if (sign === undefined) throw new Unreadable(reader.at, 'the document ends too early');
+  if (sign === '{') return readObject(reader, path, depth);
+  if (sign === '[') return readList(reader, path, depth);
+  if (sign === '"') return readString(reader);
+  const number = match(reader, NUMBER);
+  if (number) return Number(number);
+  for (const [word, value] of Object.entries(WORDS)) {
+    if (!reader.text.startsWith(word, reader.at)) continue;
+    reader.at += word.length;
+    return value;
+  }
+  throw new Unreadable(reader.at, `a value is expected, not ${JSON.stringify(sign)}`);
+}
+
+/**
+ * @param {Reader} reader
+ * @param {string[]} path
+ * @param {number} depth
+ */
+function readObject(reader, path, depth) {
+  const object = {};
+  reader.at += 1;
+  skip(reader);
+  if (took(reader, '}')) return object;
+  for (;;) {
+    const keyStart = reader.at;
+    if (reader.text[reader.at] !== '"') throw new Unreadable(reader.at, expected(reader, 'a name in quotes'));
+    const name = readString(reader);
+    if (Object.hasOwn(object, name)) throw new Unreadable(keyStart, `${JSON.stringify(name)} appears twice`);
+    skip(reader);
+    if (!took(reader, ':')) throw new Unreadable(reader.at, expected(reader, 'a colon'));
+    skip(reader);
+    const inner = [...path, name];
+    reader.places.set(inner.join('.'), { keyStart, start: keyStart, end: keyStart });
+    Object.defineProperty(object, name, {
+      value: readValue(reader, inner, depth + 1),
+      enumerable: true,
+      writable: true,
+      configurable: true,
+    });
+    skip(reader);
+    if (took(reader, '}')) return object;
+    if (!took(reader, ',')) throw new Unreadable(reader.at, expected(reader, 'a comma or }'));
+    skip(reader);
+  }
+}
+
+/**
+ * @param {Reader} reader
+ * @param {string[]} path
+ * @param {number} depth
+ */
+function readList(reader, path, depth) {
+  /** @type {unknown[]} */
+  const list = [];
+  reader.at += 1;
+  skip(reader);
+  if (took(reader, ']')) return list;
+  for (;;) {
+    list.push(readValue(reader, [...path, String(list.length)], depth + 1));
+    skip(reader);
+    if (took(reader, ']')) return list;
+    if (!took(reader, ',')) throw new Unreadable(reader.at, expected(reader, 'a comma or ]'));
+    skip(reader);
+  }
+}
+
+/** @param {Reader} reader */
+function readString(reader) {
+  const start = reader.at;
+  const found = match(reader, STRING);
+  if (!found)
+    throw new Unreadable(start, 'the text in quotes does not end, or holds a character that needs a backslash');
+  return JSON.parse(found);
+}
+
+/**
+ * @param {Reader} reader
+ * @param {string} what
+ */
+function expected(reader, what) {
+  const sign = reader.text[reader.at];
+  return sign === undefined ? 'the document ends too early' : `${what} is expected, not ${JSON.stringify(sign)}`;
+}
+
+/** @param {Reader} reader */
+function skip(reader) {
+  match(reader, SPACE);
+}
+
+/**
+ * @param {Reader} reader
+ * @param {string} sign
+ */
+function took(reader, sign) {
+  if (reader.text[reader.at] !== sign) return false;
+  reader.at += 1;
+  return true;
+}
+
+/**
+ * @param {Reader} reader
+ * @param {RegExp} pattern
+ */
+function match(reader, pattern) {
+  pattern.lastIndex = reader.at;
+  const found = pattern.exec(reader.text)?.[0] ?? '';
+  reader.at += found.length;
+  return found;
+}

@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { readPlaces } from './json_places.js';
+
+const TEXTS = [
+  '{}',
+  '[]',
+  '3',
+  '"a\\u00e9\\n"',
+  ' {"a" : [1, -2.5e3, {"b": null}], "c": {"d": true}} ',
+  '{"__proto__": 1, "a.b": 2}',
+];
+
+test('it reads what JSON.parse reads', () => {
+  for (const text of TEXTS) {
+    const { value, error } = readPlaces(text);
+    assert.equal(error, null);
+    assert.equal(JSON.stringify(value), JSON.stringify(JSON.parse(text)));
+  }
+});
+
+test('every value stands where its place says', () => {
+  const text = ' {"a" : [1, -2.5e3, {"b": null}], "c": {"d": true}} ';
+  const { places } = readPlaces(text);
+  const at = (path) => text.slice(places.get(path).start, places.get(path).end);
+  assert.deepEqual(['a', 'a.1', 'a.2.b', 'c.d'].map(at), ['[1, -2.5e3, {"b": null}]', '-2.5e3', 'null', 'true']);
+  assert.equal(text.slice(places.get('c').keyStart, places.get('c').keyStart + 3), '"c"');
+});
+
+test('it refuses what JSON.parse refuses, with the place', () => {
+  const wrong = [
+    '',
+    '{',
+    '{"a":1,}',
+    '[1,]',
+    '{a:1}',
+    "{'a':1}",
+    '01',
+    '+1',
+    '1.',
+    'NaN',
+    '"a',
+    '"\n"',
+    '"\\x"',
+    '{"a" 1}',
+    '1 2',
+    'tru',
+  ];
+  for (const text of wrong) {
+    assert.throws(() => JSON.parse(text), text);
+    const { value, error } = readPlaces(text);
+    assert.equal(value, undefined);
+    assert.ok(error.line >= 1 && error.column >= 1 && error.message, text);
+  }
+  const { error } = readPlaces('{\n  "a": 1,\n  b: 2\n}');
+  assert.deepEqual(error, { line: 3, column: 3, message: 'a name in quotes is expected, not "b"' });
+});
+
+test('it refuses a name that stands twice and a document without a bottom', () => {
+  assert.match(readPlaces('{"a": 1, "a": 2}').error.message, /"a" appears twice/);
+  assert.match(readPlaces('['.repeat(5000)).error.message, /nested too deeply/);
+});
+
+test('texts at random are read exactly when JSON.parse reads them', () => {
+  let seed = 7;
+  const next = (below) => {
+    seed = (seed * 1103515245 + 12345) % 2147483648;
+    return seed % below;
+  };
+  const signs = ['{', '}', '[', ']', '"a"', '"b"', ':', ',', '1', '-2.5', 'true', 'null', ' ', '\n'];
+  for (let round = 0; round < 5000; round += 1) {
+    const text = Array.from({ length: 1 + next(7) }, () => signs[next(signs.length)]).join('');
+    let wanted;
+    try {
+      wanted = JSON.stringify(JSON.parse(text));
+    } catch {
+      wanted = undefined;
+    }
+    const { value, error } = readPlaces(text);
+    if (error?.message.includes('twice')) continue;
+    assert.equal(error ? undefined : JSON.stringify(value), wanted, text);
+  }
+});

@@ -1,0 +1,146 @@
+/* The form's controls: what they say, what was there before, and which of them are in view. */
+
+import { count } from '../../shell/format.js';
+import { byId, find, findAll, required, setText } from '../../shell/element.js';
+import { ON, pieceOfText, sameText, textOfValue, valueAt } from './field_values.js';
+
+/** Every setting active: those of rules that are not chosen are out of it. */
+export function settings() {
+  return findAll(document, '#settings .setting').filter((each) => !each.closest('.rule[hidden]'));
+}
+
+/**
+ * The setting's control.
+ * @param {ParentNode} setting
+ * @returns {HTMLInputElement | HTMLSelectElement}
+ */
+export function controlOf(setting) {
+  return (
+    find(setting, '.control select', HTMLSelectElement) ??
+    required(setting, '.control input:not([type="hidden"])', HTMLInputElement)
+  );
+}
+
+/**
+ * What the control says.
+ * @param {HTMLElement} setting
+ */
+export function textOf(setting) {
+  const control = controlOf(setting);
+  if (control instanceof HTMLInputElement && control.type === 'checkbox') return control.checked ? ON : '';
+  return control.value;
+}
+
+/**
+ * @param {HTMLElement} setting
+ * @param {string} text
+ */
+function setControl(setting, text) {
+  const control = controlOf(setting);
+  if (control instanceof HTMLInputElement && control.type === 'checkbox') control.checked = text === ON;
+  else if (control instanceof HTMLSelectElement) {
+    if (![...control.options].some((option) => option.value === text))
+      control.add(new Option(text || `default: ${setting.dataset.default}`, text));
+    control.value = text;
+  } else if (control.value !== text) {
+    control.value = text;
+  }
+}
+
+/**
+ * Show the values of a document that was typed as JSON.
+ * @param {unknown} value
+ */
+export function fillFrom(value) {
+  for (const stage of findAll(document, '[data-stage]')) {
+    const rule = required(stage, '.setting');
+    // A stage that is left out means its default rule; one without a name means none.
+    const absent = valueAt(value, stage.dataset.stage ?? '') === undefined;
+    const name = absent ? rule.dataset.default : valueAt(value, `${stage.dataset.stage}.name`);
+    setControl(rule, typeof name === 'string' ? name : '');
+    chooseRule(stage);
+  }
+  for (const setting of settings()) {
+    if (setting.dataset.kind === 'choice') continue;
+    const { path = '', kind = '' } = setting.dataset;
+    const found = valueAt(value, path);
+    // A switch cannot be empty, so it shows the default that applies where the JSON says nothing.
+    const text = found === undefined && kind === 'switch' ? (setting.dataset.default ?? '') : textOfValue(found, kind);
+    // A control that already means this keeps its own spelling: nobody's 5.0 turns into 5 under the cursor.
+    if (!sameText(textOf(setting), text, kind)) setControl(setting, text);
+  }
+}
+
+/**
+ * Bring the parameters of the chosen rule into force, those of the others out of it.
+ * @param {HTMLElement} stage
+ */
+export function chooseRule(stage) {
+  const name = textOf(required(stage, '.setting'));
+  for (const rule of findAll(stage, '.rule', HTMLFieldSetElement)) {
+    rule.hidden = rule.dataset.rule !== name;
+    rule.disabled = rule.hidden;
+  }
+}
+
+/**
+ * The parameters that the chosen rule's controls say, as values; for a name no rule has, none.
+ * @param {HTMLElement} stage
+ */
+export function parametersOf(stage) {
+  /** @type {Record<string, unknown>} */
+  const params = {};
+  for (const setting of findAll(stage, '.rule:not([hidden]) .setting')) {
+    const piece = pieceOfText(textOf(setting), setting.dataset.kind ?? '');
+    if (piece !== null) params[setting.dataset.path?.split('.').at(-1) ?? ''] = JSON.parse(piece);
+  }
+  return params;
+}
+
+/**
+ * Set a control back to the live version, or to its default where that has none.
+ * @param {HTMLElement} setting
+ */
+export function reset(setting) {
+  setControl(setting, setting.dataset.live || setting.dataset.default || '');
+}
+
+/** Mark what differs from the live version and return how many places do. */
+export function markChanges() {
+  let changed = 0;
+  for (const setting of settings()) {
+    const { live = '', kind = '' } = setting.dataset;
+    const text = textOf(setting) || (kind === 'switch' ? '' : (setting.dataset.default ?? ''));
+    const differs = !sameText(text, live, kind);
+    // Another rule with its parameters is one change, as in the diff's summary.
+    const stage = setting.closest('.rule')?.closest('[data-stage]');
+    if (differs && !(stage && required(stage, '.setting').classList.contains('changed'))) changed += 1;
+    setting.classList.toggle('changed', differs);
+    required(setting, '.was').hidden = !differs;
+    required(setting, '.reset').hidden = !differs || controlOf(setting).disabled;
+  }
+  return changed;
+}
+
+/**
+ * Show all settings, or only the changed ones with their neighbours and those with errors.
+ * @param {string} view
+ */
+export function showView(view) {
+  const all = settings();
+  const near = new Set();
+  for (const group of findAll(document, '.setting-group')) {
+    const inside = all.filter((setting) => group.contains(setting));
+    const wanted = inside.filter((setting) => setting.matches('.changed, .wrong'));
+    if (wanted.length) for (const setting of inside) near.add(setting);
+    group.hidden = view === 'near' && !wanted.length;
+  }
+  setText(byId('near-count'), `, ${near.size}`);
+  for (const button of findAll(document, '#form-views [data-view]')) {
+    button.setAttribute('aria-pressed', String(button.dataset.view === view));
+  }
+  const hidden = view === 'near' ? all.length - near.size : 0;
+  byId('form-foot').hidden = hidden === 0;
+  const words = near.size ? `${count(hidden, 'unchanged setting')} hidden.` : 'No changes from the live version yet.';
+  setText(required(byId('form-foot'), ':first-child'), words);
+}

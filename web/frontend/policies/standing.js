@@ -1,0 +1,52 @@
+/* Follows which version is live: tells when somebody else published, and when our own publish has arrived. */
+
+import { required, setText } from '../shell/element.js';
+
+const WATCH_MS = 5000;
+const ARRIVE_MS = 300;
+const PATIENCE_MS = 30_000;
+
+/**
+ * @param {string} address
+ * @param {string} [version]
+ */
+async function ask(address, version) {
+  const answer = await fetch(version ? `${address}?version=${version}` : address, {
+    headers: { Accept: 'application/json' },
+  });
+  return answer.ok ? answer.json() : null;
+}
+
+/**
+ * Poll until the version just published runs on every gateway, and say so.
+ * @param {HTMLElement} banner
+ * @param {string} address
+ */
+export async function followReach(banner, address) {
+  const until = performance.now() + PATIENCE_MS;
+  while (!('done' in banner.dataset) && performance.now() < until) {
+    await new Promise((done) => {
+      setTimeout(done, ARRIVE_MS);
+    });
+    const state = await ask(address, banner.dataset.version).catch(() => null);
+    if (!state?.reach) continue;
+    setText(required(banner, 'span'), state.reach.words);
+    if (state.reach.done) banner.dataset.done = '';
+  }
+}
+
+/**
+ * Look every few seconds, while the page is in view, whether another version went live; `told` gets the state once.
+ * @param {string} address
+ * @param {string} live
+ * @param {(state: { live: number, author: string, ago: string }) => void} told
+ */
+export function watchLive(address, live, told) {
+  const timer = setInterval(async () => {
+    if (document.hidden) return;
+    const state = await ask(address).catch(() => null);
+    if (!state || String(state.live ?? '') === live) return;
+    clearInterval(timer);
+    told(state);
+  }, WATCH_MS);
+}

@@ -1,0 +1,71 @@
+/* Brushing the strip: drag over a stretch of time, and the filter asks for it. */
+
+import { closest, required } from '../shell/element.js';
+
+/**
+ * Where the stretch between two places (0..1) begins and ends, unix seconds; null for a mere click.
+ * @param {number} begin
+ * @param {number} end
+ * @param {number} one
+ * @param {number} other
+ */
+export function brushed(begin, end, one, other) {
+  const [from, to] = [Math.min(one, other), Math.max(one, other)].map((place) => Math.min(1, Math.max(0, place)));
+  if (to - from < 0.005) return null;
+  /** @param {number} place */
+  const at = (place) => Math.round((begin + place * (end - begin)) / 1000);
+  return at(to) > at(from) ? { since: at(from), until: at(to) } : null;
+}
+
+/**
+ * A moment as the filter's fields show it: 2026-11-20 03:13:07.
+ * @param {number} seconds
+ */
+export const fieldTime = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace('T', ' ');
+
+/**
+ * @param {HTMLElement} strip
+ * @param {HTMLFormElement} form
+ */
+export function startBrush(strip, form) {
+  /** @type {{ picture: SVGElement, mark: SVGElement, at: number } | null} */
+  let from = null;
+  /**
+   * @param {PointerEvent} event
+   * @param {SVGElement} picture
+   */
+  const place = (event, picture) => {
+    const { left, width } = picture.getBoundingClientRect();
+    return (event.clientX - left) / width;
+  };
+  strip.addEventListener('pointerdown', (event) => {
+    const picture = closest(event, '.decision-strip-picture', SVGElement);
+    if (!picture || event.button !== 0) return;
+    const mark = document.createElementNS('http://www.w3.org/2000/svg', 'rect');
+    mark.setAttribute('class', 'strip-brush');
+    mark.setAttribute('height', '100%');
+    picture.append(mark);
+    from = { picture, mark, at: place(event, picture) };
+    picture.setPointerCapture(event.pointerId);
+  });
+  strip.addEventListener('pointermove', (event) => {
+    if (!from) return;
+    const to = place(event, from.picture);
+    from.mark.setAttribute('x', `${100 * Math.max(0, Math.min(from.at, to))}%`);
+    from.mark.setAttribute('width', `${100 * Math.abs(to - from.at)}%`);
+  });
+  strip.addEventListener('pointerup', (event) => {
+    if (!from) return;
+    const found = brushed(Number(strip.dataset.begin), Number(strip.dataset.end), from.at, place(event, from.picture));
+    from.mark.remove();
+    from = null;
+    if (!found) return;
+    required(form, '[name=since]', HTMLInputElement).value = fieldTime(found.since);
+    required(form, '[name=until]', HTMLInputElement).value = fieldTime(found.until);
+    form.requestSubmit();
+  });
+  strip.addEventListener('pointercancel', () => {
+    from?.mark.remove();
+    from = null;
+  });
+}

@@ -1,0 +1,150 @@
+/* Building and changing the page's elements. */
+
+/**
+ * @template {Element} E
+ * @typedef {new () => E} Kind A class of elements, such as HTMLInputElement.
+ */
+
+/**
+ * @template {Element} [E=HTMLElement]
+ * @param {unknown} found
+ * @param {Kind<E>} [kind]
+ * @returns {E | null}
+ */
+const ofKind = (found, kind) => (found instanceof (kind ?? HTMLElement) ? /** @type {E} */ (found) : null);
+
+/**
+ * The element with this id; it is part of the template, so a missing one is a bug worth an exception.
+ * @template {Element} [E=HTMLElement]
+ * @param {string} id
+ * @param {Kind<E>} [kind]
+ */
+export function byId(id, kind) {
+  const found = ofKind(document.getElementById(id), kind);
+  if (!found) throw new Error(`the page has no #${id}`);
+  return found;
+}
+
+/**
+ * The first element that the template has there; a missing one is a bug.
+ * @template {Element} [E=HTMLElement]
+ * @param {ParentNode} root
+ * @param {string} selector
+ * @param {Kind<E>} [kind]
+ * @returns {E}
+ */
+export function required(root, selector, kind) {
+  const found = find(root, selector, kind);
+  if (!found) throw new Error(`the page has no ${selector}`);
+  return found;
+}
+
+/**
+ * The first element that matches, null where there is none, or one of another kind.
+ * @template {Element} [E=HTMLElement]
+ * @param {ParentNode} root
+ * @param {string} selector
+ * @param {Kind<E>} [kind]
+ */
+export function find(root, selector, kind) {
+  return ofKind(root.querySelector(selector), kind);
+}
+
+/**
+ * All elements of a kind that match, in the order of the page.
+ * @template {Element} [E=HTMLElement]
+ * @param {ParentNode} root
+ * @param {string} selector
+ * @param {Kind<E>} [kind]
+ */
+export function findAll(root, selector, kind) {
+  return [...root.querySelectorAll(selector)].flatMap((found) => ofKind(found, kind) ?? []);
+}
+
+/**
+ * The element that an event is about, or the one around it that matches.
+ * @template {Element} [E=HTMLElement]
+ * @param {Event} event
+ * @param {string} selector
+ * @param {Kind<E>} [kind]
+ */
+export function closest({ target }, selector, kind) {
+  return target instanceof Element ? ofKind(target.closest(selector), kind) : null;
+}
+
+/**
+ * Whether the element that an event is about, or one around it, matches.
+ * @param {Event} event
+ * @param {string} selector
+ */
+export function isWithin({ target }, selector) {
+  return target instanceof Element && target.closest(selector) !== null;
+}
+
+/**
+ * A new element with a class and children (elements or text).
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {string} className
+ * @param {(Node | string)[]} children
+ */
+export function make(tag, className = '', ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+/**
+ * Change a text only when it differs: layout and screen readers are told of real news alone.
+ * @param {Node} target
+ * @param {string} text
+ */
+export function setText(target, text) {
+  if (target.textContent !== text) target.textContent = text;
+}
+
+/**
+ * Words as a sentence: a capital at its beginning, a full stop at its end.
+ * @param {string} words
+ */
+export const sentence = (words) => (words ? words[0].toUpperCase() + words.slice(1).replace(/[^.]$/, '$&.') : '');
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+/**
+ * An icon of the sprite, for example icon('s-lost', 'shape shape-lost').
+ * @param {string} symbol
+ * @param {string} className
+ */
+export function icon(symbol, className = '') {
+  const svg = document.createElementNS(SVG, 'svg');
+  svg.setAttribute('class', `icon ${className}`.trim());
+  svg.setAttribute('aria-hidden', 'true');
+  const use = document.createElementNS(SVG, 'use');
+  use.setAttribute('href', `#${symbol}`);
+  svg.append(use);
+  return svg;
+}
+
+/**
+ * The shape of an engine state.
+ * @param {string} state
+ * @param {string} className
+ */
+export function stateShape(state, className = '') {
+  return icon(`s-${state}`, `shape shape-${state} ${className}`);
+}
+
+/**
+ * Turn an existing shape into that of another state, keeping its other classes.
+ * @param {SVGElement} svg
+ * @param {string} state
+ */
+export function changeShape(svg, state) {
+  if (svg.dataset.state === state) return;
+  svg.dataset.state = state;
+  const kept = [...svg.classList].filter((name) => !/^shape-(?!loud)/.test(name));
+  svg.setAttribute('class', [...kept, `shape-${state}`].join(' '));
+  svg.firstElementChild?.setAttribute('href', `#s-${state}`);
+}

@@ -1,0 +1,34 @@
+/* Keys of every page: the list of keys, and the way to another page. */
+
+import { byId, find, isWithin } from './element.js';
+
+/** @type {Record<string, string>} */
+const PAGES = { f: '/', d: '/decisions', p: '/policies', e: '/experiments', t: '/topology', j: '/jobs', a: '/audit' };
+const GO_MS = 1500;
+
+/**
+ * Whether a key press belongs to the control under the focus rather than to the page.
+ * @param {KeyboardEvent} event
+ */
+export function keyIsTaken(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return true;
+  if (isWithin(event, 'input, textarea, select, [contenteditable]')) return true;
+  return [' ', 'Enter'].includes(event.key) && isWithin(event, 'button, a, summary');
+}
+
+/** `?` and the button in the bottom line open the list of keys; `G` and a letter go to a page. */
+export function listenToShellKeys() {
+  const dialog = find(document, '#keys-dialog', HTMLDialogElement);
+  if (dialog) byId('keys-button').addEventListener('click', () => dialog.showModal());
+  let goUntil = 0;
+  document.addEventListener('keydown', (event) => {
+    if (keyIsTaken(event)) return;
+    const key = event.key.toLowerCase();
+    if (performance.now() < goUntil && PAGES[key]) {
+      event.stopImmediatePropagation();
+      location.assign(PAGES[key]);
+    }
+    goUntil = key === 'g' ? performance.now() + GO_MS : 0;
+    if (key === '?' && dialog) dialog.showModal();
+  });
+}

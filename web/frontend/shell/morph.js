@@ -1,0 +1,77 @@
+/* Makes one element's content equal to another's with as few changes as it takes. */
+
+/**
+ * Change the children of `from` into those of `to`, which is used up. Elements with an id keep their identity.
+ * @param {Element} from
+ * @param {Element} to
+ */
+export function morph(from, to) {
+  const byId = new Map([...from.children].filter((child) => child.id).map((child) => [child.id, child]));
+  const coming = new Set([...to.children].map((child) => child.id).filter(Boolean));
+  /** @type {ChildNode | null} */
+  let place = from.firstChild;
+  for (const wanted of [...to.childNodes]) {
+    const id = idOf(wanted);
+    const known = id ? byId.get(id) : undefined;
+    byId.delete(id);
+    // Moving `known` itself would take its focus, and a click under way: what stands before it leaves or waits.
+    while (known && place && place !== known) {
+      const next = place.nextSibling;
+      if (coming.has(idOf(place))) from.append(place);
+      else place.remove();
+      place = next;
+    }
+    // A page has white space at its start that the parser drops from a fragment.
+    while (place && isBlank(place) && !isBlank(wanted)) {
+      const next = place.nextSibling;
+      place.remove();
+      place = next;
+    }
+    const current = known ?? place;
+    if (current && alike(current, wanted)) {
+      change(current, wanted);
+      place = current.nextSibling;
+    } else {
+      from.insertBefore(wanted, place);
+    }
+  }
+  while (place) {
+    const next = place.nextSibling;
+    place.remove();
+    place = next;
+  }
+}
+
+/** @param {Node} node */
+const idOf = (node) => (node instanceof Element ? node.id : '');
+
+/** @param {Node} node */
+function isBlank(node) {
+  return node instanceof Text && !node.data.trim();
+}
+
+/**
+ * @param {Node} one
+ * @param {Node} other
+ */
+function alike(one, other) {
+  return one.nodeType === other.nodeType && one.nodeName === other.nodeName && idOf(one) === idOf(other);
+}
+
+/**
+ * @param {Node} current
+ * @param {Node} wanted
+ */
+function change(current, wanted) {
+  if (!(current instanceof Element && wanted instanceof Element)) {
+    if (current.nodeValue !== wanted.nodeValue) current.nodeValue = wanted.nodeValue;
+    return;
+  }
+  // What somebody unfolded stays so.
+  const kept = current.nodeName === 'DETAILS' ? 'open' : '';
+  for (const { name } of [...current.attributes])
+    if (!wanted.hasAttribute(name) && name !== kept) current.removeAttribute(name);
+  for (const { name, value } of wanted.attributes)
+    if (current.getAttribute(name) !== value) current.setAttribute(name, value);
+  morph(current, wanted);
+}

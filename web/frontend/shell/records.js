@@ -1,0 +1,16 @@
+/* Entry of the pages that are lists of records: Access, Audit, Jobs. All of them work without it, with more clicks. */
+
+import { find } from './element.js';
+import { startRowKeys } from './row_keys.js';
+import { startRefresh } from './refresh.js';
+import { startCopy } from './copy.js';
+import { startDialogs } from './dialogs.js';
+import { startToast } from './page_toast.js';
+
+startDialogs();
+startRowKeys();
+startCopy();
+startToast();
+startRefresh(find(document, '[data-refresh]'));
+find(document, '.ledger-problem')?.focus();
+find(document, '[data-select]', HTMLInputElement)?.select();

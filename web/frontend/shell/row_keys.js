@@ -1,0 +1,69 @@
+/* Rows by keyboard and mouse: J and K, Enter, Esc, / and what single pages add by attributes. */
+
+import { closest, find, findAll, isWithin } from './element.js';
+
+/**
+ * Which row comes next: `at` -1 is none yet; stays inside the list.
+ * @param {number} at
+ * @param {number} by
+ * @param {number} count
+ */
+export function stepped(at, by, count) {
+  if (count === 0) return -1;
+  if (at < 0) return by > 0 ? 0 : count - 1;
+  return Math.min(count - 1, Math.max(0, at + by));
+}
+
+/**
+ * Whether the key belongs to a field, a dialog or the browser rather than to the page.
+ * @param {KeyboardEvent} event
+ */
+function taken(event) {
+  return (
+    event.ctrlKey ||
+    event.metaKey ||
+    event.altKey ||
+    Boolean(document.querySelector('dialog:modal')) ||
+    isWithin(event, 'input, textarea, select, [contenteditable]')
+  );
+}
+
+/** @param {number} by */
+function step(by) {
+  const rows = findAll(document, '[data-row]');
+  const focused = rows.findIndex((row) => row.contains(document.activeElement));
+  const selected = rows.findIndex((row) => row.classList.contains('selected'));
+  const next = rows[stepped(focused < 0 ? selected : focused, by, rows.length)];
+  const link = next && find(next, '.ledger-open', HTMLAnchorElement);
+  if (!link) return;
+  if (selected >= 0) location.assign(link.href);
+  else link.focus();
+}
+
+/** @type {Record<string, () => void>} */
+const ACTIONS = {
+  j: () => step(1),
+  k: () => step(-1),
+  '/': () => find(document, '[data-search]')?.focus(),
+  f: () => find(document, '[data-failed]')?.click(),
+  c: () => find(document, '.drawer [data-copy]')?.click(),
+  Escape: () => find(document, '.drawer [data-close]')?.click(),
+};
+
+export function startRowKeys() {
+  document.addEventListener('keydown', (event) => {
+    const field = closest(event, 'input, select');
+    if (event.key === 'Escape' && field) field.blur();
+    else if (!taken(event) && !event.repeat) {
+      const action = ACTIONS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+      if (!action) return;
+      event.preventDefault();
+      action();
+    }
+  });
+  document.addEventListener('click', (event) => {
+    const row = closest(event, '[data-row]');
+    if (!row || isWithin(event, 'a, button, form') || getSelection()?.toString()) return;
+    find(row, '.ledger-open')?.click();
+  });
+}

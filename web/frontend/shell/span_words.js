@@ -1,0 +1,28 @@
+/* Lengths of time as the page's labels say them. */
+
+/** @type {[seconds: number, noun: string][]} */
+const WORDS = [
+  [86_400, 'day'],
+  [3600, 'hour'],
+  [60, 'minute'],
+  [1, 'second'],
+];
+
+/**
+ * A length in words: 'five minutes' is '5 minutes', an hour 'one hour'.
+ * @param {number} seconds
+ */
+export function spanWords(seconds) {
+  const [length, noun] = WORDS.find(([size]) => seconds >= size) ?? [1, 'second'];
+  const number = Math.round(seconds / length);
+  return number === 1 ? `one ${noun}` : `${number} ${noun}s`;
+}
+
+/**
+ * A length as a short label: 2 s, 10 s, 2 min, 1 h.
+ * @param {number} seconds
+ */
+export function stepWords(seconds) {
+  if (seconds >= 3600) return `${Math.round(seconds / 3600)}\u202fh`;
+  return seconds < 60 ? `${seconds}\u202fs` : `${Math.round(seconds / 60)}\u202fmin`;
+}

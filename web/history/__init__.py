@@ -1,0 +1,1 @@
+"""The stored past of the fleet, and the Affinity pages."""

@@ -1,0 +1,103 @@
+"""The Affinity pages: which prompts go where in a pool, which engines hold what, and how far the index is right."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.history.affinity.intake import PoolWord, affinity_hearing
+from controlplane.history.affinity.rings import engine_id_of
+from controlplane.platform.actor import CONSOLE
+from controlplane.platform.request_actor import actor_of
+from web.access.page import asked
+from web.automation.page import seen_pool, seen_pools
+from web.history.affinity_hits import hits_picture, pool_hits
+from web.history.affinity_links import Links
+from web.history.affinity_prefixes import prefix_picture
+from web.history.affinity_rings import rings_picture
+from web.history.affinity_ttft import WINDOWS, ttft_picture
+from web.live.wording import count, span
+from web.shell.frame import shell_context
+
+DEFAULTS = {"window": "5"}
+
+
+@require_safe
+@never_cache
+def affinity(request: HttpRequest) -> HttpResponse:
+    """Show one row per pool: its placement, its hottest prefix, and how far its engines' indices are right."""
+    now, hearing = time.time(), affinity_hearing()
+    rows = [_row(pool, hearing.of(pool.slug, now)) for pool in seen_pools(actor_of(request, CONSOLE))]
+    return render(request, "history/affinity.html", shell_context(request, page="Cache locality", rows=rows))
+
+
+@require_safe
+@never_cache
+def affinity_pool(request: HttpRequest, slug: str) -> HttpResponse:
+    """Show one pool's rings, prefixes, parts of TTFT and hits; `?fragment` the changing parts alone."""
+    actor = actor_of(request, CONSOLE)
+    pool, now = seen_pool(actor, slug), time.time()
+    asked_for = {name: asked(request, name, 64) for name in ("without", "prefix", "window")}
+    if asked_for["window"] not in WINDOWS:
+        asked_for["window"] = DEFAULTS["window"]
+    word = affinity_hearing().of(pool.slug, now)
+    here = reverse("affinity-pool", args=[pool.slug])
+    links = Links(here, {name: value for name, value in asked_for.items() if value != DEFAULTS.get(name)})
+    context = shell_context(
+        request,
+        page="Cache locality",
+        pool=pool,
+        word=word,
+        here=here,
+        fragment=f"{links.to(fragment='1')}",
+        **(pool_pictures(word, asked_for, links, now) if word is not None else {}),
+    )
+    if "fragment" in request.GET:
+        return render(request, "history/affinity_live.html", context)
+    context["pools"] = seen_pools(actor)
+    return render(request, "history/affinity_pool.html", context)
+
+
+def pool_pictures(word: PoolWord, asked_for: dict[str, str], links: Links, now: float) -> dict[str, Any]:
+    """Return the context of the page's changing parts."""
+    told = word.pool
+    gone = engine_id_of(told, asked_for["without"])
+    rings = rings_picture(word, gone if gone in told.accepting and told.rings is not None else "", links)
+    prefixes = prefix_picture(told, asked_for["prefix"], links)
+    hits = hits_picture(told, now)
+    return {
+        "finding": _finding(hits.finding, prefixes.finding, rings.finding),
+        "seen": f"{count(told.requests, 'request')} of the last {span(told.span_s)}"
+        + (f", one in {round(told.requests / told.sampled)} sampled" if told.requests > 1.5 * told.sampled else ""),
+        "rings": rings,
+        "prefixes": prefixes,
+        "ttft": ttft_picture(told, asked_for["window"], links),
+        "hits": hits,
+        "age": span(now - word.at),
+    }
+
+
+def _finding(*findings: str) -> str:
+    return " ".join(each for each in findings if each)
+
+
+def _row(pool: Pool, word: PoolWord | None) -> dict[str, Any]:
+    if word is None:
+        return {"pool": pool, "told": None}
+    told = word.pool
+    hottest = max((each for each in told.prefixes), key=lambda each: (each.level == 0, each.requests), default=None)
+    return {
+        "pool": pool,
+        "told": told,
+        "engines": len(told.accepting),
+        "rings": told.rings,
+        "hottest": f"{100 * hottest.requests / told.requests:.1f}" if hottest is not None and told.requests else "—",
+        "hits": pool_hits(told),
+    }

@@ -1,0 +1,159 @@
+"""The prefixes that prompts share as an icicle: depth is blocks, width requests, colour holders. Hashes only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.contracts.affinity_sample import PoolAffinity, SharedPrefix
+from web.history.affinity_links import Links
+from web.live.wording import count, percent
+
+ROW_PX = 26
+HASH_DIGITS = 6
+HOT = 0.25
+"""Share of the requests from which the title names a prefix."""
+_STEPS = (1, 2, 3, 5, 6, 7, 8)
+"""Steps of the heat scale. The lowest would vanish on the panel; on the fourth words cannot be read in both themes."""
+_WORDED, _HASHED = 10.0, 5.0
+"""Percent of the width from which a cell has words, and from which its hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One prefix: its place in percent of the width and px, and what it says."""
+
+    key: str
+    hash: str
+    link: str
+    chosen: bool
+    at: str
+    width: str
+    y: int
+    step: int
+    """Of the heat scale by holders; -1: nobody holds it."""
+    words: str
+    key_here: bool
+    label: str
+    row: tuple[str, ...]
+    """The same as a table's row."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixPicture:
+    """What the panel shows."""
+
+    cells: tuple[Cell, ...]
+    height: int
+    readout: str
+    shared: str
+    summary: str
+    finding: str
+    ticks: tuple[tuple[str, str], ...]
+
+
+def prefix_picture(told: PoolAffinity, wanted: str, links: Links) -> PrefixPicture:
+    """Return the picture; `wanted` is the key of the prefix that is chosen."""
+    names = {each.engine_id: each.name for each in told.engines}
+    places = _places(told)
+    cells = tuple(_cell(told, at, places, names, wanted, links) for at in range(len(told.prefixes)))
+    first = [each for each in told.prefixes if each.parent < 0]
+    shared = sum(each.requests for each in first) / told.requests if told.requests else 0.0
+    chosen = next((each for each in cells if each.chosen), None) or (cells[0] if cells else None)
+    return PrefixPicture(
+        cells=cells,
+        height=ROW_PX * (1 + max((each.level for each in told.prefixes), default=0)),
+        readout=chosen.label if chosen is not None else "",
+        shared=percent(shared),
+        summary=f"{count(len(cells), 'shared prefix', 'shared prefixes')} of {count(told.requests, 'request')}; "
+        f"{percent(shared)} of requests start with one of them",
+        finding=_finding(told),
+        ticks=tuple((f"{share}%", str(share)) for share in (0, 25, 50, 75, 100)),
+    )
+
+
+def _places(told: PoolAffinity) -> list[tuple[float, float]]:
+    """Return (begin, width) of each prefix as shares of the width: children side by side below their parent."""
+    places: list[tuple[float, float]] = []
+    used: dict[int, float] = {}
+    for each in told.prefixes:
+        begin = used.get(each.parent, places[each.parent][0] if each.parent >= 0 else 0.0)
+        width = each.requests / told.requests if told.requests else 0.0
+        places.append((begin, width))
+        used[each.parent] = begin + width
+    return places
+
+
+def _cell(
+    told: PoolAffinity,
+    at: int,
+    places: list[tuple[float, float]],
+    names: dict[str, str],
+    wanted: str,
+    links: Links,
+) -> Cell:
+    prefix = told.prefixes[at]
+    begin, width = places[at]
+    holders = [names.get(each, each) for each in prefix.holders]
+    short = prefix.key[:HASH_DIGITS]
+    length = prefix.last_block - prefix.first_block + 1
+    wide = 100 * width
+    chosen = prefix.key == wanted
+    return Cell(
+        key=prefix.key,
+        hash=short,
+        link=links.to(prefix="" if chosen else prefix.key),
+        chosen=chosen,
+        at=f"{100 * begin:.3f}%",
+        width=f"{wide:.3f}%",
+        y=ROW_PX * prefix.level,
+        step=_step(len(holders), len(told.accepting)),
+        words=f"{short}, {length} blk" if wide >= _WORDED else short if wide >= _HASHED else "",
+        key_here=bool(prefix.key_blocks),
+        label=_label(told, prefix, short, holders),
+        row=(
+            short,
+            str(prefix.level + 1),
+            f"{prefix.first_block}–{prefix.last_block}",
+            f"{prefix.last_block * told.block_tokens:,}",
+            f"{prefix.requests:,}",
+            f"{wide:.1f}",
+            ", ".join(holders) or "none",
+            count(prefix.key_blocks, "block") if prefix.key_blocks else "—",
+        ),
+    )
+
+
+def _label(told: PoolAffinity, prefix: SharedPrefix, short: str, holders: list[str]) -> str:
+    share = percent(prefix.requests / told.requests) if told.requests else "—"
+    length = prefix.last_block - prefix.first_block + 1
+    held = f"held by {', '.join(holders[:6])}" + (f" and {len(holders) - 6} more" if len(holders) > 6 else "")
+    words = (
+        f"{short}, {length} blk: blocks {prefix.first_block} to {prefix.last_block}, "
+        f"{count(prefix.last_block * told.block_tokens, 'token')} from the start; "
+        f"{count(prefix.requests, 'request')}, {share}; {held if holders else 'held by no engine'}"
+    )
+    return f"{words}; a key of {count(prefix.key_blocks, 'block')} ends here" if prefix.key_blocks else words
+
+
+def _step(holders: int, engines: int) -> int:
+    if not holders:
+        return -1
+    return _STEPS[min(len(_STEPS) - 1, (holders - 1) * len(_STEPS) // max(1, engines))]
+
+
+def _finding(told: PoolAffinity) -> str:
+    """Return a sentence on the longest prefix that much of the traffic shares; empty where there is none."""
+    hot = [
+        (each.last_block, at)
+        for at, each in enumerate(told.prefixes)
+        if told.requests and each.requests >= HOT * told.requests
+    ]
+    if not hot:
+        return ""
+    blocks, at = max(hot)
+    prefix = told.prefixes[at]
+    share = "All" if prefix.requests == told.requests else f"{percent(prefix.requests / told.requests)} of the"
+    holders, engines = len(prefix.holders), len(told.accepting)
+    held = f"all {count(engines, 'engine')}" if holders == engines > 1 else f"{holders} of {count(engines, 'engine')}"
+    said = f"which {held} hold" if holders else "which no engine holds"
+    return f"{share} requests share their first {count(blocks * told.block_tokens, 'token')}, {said}."

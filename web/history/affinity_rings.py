@@ -1,0 +1,236 @@
+"""The hash rings of a pool as a picture and a table: each engine's arcs, and what moves if one leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.history.affinity.intake import PoolWord
+from controlplane.history.affinity.rings import RingLine, rings_reading
+from gateway.contracts.affinity_sample import PoolAffinity
+from routing.rings.hash_ring import RING, HashRing
+from routing.rings.ring_shares import RingShares
+from web.history.affinity_links import Links
+from web.live.wording import count, percent
+
+TURN = 10_000
+"""Length of a drawn ring; arcs are whole numbers of it."""
+MAX_DRAWN = 32
+"""Engines up to which all arcs are drawn; of more only those of the chosen one."""
+UNEVEN = 1.25
+"""Times the ideal share from which the title names an engine."""
+_STEPS = 8
+_RADII = (106, 84, 66, 50)
+_NAMES = ("Outer ring", "Inner ring")
+
+
+@dataclass(frozen=True, slots=True)
+class Arcs:
+    """One engine's arcs on one drawn ring, as the dashes of a circle."""
+
+    name: str
+    step: int
+    """0..8 of the diverging scale by its share; 4 is the ideal."""
+    chosen: bool
+    dashes: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnRing:
+    """One ring of the picture."""
+
+    radius: int
+    arcs: tuple[Arcs, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    """One engine's row: figures as words, bars in percent of the scale."""
+
+    name: str
+    link: str
+    chosen: bool
+    step: int
+    by_ring: tuple[str, ...]
+    share: str
+    bar: str
+    gain: str
+    gain_at: str
+    gain_bar: str
+    traffic: str
+    traffic_gain: str
+    granted: str
+    granted_bar: str
+
+
+@dataclass(frozen=True, slots=True)
+class RingsPicture:
+    """What the panel shows."""
+
+    placement: str
+    rings: int
+    drawn: tuple[DrawnRing, ...]
+    ring_names: tuple[str, ...]
+    rows: tuple[ShareRow, ...]
+    ideal: str
+    ideal_at: str
+    """Where the ideal share stands on the bars' scale."""
+    without: str
+    clear: str
+    moves: str
+    sub: str
+    summary: str
+    finding: str
+
+
+def rings_picture(word: PoolWord, without: str, links: Links) -> RingsPicture:
+    """Return the picture; `without` is the id of an engine on the rings, or empty."""
+    told, reading = word.pool, rings_reading(word, without)
+    shares, lines = reading.shares, reading.lines
+    chosen = next((line.name for line in lines if line.engine_id == without), "")
+    ideal = shares.ideal if shares is not None else 1 / max(1, len(told.accepting))
+    scale = 1.08 * max([ideal, *(_reach(line) if shares is not None else line.granted or 0.0 for line in lines)])
+    return RingsPicture(
+        placement=told.placement,
+        rings=shares.rings if shares is not None else 0,
+        drawn=_drawn(told, shares, without) if shares is not None else (),
+        ring_names=_NAMES[: shares.rings] if shares is not None and 1 < shares.rings <= len(_NAMES) else (),
+        rows=tuple(_row(line, ideal, scale, without, links) for line in lines),
+        ideal=percent(ideal),
+        ideal_at=_at(ideal / scale),
+        without=chosen,
+        clear=links.to(without=""),
+        moves=_moves(shares, chosen) if shares is not None and chosen else "",
+        sub=_sub(told),
+        summary=_summary(lines, shares, chosen),
+        finding=_finding(lines, ideal) if shares is not None else "",
+    )
+
+
+def _reach(line: RingLine) -> float:
+    placed = line.on_rings
+    return placed.share + max(0.0, placed.gain or 0.0) if placed is not None else 0.0
+
+
+def _row(line: RingLine, ideal: float, scale: float, without: str, links: Links) -> ShareRow:
+    placed = line.on_rings
+    chosen = bool(without) and line.engine_id == without
+    share = placed.share if placed is not None else 0.0
+    gain = placed.gain if placed is not None else None
+    known = placed is not None
+    return ShareRow(
+        name=line.name,
+        link=links.to(without="" if chosen else line.name) if known else "",
+        chosen=chosen,
+        step=_step(share, ideal),
+        by_ring=tuple(f"{100 * each:.1f}" for each in placed.by_ring) if placed is not None else (),
+        share=f"{100 * share:.1f}" if known else "—",
+        bar=_at(share / scale),
+        gain=_points(gain),
+        gain_at=_at(share / scale),
+        gain_bar=_at(max(0.0, gain or 0.0) / scale),
+        traffic=f"{100 * placed.traffic:.1f}" if placed is not None and placed.traffic is not None else "—",
+        traffic_gain=_points(placed.traffic_gain) if placed is not None else "",
+        granted=f"{100 * line.granted:.1f}" if line.granted is not None else "—",
+        granted_bar=_at((line.granted or 0.0) / scale),
+    )
+
+
+def _drawn(told: PoolAffinity, shares: RingShares, without: str) -> tuple[DrawnRing, ...]:
+    if told.rings is None:
+        return ()
+    placed = {each.engine_id: each.share for each in shares.engines}
+    names = {each.engine_id: each.name for each in told.engines}
+    found = []
+    for radius, ring in zip(_RADII, told.rings.over(told.accepting), strict=False):
+        dashes = _dashes(ring)
+        arcs = [
+            Arcs(names.get(engine_id, engine_id), _step(placed[engine_id], shares.ideal), engine_id == without, drawn)
+            for engine_id, drawn in zip(told.accepting, dashes, strict=True)
+            if len(told.accepting) <= MAX_DRAWN or engine_id == without
+        ]
+        # The chosen one last, so that nothing lies over its ends.
+        found.append(DrawnRing(radius, tuple(sorted(arcs, key=lambda each: each.chosen))))
+    return tuple(found)
+
+
+def _dashes(ring: HashRing) -> list[str]:
+    """Return each engine's arcs as dashes and gaps of a circle that is TURN long."""
+    spans: list[list[tuple[int, int]]] = [[] for _ in range(ring.size)]
+    for begin, length, owner in ring.arcs():
+        pieces = [(begin, begin + length)] if begin >= 0 else [(begin + RING, RING), (0, begin + length)]
+        for first, last in pieces:
+            low, high = first * TURN // RING, last * TURN // RING
+            known = spans[owner]
+            if known and known[-1][1] == low:
+                known[-1] = (known[-1][0], high)
+            elif high > low:
+                known.append((low, high))
+    return [_as_dashes(sorted(each)) for each in spans]
+
+
+def _as_dashes(spans: list[tuple[int, int]]) -> str:
+    numbers, at, dash = [], 0, 0
+    for low, high in spans:
+        numbers += [dash, low - at]
+        at, dash = high, high - low
+    numbers += [dash, TURN - at]
+    return " ".join(str(each) for each in numbers)
+
+
+def _step(share: float, ideal: float) -> int:
+    """Return the step of the diverging scale: its ends are half the ideal share, and one and a half."""
+    middle = _STEPS // 2
+    return max(0, min(_STEPS, round(middle + (share / ideal - 1) * _STEPS))) if ideal else middle
+
+
+def _points(gain: float | None) -> str:
+    if gain is None:
+        return ""
+    return f"{'−' if gain < -0.0005 else '+'}{abs(100 * gain):.1f}"
+
+
+def _at(share: float) -> str:
+    return f"{100 * min(1.0, max(0.0, share)):.2f}%"
+
+
+def _moves(shares: RingShares, name: str) -> str:
+    if shares.moved is None:
+        return f"{name} is the only engine; without it no request can be placed."
+    words = (
+        f"Without {name}, {percent(shares.moved)} of key positions move to other engines, ideally "
+        f"{percent(shares.ideal)}; {percent(shares.keys_changed or 0.0)} of keys get another candidate; all "
+        "others keep their engines."
+    )
+    if shares.traffic_moved is not None:
+        words += f" Weighted by recent traffic, {percent(shares.traffic_moved)} of key positions move."
+    return words
+
+
+def _sub(told: PoolAffinity) -> str:
+    if told.rings is None:
+        return "shares of recent requests"
+    plan = told.rings
+    key = f"keys of {count(plan.key_blocks, 'block')}" + (", longer where a prefix is hot" if plan.adaptive else "")
+    points = f"{count(plan.virtual_nodes, 'point')} per engine"
+    return f"{points}, {key}" + (f", {count(told.widened, 'prefix', 'prefixes')} widened" if told.widened else "")
+
+
+def _summary(lines: tuple[RingLine, ...], shares: RingShares | None, chosen: str) -> str:
+    if shares is None:
+        return ""
+    biggest = max(shares.engines, key=lambda each: each.share, default=None)
+    names = {line.engine_id: line.name for line in lines}
+    most = (
+        f"; {names.get(biggest.engine_id, biggest.engine_id)} has the most, {percent(biggest.share)}" if biggest else ""
+    )
+    gone = f". {chosen} is marked, as if it left" if chosen else ""
+    rings = f"{count(shares.rings, 'hash ring')} of {count(len(shares.engines), 'engine')}"
+    return f"{rings}{most}; ideal {percent(shares.ideal)}{gone}"
+
+
+def _finding(lines: tuple[RingLine, ...], ideal: float) -> str:
+    placed = [(line.on_rings.share, line.name) for line in lines if line.on_rings is not None]
+    share, name = max(placed, default=(0.0, ""))
+    if share > UNEVEN * ideal:
+        return f"{name} is a candidate for {percent(share)} of keys, the ideal is {percent(ideal)}."
+    return ""

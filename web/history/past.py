@@ -1,0 +1,170 @@
+"""The stored past as a picture: columns of a stretch, put together from roll-ups and this process's live columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from controlplane.history.annotation import Annotation
+from controlplane.history.bucket import Column
+from controlplane.history.codec import peak_seconds, rows_of
+from controlplane.history.collector import FINE_S
+from controlplane.history.merge import merged_by
+from controlplane.history.rollups import COARSE_S, FACTOR
+from controlplane.history.roster import NOBODY, Roster, roster_of, union
+from controlplane.history.store import Past, PoolFacts, read_past, read_peaks
+from gateway.contracts.fleet_sample import FleetSample
+from web.history.past_range import Stretch
+from web.live.feed import FleetFeed, Recent
+from web.live.scope import Scope
+from web.live.verdict import Verdict
+
+MAX_MARKERS = 240
+TAIL_COLUMNS = 30
+"""At most so many long columns at the end are made of short ones: the job makes the rest soon."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastPicture:
+    """What a stretch shows; columns oldest first, None where nothing was recorded."""
+
+    stretch: Stretch
+    columns: list[Column | None]
+    roster: Roster
+    pools: dict[str, PoolFacts]
+    markers: list[Annotation]
+    strip: dict[str, dict[int, float]]
+    sample: FleetSample | None
+    """The newest live sample, where the stretch reaches until now."""
+    verdict: Verdict | None
+    """The sentence about it."""
+    removed: frozenset[str]
+    """Ids of the engines that the fleet no longer has."""
+
+
+def read_picture(stretch: Stretch, feed: FleetFeed, scope: Scope = None) -> PastPicture:
+    """Read the stretch of the pools in scope: stored columns first, then what only this process has heard yet."""
+    recent, newest = feed.recent(scope), feed.seen(scope)
+    sample = newest if stretch.live else None
+    if stretch.range.column_s == FINE_S:
+        past = _fine(stretch.first, stretch.last, recent.columns, scope)
+    else:
+        past = read_past(COARSE_S, stretch.first, stretch.last, scope)
+        _add_tail(past, stretch, recent.columns, scope)
+    if sample is not None:
+        past.pools |= {pool.pool_id: _facts_of(pool) for pool in sample.pools}
+    pools = _ordered_pools(past.pools, newest)
+    roster = _roster(past.columns, sample, list(pools))
+    by_index = {column.index: column for column in _on(past.columns, roster)}
+    return PastPicture(
+        stretch,
+        [by_index.get(index) for index in range(stretch.first, stretch.last + 1)],
+        roster,
+        pools,
+        _markers(past.markers, recent, stretch),
+        _strip(stretch, recent.columns, scope),
+        sample,
+        feed.verdict(scope) if sample is not None else None,
+        _removed(roster, newest),
+    )
+
+
+def _fine(first: int, last: int, live: Sequence[Column], scope: Scope) -> Past:
+    """Return the columns of FINE_S seconds; those not stored yet come from this process."""
+    past = read_past(FINE_S, first, last, scope)
+    stored = {column.index for column in past.columns}
+    past.columns += [column for column in live if first <= column.index <= last and column.index not in stored]
+    past.columns.sort(key=lambda column: column.index)
+    if past.columns:
+        past.columns = _on(past.columns, past.columns[-1].roster)
+    return past
+
+
+def _add_tail(past: Past, stretch: Stretch, live: Sequence[Column], scope: Scope) -> None:
+    """Add the long columns at the end that the job has not made yet."""
+    newest = past.columns[-1].index if past.columns else stretch.first - 1
+    first = max(newest + 1, stretch.last - TAIL_COLUMNS)
+    if first > stretch.last:
+        return
+    tail = _fine(first * FACTOR, (stretch.last + 1) * FACTOR - 1, live, scope)
+    past.columns += [column for _, column in sorted(merged_by(tail.columns, FACTOR).items())]
+    past.markers += tail.markers
+    past.pools |= tail.pools
+
+
+def _roster(columns: Sequence[Column], sample: FleetSample | None, pools: Sequence[str]) -> Roster:
+    """Return who the picture shows: today's engines as today, those that are gone behind them, pool by pool."""
+    rosters = {id(column.roster): column.roster for column in columns}
+    newest = columns[-1].roster if columns else NOBODY
+    last = roster_of(sample.engines) if sample is not None else newest
+    ordered = list(dict.fromkeys(last.pool_ids)) == [pool for pool in pools if pool in last.pool_ids]
+    if ordered and all(roster == last for roster in rosters.values()):
+        return last
+    return union(rosters.values(), last=last, pools=pools)
+
+
+def _removed(roster: Roster, newest: FleetSample | None) -> frozenset[str]:
+    """Return who of the roster is gone; nobody, as far as is known, before the first sample."""
+    if newest is None:
+        return frozenset()
+    return frozenset(roster.engine_ids) - {engine.engine_id for engine in newest.engines}
+
+
+def _on(columns: Sequence[Column], roster: Roster) -> list[Column]:
+    """Return the columns with this roster object where the engines are the same: then nothing moves."""
+    rosters = {id(column.roster): column.roster for column in columns if column.roster is not roster}
+    same = {key for key, each in rosters.items() if each == roster}
+    return [replace(column, roster=roster) if id(column.roster) in same else column for column in columns]
+
+
+def _ordered_pools(facts: dict[str, PoolFacts], sample: FleetSample | None) -> dict[str, PoolFacts]:
+    """Return the pools in today's order, those that are gone behind."""
+    now = [pool.pool_id for pool in sample.pools] if sample else []
+    order = [pool_id for pool_id in now if pool_id in facts]
+    order += sorted((each for each in facts if each not in now), key=lambda each: facts[each].name)
+    return {pool_id: facts[pool_id] for pool_id in order}
+
+
+def _facts_of(pool: object) -> PoolFacts:
+    return PoolFacts(**{name: getattr(pool, name) for name in PoolFacts.__struct_fields__})
+
+
+def _markers(stored: list[Annotation], recent: Recent, stretch: Stretch) -> list[Annotation]:
+    """Return the markers of the stretch, numbered anew; what this process heard itself counts from there on."""
+    all_of = [marker for marker in stored if marker.at < recent.since]
+    all_of += [marker for marker in recent.markers if marker.at >= recent.since]
+    start = stretch.first * stretch.range.column_s
+    shown = [marker for marker in all_of if start <= marker.at < stretch.end][-MAX_MARKERS:]
+    return [
+        Annotation(number, each.at, each.kind, each.label, each.text, each.pool_id, each.engine_id)
+        for number, each in enumerate(sorted(shown, key=lambda each: each.at), start=1)
+    ]
+
+
+def _strip(stretch: Stretch, live: Sequence[Column], scope: Scope) -> dict[str, dict[int, float]]:
+    """Return the peaks of the strip by pool and strip column."""
+    chosen = stretch.range
+    first = stretch.strip_last - chosen.strip_columns + 1
+    stored_s = FINE_S if chosen.strip_column_s == FINE_S else COARSE_S
+    factor = chosen.strip_column_s // stored_s
+    peaks: dict[str, dict[int, float]] = {}
+    stored = read_peaks(stored_s, first * factor, (stretch.strip_last + 1) * factor - 1, scope)
+    for pool_id, values in stored.items():
+        for index, value in values.items():
+            _raise(peaks, pool_id, index // factor, value)
+    rows: dict[int, dict[str, list[int]]] = {}
+    for column in live:
+        index = column.index * FINE_S // chosen.strip_column_s
+        if not first <= index <= stretch.strip_last:
+            continue
+        roster = column.roster
+        if id(roster) not in rows:
+            rows[id(roster)] = {pool_id: rows_of(roster, pool_id) for pool_id in dict.fromkeys(roster.pool_ids)}
+        for pool_id, mine in rows[id(roster)].items():
+            _raise(peaks, pool_id, index, peak_seconds(column, mine))
+    return peaks
+
+
+def _raise(peaks: dict[str, dict[int, float]], pool_id: str, index: int, value: float) -> None:
+    of_pool = peaks.setdefault(pool_id, {})
+    of_pool[index] = max(of_pool.get(index, 0.0), value)

@@ -1,0 +1,68 @@
+"""The one sentence about a stretch of the past: was anyone hurt, when, and where."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from controlplane.history.bucket import POOL_FLOATS
+from web.history.past import PastPicture
+from web.live.verdict import NAMED_ENGINES, ON_TIME_TARGET, Verdict
+from web.live.wording import clock_time, count, day_time, percent
+
+_ON_TIME = POOL_FLOATS.index("on_time")
+_REQUESTS = POOL_FLOATS.index("requests_per_s")
+DAY_S = 86_400
+
+
+def judge_past(picture: PastPicture) -> Verdict:
+    """Return what the stretch shows: on-time share with its low, requests, engines that were lost, gaps."""
+    stretch = picture.stretch
+    start = stretch.first * stretch.range.column_s
+    words = day_time if stretch.range.span_s >= DAY_S else clock_time
+    lead = f"{words(start)} to {words(stretch.end)}."
+    known = [column for column in picture.columns if column is not None]
+    if not known:
+        text = "Nothing was recorded: Switchyard was not running, or the history has expired."
+        return Verdict("quiet", lead, text, shape="unknown")
+    shares = [
+        (values[_ON_TIME], values[_REQUESTS] * stretch.range.column_s, column.index, pool_id)
+        for column in known
+        for pool_id, values in column.pools.items()
+        if not math.isnan(values[_ON_TIME]) and values[_REQUESTS] > 0
+    ]
+    requests = sum(weight for _, weight, *_ in shares)
+    lost = _names(marker.label for marker in picture.markers if marker.kind == "lost")
+    gap = len(picture.columns) - len(known)
+    parts = []
+    severity = "ok"
+    if requests:
+        mean = sum(share * weight for share, weight, *_ in shares) / requests
+        low, _, index, pool_id = min(shares)
+        severity = "bad" if mean < ON_TIME_TARGET else "warn" if low < ON_TIME_TARGET else "ok"
+        # The tile's lowest is that of all pools together.
+        where = f" in {picture.pools[pool_id].name}" if len({pool for *_, pool in shares}) > 1 else ""
+        at = words(index * stretch.range.column_s)
+        of = count(round(requests), "request")
+        parts.append(f"{percent(mean)} of {of} on time, lowest {percent(low)}{where} at {at}")
+    else:
+        parts.append("No requests")
+    if lost:
+        severity = "bad" if severity == "bad" else "warn"
+        parts.append(f"{lost} lost")
+    if gap > 1:
+        parts.append(f"nothing recorded for {_length(gap * stretch.range.column_s)}")
+    return Verdict(severity, lead, "; ".join(parts) + ".", shape="" if severity != "ok" else "serving")
+
+
+def _length(seconds: int) -> str:
+    return f"{seconds // 60} min" if seconds >= 60 else f"{seconds} s"
+
+
+def _names(labels: Iterable[str]) -> str:
+    names = list(dict.fromkeys(labels))
+    if not names:
+        return ""
+    shown = ", ".join(names[:NAMED_ENGINES])
+    rest = len(names) - NAMED_ENGINES
+    return f"{shown} and {rest} more were" if rest > 0 else f"{shown} {'was' if len(names) == 1 else 'were'}"

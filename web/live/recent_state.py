@@ -1,0 +1,121 @@
+"""What the sentence above the Fleet page knows beside the newest sample: means of the last seconds, and what lasts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from controlplane.history.bucket import PEAK_FLOATS, POOL_FLOATS, Column
+from gateway.contracts.fleet_sample import FleetSample, Lateness
+
+MEAN_S = 15.0
+"""Work is judged by its mean over this time, that of the rates beside it; the browser's readout does the same."""
+NOTHING_FOR_S = 20.0
+"""An engine that has had nothing for so long, while tickets waited in its pool, is worth a word."""
+
+_MEAN_S = len(PEAK_FLOATS)
+_RUNNING, _BOUND = PEAK_FLOATS.index("running"), PEAK_FLOATS.index("bound")
+_ON_TIME = POOL_FLOATS.index("on_time")
+_WAITING = tuple(POOL_FLOATS.index(name) for name in ("unbound", "bound"))
+
+
+@dataclass(frozen=True, slots=True)
+class RecentState:
+    """Everything by engine or pool id; empty where nothing is known."""
+
+    work_s: Mapping[str, float] = field(default_factory=dict)
+    """Mean outstanding seconds over MEAN_S."""
+    nothing_s: Mapping[str, float] = field(default_factory=dict)
+    """Since how many seconds an engine has had no request although tickets waited in its pool; others are left out."""
+    lateness: Lateness | None = None
+    """When the gateway was late last, if that is so or was a moment ago."""
+    worst: Mapping[str, float] = field(default_factory=dict)
+    """Lowest share of requests on time since then."""
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    """Start of the key of a much used prefix that such an engine, having had nothing, does not hold."""
+
+
+NO_LOOK = RecentState()
+
+
+def recent_state(columns: Sequence[Column], column_s: float, lateness: Lateness | None) -> RecentState:
+    """Return what the columns (oldest first, the newest still filling) say; all on the newest one's roster."""
+    if not columns:
+        return RecentState(lateness=lateness)
+    newest = columns[-1]
+    recent = [each for each in columns if each.index > newest.index - math.ceil(MEAN_S / column_s)]
+    since = lateness.since if lateness is not None else math.inf
+    worst: dict[str, float] = {}
+    for column in columns:
+        for pool_id, values in column.pools.items():
+            if (column.index + 1) * column_s >= since and not math.isnan(values[_ON_TIME]):
+                worst[pool_id] = min(values[_ON_TIME], worst.get(pool_id, 1.0))
+    return RecentState(_means(recent), _starved(columns, column_s), lateness, worst)
+
+
+def _means(columns: Sequence[Column]) -> dict[str, float]:
+    roster = columns[-1].roster
+    series = [column.floats_for(roster, _MEAN_S) for column in columns]
+    means = {}
+    for row, engine_id in enumerate(roster.engine_ids):
+        known = [values[row] for values in series if not math.isnan(values[row])]
+        if known:
+            means[engine_id] = sum(known) / len(known)
+    return means
+
+
+def _starved(columns: Sequence[Column], column_s: float) -> dict[str, float]:
+    """Return for how long engines have had nothing, where tickets waited in their pool at least half of that time."""
+    roster, found = columns[-1].roster, {}
+    lately = columns[-math.ceil(NOTHING_FOR_S / column_s) :]
+    queued = {pool_id for column in lately for pool_id, values in column.pools.items() if _waits(values)}
+    for row, engine_id in enumerate(roster.engine_ids):
+        pool_id, spans, waited = roster.pool_ids[row], 0, 0
+        # Most engines are left at once: their pool has no queue, or they had work a moment ago.
+        for column in reversed(columns) if pool_id in queued else ():
+            at = column.roster.place.get(engine_id)
+            if at is None or column.floats[_RUNNING][at] or column.floats[_BOUND][at]:
+                break
+            values = column.pools.get(pool_id)
+            spans += 1
+            waited += values is not None and _waits(values)
+        if spans * column_s >= NOTHING_FOR_S and 2 * waited >= spans:
+            found[engine_id] = spans * column_s
+    return found
+
+
+def _waits(values: Sequence[float]) -> bool:
+    return any(values[place] > 0 for place in _WAITING)
+
+
+class LatenessWatch:
+    """Remembers when the gateway was late last. Mutable: that episode, and when it was seen last.
+
+    Where the gateway does not say so itself, samples that failed to come do; one that restarted counts anew.
+    """
+
+    def __init__(self, gap_s: float = 2.0, kept_s: float = 60.0) -> None:
+        self._gap_s = gap_s
+        self._kept_s = kept_s
+        self._episode: Lateness | None = None
+        self._seen_at = -math.inf
+
+    def follow(self, before: FleetSample | None, sample: FleetSample) -> None:
+        """Take in the sample that follows `before`."""
+        if sample.lateness is not None:
+            self._episode, self._seen_at = sample.lateness, sample.at
+        elif before is not None and sample.seq > before.seq and sample.at - before.at > self._gap_s:
+            last = self.recent(sample.at)
+            away_s = sample.at - before.at
+            self._episode = Lateness(
+                since=last.since if last else before.at,
+                lapses=(last.lapses if last else 0) + 1,
+                away_s=(last.away_s if last else 0.0) + away_s,
+                refuses=False,
+            )
+            self._seen_at = sample.at
+
+    def recent(self, at: float) -> Lateness | None:
+        """Return the episode that goes on at unix second `at` or ended within the time it is remembered."""
+        return self._episode if at - self._seen_at <= self._kept_s else None

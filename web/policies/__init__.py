@@ -1,0 +1,1 @@
+"""The Policies pages: list, comparison, publishing, and how a version stands."""

@@ -1,0 +1,41 @@
+"""Who may open and change a policy in the console, and what everybody else is told."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import reverse
+
+from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.request_actor import actor_of
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.reading import PolicyStanding, policy_of
+from web.shell.no_role import lacks_role
+
+NEEDS_OPERATOR = "This requires the role operator in every pool of the policy."
+
+UNPROCESSABLE = 422
+PRECONDITION_FAILED = 412
+CONFLICT = 409
+
+
+def console_actor(request: HttpRequest) -> Actor:
+    """Return the signed-in person as the actor of this request."""
+    return actor_of(request, CONSOLE)
+
+
+def opened(request: HttpRequest, slug: str) -> PolicyStanding:
+    """Return the policy; 404 where it does not exist or lies outside the person's pools."""
+    try:
+        return policy_of(console_actor(request), slug)
+    except Policy.DoesNotExist as error:
+        raise Http404("No such policy in your pools.") from error
+
+
+def version_number(text: str | None) -> int | None:
+    """Return a version number from an address or a form; None where the text is none."""
+    return int(text) if text and text.isdecimal() and text.isascii() and len(text) < 10 else None
+
+
+def refused(request: HttpRequest, standing: PolicyStanding, reason: str = NEEDS_OPERATOR) -> HttpResponse:
+    """Say with 403 what the person's role does not reach; nothing was changed."""
+    return lacks_role(request, "Policies", reason, reverse("policy", args=[standing.policy.slug]))

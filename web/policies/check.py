@@ -1,0 +1,44 @@
+"""What the editor's script asks while somebody types: a check with its diff, and how things stand."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.policies.reading import version_of
+from web.policies.access import opened, refused, version_number
+from web.policies.editor.draft_form import form_as_typed
+from web.policies.rollout_words import reach_of
+from web.policies.words import author_of, moment
+
+
+@require_POST
+def check(request: HttpRequest, slug: str) -> HttpResponse:
+    """Return the summary and the diff of what was typed, as pieces of the page; nothing is stored."""
+    standing = opened(request, slug)
+    if not standing.may_draft:
+        return refused(request, standing)
+    number = version_number(request.POST.get("draft"))
+    draft = version_of(standing.policy, number) if number is not None else None
+    form = form_as_typed(standing.live, draft, request.POST)
+    return render(request, "policies/check.html", {"form": form, "standing": standing})
+
+
+@require_safe
+@never_cache
+def state(request: HttpRequest, slug: str) -> JsonResponse:
+    """Return which version is live, who published it, and how far the asked version has come."""
+    standing = opened(request, slug)
+    live = standing.live
+    number = version_number(request.GET.get("version"))
+    return JsonResponse(
+        {
+            "live": standing.live_number,
+            "author": author_of(live) if live else "",
+            "ago": moment(live.published_at, timezone.now()).ago if live and live.published_at else "",
+            "reach": reach_of(standing, number) if number is not None else None,
+        }
+    )

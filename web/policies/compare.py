@@ -1,0 +1,51 @@
+"""Any two versions of a policy beside each other."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from controlplane.policies.document.diff import diff_runs
+from controlplane.policies.document.merge import changes_between
+from controlplane.policies.document.text import completed, document_text
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.reading import PolicyStanding, version_of
+from web.policies.access import opened, version_number
+from web.policies.words import author_of, change_lines, moment
+from web.shell.frame import shell_context
+
+
+@require_safe
+@never_cache
+def compare(request: HttpRequest, slug: str) -> HttpResponse:
+    """Show the diff from version `from` to version `to`."""
+    standing = opened(request, slug)
+    old, new = _version(standing, request.GET.get("from")), _version(standing, request.GET.get("to"))
+    now = timezone.now()
+    before, after = completed(old.document), completed(new.document)
+    sides = [
+        {"version": each, "author": author_of(each), "at": moment(each.published_at or each.created_at, now)}
+        for each in (old, new)
+    ]
+    context = shell_context(
+        request,
+        page="Policies",
+        standing=standing,
+        old=sides[0],
+        new=sides[1],
+        changes=change_lines(changes_between(before, after)),
+        runs=diff_runs(before, after),
+        text=document_text(after),
+    )
+    return render(request, "policies/compare.html", context)
+
+
+def _version(standing: PolicyStanding, text: str | None) -> PolicyVersion:
+    number = version_number(text)
+    version = version_of(standing.policy, number) if number is not None else None
+    if version is None:
+        raise Http404("No such version.")
+    return version

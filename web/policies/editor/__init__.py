@@ -1,0 +1,1 @@
+"""The policy editor: drafts, form, kept text, merge."""

@@ -1,0 +1,249 @@
+"""The editor's form: what was shown, what was typed, what is wrong with it, and what the page says about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from django.http import QueryDict
+
+from controlplane.platform.field_problems import FieldProblem
+from controlplane.policies.document.diff import DiffRun, diff_runs
+from controlplane.policies.document.form import FormField, FormGroup, form_groups, typed_document
+from controlplane.policies.document.merge import MergedPlace, changes_between
+from controlplane.policies.document.problems import InvalidPolicyError, problems_of
+from controlplane.policies.document.text import MAX_TEXT_BYTES, completed, document_text, read_document
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.notes import missing_keys, notes_on, vain_settings
+
+MAX_MESSAGE = 200
+_MESSAGE = "message"
+
+SAME = "No difference from the live version, so there is nothing to publish."
+NO_MESSAGE = "Enter a reason in a sentence; it is stored with the version and in the audit."
+LONG_MESSAGE = f"Longer than {MAX_MESSAGE} characters."
+
+
+@dataclass(frozen=True, slots=True)
+class ShownField:
+    """One control with what is wrong with it."""
+
+    field: FormField
+    problems: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """The control's id on the page."""
+        return f"field-{self.field.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRule:
+    """The parameters of one name of a stage; those of other names than the chosen one are out of force."""
+
+    name: str
+    sentence: str
+    chosen: bool
+    fields: tuple[ShownField, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownGroup:
+    """One part of the form."""
+
+    title: str
+    sentence: str
+    path: str
+    fields: tuple[ShownField, ...]
+    rules: tuple[ShownRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownProblem:
+    """One problem of the summary; `target` is the id of the control it belongs to."""
+
+    path: str
+    message: str
+    target: str
+
+
+@dataclass(frozen=True)
+class DraftForm:
+    """One state of the editor. `base` is the number that was live when the editing began."""
+
+    live: PolicyVersion | None
+    draft: PolicyVersion | None
+    base: int | None
+    text: str
+    shown: Any
+    """The document whose values the form's controls held when they were rendered."""
+    document: Any
+    """What text and form say together; `shown` where the text cannot be read."""
+    message: str = ""
+    checked: bool = False
+    problems: tuple[FieldProblem, ...] = ()
+    message_problem: str = ""
+    kept_at: str = ""
+    """When this text was put aside because it was not valid; empty: it comes from a version or was just typed."""
+
+    @cached_property
+    def live_document(self) -> Any:
+        """The live version's document with its defaults written out."""
+        return completed(self.live.document) if self.live else completed({})
+
+    @cached_property
+    def changes(self) -> tuple[MergedPlace, ...]:
+        """Places that differ from the live version."""
+        return changes_between(self.live_document, completed(self.document))
+
+    @cached_property
+    def runs(self) -> tuple[DiffRun, ...]:
+        """The lines of the diff to live."""
+        return diff_runs(self.live_document, completed(self.document))
+
+    @cached_property
+    def groups(self) -> tuple[FormGroup, ...]:
+        """The form's controls, filled in."""
+        return form_groups(self.document, self.live_document)
+
+    @property
+    def shown_groups(self) -> tuple[ShownGroup, ...]:
+        """The form's controls with what is wrong with each."""
+        return tuple(
+            ShownGroup(
+                group.title,
+                group.sentence,
+                group.path,
+                self._shown(group.fields),
+                tuple(
+                    ShownRule(rule.name, rule.sentence, rule.chosen, self._shown(rule.fields, told=rule.chosen))
+                    for rule in group.rules
+                ),
+            )
+            for group in self.groups
+        )
+
+    @cached_property
+    def notes(self) -> tuple[FieldProblem, ...]:
+        """What is allowed and yet worth a second look; only for a valid document."""
+        if self.problems or not isinstance(self.document, dict):
+            return ()
+        return (*missing_keys(self.document), *vain_settings(self.document), *notes_on(completed(self.document)))
+
+    @property
+    def valid(self) -> bool:
+        """Whether it was checked and nothing is wrong with the document."""
+        return self.checked and not self.problems
+
+    @property
+    def wrong(self) -> bool:
+        """Whether anything keeps it from being stored."""
+        return bool(self.problems or self.message_problem)
+
+    @property
+    def says_its_draft(self) -> bool:
+        """Whether it holds exactly what the opened draft does, so that storing it again would add nothing."""
+        draft = self.draft
+        if draft is None or draft.published_at is not None:
+            return False
+        stored = document_text(completed(draft.document))
+        return (draft.message, draft.based_on, stored) == (self.message, self.base, self.completed_text)
+
+    @property
+    def stale(self) -> bool:
+        """Whether another version went live since the editing began."""
+        return self.base != (self.live.number if self.live else None)
+
+    @property
+    def completed_text(self) -> str:
+        """The document as it would be stored."""
+        return document_text(completed(self.document))
+
+    @property
+    def shown_text(self) -> str:
+        """The shown document as the form posts it back."""
+        return document_text(self.document)
+
+    @property
+    def shown_problems(self) -> tuple[ShownProblem, ...]:
+        """All problems in the form's order, each with the control it belongs to."""
+        targets = {each.path: f"field-{each.key}" for each in self._controls()}
+        order = list(targets)
+        problems = [ShownProblem(one.path, one.message, targets.get(one.path, "document")) for one in self.problems]
+        problems.sort(key=lambda one: order.index(one.path) if one.path in targets else len(order))
+        if self.message_problem:
+            problems.append(ShownProblem("", self.message_problem, _MESSAGE))
+        return tuple(problems)
+
+    @property
+    def settings(self) -> int:
+        """How many settings the form shows."""
+        return len(self._controls())
+
+    def _shown(self, fields: tuple[FormField, ...], *, told: bool = True) -> tuple[ShownField, ...]:
+        problems = self.problems if told else ()
+        return tuple(
+            ShownField(each, tuple(one.message for one in problems if one.path == each.path)) for each in fields
+        )
+
+    def _controls(self) -> list[FormField]:
+        chosen = [each for group in self.groups for rule in group.rules if rule.chosen for each in rule.fields]
+        return [*(each for group in self.groups for each in group.fields), *chosen]
+
+
+def form_of_version(live: PolicyVersion | None, draft: PolicyVersion | None) -> DraftForm:
+    """Return the editor opened on a stored draft, or on the live version (the program's defaults before the first)."""
+    source = draft or live
+    document = completed(source.document if source else {})
+    # Who starts from a version that was published once starts from the live one, with other contents.
+    base = draft.based_on if draft and draft.published_at is None else (live.number if live else None)
+    message = draft.message if draft else ""
+    return DraftForm(live, draft, base, document_text(document), document, document, message, checked=draft is not None)
+
+
+def with_problems(form: DraftForm, found: tuple[FieldProblem, ...] = (), *, message: str = "") -> DraftForm:
+    """Return the form with more problems of the document, or with one of the message."""
+    return replace(form, problems=(*form.problems, *found), message_problem=message)
+
+
+def ready_to_store(form: DraftForm) -> DraftForm:
+    """Return the form, with what keeps it from being stored as a draft."""
+    return with_problems(form, message=LONG_MESSAGE) if len(form.message) > MAX_MESSAGE else form
+
+
+def ready_to_publish(form: DraftForm) -> DraftForm:
+    """Return the form, with what keeps it from going live."""
+    form = ready_to_store(form)
+    if form.wrong:
+        return form
+    same = (FieldProblem("", SAME),) if form.live and not form.changes else ()
+    return with_problems(form, same, message="" if form.message else NO_MESSAGE)
+
+
+def form_as_typed(
+    live: PolicyVersion | None, draft: PolicyVersion | None, posted: QueryDict, *, kept_at: str = ""
+) -> DraftForm:
+    """Return the editor as somebody left it, checked; nothing that was typed is lost, valid or not."""
+    text = posted.get("document", "")[: 2 * MAX_TEXT_BYTES].replace("\r\n", "\n")
+    message = " ".join(posted.get(_MESSAGE, "").split())
+    number = posted.get("base", "")
+    base = int(number) if number.isdecimal() and len(number) < 10 else None
+    shown = _shown(posted.get("shown", ""), live)
+    try:
+        typed = {name: value for name, value in posted.items() if isinstance(value, str)}
+        document = typed_document(read_document(text), shown, typed)
+    except InvalidPolicyError as error:
+        problems = error.found
+        return DraftForm(live, draft, base, text, shown, shown, message, True, problems, kept_at=kept_at)
+    if document_text(document) != document_text(read_document(text)):
+        text = document_text(document)
+    problems = problems_of(document)
+    return DraftForm(live, draft, base, text, shown, document, message, True, problems, kept_at=kept_at)
+
+
+def _shown(text: str, live: PolicyVersion | None) -> Any:
+    try:
+        return read_document(text)
+    except InvalidPolicyError:
+        return completed(live.document if live else {})

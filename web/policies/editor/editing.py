@@ -1,0 +1,97 @@
+"""The policy editor: a form and its JSON beside each other, the history at the right, one next step at a time."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.publish import draft as store_draft
+from controlplane.policies.reading import PolicyStanding, version_of
+from web.policies.access import UNPROCESSABLE, console_actor, opened, refused, version_number
+from web.policies.editor.draft_form import DraftForm, form_as_typed, form_of_version, ready_to_publish, ready_to_store
+from web.policies.editor.kept_text import forget, keep, kept_text
+from web.policies.editor.page import render_editor, with_parameters
+from web.policies.questions import PUBLISH, ROLL_BACK, Question, publish_question, roll_back_question, second_person
+
+CHECK, SAVE, DISCARD = "check", "save", "discard"
+"""What the editor's buttons ask for, beside PUBLISH."""
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def policy(request: HttpRequest, slug: str) -> HttpResponse:
+    """Show the editor; on POST check what was typed, and store it where that was asked and nothing is wrong."""
+    standing = opened(request, slug)
+    return _changed(request, standing) if request.method == "POST" else _shown(request, standing)
+
+
+def _shown(request: HttpRequest, standing: PolicyStanding) -> HttpResponse:
+    if request.GET.get("ask") in (PUBLISH, ROLL_BACK) and not standing.may_publish:
+        return refused(request, standing)
+    number = version_number(request.GET.get("draft"))
+    draft = version_of(standing.policy, number) if number is not None else None
+    form = form_of_version(standing.live, draft)
+    if draft is not None and draft.published_at is None and form.stale and request.GET.get("ask") == PUBLISH:
+        return redirect(with_parameters(reverse("policy-merge", args=[standing.policy.slug]), draft=draft.number))
+    said = f"There is no v{number}; this is the live version." if number is not None and draft is None else ""
+    kept = kept_text(request, standing.policy.slug)
+    if draft is None and kept is not None and standing.may_draft:
+        form = _kept_form(standing, kept)
+    return render_editor(request, standing, form, question=_question(request, standing, draft), said=said)
+
+
+def _kept_form(standing: PolicyStanding, kept: dict[str, str]) -> DraftForm:
+    posted = QueryDict(mutable=True)
+    posted.update({name: text for name, text in kept.items() if name in {"document", "message", "base"}})
+    return form_as_typed(standing.live, None, posted, kept_at=kept.get("at", ""))
+
+
+def _question(request: HttpRequest, standing: PolicyStanding, draft: PolicyVersion | None) -> Question | None:
+    """Return the dialog that the address asks for."""
+    asked = request.GET.get("ask")
+    if asked == PUBLISH and draft is not None and draft.published_at is None:
+        return publish_question(standing, draft, second=second_person(standing, draft, console_actor(request)))
+    number = version_number(request.GET.get("version"))
+    version = version_of(standing.policy, number) if asked == ROLL_BACK and number is not None else None
+    if version is None or version.published_at is None or version.number == standing.live_number:
+        return None
+    return roll_back_question(standing, version)
+
+
+def _changed(request: HttpRequest, standing: PolicyStanding) -> HttpResponse:
+    slug, wanted = standing.policy.slug, request.POST.get("do", CHECK)
+    if not standing.may_draft or (wanted == PUBLISH and not standing.may_publish):
+        return refused(request, standing)
+    if wanted == DISCARD:
+        forget(request, slug)
+        return redirect(reverse("policy", args=[slug]))
+    number = version_number(request.POST.get("draft"))
+    draft = version_of(standing.policy, number) if number is not None else None
+    form = form_as_typed(standing.live, draft, request.POST)
+    if wanted != CHECK:
+        form = ready_to_publish(form) if wanted == PUBLISH else ready_to_store(form)
+    if wanted == CHECK or form.wrong:
+        # What cannot be stored yet is put aside, so that neither a reload nor a look elsewhere loses it.
+        keep(request, slug, request.POST, form.text, timezone.now())
+        return render_editor(request, standing, form, status=UNPROCESSABLE if form.wrong else 200)
+    return _stored(request, standing, form, publish=wanted == PUBLISH)
+
+
+def _stored(request: HttpRequest, standing: PolicyStanding, form: DraftForm, *, publish: bool) -> HttpResponse:
+    """Store what was typed, or go on with the opened draft where nothing differs, and lead to the next step."""
+    version = form.draft if form.says_its_draft else None
+    if version is None:
+        version = store_draft(
+            standing.policy, form.document, actor=console_actor(request), message=form.message, based_on=form.base
+        )
+    slug = standing.policy.slug
+    forget(request, slug)
+    if publish and form.stale:
+        return redirect(with_parameters(reverse("policy-merge", args=[slug]), draft=version.number))
+    ask = PUBLISH if publish else None
+    return redirect(with_parameters(reverse("policy", args=[slug]), draft=version.number, ask=ask))

@@ -1,0 +1,43 @@
+"""Keeps what somebody typed into the editor and could not store yet, in their session."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, cast
+
+from django.http import HttpRequest, QueryDict
+
+from controlplane.policies.document.text import MAX_TEXT_BYTES
+
+MAX_POLICIES = 8
+"""A session holds the texts of so many policies; the oldest leaves first."""
+
+_KEY = "policy_texts"
+_FIELDS = ("document", "message", "base", "draft")
+
+
+def keep(request: HttpRequest, slug: str, posted: QueryDict, text: str, at: datetime) -> None:
+    """Put the typed text aside until it is stored or discarded; texts too long for a policy are not kept."""
+    if len(text.encode(errors="replace")) > MAX_TEXT_BYTES:
+        return
+    kept = {name: posted.get(name, "")[:MAX_TEXT_BYTES] for name in _FIELDS}
+    texts = {name: item for name, item in _texts(request).items() if name != slug}
+    texts[slug] = {**kept, "document": text, "at": f"{at:%H:%M:%S}"}
+    request.session[_KEY] = dict(list(texts.items())[-MAX_POLICIES:])
+
+
+def kept_text(request: HttpRequest, slug: str) -> dict[str, str] | None:
+    """Return what was put aside for the policy, with `at` as a time of day in UTC; None: nothing."""
+    return _texts(request).get(slug)
+
+
+def forget(request: HttpRequest, slug: str) -> None:
+    """Drop what was put aside."""
+    texts = _texts(request)
+    if slug in texts:
+        request.session[_KEY] = {name: item for name, item in texts.items() if name != slug}
+
+
+def _texts(request: HttpRequest) -> dict[str, dict[str, str]]:
+    found: Any = request.session.get(_KEY)
+    return cast("dict[str, dict[str, str]]", found) if isinstance(found, dict) else {}

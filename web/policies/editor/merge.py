@@ -1,0 +1,156 @@
+"""The three-way view: what was live when somebody began, what is live now, and what they want."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from controlplane.platform.field_problems import FieldProblem
+from controlplane.policies.document.merge import (
+    BOTH,
+    CONFLICT,
+    MINE,
+    THEIRS,
+    MergedPlace,
+    UnresolvedConflictError,
+    changed_places,
+    merged,
+)
+from controlplane.policies.document.problems import InvalidPolicyError
+from controlplane.policies.document.schema import path_text
+from controlplane.policies.document.text import completed
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.publish import draft as store_draft
+from controlplane.policies.reading import PolicyStanding, version_of
+from web.policies.access import PRECONDITION_FAILED, UNPROCESSABLE, console_actor, opened, refused, version_number
+from web.policies.editor.page import with_parameters
+from web.policies.words import author_of, moment, title_and_unit, value_words
+from web.shell.frame import shell_context
+
+_SIDES = (THEIRS, MINE)
+_FIELD = "choice."
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRow:
+    """One place that a side changed; `choice` is what stands selected, empty where a person must choose."""
+
+    path: str
+    title: str
+    base: str
+    theirs: str
+    mine: str
+    side: str
+    choice: str
+    unresolved: bool
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def merge(request: HttpRequest, slug: str) -> HttpResponse:
+    """Show a draft that began before the live version beside it; on POST store both changes as a new draft."""
+    standing = opened(request, slug)
+    given = request.POST if request.method == "POST" else request.GET
+    number = version_number(given.get("draft"))
+    draft = version_of(standing.policy, number) if number is not None else None
+    if draft is None:
+        raise Http404("No such version.")
+    if request.method != "POST":
+        if draft.based_on == standing.live_number:
+            return redirect(with_parameters(reverse("policy", args=[slug]), draft=draft.number))
+        return render_merge(request, standing, draft)
+    if not standing.may_draft:
+        return refused(request, standing)
+    choices = {name.removeprefix(_FIELD): value for name, value in request.POST.items() if name.startswith(_FIELD)}
+    if request.POST.get("theirs", "") != str(standing.live_number or ""):
+        # A third person published while this view was open: what was chosen against the old version is asked again.
+        return render_merge(request, standing, draft, status=PRECONDITION_FAILED, again=True)
+    return _merged(request, standing, draft, choices)
+
+
+def _merged(
+    request: HttpRequest, standing: PolicyStanding, draft: PolicyVersion, choices: dict[str, str]
+) -> HttpResponse:
+    """Store what was chosen as a new draft, or say what is missing or does not go together."""
+    try:
+        document = merged(*_sides(standing, draft), choices)
+        both = store_draft(
+            standing.policy,
+            document,
+            actor=console_actor(request),
+            message=draft.message,
+            based_on=standing.live_number,
+        )
+    except UnresolvedConflictError as error:
+        return render_merge(request, standing, draft, choices=choices, unresolved=error.paths, status=UNPROCESSABLE)
+    except InvalidPolicyError as error:
+        # Each side is valid, and yet what was chosen of both need not go together.
+        return render_merge(request, standing, draft, choices=choices, problems=error.found, status=UNPROCESSABLE)
+    return redirect(with_parameters(reverse("policy", args=[standing.policy.slug]), draft=both.number))
+
+
+def render_merge(
+    request: HttpRequest,
+    standing: PolicyStanding,
+    draft: PolicyVersion,
+    *,
+    choices: dict[str, str] | None = None,
+    unresolved: tuple[str, ...] = (),
+    problems: tuple[FieldProblem, ...] = (),
+    status: int = 200,
+    again: bool = False,
+) -> HttpResponse:
+    """Return the three-way view of a draft against what is live now."""
+    places = changed_places(*_sides(standing, draft))
+    rows = [_row(place, choices or {}, unresolved) for place in places]
+    live = standing.live
+    mine = sum(row.side in (MINE, CONFLICT, BOTH) for row in rows)
+    context = shell_context(
+        request,
+        page="Policies",
+        standing=standing,
+        draft=draft,
+        live=live,
+        who=author_of(live) if live else "Somebody",
+        when=moment(live.published_at or live.created_at, timezone.now()) if live else None,
+        rows=rows,
+        conflicts=sum(row.side == CONFLICT for row in rows),
+        mine_count=mine,
+        unresolved=[row for row in rows if row.unresolved],
+        problems=problems,
+        again=again,
+    )
+    return render(request, "policies/merge.html", context, status=status)
+
+
+def _sides(standing: PolicyStanding, draft: PolicyVersion) -> tuple[Any, Any, Any]:
+    base = version_of(standing.policy, draft.based_on) if draft.based_on is not None else None
+    return (
+        completed(base.document if base else {}),
+        completed(standing.live.document if standing.live else {}),
+        completed(draft.document),
+    )
+
+
+def _row(place: MergedPlace, choices: dict[str, str], unresolved: tuple[str, ...]) -> MergeRow:
+    path, side = path_text(place.path), place.side
+    by_itself = "" if side == CONFLICT else THEIRS if side in (THEIRS, BOTH) else MINE
+    chosen = choices.get(path, "")
+    title, unit = title_and_unit(place.path)
+    return MergeRow(
+        path,
+        title,
+        value_words(place.base, unit),
+        value_words(place.theirs, unit),
+        value_words(place.mine, unit),
+        side,
+        chosen if chosen in _SIDES else by_itself,
+        path in unresolved,
+    )

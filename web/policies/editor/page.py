@@ -1,0 +1,102 @@
+"""The editor as a page, whatever led to it: opened, checked, refused, or with a question over it."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from controlplane.fleet.ready_engines import ready_engines
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.reading import PolicyStanding, versions_of
+from controlplane.policies.release_timeline_facts import timelines_of
+from controlplane.policies.scheduled_publishes import newest_schedule
+from controlplane.policies.upgrade import baseline_note
+from controlplane.trials.canary.lifecycle import running_canary
+from routing.policy.policy_document import SCHEMA_VERSION
+from web.policies.access import console_actor, version_number
+from web.policies.editor.draft_form import MAX_MESSAGE, DraftForm
+from web.policies.questions import Question, traffic_words
+from web.policies.release_timeline_words import line_of, strip_of
+from web.policies.rollout_words import reach_of
+from web.policies.schedule_words import schedule_line
+from web.policies.version_rail import rail_of
+from web.policies.words import author_of, moment
+from web.shell.frame import shell_context
+
+
+def render_editor(
+    request: HttpRequest,
+    standing: PolicyStanding,
+    form: DraftForm,
+    *,
+    question: Question | None = None,
+    status: int = 200,
+    said: str = "",
+) -> HttpResponse:
+    """Return the editor's page; `question` opens a dialog over it, `said` is one line above everything."""
+    now = timezone.now()
+    versions = versions_of(standing.policy, below=version_number(request.GET.get("below")))
+    number = form.draft.number if form.draft else None
+    published = version_number(request.GET.get("published"))
+    told = form.draft or standing.live
+    journey = timelines_of(standing.policy, [told], console_actor(request))[told.pk] if told else ()
+    is_draft = form.draft is not None and form.draft.published_at is None
+    canary = running_canary(standing.policy)
+    context = shell_context(
+        request,
+        page="Policies",
+        standing=standing,
+        strip=strip_of(journey, standing, told.number, now, canary_runs=canary is not None)
+        if told and is_draft
+        else (),
+        line=() if is_draft else line_of(journey, now),
+        told=told,
+        may_give_up=standing.may_publish and may(console_actor(request), Role.ADMIN),
+        schedule=schedule_line(newest_schedule(standing.policy), standing, now),
+        form=form,
+        rail=rail_of(standing, versions, now, opened=number),
+        live=_version_words(standing.live, now),
+        draft=_version_words(form.draft, now),
+        next_number=_next_number(form, versions),
+        traffic=traffic_words(standing, ready_engines(standing.pools)),
+        canary=canary,
+        replaced=baseline_note(standing.live) if standing.live else "",
+        question=question,
+        said=said,
+        reach=reach_of(standing, published) if published is not None else None,
+        schema_version=SCHEMA_VERSION,
+        max_message=MAX_MESSAGE,
+    )
+    return render(request, "policies/editor.html", context, status=status)
+
+
+def with_parameters(address: str, **parameters: Any) -> str:
+    """Return an address with those query parameters that are not None."""
+    told = {name: value for name, value in parameters.items() if value is not None}
+    return f"{address}?{urlencode(told)}" if told else address
+
+
+def _next_number(form: DraftForm, versions: list[PolicyVersion]) -> int:
+    if form.draft is not None and form.draft.published_at is None:
+        return form.draft.number
+    return max((version.number for version in versions), default=0) + 1
+
+
+def _version_words(version: PolicyVersion | None, now: Any) -> dict[str, Any] | None:
+    if version is None:
+        return None
+    return {
+        "number": version.number,
+        "author": author_of(version),
+        "at": moment(version.published_at or version.created_at, now),
+        "message": version.message,
+        "based_on": version.based_on,
+        "copies": version.copies,
+        "is_draft": version.published_at is None,
+    }

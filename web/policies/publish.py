@@ -1,0 +1,159 @@
+"""Publishing a draft and rolling back: the answers to the editor's two questions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.roles import NotAllowedError
+from controlplane.policies.approvals import NotApprovedError
+from controlplane.policies.document.problems import InvalidPolicyError
+from controlplane.policies.document.text import completed
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.policies.publish import StalePolicyError, publish_version, roll_back
+from controlplane.policies.reading import PolicyStanding, version_of
+from controlplane.policies.scheduled_publishes import ScheduleError, schedule_publish
+from web.policies.access import (
+    CONFLICT,
+    PRECONDITION_FAILED,
+    UNPROCESSABLE,
+    console_actor,
+    opened,
+    refused,
+    version_number,
+)
+from web.policies.editor.draft_form import form_of_version, with_problems
+from web.policies.editor.merge import render_merge
+from web.policies.editor.page import render_editor, with_parameters
+from web.policies.questions import (
+    LATER,
+    NOW,
+    PUBLISH,
+    Question,
+    mistyped,
+    publish_question,
+    roll_back_question,
+    second_person,
+)
+from web.policies.rollout import version_watch
+from web.policies.schedule_words import NO_TIME, read_moment
+from web.policies.words import author_of
+
+
+@require_POST
+def publish(request: HttpRequest, slug: str) -> HttpResponse:
+    """Make a draft live; 412 with the three-way view where somebody else published in the meantime."""
+    standing, version = _asked(request, slug)
+    if not standing.may_publish:
+        return refused(request, standing)
+    if version.number == standing.live_number:
+        # The second click of a double click: what it asks for has happened.
+        return _published(slug, version)
+    question = _as_answered(request, standing, version)
+    if problem := mistyped(question, request.POST.get("typed", "").strip()):
+        return _asked_again(request, standing, problem, UNPROCESSABLE)
+    return (_scheduled if question.when == LATER else _published_now)(request, standing, question)
+
+
+def _published_now(request: HttpRequest, standing: PolicyStanding, question: Question) -> HttpResponse:
+    version, slug = question.version, standing.policy.slug
+    # The watch must hear the fleet before the version arrives, or nobody knows when it did.
+    version_watch()
+    try:
+        # Only what the draft was written against may give way; anything newer is merged first.
+        publish_version(version, instead_of=version.based_on, actor=console_actor(request), why=version.message)
+    except NotApprovedError as error:
+        return _asked_again(request, standing, replace(question, refusal=str(error)), CONFLICT)
+    except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
+        return _not_published(request, slug, version, error)
+    return _published(slug, version)
+
+
+def _as_answered(request: HttpRequest, standing: PolicyStanding, version: PolicyVersion) -> Question:
+    """Return the question with what was filled in."""
+    second = second_person(standing, version, console_actor(request))
+    question = publish_question(standing, version, second=second)
+    when = LATER if request.POST.get("when") == LATER else NOW
+    return replace(question, when=when, at=request.POST.get("at", question.at)[:40])
+
+
+def _scheduled(request: HttpRequest, standing: PolicyStanding, question: Question) -> HttpResponse:
+    """Store the appointment, and lead back to the draft, where the page tells of it."""
+    version, slug = question.version, standing.policy.slug
+    at = read_moment(question.at)
+    if at is None:
+        return _asked_again(request, standing, replace(question, at_problem=NO_TIME), UNPROCESSABLE)
+    actor = console_actor(request)
+    try:
+        schedule_publish(version, at, instead_of=version.based_on, actor=actor, why=version.message)
+    except InvalidFieldsError as error:
+        problem = " ".join(each.message for each in error.problems)
+        return _asked_again(request, standing, replace(question, at_problem=problem), UNPROCESSABLE)
+    except ScheduleError as error:
+        return _asked_again(request, standing, replace(question, refusal=str(error)), CONFLICT)
+    except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
+        return _not_published(request, slug, version, error)
+    return redirect(with_parameters(reverse("policy", args=[slug]), draft=version.number))
+
+
+def _asked_again(request: HttpRequest, standing: PolicyStanding, question: Question, status: int) -> HttpResponse:
+    form = form_of_version(standing.live, question.version if question.kind == PUBLISH else None)
+    return render_editor(request, standing, form, question=question, status=status)
+
+
+@require_POST
+def go_back(request: HttpRequest, slug: str) -> HttpResponse:
+    """Publish a copy of an older version; 412 with the same question anew where another version is live by then."""
+    standing, version = _asked(request, slug)
+    if not standing.may_publish:
+        return refused(request, standing)
+    instead_of = version_number(request.POST.get("instead_of"))
+    live = standing.live
+    if live and live.based_on == instead_of and completed(live.document) == completed(version.document):
+        return _published(slug, live)
+    problem = mistyped(roll_back_question(standing, version), request.POST.get("typed", "").strip())
+    if problem:
+        return _asked_again(request, standing, problem, UNPROCESSABLE)
+    version_watch()
+    try:
+        copy = roll_back(standing.policy, version.number, instead_of=instead_of, actor=console_actor(request))
+    except StalePolicyError as error:
+        standing = opened(request, slug)
+        who = f"{author_of(error.live)} published v{error.live.number}" if error.live else "Another version went live"
+        said = f"{who} while this dialog was open. Nothing was rolled back; review the live version and decide again."
+        question = roll_back_question(standing, version) if version.number != standing.live_number else None
+        form = form_of_version(standing.live, None)
+        return render_editor(request, standing, form, question=question, said=said, status=PRECONDITION_FAILED)
+    except (NotAllowedError, InvalidPolicyError) as error:
+        return _not_published(request, slug, version, error)
+    return _published(slug, copy)
+
+
+def _not_published(request: HttpRequest, slug: str, version: PolicyVersion, error: Exception) -> HttpResponse:
+    """Say why the version did not go live, on the page where that can be dealt with."""
+    standing = opened(request, slug)
+    if isinstance(error, InvalidPolicyError):
+        form = with_problems(form_of_version(standing.live, version), error.found)
+        return render_editor(request, standing, form, status=UNPROCESSABLE)
+    if isinstance(error, StalePolicyError):
+        return render_merge(request, standing, version, status=PRECONDITION_FAILED)
+    return refused(request, standing, str(error))
+
+
+def _published(slug: str, version: PolicyVersion) -> HttpResponse:
+    return redirect(with_parameters(reverse("policy", args=[slug]), published=version.number))
+
+
+def _asked(request: HttpRequest, slug: str) -> tuple[PolicyStanding, PolicyVersion]:
+    """Return the policy and the version that the question was about."""
+    standing = opened(request, slug)
+    number = version_number(request.POST.get("version"))
+    version = version_of(standing.policy, number) if number is not None else None
+    if version is None:
+        raise Http404("No such version.")
+    return standing, version

@@ -1,0 +1,163 @@
+"""The journey of a version as the policy page shows it: a strip for a draft, a line for what was live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from django.urls import reverse
+
+from controlplane.policies.reading import PolicyStanding
+from controlplane.policies.release_timeline import (
+    APPROVED,
+    DONE,
+    DRAFTED,
+    LIVE,
+    NEXT,
+    NOW,
+    REPLACED,
+    ROLLED_BACK,
+    SCHEDULED,
+    SKIPPED,
+    VALIDATED,
+    TimelineStep,
+)
+from controlplane.policies.trials_of_version import CANARY, SHADOW, TRIALS, WHAT_IF
+from web.policies.words import Moment, moment
+
+TITLES = {
+    DRAFTED: "Drafted",
+    VALIDATED: "Validated",
+    WHAT_IF: "What-if",
+    SHADOW: "Shadow",
+    CANARY: "Canary",
+    APPROVED: "Approved",
+    SCHEDULED: "Scheduled",
+    LIVE: "Live",
+    REPLACED: "Replaced",
+    ROLLED_BACK: "Rolled back",
+}
+
+
+def _whatif_form(standing: PolicyStanding, number: int) -> str:
+    return f"{reverse('experiments')}?new&pool={standing.operated[0].slug}&draft={number}"
+
+
+def _shadow_form(standing: PolicyStanding, number: int) -> str:
+    return f"{reverse('shadows')}?new&pool={standing.operated[0].slug}&draft={number}"
+
+
+def _canary_form(standing: PolicyStanding, number: int) -> str:
+    return f"{reverse('canaries')}?new&policy={standing.policy.slug}&version={number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The link that begins one way of trying a draft out."""
+
+    link_id: str
+    words: str
+    again: str
+    """Where the way was gone before."""
+    hint: str
+    form: Callable[[PolicyStanding, int], str]
+
+
+STARTS: dict[str, Start] = {
+    WHAT_IF: Start(
+        "whatif-link", "Run a what-if", "Run again", "Run recorded traffic through this draft", _whatif_form
+    ),
+    SHADOW: Start(
+        "shadow-link",
+        "Start a shadow",
+        "Run again",
+        "Compare this draft's choices with the live policy's",
+        _shadow_form,
+    ),
+    CANARY: Start(
+        "canary-link", "Start a canary", "Run again", "Let this draft place a share of sessions", _canary_form
+    ),
+}
+"""Where each way of trying a version out begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStep:
+    """One step; `href` leads to what is known about it, `action` says where that is something to do."""
+
+    step: str
+    title: str
+    state: str
+    words: str
+    at: Moment | None
+    href: str = ""
+    action: str = ""
+    against: bool = False
+    """What was found speaks against the draft."""
+    start: Start | None = None
+    start_href: str = ""
+    start_words: str = ""
+
+
+def strip_of(
+    journey: Sequence[TimelineStep],
+    standing: PolicyStanding,
+    number: int,
+    now: datetime,
+    *,
+    canary_runs: bool = False,
+) -> tuple[ShownStep, ...]:
+    """Return the steps between validated and live of a draft; those that nobody asks for are left out."""
+    shown = []
+    for step in journey:
+        optional = step.step in (APPROVED, SCHEDULED) and step.state == SKIPPED and not step.words.startswith("went")
+        if step.step not in (*TRIALS, APPROVED, SCHEDULED) or (optional and not step.at):
+            continue
+        if step.step in STARTS:
+            shown.append(_trial(step, standing, number, now, canary_runs))
+        elif step.state == NEXT and step.step == APPROVED and standing.may_publish:
+            href = f"{reverse('policy', args=[standing.policy.slug])}?draft={number}&ask=publish"
+            shown.append(_shown(replace(step, words=""), now, href, step.words))
+        else:
+            shown.append(_shown(step, now, step.address, ""))
+    return tuple(shown)
+
+
+def _trial(step: TimelineStep, standing: PolicyStanding, number: int, now: datetime, canary_runs: bool) -> ShownStep:
+    """Return a way of trying the draft out, with the link that begins it where that is possible now."""
+    shown = _shown(step, now, step.address, "")
+    possible = {
+        WHAT_IF: True,
+        SHADOW: step.state != NOW,
+        CANARY: standing.may_publish and standing.live is not None and not canary_runs,
+    }
+    if not (possible[step.step] and standing.operated):
+        return shown
+    start = STARTS[step.step]
+    tried = step.at is not None
+    return replace(
+        shown,
+        words="" if step.state == NEXT else shown.words,
+        start=start,
+        start_href=start.form(standing, number),
+        start_words=start.again if tried else start.words,
+    )
+
+
+def line_of(journey: Sequence[TimelineStep], now: datetime) -> tuple[ShownStep, ...]:
+    """Return what has happened to a version, in its order, for one line."""
+    return tuple(_shown(step, now, step.address, "") for step in journey if step.state not in (SKIPPED, NEXT))
+
+
+def _shown(step: TimelineStep, now: datetime, href: str, action: str) -> ShownStep:
+    at = moment(step.at, now) if step.at is not None else None
+    title, words = TITLES[step.step], step.words
+    if step.by_rollback:
+        title, words = words.capitalize(), ""
+    if step.step in (APPROVED, SCHEDULED) and step.by:
+        words = f"by {step.by}" + (f", {words}" if words else "")
+    elif step.step in (DRAFTED, LIVE, REPLACED, ROLLED_BACK) and step.by:
+        words = f"{words} by {step.by}".strip()
+    state = DONE if step.step == LIVE and step.state == DONE else step.state
+    return ShownStep(step.step, title, state, words, at, href, action, step.against)

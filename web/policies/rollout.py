@@ -1,0 +1,90 @@
+"""How far a published version has come: which version each gateway runs for a pool, and since when."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import msgspec
+
+from controlplane.platform.bus import get_bus
+from gateway.contracts.fleet_sample import TOPIC
+from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+
+
+class _Pool(msgspec.Struct, frozen=True, gc=False):
+    pool_id: str
+    policy_version: int
+
+
+class _Sample(msgspec.Struct, frozen=True, gc=False):
+    """The few fields of a FleetSample that matter here; the rest is skipped, not decoded."""
+
+    at: float
+    pools: tuple[_Pool, ...]
+    gateway_id: str = ""
+
+
+_sample = WireForm(_Sample, "a fleet sample", limit=64 * MIB)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where a version runs. `after_s` is the time from `published_at` to the last gateway; None: not known."""
+
+    gateways: int
+    """Gateways that have reported a pool of the policy."""
+    reached: int
+    """Those of them that run the version in every such pool."""
+    after_s: float | None
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether every gateway that we hear runs the version."""
+        return self.gateways > 0 and self.reached == self.gateways
+
+
+class VersionWatch:
+    """Remembers per gateway and pool the version it runs and when it was first seen. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[str, dict[str, tuple[int, float | None]]] = {}
+
+    def take(self, value: bytes) -> None:
+        """Note the versions of one encoded FleetSample; what is none is passed over."""
+        try:
+            sample = _sample.decode(value)
+        except UnreadableMessageError:
+            return
+        with self._lock:
+            known = self._running.get(sample.gateway_id)
+            seen: dict[str, tuple[int, float | None]] = {}
+            for pool in sample.pools:
+                version, since = (known or {}).get(pool.pool_id, (None, None))
+                if version != pool.policy_version:
+                    # The first sample of a gateway tells what runs, not since when.
+                    since = sample.at if known is not None else None
+                seen[pool.pool_id] = (pool.policy_version, since)
+            self._running[sample.gateway_id] = seen
+
+    def reach(self, pool_ids: Sequence[str], version: int, published_at: float) -> Reach:
+        """Return how far the version has come in the pools; `published_at` is unix seconds."""
+        with self._lock:
+            running = [[pools[pool_id] for pool_id in pool_ids if pool_id in pools] for pools in self._running.values()]
+        heard = [each for each in running if each]
+        reached = [each for each in heard if all(number == version for number, _ in each)]
+        moments = [since for each in reached for _, since in each]
+        known = [since for since in moments if since is not None and since >= published_at]
+        complete = bool(known) and len(known) == len(moments)
+        return Reach(len(heard), len(reached), max(known) - published_at if complete else None)
+
+
+@cache
+def version_watch() -> VersionWatch:
+    """Return this process's watch, following the control plane's bus."""
+    watch = VersionWatch()
+    get_bus().subscribe(TOPIC, lambda _topic, value: watch.take(value))
+    return watch

@@ -1,0 +1,136 @@
+"""Versions, moments and changes as the policy pages write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controlplane.policies.document.merge import MergedPlace
+from controlplane.policies.document.paths import value_at
+from controlplane.policies.document.schema import (
+    Absent,
+    MapSchema,
+    Node,
+    ObjectSchema,
+    Path,
+    SettingSchema,
+    StageSchema,
+    path_text,
+    policy_schema,
+)
+from controlplane.policies.document.text import value_text
+from controlplane.policies.models.policy_version import PolicyVersion
+from web.live.wording import NARROW_SPACE, NO_BREAK_SPACE
+
+PROGRAM = "Switchyard"
+"""The author of versions that the program itself made."""
+
+NOTHING = "—"
+
+_LISTED_CHANGES = 3
+"""Changes that a line names before it counts the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment for a <time> element."""
+
+    iso: str
+    exact: str
+    ago: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLine:
+    """One changed place in words."""
+
+    path: str
+    title: str
+    was: str
+    now: str
+
+
+def moment(at: datetime, now: datetime) -> Moment:
+    """Return the moment in UTC, and how long ago it was."""
+    return Moment(at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC", ago((now - at).total_seconds()))
+
+
+def ago(seconds: float) -> str:
+    """Return an age: just now, 41 s ago, 4 min ago, 3 h ago, 12 d ago; never negative."""
+    if seconds < 1:
+        return "just now"
+    for from_s, length_s, unit in ((86_400, 86_400, "d"), (7200, 3600, "h"), (120, 60, "min")):
+        if seconds >= from_s:
+            return f"{int(seconds // length_s):,}{NARROW_SPACE}{unit} ago"
+    return f"{int(seconds)}{NARROW_SPACE}s ago"
+
+
+def author_of(version: PolicyVersion) -> str:
+    """Return who wrote the version."""
+    return version.author.get_username() if version.author else PROGRAM
+
+
+def change_lines(places: Iterable[MergedPlace]) -> list[ChangeLine]:
+    """Return each change with its title, what it was and what it becomes."""
+    lines = []
+    for place in places:
+        title, unit = title_and_unit(place.path)
+        lines.append(
+            ChangeLine(path_text(place.path), title, value_words(place.base, unit), value_words(place.mine, unit))
+        )
+    return lines
+
+
+def change_summary(places: Iterable[MergedPlace]) -> str:
+    """Return changes in one line: TTFT objective 5 → 2, Queue order fifo → shed and 2 more."""
+    lines = change_lines(places)
+    named = ", ".join(f"{line.title} {line.was} → {line.now}" for line in lines[:_LISTED_CHANGES])
+    more = len(lines) - _LISTED_CHANGES
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def title_and_unit(path: Path) -> tuple[str, str]:
+    """Return what the form calls the place and its unit; the path itself where the form has no such place."""
+    node: Node = policy_schema()
+    for depth, name in enumerate(path):
+        if isinstance(node, StageSchema):
+            return _title_in_stage(node, path[depth:])
+        if isinstance(node, MapSchema):
+            node = node.entry
+            continue
+        member = node.members.get(name) if isinstance(node, ObjectSchema) else None
+        if member is None:
+            return path_text(path), ""
+        node = member
+    return node.title, node.unit if isinstance(node, SettingSchema) else ""
+
+
+def value_words(value: Any, unit: str = "") -> str:
+    """Return a value for a sentence: a rule by its name and parameters, a number as JSON writes it with its unit."""
+    if isinstance(value, Absent):
+        return NOTHING
+    if isinstance(value, str):
+        return value
+    name = value_at(value, ("name",))
+    if not isinstance(name, str):
+        return f"{value_text(value)}{_gap(unit)}{unit}" if unit else value_text(value)
+    params = value_at(value, ("params",))
+    told = ", ".join(f"{each} {value_text(item)}" for each, item in params.items()) if isinstance(params, dict) else ""
+    return f"{name} ({told})" if told else name
+
+
+def _gap(unit: str) -> str:
+    """Return what stands before a unit: a symbol comes close to its number, a word does not."""
+    return NARROW_SPACE if len(unit) <= len("ms") else NO_BREAK_SPACE
+
+
+def _title_in_stage(stage: StageSchema, rest: Path) -> tuple[str, str]:
+    """Return the words for a rule's name or one of its parameters."""
+    parameter = rest[1] if len(rest) == 2 and rest[0] == "params" else ""
+    for rule in stage.rules.values():
+        found = rule.members.get(parameter)
+        if found is not None:
+            return found.title, found.unit if isinstance(found, SettingSchema) else ""
+    return (stage.title if rest == ("name",) else path_text((*stage.path, *rest))), ""

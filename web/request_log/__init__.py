@@ -1,0 +1,1 @@
+"""The Decisions and Recordings pages."""

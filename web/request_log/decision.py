@@ -1,0 +1,123 @@
+"""The page of one decision: the finding, why, what happened, what to do, and the figures behind it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.request_actor import actor_of
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from controlplane.request_log.api.decisions import detail
+from controlplane.request_log.decision_reading import FoundDecision, find_decision
+from controlplane.request_log.decision_search import visible_decisions
+from controlplane.request_log.decision_story.certainty import beta_of, conditions, firmness, name_of
+from controlplane.request_log.decision_story.figures import plain, seconds, whole
+from controlplane.request_log.decision_story.story import RUNNING, story_of
+from controlplane.request_log.models.decision_index import DecisionIndex
+from gateway.contracts.stored_decision import StoredDecision
+from gateway.engines.hit_words import CAUSE_TITLES, cause_words
+from web.live.wording import count
+from web.request_log import decision_pictures as pictures
+from web.shell.frame import shell_context
+from web.shell.moments import moment
+
+JSON = "application/json"
+
+
+@never_cache
+@require_safe
+def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
+    """Show one decision, stored or still in the gateway's memory; 404 where it is unknown or another's."""
+    actor = actor_of(request, CONSOLE)
+    found = find_decision(actor, decision_id)
+    if found is None:
+        context = shell_context(request, page="Decisions", decision_id=decision_id[:64], missing=True)
+        return render(request, "request_log/decision_missing.html", context, status=404)
+    if found.record is None:
+        context = shell_context(request, page="Decisions", decision_id=decision_id, gone=found.gone, row=found.row)
+        return render(request, "request_log/decision_missing.html", context, status=410)
+    context = shell_context(request, page="Decisions", **_context(actor, found, found.record))
+    return render(request, "request_log/decision.html", context)
+
+
+@never_cache
+@require_safe
+def decision_json(request: HttpRequest, decision_id: str) -> HttpResponse:
+    """Return the record and its story as the API does."""
+    found = find_decision(actor_of(request, CONSOLE), decision_id)
+    if found is None or found.record is None:
+        raise Http404("decision")
+    document = msgspec.json.encode(detail(found.record, stored=found.row is not None))
+    return HttpResponse(msgspec.json.format(document, indent=2), content_type=JSON)
+
+
+def _context(actor: Actor, found: FoundDecision, record: StoredDecision) -> dict[str, Any]:
+    story, firm, beta = story_of(record), firmness(record), beta_of(record)
+    made, regret = record.decision, record.regret
+    at = datetime.fromtimestamp(record.arrived_at, UTC)
+    older, newer = _neighbours(actor, found.row)
+    pool = Pool.objects.filter(slug=made.pool_id).select_related("policy").first()
+    return {
+        "decision_id": made.decision_id,
+        "record": record,
+        "row": found.row,
+        "story": story,
+        "tone": _tone(record),
+        "at": moment(at, timezone.now()),
+        "exact": at.strftime("%H:%M:%S.%f")[:-3],
+        "day": at.strftime("%Y-%m-%d"),
+        "pool": pool,
+        "may_try": pool is not None and may(actor, Role.OPERATOR, pool),
+        "timeline": pictures.timeline(record),
+        "candidates": pictures.candidates(record),
+        "beta": plain(beta) if beta is not None else "",
+        "chosen_name": name_of(record, made.engine_id) if made.engine_id else "",
+        "firm": pictures.firm_lines(record, firm) if firm else None,
+        "conditions": conditions(record, firm) if firm else [],
+        "rival": name_of(record, firm.rival) if firm else "",
+        "regret": regret,
+        "regret_against": name_of(record, regret.best_engine_id) if regret else "",
+        "regret_total": seconds(regret.seconds) if regret else "",
+        "regret_rows": pictures.regret_rows(record),
+        "predicted": whole(record.believed_tokens),
+        "predicted_words": count(record.believed_tokens, "token"),
+        "reported": "—" if record.cached_tokens is None else whole(record.cached_tokens),
+        "blocks": count(max(1, made.prompt_tokens // max(1, record.block_tokens)), "block"),
+        "cells": pictures.block_cells(record),
+        "mismatch": CAUSE_TITLES.get(record.mismatch, ""),
+        "mismatch_words": cause_words(record.mismatch) if record.mismatch else "",
+        "inputs": pictures.inputs(record),
+        "facts": pictures.facts(record),
+        "older": older,
+        "newer": newer,
+        "sampled": count(round(1 / record.share), "decision") if record.share < 1 else "",
+    }
+
+
+def _tone(record: StoredDecision) -> str:
+    """Return which state's pill the verdict wears."""
+    if record.outcome == RUNNING:
+        return "starting"
+    if record.late:
+        return "lost"
+    return "serving" if record.outcome == "completed" else "maintenance"
+
+
+def _neighbours(actor: Actor, row: DecisionIndex | None) -> tuple[str, str]:
+    """Return the ids of the decisions before and after it in its pool."""
+    if row is None:
+        return "", ""
+    near = visible_decisions(actor).filter(pool=row.pool)
+    older = near.filter(at_ms__lt=row.at_ms).order_by("-at_ms", "-pk").values_list("decision_id", flat=True).first()
+    newer = near.filter(at_ms__gt=row.at_ms).order_by("at_ms", "pk").values_list("decision_id", flat=True).first()
+    return older or "", newer or ""

@@ -1,0 +1,293 @@
+"""The pictures of one decision as numbers in percent of their width and height, which templates draw as SVG."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.request_log.decision_story.advice import CAUSE_WORDS
+from controlplane.request_log.decision_story.certainty import Firmness, beta_of, name_of
+from controlplane.request_log.decision_story.figures import age, plain, seconds, whole
+from gateway.contracts.regret import SLOW_GATEWAY_S
+from gateway.contracts.stored_decision import StoredDecision
+from routing.values import reasons
+from routing.values.decision import Candidate
+from web.live.engine_card import DECODE_REASONS
+
+MAX_CELLS = 48
+_TICKS = 5
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_SLO_WITHIN = 2.5
+"""Times the first token's time up to which the objective is drawn."""
+_NAMES_APART = 9.0
+"""Percent of the height that names beside each other need."""
+LEAST_WORDED = 7.0
+"""Percent of the width below which a bar has no words in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A piece of a bar: where it begins and how wide it is, in percent."""
+
+    term: str
+    at: str
+    width: str
+    middle: str
+    words: str = ""
+
+
+def _percent(value: float) -> str:
+    return f"{max(0.0, value):.2f}%"
+
+
+def _bars(parts: list[tuple[str, float]], whole_: float, worded: str = "") -> list[Bar]:
+    """Return parts (term, length) one after the other as bars of a scale that ends at `whole_`."""
+    bars, at = [], 0.0
+    for term, length in parts:
+        if length <= 0:
+            continue
+        wide = 100 * length / whole_
+        words = worded.format(seconds(length)) if worded and wide >= LEAST_WORDED else ""
+        bars.append(
+            Bar(term, _percent(100 * at / whole_), _percent(wide), _percent(100 * at / whole_ + wide / 2), words)
+        )
+        at += length
+    return bars
+
+
+def ticks(end: float) -> list[float]:
+    """Return round values from 0 up to the end of a scale, about _TICKS of them."""
+    if end <= 0:
+        return [0.0]
+    rough = end / _TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * each for each in _STEPS if power * each >= rough - 1e-12)
+    return [step * number for number in range(int(end / step + 1e-9) + 1)]
+
+
+def timeline(stored: StoredDecision) -> dict[str, Any] | None:
+    """Return estimated, actual and what the best other candidate would have given, from the request's arrival."""
+    decision, ttft_s, regret = stored.decision, stored.first_token_after_s, stored.regret
+    if not decision.candidates or ttft_s is None:
+        return None
+    chosen = decision.candidates[0]
+    before_s = stored.decided_after_s
+    estimate_s = before_s + chosen.wait_s + chosen.compute_s
+    best = next((each for each in decision.candidates[1:] if regret and each.engine_id == regret.best_engine_id), None)
+    best_s = regret.best_ttft_s if regret is not None and best is not None else 0.0
+    # An objective far beyond would press all that happened into a corner.
+    slo_s = stored.ttft_slo_s if stored.ttft_slo_s <= _SLO_WITHIN * ttft_s else 0.0
+    end_s = 1.06 * max(estimate_s, ttft_s, best_s, slo_s, 0.001)
+    dispatched_s = min(max(before_s, decision.queued_s), ttft_s)
+    before_s = min(before_s, dispatched_s)
+    # Only the hand-over to a decode engine is timed: the estimate of a planned fetch is no part of what happened.
+    handed_s = stored.handed_over_after_s if decision.pair is not None else None
+    transfer_s = min(ttft_s - dispatched_s, max(0.0, ttft_s - handed_s)) if handed_s is not None else 0.0
+    parts = [
+        ("before", before_s),
+        ("queue", dispatched_s - before_s),
+        ("prefill", ttft_s - dispatched_s - transfer_s),
+        ("transfer", transfer_s),
+    ]
+    instead = []
+    if best is not None:
+        # Hindsight takes away what admission took, and nothing else of what came before the choice.
+        first_s = min(best_s, regret.gateway_s if regret is not None and regret.admission_s else before_s)
+        queue_s = max(0.0, best_s - first_s - best.compute_s)
+        instead = _bars([("before", first_s), ("queue", queue_s), ("prefill", best.compute_s)], end_s)
+    return {
+        "estimated": _bars(
+            [("before", before_s), ("queue", chosen.wait_s), ("prefill", chosen.compute_s)], end_s, "{}"
+        ),
+        "estimated_s": seconds(estimate_s),
+        "actual": _bars(parts, end_s, "{}"),
+        "before": seconds(before_s) if before_s >= SLOW_GATEWAY_S else "",
+        "actual_s": seconds(ttft_s),
+        "instead": instead,
+        "instead_name": name_of(stored, best.engine_id) if best is not None else "",
+        "instead_s": seconds(best_s),
+        "instead_end": _percent(100 * best_s / end_s),
+        "ticks": [(_percent(100 * each / end_s), seconds(each) if each else "0") for each in ticks(end_s)],
+        "granted": _percent(100 * dispatched_s / end_s) if dispatched_s / end_s > 0.02 else "",
+        "first": _percent(100 * ttft_s / end_s),
+        "first_near_end": ttft_s / end_s > 0.8,
+        "slo": _percent(100 * stored.ttft_slo_s / end_s) if stored.ttft_slo_s <= end_s else "",
+        "slo_words": f"SLO {seconds(stored.ttft_slo_s)}",
+    }
+
+
+def candidates(stored: StoredDecision) -> list[dict[str, Any]]:
+    """Return the candidates with their terms stacked, as shares of the dearest one."""
+    decision, beta = stored.decision, beta_of(stored)
+    known = {each.engine_id: each for each in stored.known}
+    dearest = max((_shown_cost(each, beta) for each in decision.candidates), default=0.0) or 1.0
+    rows = []
+    for place, each in enumerate(decision.candidates):
+        then = known.get(each.engine_id)
+        terms = [("queue", each.wait_s), ("prefill", (beta or 1.0) * each.compute_s)]
+        rows.append(
+            {
+                "name": name_of(stored, each.engine_id),
+                "engine_id": each.engine_id,
+                "chosen": place == 0 and bool(decision.engine_id),
+                "note": _note(stored, each, place),
+                "hit": whole(each.hit_tokens),
+                "hit_share": _percent(100 * each.hit_tokens / max(1, decision.prompt_tokens)),
+                "wait": seconds(each.wait_s),
+                "prefill": seconds(each.compute_s),
+                "bars": _bars(terms, dearest * 1.02),
+                "cost": plain(each.cost),
+                "trust": then.trust if then else "",
+                "age": age(then.report_age_s if then else None),
+            }
+        )
+    return rows
+
+
+def _shown_cost(candidate: Candidate, beta: float | None) -> float:
+    return candidate.wait_s + (beta or 1.0) * candidate.compute_s
+
+
+def _note(stored: StoredDecision, each: Candidate, place: int) -> str:
+    everyone = stored.decision.candidates
+    notes = []
+    if each.hit_tokens and each.hit_tokens == max(other.hit_tokens for other in everyone):
+        notes.append("longest match")
+    elif each.hit_tokens:
+        notes.append("partial match")
+    if each.wait_s == min(other.wait_s for other in everyone):
+        notes.append("shortest wait")
+    if place and stored.regret is not None and stored.regret.cause and stored.regret.best_engine_id == each.engine_id:
+        notes.append("best in hindsight")
+    return ", ".join(notes).capitalize()
+
+
+def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
+    """Return the candidates' costs as lines over β, from 0 to beyond both the β of then and the crossing."""
+    most = ticks(1.75 * max(firm.beta, min(firm.beta_at or 0.0, 4 * firm.beta)))[-1]
+    top = max(each.wait_s + most * each.compute_s for each in stored.decision.candidates) * 1.04 or 1.0
+
+    def high(cost: float) -> str:
+        return _percent(100 - 100 * cost / top)
+
+    chosen = stored.decision.candidates[0]
+    # Where names would lie upon each other, that of the chosen one is written, then the rival's.
+    ranked = sorted(stored.decision.candidates[1:], key=lambda each: each.engine_id != firm.rival)
+    lines: list[dict[str, str]] = []
+    named: list[float] = []
+    for place, each in enumerate((chosen, *ranked)):
+        end = each.wait_s + most * each.compute_s
+        free = all(abs(end - other) > top * _NAMES_APART / 100 for other in named)
+        named += [end] if free else []
+        lines.append(
+            {
+                "name": name_of(stored, each.engine_id) if free else "",
+                "kind": "chosen" if place == 0 else "rival" if each.engine_id == firm.rival else "other",
+                "begin": high(each.wait_s),
+                "end": high(end),
+            }
+        )
+    at = firm.beta_at if firm.beta_at is not None and firm.beta_at <= most else None
+    return {
+        "lines": lines[::-1],
+        "beta": _percent(100 * firm.beta / most),
+        "beta_words": plain(firm.beta),
+        "beta_high": high(chosen.wait_s + firm.beta * chosen.compute_s),
+        "crossing": _percent(100 * at / most) if at is not None else "",
+        "crossing_high": high(chosen.wait_s + at * chosen.compute_s) if at is not None else "",
+        "crossing_words": plain(at) if at is not None else "",
+        "ticks": [(_percent(100 * each / most), plain(each)) for each in ticks(most)],
+        "costs": [(high(each), plain(each)) for each in ticks(top)],
+    }
+
+
+def regret_rows(stored: StoredDecision) -> list[dict[str, Any]]:
+    """Return the causes with their parts, the largest as the whole width."""
+    regret = stored.regret
+    if regret is None:
+        return []
+    total = regret.seconds or 1.0
+    return [
+        {
+            "words": CAUSE_WORDS[cause],
+            "value": seconds(part),
+            "some": part >= 0.0005,
+            "width": _percent(100 * part / total),
+        }
+        for cause, part in regret.parts.items()
+    ]
+
+
+def block_cells(stored: StoredDecision) -> list[str]:
+    """Return the prompt's blocks, several to a cell where there are many: found, missing or neither.
+
+    Where the engine reported nothing, what was predicted is neither found nor missing, but believed.
+    """
+    prompt = stored.decision.prompt_tokens
+    blocks = max(1, prompt // max(1, stored.block_tokens))
+    cells = min(MAX_CELLS, blocks)
+    reported, unconfirmed = stored.cached_tokens or 0, "believed" if stored.cached_tokens is None else "missing"
+    kinds = []
+    for number in range(cells):
+        middle = (number + 0.5) * prompt / cells
+        kinds.append("found" if middle <= reported else unconfirmed if middle <= stored.believed_tokens else "none")
+    return kinds
+
+
+def inputs(stored: StoredDecision) -> list[tuple[str, str, str]]:
+    """Return what was known when it was decided: (what, value, how old)."""
+    first = stored.known[0] if stored.known else None
+    if first is None:
+        return []
+    chosen = stored.decision.candidates[0]
+    name = first.name or first.engine_id
+    index_age = age(first.index_age_s) if first.index_age_s is not None else "as sent"
+    snapshot = f"v{stored.snapshot_version}" if stored.snapshot_version else "—"
+    return [
+        (f"Wait for {name}", f"{seconds(chosen.wait_s)}, own ledger", seconds(0.0)),
+        (f"Report of {name}", "last received", age(first.report_age_s)),
+        ("Prefix index", first.trust or "—", index_age),
+        ("Topology, policy", f"{snapshot}, v{stored.decision.policy_version}", _long(stored.snapshot_age_s)),
+    ]
+
+
+def facts(stored: StoredDecision) -> list[tuple[str, str]]:
+    """Return the request's own facts."""
+    decision = stored.decision
+    output = f", {whole(stored.output_tokens)} tok" if stored.output_tokens is not None else ""
+    found = [
+        ("Prompt, output", f"{whole(decision.prompt_tokens)} tok{output}"),
+        ("Deadline", seconds(stored.ttft_slo_s)),
+        ("Placement, order", f"{decision.placement}, {decision.order}"),
+        ("Key source", stored.key_source),
+        ("Migrated", "yes" if decision.migrated_s else "no"),
+    ]
+    if decision.arm:
+        found.append(("Version group", f"{decision.arm}, v{decision.policy_version}"))
+    if stored.slo_class or stored.priority:
+        found.append(("Class, priority", f"{stored.slo_class or 'none'}, {stored.priority}"))
+    if decision.queue_reason:
+        found.append(("Dispatched because", reasons.words(decision.queue_reason)))
+    if decision.pair is not None:
+        why = DECODE_REASONS.get(decision.pair.reason, "")
+        on = stored.decode_engine_name or decision.pair.engine_id
+        found.append(("Decode engine", f"{on}, {why}" if why else on))
+    if len(stored.attempts) > 1:
+        found.append(("Attempts", f"{len(stored.attempts)}, on {', '.join(stored.attempts)}"))
+    if stored.finished_after_s is not None:
+        found.append(("Outcome", f"{stored.outcome}, {seconds(stored.finished_after_s)}{_pace(stored)}"))
+    return found
+
+
+def _pace(stored: StoredDecision) -> str:
+    output, first_s, end_s = stored.output_tokens, stored.first_token_after_s, stored.finished_after_s
+    if output is None or output < 2 or first_s is None or end_s is None:
+        return ""
+    return f", {1000 * (end_s - first_s) / (output - 1):.0f}\u202fms/tok"
+
+
+def _long(value: float | None) -> str:
+    if value is None:
+        return "—"
+    return seconds(value) if value < 120 else f"{value / 60:.0f}\u202fmin"

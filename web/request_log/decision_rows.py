@@ -1,0 +1,142 @@
+"""Recorded decisions as lines of a table, and as bars over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.models import Count, F, FloatField, Q, QuerySet, Sum, Value
+from django.db.models.functions import Cast
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.request_log.decision_search import narrowed
+from controlplane.request_log.decision_story.advice import CAUSE_WORDS
+from controlplane.request_log.decision_story.figures import seconds, whole
+from controlplane.request_log.models.decision_index import DecisionIndex
+from gateway.engines.hit_words import CAUSE_TITLES
+from routing.trials.arms import CANARY, CONTROL, LIVE
+from web.live.engine_card import reason_title
+from web.live.wording import count as count_words
+
+BARS = 150
+MAX_SPAN_MS = 3_600_000
+"""The strip shows an hour at most."""
+RUNNING_MS = 60_000
+"""Many requests that arrived within this time still run, and only ended ones are counted."""
+_FULL_REGRET_MS = 2000
+"""Regret from which its bar is full."""
+SHAPES = {
+    "completed": ("serving", "On time"),
+    "failed": ("lost", "Failed"),
+    "refused": ("lost", "Rejected"),
+    "cancelled": ("maintenance", "Client disconnected"),
+    "client_error": ("maintenance", "Rejected by engine"),
+    "unanswered": ("unknown", "No completion report"),
+}
+
+ARM_WORDS = {LIVE: "live version", CANARY: "canary", CONTROL: "holdback"}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time in unix milliseconds, divided into bars."""
+
+    begin_ms: int
+    end_ms: int
+
+    @property
+    def bar_ms(self) -> int:
+        """Length of one bar: whole seconds."""
+        return max(1000, -(-(self.end_ms - self.begin_ms) // BARS // 1000) * 1000)
+
+
+def lines(rows: Sequence[DecisionIndex]) -> list[dict[str, Any]]:
+    """Return rows with everything that the table shows."""
+    names = dict(
+        Engine.objects.filter(engine_id__in={row.engine for row in rows if row.engine}).values_list("engine_id", "name")
+    )
+    return [_line(row, names.get(row.engine, row.engine)) for row in rows]
+
+
+def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
+    shape, state = SHAPES.get(row.outcome, ("unknown", row.outcome))
+    if row.late and row.outcome == "completed":
+        shape, state = "lost", "Late"
+    at = datetime.fromtimestamp(row.at_ms / 1000, UTC)
+    regret_ms = row.regret_ms or 0
+    return {
+        "row": row,
+        "iso": at.isoformat(timespec="milliseconds"),
+        "clock": at.strftime("%H:%M:%S.%f")[:-3],
+        "shape": shape,
+        "state": state,
+        "reason": reason_title(row.reason),
+        "engine": engine,
+        "prompt": whole(row.prompt_tokens),
+        "predicted": whole(row.predicted_tokens),
+        "reported": "—" if row.reported_tokens is None else whole(row.reported_tokens),
+        "mismatch": CAUSE_TITLES.get(row.mismatch, ""),
+        "ttft": "—" if row.ttft_ms is None else seconds(row.ttft_ms / 1000),
+        "regret": seconds(regret_ms / 1000) if regret_ms else "0",
+        "regret_width": f"{min(100.0, 100 * regret_ms / _FULL_REGRET_MS):.1f}%",
+        "tried": ARM_WORDS[row.arm] if row.arm in (CANARY, CONTROL) else "",
+        "regret_cause": CAUSE_WORDS.get(row.regret_cause, ""),
+    }
+
+
+def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, Any]:
+    """Return decisions per second as bars with the late ones marked, in percent; sampled ones count for their like."""
+    stands_for = Sum(Value(1.0) / F("share"), output_field=FloatField())
+    grouped = (
+        narrowed(rows, span.begin_ms, span.end_ms)
+        .order_by()
+        .annotate(
+            bar=Cast((F("at_ms") - span.begin_ms) / span.bar_ms, output_field=DecisionIndex._meta.get_field("at_ms"))
+        )
+        .values("bar")
+        .annotate(count=stands_for, late=Count("pk", filter=Q(late=True)))
+    )
+    bar_s = span.bar_ms / 1000
+    counts = [(int(each["bar"]), each["count"] / bar_s, each["late"] / bar_s) for each in grouped]
+    most = max((count for _, count, _ in counts), default=0.0)
+    wide = 100 * span.bar_ms / (span.end_ms - span.begin_ms)
+    return {
+        "bars": [_strip_bar(span, each, most or 1.0, wide) for each in sorted(counts)],
+        "most": f"{most:.1f}" if most < 10 else f"{most:.0f}",
+        "running": _percent_of_running(span, now_ms),
+        "begin_ms": span.begin_ms,
+        "end_ms": span.end_ms,
+        "begin": _clock(span.begin_ms),
+        "end": _clock(span.end_ms),
+        "seconds": f"{bar_s:g}",
+        "total": count_words(round(sum(count for _, count, _ in counts) * bar_s), "decision"),
+        "late": whole(sum(late for _, _, late in counts) * bar_s),
+    }
+
+
+def _percent_of_running(span: Span, now_ms: int) -> str:
+    """Return where the part of the strip begins in which many requests still run; empty where it shows none."""
+    begin_ms = max(span.begin_ms, now_ms - RUNNING_MS)
+    return f"{100 * (begin_ms - span.begin_ms) / (span.end_ms - span.begin_ms):.2f}%" if begin_ms < span.end_ms else ""
+
+
+def _strip_bar(span: Span, counted: tuple[int, float, float], most: float, wide: float) -> dict[str, str]:
+    number, count, late = counted
+    high, late_high = 100 * count / most, 100 * min(late, count) / most
+    return {
+        "x": f"{number * wide:.3f}%",
+        "width": f"{wide * 0.86:.3f}%",
+        "y": f"{100 - high:.2f}%",
+        "height": f"{high:.2f}%",
+        "late_y": f"{100 - late_high:.2f}%",
+        "late_height": f"{late_high:.2f}%",
+        "clock": _clock(span.begin_ms + number * span.bar_ms),
+        "count": f"{count:.1f}",
+        "late": f"{late:.1f}",
+    }
+
+
+def _clock(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S")

@@ -1,0 +1,149 @@
+"""The Decisions page: what was decided, found by what people look for, and as it comes."""
+
+from __future__ import annotations
+
+from time import perf_counter, time
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.request_actor import actor_of
+from controlplane.platform.search_filter import UnreadableFilterError
+from controlplane.request_log.decision_search import DecisionFilter, search, unix_ms
+from controlplane.request_log.decision_story.advice import CAUSE_WORDS
+from controlplane.request_log.models.decision_index import DecisionIndex
+from gateway.engines.hit_words import CAUSE_TITLES
+from web.live.engine_card import REASONS
+from web.request_log.decision_rows import ARM_WORDS, MAX_SPAN_MS, Span, lines, strip
+from web.shell.frame import shell_context
+
+ADDRESS = "/decisions"
+PAGE_ROWS = 50
+TAP_ROWS = 100
+MAX_POOLS = 1000
+SHOWN_S = 900
+"""Without times the strip shows the last quarter of an hour."""
+_LABELS = {"since": "from", "until": "to", "late": "late", "cause": "regret", "mismatch": "hit mismatch"}
+
+
+@never_cache
+@require_safe
+def decisions(request: HttpRequest) -> HttpResponse:
+    """Show a page of decisions under the strip of their rate; an id that names one leads to it."""
+    begin_s, actor = perf_counter(), actor_of(request, CONSOLE)
+    wanted = DecisionFilter.of(request.GET)
+    problem, rows, older, shown = "", [], "", None
+    try:
+        found = search(actor, wanted)
+        if wanted.id and (one := _only(found)):
+            return HttpResponseRedirect(reverse("decision", args=[one]))
+        rows, older = _page(found, wanted, request.GET.get("before", ""))
+        shown = strip(found, span_of(wanted, time()), int(time() * 1000))
+    except UnreadableFilterError as error:
+        problem = str(error)
+    newest = DecisionIndex.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    context = shell_context(
+        request,
+        page="Decisions",
+        filter=wanted,
+        rows=lines(rows),
+        strip=shown,
+        chips=_chips(wanted),
+        problem=problem,
+        unknown_engine=bool(wanted.engine) and not rows and not problem and not _known_engine(actor, wanted.engine),
+        older=older,
+        newest=newest,
+        live=not wanted.until and "before" not in request.GET and not problem,
+        tap=f"{ADDRESS}/tap?{urlencode(wanted.given)}",
+        pools=list(visible_pools(actor).order_by("slug").values_list("slug", flat=True)[:MAX_POOLS]),
+        reasons=sorted(REASONS.items(), key=lambda each: each[1]),
+        arms=ARM_WORDS.items(),
+        causes=CAUSE_WORDS.items(),
+        mismatches=CAUSE_TITLES.items(),
+        kept=newest > 0,
+        took_ms=f"{(perf_counter() - begin_s) * 1000:.0f}",
+    )
+    return render(request, "request_log/decisions.html", context, status=400 if problem else 200)
+
+
+@never_cache
+@require_safe
+def decisions_tap(request: HttpRequest) -> HttpResponse:
+    """Answer what was stored after a row, newest first, as the table's lines; with `strip` the strip too."""
+    after = request.GET.get("after", "")
+    if not after.isdecimal() or len(after) > 18:
+        return JsonResponse({"error": "after must be the number of a row."}, status=400)
+    wanted = DecisionFilter.of(request.GET)
+    try:
+        found = search(actor_of(request, CONSOLE), wanted)
+        fresh = list(found.filter(pk__gt=int(after)).order_by("-pk")[:TAP_ROWS])
+        shown = strip(found, span_of(wanted, time()), int(time() * 1000)) if "strip" in request.GET else None
+    except UnreadableFilterError as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    fresh.sort(key=lambda row: (-row.at_ms, -row.pk))
+    return JsonResponse(
+        {
+            "after": max((row.pk for row in fresh), default=int(after)),
+            "count": len(fresh),
+            "rows": render_to_string("request_log/decision_lines.html", {"rows": lines(fresh)}),
+            "strip": render_to_string("request_log/decision_strip.html", {"strip": shown}) if shown else "",
+        }
+    )
+
+
+def span_of(wanted: DecisionFilter, now: float) -> Span:
+    """Return what the strip shows: between the filter's times, an hour at most, else the last SHOWN_S seconds."""
+    end_ms = unix_ms("until", wanted.until) if wanted.until else int(now) * 1000 + 1000
+    begin_ms = unix_ms("since", wanted.since) if wanted.since else end_ms - SHOWN_S * 1000
+    if begin_ms >= end_ms:
+        raise UnreadableFilterError("From is not before To; swap them, or clear one.")
+    return Span(max(begin_ms, end_ms - MAX_SPAN_MS), end_ms)
+
+
+def _only(found: QuerySet[DecisionIndex]) -> str:
+    """Return the id of the only decision found, empty where there are none or several."""
+    names = list(found.values_list("decision_id", flat=True)[:2])
+    return names[0] if len(names) == 1 else ""
+
+
+def _known_engine(actor: Actor, name: str) -> bool:
+    """Tell whether a pool that the actor may see has an engine of this name or id."""
+    engines = Engine.objects.filter(pool__in=visible_pools(actor))
+    return engines.filter(Q(name=name) | Q(engine_id=name)).exists()
+
+
+def _page(found: QuerySet[DecisionIndex], wanted: DecisionFilter, before: str) -> tuple[list[DecisionIndex], str]:
+    """Return the rows of one page and the address of older ones."""
+    at, _, pk = before.partition(".")
+    if at.isdecimal() and pk.isdecimal() and len(before) < 36:
+        found = found.filter(Q(at_ms__lt=int(at)) | Q(at_ms=int(at), pk__lt=int(pk)))
+    near = list(found[: PAGE_ROWS + 1])
+    rows = near[:PAGE_ROWS]
+    return rows, _link(wanted, before=f"{rows[-1].at_ms}.{rows[-1].pk}") if len(near) > PAGE_ROWS else ""
+
+
+def _chips(wanted: DecisionFilter) -> list[dict[str, str]]:
+    given = wanted.given
+    return [
+        {
+            "name": _LABELS.get(name, name),
+            "value": "only" if name == "late" else value,
+            "without": _link(DecisionFilter(**{other: text for other, text in given.items() if other != name})),
+        }
+        for name, value in given.items()
+    ]
+
+
+def _link(wanted: DecisionFilter, **more: Any) -> str:
+    query = urlencode({**wanted.given, **more})
+    return f"{ADDRESS}?{query}" if query else ADDRESS

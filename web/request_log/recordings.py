@@ -1,0 +1,190 @@
+"""The recordings under Experiments: those that are kept, a window to keep, a trace to upload."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.core.files.uploadedfile import UploadedFile
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.platform.actor import Actor
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may, may_somewhere
+from controlplane.platform.search_filter import UnreadableFilterError
+from controlplane.request_log.api.recordings import packed_trace
+from controlplane.request_log.decision_search import unix_ms
+from controlplane.request_log.models.recording import Origin, Recording
+from controlplane.request_log.recordings.kept_traces import RecordingGoneError, recording_store
+from controlplane.request_log.recordings.lifecycle import (
+    MAX_NAME,
+    NoRoomError,
+    delete_recording,
+    record_window,
+    recorded_words,
+    upload_recording,
+    visible_recordings,
+)
+from controlplane.request_log.recordings.upload import MAX_UPLOAD_BYTES, BadTraceError
+from web.access.page import asked, console_actor, go, sent
+from web.live.wording import duration, percent
+from web.shell.form_field import SELECT, FormField, Option, filled, general_problem
+from web.shell.frame import shell_context
+from web.shell.moments import moment
+from web.shell.no_role import lacks_role
+from web.trials.trial_page import TABS, Refusal, attempted, chosen_pool, listed, needed_role, operated_pools
+
+ADDRESS = "/experiments/recordings"
+WINDOW, UPLOAD = "window", "upload"
+SAID = {"kept": "Recording kept.", "deleted": "Recording deleted; results based on it are kept."}
+_UNKNOWN = "—"
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def recordings(request: HttpRequest) -> HttpResponse:
+    """List the recordings; on POST keep a window or an uploaded trace."""
+    if request.method != "POST":
+        return _page(request, creating=asked(request, "new"))
+    kind = sent(request, "kind")
+    made = attempted(lambda: _made(request, kind, console_actor(request)), NoRoomError)
+    if isinstance(made, Refusal):
+        return _page(request, made, creating=kind)
+    return go(ADDRESS, recording=str(made.pk), said="kept")
+
+
+@never_cache
+@require_POST
+def delete(request: HttpRequest, recording_id: int) -> HttpResponse:
+    """Delete one."""
+    actor = console_actor(request)
+    found = get_object_or_404(visible_recordings(actor), pk=recording_id)
+    done = attempted(lambda: delete_recording(found, actor=actor, why=sent(request, "why")))
+    if isinstance(done, Refusal):
+        return _page(request, done)
+    return go(ADDRESS, said="deleted")
+
+
+@never_cache
+@require_safe
+def download(request: HttpRequest, recording_id: int) -> HttpResponse:
+    """Return its trace."""
+    found = get_object_or_404(visible_recordings(console_actor(request)), pk=recording_id)
+    try:
+        return packed_trace(found, recording_store().packed(found.key))
+    except RecordingGoneError as error:
+        raise Http404(str(error)) from error
+
+
+def _made(request: HttpRequest, kind: str, actor: Actor) -> Recording:
+    pool, name, why = chosen_pool(actor, sent(request, "pool")), sent(request, "name"), sent(request, "why")
+    if pool is None:
+        raise problem("pool", "No such pool.")
+    if kind == UPLOAD:
+        file = request.FILES.get("trace")
+        if not isinstance(file, UploadedFile):
+            raise problem("trace", "Choose a file.")
+        try:
+            return upload_recording(pool, file, actor=actor, name=name or str(file.name or "")[:MAX_NAME], why=why)
+        except BadTraceError as error:
+            raise InvalidFieldsError(_told(error)) from error
+    return record_window(pool, _time(request, "begins_at"), _time(request, "ends_at"), actor=actor, name=name, why=why)
+
+
+def _time(request: HttpRequest, name: str) -> Any:
+    try:
+        ms = unix_ms("It", sent(request, name))
+    except UnreadableFilterError as error:
+        raise problem(name, str(error)) from error
+    return timezone.datetime.fromtimestamp(ms / 1000, timezone.get_default_timezone())
+
+
+def _told(error: BadTraceError) -> list[FieldProblem]:
+    lines = "; ".join(f"{each.path}: {each.message}" if each.path else each.message for each in error.problems[:10])
+    return [FieldProblem("trace", f"{error} {lines}")]
+
+
+def _page(request: HttpRequest, refusal: Refusal | None = None, *, creating: str = "") -> HttpResponse:
+    now, actor = timezone.now(), console_actor(request)
+    page = listed(request, visible_recordings(actor))
+    problems = refusal.problems if refusal else ()
+    opened_id = asked(request, "recording")
+    opened = visible_recordings(actor).filter(pk=int(opened_id)).first() if _is_id(opened_id) else None
+    may_change = opened is not None and may(actor, Role.OPERATOR, opened.pool)
+    needed = needed_role(request, actor) if creating in (WINDOW, UPLOAD) else ""
+    if opened is not None and "delete" in request.GET and not may_change:
+        needed = f"This requires the role operator in pool {opened.pool.slug}."
+    if needed:
+        return lacks_role(request, "Trials", needed, ADDRESS)
+    fields = _fields(actor, creating, now) if creating else []
+    typed = {name: request.POST.getlist(name) for name in request.POST}
+    context = shell_context(
+        request,
+        page="Trials",
+        tab="recordings",
+        tabs=TABS,
+        rows=[_row(each, now) for each in page.object_list],
+        paging=page,
+        keep="",
+        recorded=recorded_words(),
+        creating=creating if creating in (WINDOW, UPLOAD) else "",
+        opened=None if opened is None or creating else _row(opened, now),
+        may_change=may_change,
+        may_new=may_somewhere(actor, Role.OPERATOR),
+        deleting="delete" in request.GET,
+        fields=filled(fields, typed, problems),
+        trace_error=next((each.message for each in problems if each.path == "trace"), ""),
+        problem=general_problem([*fields, FormField("trace", "")], problems),
+        upload_mib=MAX_UPLOAD_BYTES >> 20,
+        said=SAID.get(asked(request, "said"), ""),
+    )
+    return render(request, "request_log/recordings.html", context, status=refusal.status if refusal else 200)
+
+
+def _fields(actor: Actor, kind: str, now: Any) -> list[FormField]:
+    pools = operated_pools(actor)[:100]
+    options = tuple(Option(pool.slug, pool.name) for pool in pools)
+    pool = FormField("pool", "Pool", SELECT, options=options, chosen=(pools[0].slug if pools else "",))
+    name = FormField("name", "Name", help="Name it so you can find it; optional.", limit=MAX_NAME)
+    why = FormField("why", "Why", help="Optional; for the audit.")
+    if kind == UPLOAD:
+        return [pool, name, why]
+    form = "%Y-%m-%dT%H:%M:%S"
+    begins = (now - timedelta(minutes=15)).strftime(form)
+    return [
+        pool,
+        FormField("begins_at", "From", help="First arrival, in UTC.", chosen=(begins,), required=True, limit=40),
+        FormField(
+            "ends_at", "To", help="Arrivals before this time.", chosen=(now.strftime(form),), required=True, limit=40
+        ),
+        name,
+        why,
+    ]
+
+
+def _row(recording: Recording, now: Any) -> dict[str, Any]:
+    told = recording.statistics
+    p90, hits = told.get("ttft_p90_s"), told.get("hit_rate")
+    return {
+        "recording": recording,
+        "at": moment(recording.created_at, now),
+        "origin": "window of traffic" if recording.origin == Origin.WINDOW else "uploaded",
+        "author": recording.author.get_username() if recording.author else "the API",
+        "span": duration(float(told.get("span_s") or 0)),
+        "requests": f"{recording.requests:,}",
+        **{name: f"{told.get(name) or 0:,}" for name in ("sessions", "tenants", "prompt_tokens", "late")},
+        "versions": ", ".join(f"v{each}" for each in told.get("policy_versions") or []),
+        "engines": told.get("engines") or 0,
+        "p90": _UNKNOWN if p90 is None else duration(p90),
+        "hits": _UNKNOWN if hits is None else percent(hits),
+        "kib": f"{recording.file_bytes / 1024:,.0f}",
+    }
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 18

@@ -1,0 +1,1 @@
+"""What all pages share: frame, error pages, form fields, moments, static files."""

@@ -1,0 +1,107 @@
+"""Pages that say what went wrong with an address, in the console's shell and theme, with a way back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import render
+
+from controlplane.platform.api.error_answers import database_away
+from controlplane.platform.api.problem import MEDIA_TYPE
+from controlplane.platform.request_actor import request_id_of
+from web.shell.frame import NAVIGATION, NavigationItem, shell_context
+
+Handler = Callable[[HttpRequest], HttpResponse]
+_API = "/api/"
+_RETRY_S = 2
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer 400."""
+    return _page(request, 400, "Invalid request", "The address or the data sent is malformed.")
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer 403."""
+    return _page(request, 403, "Not allowed for your role", str(exception) or "Ask an admin for a role, under Access.")
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer 404."""
+    sentence = "This page does not exist, was deleted, or belongs to a pool that you cannot see."
+    return _page(request, 404, "Not found", sentence)
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer 500, or 503 where the database is away; renders no session and no row, since either may be what failed."""
+    if _is_away(sys.exc_info()[1]):
+        return _database_away(request)
+    sentence = "The log has the cause under this request id. Requests to engines are not affected."
+    return render(request, "shell/error_alone.html", _words(request, 500, "Internal error", sentence), status=500)
+
+
+def _is_away(error: BaseException | None) -> bool:
+    # SQLite reports by the same class that a table or column is missing, which no waiting mends.
+    return isinstance(error, OperationalError | InterfaceError) and not str(error).startswith("no such ")
+
+
+def _database_away(request: HttpRequest) -> HttpResponse:
+    """Answer 503 with a remedy, to the API as a problem; a page that was only looked at loads itself again."""
+    if request.path.startswith(_API):
+        problem = database_away()
+        body = json.dumps(problem.body(request_id_of(request)))
+        answer = HttpResponse(body, content_type=MEDIA_TYPE, status=problem.status, headers=problem.headers)
+    else:
+        sentence = (
+            "Requests are still routed: gateways need no database. Changes are rejected until it is back. Check the "
+            "server at DATABASE_URL, and run manage.py doctor. No restart is needed."
+        )
+        words = _words(request, 503, "The database does not answer", sentence)
+        answer = render(request, "shell/error_alone.html", words, status=503)
+        if request.method == "GET":
+            answer["Refresh"] = str(_RETRY_S)
+        answer["Retry-After"] = str(_RETRY_S)
+    answer["Cache-Control"] = "no-store"
+    return answer
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer 403 to a form without a valid token."""
+    sentence = "The form was open for too long or came from another site. Go back, reload the page, and send it again."
+    return _page(request, 403, "This form has expired", sentence)
+
+
+def show_wrong_methods(get_response: Handler) -> Handler:
+    """Middleware that gives a page to whoever opens an address that only takes forms."""
+
+    def respond(request: HttpRequest) -> HttpResponse:
+        response = get_response(request)
+        if not isinstance(response, HttpResponseNotAllowed) or request.path.startswith(_API):
+            return response
+        sentence = "This address accepts forms only. Open the page with the form."
+        page = _page(request, 405, "No page at this address", sentence)
+        page["Allow"] = response["Allow"]
+        return page
+
+    return respond
+
+
+def _page(request: HttpRequest, status: int, title: str, sentence: str) -> HttpResponse:
+    signed_in = hasattr(request, "user") and request.user.is_authenticated
+    template = "shell/error.html" if signed_in else "shell/error_alone.html"
+    return render(request, template, _words(request, status, title, sentence), status=status)
+
+
+def _words(request: HttpRequest, status: int, title: str, sentence: str) -> dict[str, object]:
+    words = {"status": status, "title": title, "sentence": sentence, "back": _nearest(request.path)}
+    return shell_context(request, page=title, **words)
+
+
+def _nearest(path: str) -> NavigationItem:
+    """Return the page of the navigation that the address stands under; Fleet where there is none."""
+    pages = [item for group in NAVIGATION for item in group]
+    return next((item for item in pages if item.address != "/" and path.startswith(item.address)), pages[0])

@@ -1,0 +1,67 @@
+"""What every page of the console shares: theme, navigation, version."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from django.contrib.staticfiles import finders
+from django.http import HttpRequest
+
+from controlplane.platform.environment import BASE_DIR
+
+THEMES = ("dark", "light")
+THEME_COOKIE = "theme"
+SCRIPT = "dist/console.js"
+
+
+@dataclass(frozen=True, slots=True)
+class NavigationItem:
+    """One page in the left navigation; `icon` is a symbol of templates/shell/icons.svg."""
+
+    name: str
+    address: str
+    icon: str
+
+
+NAVIGATION = (
+    (
+        NavigationItem("Fleet", "/", "fleet"),
+        NavigationItem("Decisions", "/decisions", "decisions"),
+        NavigationItem("Cache locality", "/affinity", "affinity"),
+        NavigationItem("Policies", "/policies", "policies"),
+        NavigationItem("Trials", "/experiments", "experiments"),
+        NavigationItem("Automation", "/steering", "steering"),
+    ),
+    (NavigationItem("Topology", "/topology", "topology"), NavigationItem("Jobs", "/jobs", "jobs")),
+    (NavigationItem("Audit", "/audit", "audit"), NavigationItem("Access", "/access", "access")),
+)
+"""Groups of pages; a page appears here when it exists."""
+
+
+def shell_context(request: HttpRequest, **page: Any) -> dict[str, Any]:
+    """Return the template context of a page: the shell's part and the page's own."""
+    theme = request.COOKIES.get(THEME_COOKIE, "")
+    return {
+        # The stored choice is rendered by the server, so that the first paint has the right colours.
+        "theme": theme if theme in THEMES else "",
+        "navigation": NAVIGATION,
+        "version": program_version(),
+        "built": console_is_built(),
+        **page,
+    }
+
+
+@cache
+def program_version() -> str:
+    """Return the program's version as pyproject.toml states it."""
+    project = tomllib.loads((BASE_DIR / "pyproject.toml").read_text())
+    return str(project["project"]["version"])
+
+
+def console_is_built() -> bool:
+    """Tell whether `npm run build` has made the scripts and styles that the pages load."""
+    return settings.STATIC_ROOT is not None or finders.find(SCRIPT) is not None

@@ -1,0 +1,58 @@
+"""Whoever lacks a role is told which, and whom to ask; without any role in any pool, in place of every page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from controlplane.platform.actor import CONSOLE
+from controlplane.platform.request_actor import actor_of
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may_somewhere
+from web.shell.frame import shell_context
+
+ONES_OWN = frozenset(
+    {"login", "logout", "access", "access-you", "access-own-password", "access-end-others", "access-session-end"}
+)
+"""Names of the addresses that everybody has: the log-in, the own account and its sessions."""
+MAX_NAMED = 5
+
+
+class NoRoleMiddleware:
+    """Answers 403 with a page that names the admins, before any view of the console looks something up."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Go on; `process_view` decides, when the address has been resolved."""
+        return self._get_response(request)
+
+    def process_view(self, request: HttpRequest, _view: Any, _args: Any, _kwargs: Any) -> HttpResponse | None:
+        """Refuse, unless the person has a role somewhere or the page is their own; the API refuses by itself."""
+        match = request.resolver_match
+        if match is None or match.route.startswith("api/") or match.url_name in ONES_OWN:
+            return None
+        if not request.user.is_authenticated or may_somewhere(actor_of(request, CONSOLE), Role.VIEWER):
+            return None
+        context = shell_context(request, page="No role", admins=_admins()) | {"navigation": ()}
+        return render(request, "shell/no_role.html", context, status=403)
+
+
+def lacks_role(request: HttpRequest, page: str, needed: str, back: str) -> HttpResponse:
+    """Say with 403 which role a form or a verb needs, instead of showing it; `back` is an address of the console."""
+    context = shell_context(request, page=page, needed=needed, back=back, admins=_admins())
+    return render(request, "shell/no_role.html", context, status=403)
+
+
+def _admins() -> list[str]:
+    """Return the names of people who can give a role."""
+    admins = User.objects.filter(
+        Q(is_superuser=True) | Q(role_grants__role=Role.ADMIN, role_grants__pool=None), is_active=True
+    )
+    return list(admins.distinct().order_by("username").values_list("username", flat=True)[:MAX_NAMED])

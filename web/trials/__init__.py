@@ -1,0 +1,1 @@
+"""The Experiments pages: what-ifs, shadows and canaries."""

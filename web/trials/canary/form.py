@@ -1,0 +1,99 @@
+"""The form that starts a canary: which version, which shares, how far by itself, and the lines it must not cross."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import QueryDict
+
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+from controlplane.trials.canary.lifecycle import DEFAULT_DWELL_S, DEFAULT_STEPS, course_problems
+from planning.documents.guardrail_document import GuardDocument
+from web.shell.form_field import NUMBER, SELECT, FormField, Option
+from web.trials.version_field import drafts_of, version_field, version_of
+
+ADVANCES = (
+    Option("by_hand", "Manually"),
+    Option("steps", "Steps automatically, promote manually"),
+    Option("promote", "Steps and promotes automatically"),
+)
+_AS_PERCENT = ("late_more", "failed_more")
+_GUARDS = GuardDocument()
+
+
+def canary_fields(policy: Policy, version: str = "") -> list[FormField]:
+    """Return the form for one policy; `version` is chosen beforehand."""
+    only = "Only its placement is tested; other settings take effect on promotion."
+    return [
+        version_field("version", "Version", only, drafts_of(policy), version, _words),
+        FormField(
+            "steps", "Share of sessions", help="Increasing percentages; a session keeps its version.", unit="%",
+            chosen=(", ".join(f"{each * 100:g}" for each in DEFAULT_STEPS),), limit=80,
+        ),
+        FormField(
+            "min_dwell_s", "Min step duration", NUMBER, unit="s", chosen=(f"{DEFAULT_DWELL_S:g}",), limit=8,
+            help="And until there are enough requests to judge.",
+        ),
+        FormField("advance", "Advance", SELECT, options=ADVANCES, chosen=("by_hand",), help="It stops by itself when "
+            "a guardrail breaks."),
+        _more("late_more", "late requests", _GUARDS.late_more),
+        _more("failed_more", "failed requests", _GUARDS.failed_more),
+        FormField("ttft_ratio", "Max mean TTFT", unit="× live", chosen=(f"{_GUARDS.ttft_ratio:g}",), limit=8),
+        FormField(
+            "tail_ratio", "Max slowest 10 %", unit="× live p90", chosen=(f"{_GUARDS.tail_ratio:g}",), limit=8,
+            help="The canary stops within a minute once a guardrail is certainly broken.",
+        ),
+        FormField("why", "Why", help="Recorded in the audit.", limit=200),
+    ]  # fmt: skip
+
+
+def asked_from(posted: QueryDict, policy: Policy) -> tuple[PolicyVersion, dict[str, Any]]:
+    """Return the version and the course that the form asks for; raises InvalidFieldsError."""
+    wrong: list[FieldProblem] = []
+    steps = [_number("steps", each, wrong) for each in posted.get("steps", "").split(",") if each.strip()]
+    dwell_s = _number("min_dwell_s", posted.get("min_dwell_s", ""), wrong)
+    guards: dict[str, float] = {}
+    for name in ("late_more", "failed_more", "ttft_ratio", "tail_ratio"):
+        text = posted.get(name, "").strip()
+        if text:
+            guards[name] = _number(name, text, wrong) / (100.0 if name in _AS_PERCENT else 1.0)
+    version = None
+    try:
+        version = version_of(policy, "version", posted.get("version", ""))
+    except InvalidFieldsError as error:
+        wrong += error.problems
+    course: dict[str, Any] = {
+        "steps": [each / 100.0 for each in steps],
+        "min_dwell_s": dwell_s,
+        "advance": posted.get("advance", "by_hand"),
+        "guards": guards,
+    }
+    unread = {each.path for each in wrong}
+    found = [FieldProblem(each.path.removeprefix("guards."), each.message) for each in course_problems(**course)]
+    wrong += [each for each in found if each.path not in unread]
+    if wrong or version is None:
+        raise InvalidFieldsError(wrong)
+    return version, course
+
+
+def _more(name: str, what: str, limit: float) -> FormField:
+    return FormField(name, f"Max increase in {what}", unit="points", chosen=(f"{limit * 100:g}",), limit=8)
+
+
+def _number(name: str, text: str, wrong: list[FieldProblem]) -> float:
+    try:
+        value = float(text.strip().rstrip("%"))
+    except ValueError:
+        value = float("nan")
+    if not -1e9 < value < 1e9:
+        wrong.append(FieldProblem(name, f"Enter a number, not {text.strip()[:20]!r}."))
+        return 0.0
+    return value
+
+
+def _words(version: PolicyVersion) -> str:
+    placement = version.routing_document.get("placement", {}).get("name", "")
+    kind = "" if version.published_at else ", draft"
+    return f"v{version.number}{kind}: {placement}" + (f" ({version.message[:60]})" if version.message else "")

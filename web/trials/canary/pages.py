@@ -1,0 +1,181 @@
+"""The pages of canaries: the list with the holdbacks, the form, and the page of each with its guards and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest
+from typing_extensions import override
+
+from controlplane.fleet.ready_engines import ready_engines
+from controlplane.platform.actor import Actor
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.field_problems import InvalidFieldsError, problem
+from controlplane.platform.revisions import StaleRevisionError
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may_somewhere
+from controlplane.policies.document.problems import InvalidPolicyError
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.publish import StalePolicyError
+from controlplane.policies.reading import PolicyStanding, policies_of, policy_of
+from controlplane.trials.canary import lifecycle as service
+from controlplane.trials.canary.evaluation import CanaryEvaluation, read_look
+from controlplane.trials.canary.evidence import Evidence, EvidenceMissingError, known_guards, look_at_step, standing
+from controlplane.trials.canary.holdback import visible_slices
+from controlplane.trials.models.canary import Canary, CanaryState
+from planning.documents.guardrail_document import GuardDocument
+from routing.values.prepared_struct import prepared
+from web.access.page import sent, why
+from web.live.wording import sentence
+from web.policies.access import NEEDS_OPERATOR
+from web.policies.questions import word_to_type, wrong_word
+from web.shell.form_field import FormField
+from web.shell.moments import moment
+from web.trials.canary import words
+from web.trials.canary.form import asked_from, canary_fields
+from web.trials.canary.pictures import distribution, late_course
+from web.trials.trial_page import ADDRESS, Refusal, TrialPages, sent_or_asked
+
+VERBS: dict[str, Callable[..., Canary]] = {
+    "step": service.take_step,
+    "promote": service.promote,
+    "abort": service.abort,
+}
+
+
+class CanaryPages(TrialPages):
+    """The list of canaries, and the page of each."""
+
+    name, plural, address = "canary", "Canaries", f"{ADDRESS}/canaries"
+    place = "every pool of a policy"
+    id_field = "key"
+    conflicts = (ConflictError, StaleRevisionError, StalePolicyError, InvalidPolicyError)
+
+    @override
+    def visible(self, actor: Actor) -> QuerySet[Canary]:
+        return service.visible_canaries(actor)
+
+    @override
+    def rows(self, found: list[Canary], actor: Actor, now: datetime) -> dict[str, Any]:
+        policies = policies_of(actor)
+        return {
+            "rows": [
+                {
+                    "canary": each,
+                    "state": words.STATES[CanaryState(each.state)],
+                    "share": words.percent_words(each.share),
+                    "at": moment(each.started_at, now),
+                }
+                for each in found
+            ],
+            "slices": [words.slice_row(each, now) for each in visible_slices(actor)],
+            "running": sum(each.running for each in found),
+            "may_new": any(each.may_publish for each in policies)
+            or (not policies and may_somewhere(actor, Role.OPERATOR)),
+        }
+
+    @override
+    def fields(self, request: HttpRequest, owner: PolicyStanding, actor: Actor) -> Sequence[FormField]:
+        return canary_fields(owner.policy, request.GET.get("version", ""))
+
+    @override
+    def form(self, request: HttpRequest, actor: Actor) -> dict[str, Any]:
+        chosen = _chosen(request, actor)
+        return {
+            "standing": chosen,
+            "chosen": ("policy", chosen.policy.slug) if chosen else None,
+            "picks": [each.policy.slug for each in policies_of(actor) if each.may_publish][:20],
+            "fields": self.fields(request, chosen, actor) if chosen else (),
+        }
+
+    @override
+    def form_needs(self, request: HttpRequest, actor: Actor) -> str:
+        chosen = _chosen(request, actor)
+        allowed = chosen.may_publish if chosen else may_somewhere(actor, Role.OPERATOR)
+        return "" if allowed else NEEDS_OPERATOR
+
+    @override
+    def start(self, request: HttpRequest, actor: Actor) -> Canary:
+        try:
+            policy = policy_of(actor, sent(request, "policy")).policy
+        except Policy.DoesNotExist as error:
+            raise Http404("No such policy in your pools.") from error
+        version, course = asked_from(request.POST, policy)
+        try:
+            return service.start_canary(version, actor=actor, why=why(request), **course)
+        except InvalidPolicyError as error:
+            raise problem("version", str(error)) from error
+
+    @override
+    def turn(self, request: HttpRequest, found: Canary, verb: str, actor: Actor) -> Canary:
+        """Let it take its next step, promote it or abort it, as somebody saw it."""
+        if verb not in VERBS:
+            raise Http404("No such action.")
+        of_policy = policy_of(actor, found.policy.slug)
+        word = word_to_type(of_policy, ready_engines(of_policy.pools)) if verb == "promote" else ""
+        if of_policy.may_publish and (wrong := wrong_word(word, sent(request, "confirm"), "promote it")):
+            raise problem("confirm", wrong)
+        seen = sent(request, "revision", 10)
+        expected = int(seen) if seen.isdecimal() and seen.isascii() else 0
+        more = {"evidence": Evidence.WAIVED} if sent(request, "force") and verb != "abort" else {}
+        return VERBS[verb](found, actor=actor, expected=expected, why=why(request), **more)
+
+    @override
+    def shown(
+        self, request: HttpRequest, found: Canary, actor: Actor, now: datetime, refusal: Refusal | None
+    ) -> dict[str, Any]:
+        # What an earlier step came to says nothing of the one that runs.
+        look = look_at_step(found) if found.running else read_look(found.look)
+        evidence, of_policy = standing(found, now), policy_of(actor, found.policy.slug)
+        asks = refusal is not None and isinstance(refusal.error, InvalidFieldsError | EvidenceMissingError)
+        following = found.step + 1
+        return {
+            "title": f"canary of {found.policy.slug} v{found.version.number}",
+            "about": ", ".join(pool.slug for pool in of_policy.visible),
+            "running": found.running,
+            "heading": words.title(found),
+            "state": words.STATES[CanaryState(found.state)],
+            "steps": words.step_marks(found),
+            "next_share": words.percent_words(found.steps[following]) if following < len(found.steps) else "",
+            "started": moment(found.started_at, now),
+            "ended": moment(found.ended_at, now),
+            "step_at": moment(found.step_at, now),
+            "may_control": of_policy.may_publish,
+            "untried": service.untried(found.version, found.against),
+            "look": look,
+            "reason": sentence(found.reason),
+            "word": word_to_type(of_policy, ready_engines(of_policy.pools)),
+            # The verb whose question stands open.
+            "asked": request.resolver_match.kwargs["verb"] if asks and request.resolver_match else "",
+            "evidence": evidence,
+            "next_words": words.next_words(evidence),
+            "known_in": words.roughly(evidence.wait_s) if evidence.wait_s else "",
+            **(_figures(found, look) if look is not None else {}),
+        }
+
+
+def _chosen(request: HttpRequest, actor: Actor) -> PolicyStanding | None:
+    """Return the policy that is asked for, else the first that the actor may publish, else the first."""
+    known, wanted = policies_of(actor), sent_or_asked(request, "policy")
+    named = [each for each in known if each.policy.slug == wanted]
+    return next(iter([*named, *(each for each in known if each.may_publish), *known]), None)
+
+
+def _figures(found: Canary, look: CanaryEvaluation) -> dict[str, Any]:
+    limits = msgspec.convert(found.guards, prepared(GuardDocument))
+    return {
+        "reasons": [sentence(each.text) for each in look.reasons],
+        "figures": words.figure_lines(look),
+        "guards": words.guard_lines(look, limits, known_guards(look, limits, found.step_at)),
+        "keys": (("draft", "Canary"), ("base", "Live")),
+        "sides": (f"Live, v{found.against.number}", f"Canary, v{found.version.number}"),
+        "picture": distribution(look),
+        "course": late_course(look),
+    }
+
+
+PAGES = CanaryPages()

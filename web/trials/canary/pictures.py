@@ -1,0 +1,78 @@
+"""The pictures of a comparison of arms, each with its table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, EvaluationPoint
+from planning.trials.arm_window import ArmWindow, bucket_end_s, quantile_s
+from web.live.wording import NARROW_SPACE, clock_time, duration
+from web.trials.pictures import LEFT, RIGHT, Axis, Line, Picture, Tick, place, point, ttft_picture, y
+from web.trials.words import or_dash, share_words
+
+_SHARES = (0.5, 0.75, 0.9, 0.95, 0.99)
+_ROWS = 12
+
+
+def distribution(look: CanaryEvaluation) -> Picture | None:
+    """Return which share of the requests had its first token after how long; None: neither arm had any."""
+    ends_s = [bucket_end_s(each) for side in (look.base, look.tried) for each in side.ttft]
+    if not ends_s:
+        return None
+    return ttft_picture(
+        ends_s,
+        lambda x: (*_steps("base", look.base, x), *_steps("draft", look.tried, x)),
+        ((f"p{each * 100:.0f}", _at(look.base, each), _at(look.tried, each)) for each in _SHARES),
+        f"Times to first token: half within {_at(look.tried, 0.5)} in the canary and "
+        f"{_at(look.base, 0.5)} live; 90{NARROW_SPACE}% within {_at(look.tried, 0.9)} and {_at(look.base, 0.9)}",
+    )
+
+
+def late_course(look: CanaryEvaluation) -> Picture | None:
+    """Return the share of late requests as it went, ten seconds a point; None: there are not two points yet."""
+    points = look.points
+    if len(points) < 2:
+        return None
+    first, last = points[0].at, points[-1].at
+    shares = [each for point in points for each in (point.base_late, point.tried_late) if each is not None]
+    top = max(0.1, math.ceil(max(shares, default=0.0) * 10 - 1e-9) / 10)
+
+    def runs(side: str, read: Callable[[EvaluationPoint], float | None]) -> Iterator[Line]:
+        """Yield one polyline per stretch without gaps."""
+        found: list[list[str]] = [[]]
+        for each in points:
+            value = read(each)
+            if value is None:
+                found.append([])
+                continue
+            found[-1].append(point(LEFT + (each.at - first) / (last - first) * (RIGHT - LEFT), value / top))
+        return (Line(side, " ".join(run)) for run in found if run)
+
+    ticks = [(LEFT + 4, first), ((LEFT + RIGHT) / 2, first + (last - first) / 2), (RIGHT - 4, last)]
+    return Picture(
+        across=tuple(Tick(place(at), clock_time(moment)) for at, moment in ticks),
+        up=tuple(Tick(place(y(each)), f"{each * top * 100:g}") for each in (0.0, 0.5, 1.0)),
+        lines=(*runs("base", lambda each: each.base_late), *runs("draft", lambda each: each.tried_late)),
+        rows=tuple(
+            (clock_time(each.at), share_words(each.base_late), share_words(each.tried_late)) for each in points[-_ROWS:]
+        ),
+        summary=f"Share of late requests over {duration(last - first)}: at the end "
+        f"{share_words(points[-1].tried_late)} in the canary, {share_words(points[-1].base_late)} live",
+    )
+
+
+def _steps(name: str, side: ArmFigures, x: Axis) -> tuple[Line, ...]:
+    total = sum(side.ttft.values())
+    if not total:
+        return ()
+    points, seen = [], 0
+    for bucket in sorted(side.ttft):
+        points.append(point(x(bucket_end_s(bucket - 1)), seen / total))
+        seen += side.ttft[bucket]
+        points.append(point(x(bucket_end_s(bucket)), seen / total))
+    return (Line(name, " ".join([*points, point(RIGHT, 1.0)])),)
+
+
+def _at(side: ArmFigures, share: float) -> str:
+    return or_dash(quantile_s(ArmWindow(ttft=side.ttft), share), duration)

@@ -1,0 +1,202 @@
+"""How a canary reads: its state, its figures, its guards, and what its page may offer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from controlplane.trials.canary.evaluation import CanaryEvaluation, read_look
+from controlplane.trials.canary.evidence import GUARD_TITLES, Standing
+from controlplane.trials.canary.pool_arms import slice_document
+from controlplane.trials.models.canary import Canary, CanaryState
+from controlplane.trials.models.control_slice import ControlSlice, SliceState
+from planning.documents.guardrail_document import GuardDocument
+from planning.trials.arm_comparison import TAIL, TTFT, GuardrailReading
+from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty
+from web.live.wording import NARROW_SPACE, count, duration, percent, sentence
+from web.shell.moments import Moment, moment
+from web.trials.canary.interval import Interval, interval
+from web.trials.words import UNKNOWN, or_dash, share_words, signed_number
+
+STATES = {
+    CanaryState.RUNNING: ("serving", "running"),
+    CanaryState.PROMOTED: ("serving", "promoted"),
+    CanaryState.ABORTED: ("lost", "aborted"),
+    CanaryState.ENDED: ("maintenance", "ended"),
+}
+"""Shape and word of each state."""
+_VERDICTS = {
+    HOLDS: ("serving", "holds"),
+    BROKEN: ("lost", "broken"),
+    NOT_YET: ("maintenance", "not yet known"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FigureLine:
+    """One figure of both arms."""
+
+    label: str
+    base: str
+    tried: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuardLine:
+    """One guard: what was observed, the difference with its doubt, and the threshold."""
+
+    label: str
+    base: str
+    tried: str
+    difference: str
+    bounds: str
+    limit: str
+    interval: Interval | None
+    shape: str
+    verdict: str
+    note: str
+    """Of what is not yet known: what it takes to know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """One step of the course."""
+
+    words: str
+    state: str
+    """done, now or ahead."""
+
+
+def title(canary: Canary) -> str:
+    """Return the page's title."""
+    version = f"v{canary.version.number}"
+    if canary.running:
+        return f"{version} serves {percent_words(canary.share)} of sessions"
+    return {
+        CanaryState.PROMOTED: f"{version} was promoted",
+        CanaryState.ABORTED: f"{version} was aborted",
+        CanaryState.ENDED: f"The canary of {version} ended",
+    }[CanaryState(canary.state)]
+
+
+def step_marks(canary: Canary) -> list[StepMark]:
+    """Return the course: its shares, and promoting at the end."""
+    promoted = canary.state == CanaryState.PROMOTED
+    marks = []
+    for number, share in enumerate(canary.steps):
+        reached = "now" if canary.running else "last"
+        state = "done" if promoted or number < canary.step else reached if number == canary.step else "ahead"
+        marks.append(StepMark(percent_words(share), state))
+    return [*marks, StepMark("Promoted", "done" if promoted else "ahead")]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceRow:
+    """One control slice in the list."""
+
+    pool: str
+    shape: str
+    state: str
+    rule: str
+    share: str
+    since: Moment | None
+    reason: str
+    late: str
+    p90: str
+
+
+def slice_row(stored: ControlSlice, now: datetime) -> SliceRow:
+    """Return how one control slice reads; figures are those of the rule, then of the policy."""
+    look = read_look(stored.look)
+    shape = {SliceState.FALLBACK: "lost", SliceState.PROBING: "hot"}.get(SliceState(stored.state), "serving")
+    return SliceRow(
+        pool=stored.pool.slug,
+        shape=shape,
+        state=stored.get_state_display(),
+        rule=slice_document(stored.pool.policy.live_version).placement,
+        share=percent_words(stored.share),
+        since=moment(stored.since, now),
+        reason=sentence(stored.reason),
+        late=f"{share_words(look.base.late_share)} / {share_words(look.tried.late_share)}" if look else UNKNOWN,
+        p90=f"{or_dash(look.base.p90_s, duration)} / {or_dash(look.tried.p90_s, duration)}" if look else UNKNOWN,
+    )
+
+
+def figure_lines(look: CanaryEvaluation) -> list[FigureLine]:
+    """Return the figures of both arms."""
+    base, tried = look.base, look.tried
+    return [
+        FigureLine("Requests judged", f"{base.requests:,}", f"{tried.requests:,}"),
+        FigureLine("Late", share_words(base.late_share), share_words(tried.late_share)),
+        FigureLine("Failed", share_words(base.failed_share), share_words(tried.failed_share)),
+        FigureLine("TTFT p50, upper bound", or_dash(base.p50_s, duration), or_dash(tried.p50_s, duration)),
+        FigureLine("TTFT p90, upper bound", or_dash(base.p90_s, duration), or_dash(tried.p90_s, duration)),
+        FigureLine("TTFT p99, upper bound", or_dash(base.p99_s, duration), or_dash(tried.p99_s, duration)),
+        FigureLine("Cache hits", share_words(base.hit_share), share_words(tried.hit_share)),
+    ]
+
+
+def guard_lines(look: CanaryEvaluation, guards: GuardDocument, known: Sequence[GuardrailCertainty]) -> list[GuardLine]:
+    """Return the guards with their thresholds and what is known of them."""
+    titles = {**GUARD_TITLES, TAIL: f"Over {guards.tail_ratio:g} × live p90"}
+    return [_guard(each, titles[each.guard], found) for each, found in zip(look.readings, known, strict=True)]
+
+
+def next_words(found: Standing) -> str:
+    """Return when the evidence can be there, as the end of a button's label."""
+    parts = [f"{math.ceil(found.dwell_s)}{NARROW_SPACE}s"] if found.dwell_s else []
+    if found.requests:
+        parts.append(count(found.requests, "request"))
+    if parts:
+        return f"in {', '.join(parts)}"
+    return f"in about {roughly(found.wait_s)}" if found.wait_s else "without evidence"
+
+
+def percent_words(share: float) -> str:
+    """Return a share of sessions as people say it: 5 %, 12.5 %."""
+    return f"{share * 100:.3g}{NARROW_SPACE}%"
+
+
+def _guard(reading: GuardrailReading, label: str, known: GuardrailCertainty) -> GuardLine:
+    shape, verdict = _VERDICTS[known.verdict]
+    if reading.guard == TTFT:
+        base, tried = or_dash(reading.base, duration), or_dash(reading.tried, duration)
+        limit = f"at most {reading.limit:.2f}{NARROW_SPACE}×"
+    else:
+        base, tried = share_words(reading.base), share_words(reading.tried)
+        points = f"{reading.limit * 100:.3g}"
+        limit = f"at most {points}{NARROW_SPACE}%" if reading.guard == TAIL else f"at most +{points} points"
+    return GuardLine(
+        label, base, tried, _difference(reading, reading.difference),
+        f"{_difference(reading, reading.lower)} to {_difference(reading, reading.upper)}"
+        if reading.lower is not None else "",
+        limit, interval(reading), "hot" if known.beyond else shape, verdict, _note(known),
+    )  # fmt: skip
+
+
+def _note(known: GuardrailCertainty) -> str:
+    """Return what it takes until a guard is known to hold."""
+    if known.verdict != NOT_YET:
+        return ""
+    if known.beyond:
+        return "beyond the threshold; more requests are unlikely to change that"
+    return "no estimate yet" if known.wait_s is None else f"needs about {roughly(known.wait_s)} more"
+
+
+def roughly(wait_s: float) -> str:
+    """Return an estimated wait in one unit."""
+    for unit, of_s, most in (("s", 1.0, 90), ("min", 60.0, 90), ("h", 3600.0, 48)):
+        if wait_s / of_s < most:
+            return f"{math.ceil(wait_s / of_s - 1e-6)}{NARROW_SPACE}{unit}"
+    return count(math.ceil(wait_s / 86_400), "day")
+
+
+def _difference(reading: GuardrailReading, value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    if reading.guard == TTFT:
+        return f"{value:.2f}{NARROW_SPACE}×"
+    # A share of requests lies between nothing and all of them.
+    return percent(min(1.0, max(0.0, value))) if reading.guard == TAIL else signed_number(value * 100)

@@ -1,0 +1,107 @@
+"""The pictures of trials as numbers in percent of their width and height, which templates/trials draws as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from web.live.wording import NARROW_SPACE, setting
+
+LEFT, RIGHT, TOP, BOTTOM = 9.0, 98.0, 5.0, 88.0
+"""The plot within its picture, percent."""
+_MOMENTS = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+_APART = 7.5
+"""Percent of the width that two words on the axis need."""
+
+Axis = Callable[[float], float]
+"""From a value to its place, percent of the width."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A line of the grid, or a word on the axis."""
+
+    at: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One side's line; `points` for a polyline in a box of 100 × 100."""
+
+    side: str
+    """draft, base or actual."""
+    points: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Lines of both sides, and of what really happened."""
+
+    across: tuple[Tick, ...]
+    up: tuple[Tick, ...]
+    lines: tuple[Line, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """The same as a table: moment or percentile, then each side."""
+    summary: str
+    slo: Tick | None = None
+
+
+def place(value: float) -> str:
+    """Return a place as SVG has it."""
+    return f"{value:.2f}%"
+
+
+def y(share: float) -> float:
+    """Return the height of a share of the plot, 0..1 from below."""
+    return BOTTOM - share * (BOTTOM - TOP)
+
+
+def point(x: float, share: float) -> str:
+    """Return one point of a polyline."""
+    return f"{x:.2f},{y(share):.2f}"
+
+
+def ttft_picture(
+    times_s: Sequence[float],
+    lines: Callable[[Axis], Iterable[Line]],
+    rows: Iterable[tuple[str, ...]],
+    summary: str,
+    slo_s: float | None = None,
+) -> Picture:
+    """Return which share of the requests had its first token after how long, on a logarithmic axis.
+
+    `times_s` are those that the axis has room for; `lines` draws the sides on it.
+    """
+    low_s = max([each for each in _MOMENTS if each <= min(times_s)] or [_MOMENTS[0]])
+    # The objective's word stands under its line, and needs room to the right.
+    high_s = max(max(times_s) * 1.05, (slo_s or 0.0) * 1.3, low_s * 2)
+
+    def x(seconds: float) -> float:
+        return LEFT + math.log(max(seconds, low_s) / low_s) / math.log(high_s / low_s) * (RIGHT - LEFT)
+
+    return Picture(
+        across=_spaced([(x(each), each) for each in _MOMENTS if low_s <= each <= high_s], x(slo_s) if slo_s else None),
+        up=share_ticks((0.0, 0.5, 0.9, 1.0), lambda share: place(y(share))),
+        lines=tuple(lines(x)),
+        rows=tuple(rows),
+        summary=summary,
+        slo=Tick(place(x(slo_s)), f"SLO {setting(slo_s)}") if slo_s else None,
+    )
+
+
+def share_ticks(shares: Iterable[float], at: Callable[[float], str]) -> tuple[Tick, ...]:
+    """Return the ticks of an axis of shares; only the whole has its unit."""
+    return tuple(Tick(at(each), f"{each * 100:.0f}{f'{NARROW_SPACE}%' if each == 1 else ''}") for each in shares)
+
+
+def _spaced(places: Iterable[tuple[float, float]], taken: float | None) -> tuple[Tick, ...]:
+    """Return the moments that find room on the axis beside the objective's word."""
+    ticks: list[Tick] = []
+    last = -_APART
+    for at, seconds in places:
+        if at - last >= _APART and (taken is None or abs(at - taken) >= _APART * 1.3):
+            ticks.append(Tick(place(at), setting(seconds)))
+            last = at
+    return tuple(ticks)

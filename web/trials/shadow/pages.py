@@ -1,0 +1,229 @@
+"""The pages of shadows: the list, the form, and what each found so far, in words, figures, pictures and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from typing_extensions import override
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool, PoolMode
+from controlplane.fleet.topology import change_pool
+from controlplane.platform.actor import Actor
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from controlplane.request_log.models.decision_index import DecisionIndex
+from controlplane.trials.models.shadow import Shadow, ShadowState
+from controlplane.trials.shadow.lifecycle import start_shadow, stop_shadow, visible_shadows
+from controlplane.trials.shadow.reading import ShadowFigures, figures_of
+from gateway.contracts.shadow_tally import Disagreement
+from routing.values.decision import Candidate
+from web.access.page import asked, sent
+from web.live.engine_card import reason_title
+from web.live.wording import duration, span
+from web.shell.form_field import NUMBER, SELECT, FormField, Option, whole_number
+from web.shell.moments import Moment, moment, moment_of
+from web.trials.shadow.pictures import engine_shifts, gain_picture, gain_words
+from web.trials.shadow.words import fidelity_words, finding, tiles, uncompared_words
+from web.trials.trial_page import ADDRESS, Refusal, TrialPages, sent_pool
+from web.trials.version_field import drafts_of, version_field, version_of, version_words
+from web.trials.words import Finding, share_words, tokens_words
+
+LENGTHS = (("15", "15 min"), ("60", "1 h"), ("480", "8 h"), ("1440", "1 d"))
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowRow:
+    """One shadow in the list."""
+
+    shadow: Shadow
+    at: Moment | None
+    finding: Finding
+    compared: str
+    agreement: str
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One policy's choice for one request."""
+
+    engine: str
+    reason: str
+    terms: str
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One request on which the policies differ."""
+
+    decision_id: str
+    kept: bool
+    """Its record is in the decision store."""
+    at: Moment
+    prompt: str
+    live: Side
+    draft: Side
+    gain: str
+    kind: str
+
+
+class ShadowPages(TrialPages):
+    """The list of shadows, and the page of each."""
+
+    name, plural, address = "shadow", "Shadows", f"{ADDRESS}/shadows"
+    page = "trials/shadow/page.html"
+
+    @override
+    def visible(self, actor: Actor) -> QuerySet[Shadow]:
+        return visible_shadows(actor)
+
+    @override
+    def rows(self, found: list[Shadow], actor: Actor, now: datetime) -> dict[str, Any]:
+        running = visible_shadows(actor).filter(state=ShadowState.RUNNING).count()
+        return {"rows": [_row(each, now) for each in found], "running": running}
+
+    @override
+    def fields(self, request: HttpRequest, owner: Pool, actor: Actor) -> Sequence[FormField]:
+        return _fields(owner, asked(request, "draft"))
+
+    @override
+    def start(self, request: HttpRequest, actor: Actor) -> Shadow:
+        pool = sent_pool(request, actor)
+        problems: list[FieldProblem] = []
+        asked_for = {name: whole_number(name, sent(request, name), problems) for name in ("minutes", "max_per_s")}
+        if problems:
+            raise InvalidFieldsError(problems)
+        version = version_of(pool.policy, "draft", sent(request, "draft"))
+        limits = {name: value for name, value in asked_for.items() if value is not None}
+        return start_shadow(pool, version, **limits, actor=actor, why=sent(request, "why"))
+
+    @override
+    def turn(self, request: HttpRequest, found: Shadow, verb: str, actor: Actor) -> object:
+        """Stop it, or let its pool, which only observed, route its requests from now on."""
+        if verb == "route":
+            return change_pool(found.pool, {"mode": PoolMode.ROUTE}, actor=actor, why=sent(request, "why"))
+        return stop_shadow(found, actor=actor, why=sent(request, "why"))
+
+    @override
+    def page_needs(self, request: HttpRequest, found: Shadow, actor: Actor) -> str:
+        if "ask" not in request.GET or not _observes(found) or may(actor, Role.ADMIN):
+            return ""
+        return "Starting to route a pool requires the role admin in all pools."
+
+    @override
+    def shown(
+        self, request: HttpRequest, found: Shadow, actor: Actor, now: datetime, refusal: Refusal | None
+    ) -> dict[str, Any]:
+        figures, admin = figures_of(found), may(actor, Role.ADMIN)
+        beside = ("actual", "Actual") if found.observed else ("base", f"v{found.base.number}")
+        return {
+            "title": f"shadow {found.pk}",
+            "about": f"Shadow {found.pk}, {found.pool.slug}",
+            "running": found.state == ShadowState.RUNNING,
+            "left": span((found.until - now).total_seconds()),
+            "at": moment(found.created_at, now),
+            "ended": moment(found.ended_at, now),
+            "author": found.author.get_username() if found.author else _program(found),
+            "has_end": not _is_live_alone(found),
+            # The live policy has its own colour where it is compared with others.
+            "keys": (beside, ("base" if _is_live_alone(found) else "draft", f"v{found.draft.number}")),
+            "policy": found.pool.policy.slug,
+            "may_control": may(actor, Role.OPERATOR, found.pool),
+            "finding": finding(found, figures),
+            "uncompared": uncompared_words(figures),
+            "fidelity": fidelity_words(figures),
+            "may_route": _observes(found) and admin,
+            "lacks_admin": _observes(found) and not admin,
+            "asking": "ask" in request.GET,
+            **_answer(found, figures, now),
+        }
+
+
+def _fields(pool: Pool, draft: str) -> list[FormField]:
+    live, drafts = pool.policy.live_version, drafts_of(pool.policy)
+    beside = f"Compared with v{live.number}, the live version." if live else "No version is live yet for comparison."
+    if not drafts:
+        beside = "No draft yet; save one under Policies first."
+    return [
+        version_field("draft", "Draft", beside, drafts, draft, version_words),
+        FormField(
+            "minutes", "Ends after", SELECT, help="It also ends when another version goes live.",
+            options=tuple(Option(*each) for each in LENGTHS), chosen=("60",),
+        ),
+        FormField(
+            "max_per_s", "At most", NUMBER, unit="requests/s", limit=4, chosen=("50",),
+            help="Requests compared per gateway; each costs some CPU time, which is measured.",
+        ),
+    ]  # fmt: skip
+
+
+def _row(shadow: Shadow, now: datetime) -> ShadowRow:
+    figures = figures_of(shadow)
+    compared, agreement = f"{figures.tally.compared:,}", share_words(figures.agreement)
+    return ShadowRow(shadow, moment(shadow.created_at, now), finding(shadow, figures), compared, agreement)
+
+
+def _observes(found: Shadow) -> bool:
+    return found.observed and found.pool.mode == PoolMode.OBSERVE
+
+
+def _program(found: Shadow) -> str:
+    return "the pool's mode" if _is_live_alone(found) else "the API"
+
+
+def _is_live_alone(found: Shadow) -> bool:
+    """Tell whether the live policy itself is compared with what others do."""
+    return found.observed and found.draft_id == found.base_id
+
+
+def _answer(found: Shadow, figures: ShadowFigures, now: datetime) -> dict[str, Any]:
+    if not figures.tally.compared:
+        return {}
+    names = dict(Engine.objects.filter(pool=found.pool).values_list("engine_id", "name"))
+    sample = figures.disagreements
+    kept = set(
+        DecisionIndex.objects.filter(decision_id__in=[each.decision_id for each in sample]).values_list(
+            "decision_id", flat=True
+        )
+    )
+    return {
+        "figures": figures,
+        "disagreed": f"{figures.disagreed:,}",
+        "tiles": tiles(figures),
+        "picture": gain_picture(figures),
+        "gain_heads": ("Requests", "Share"),
+        "shifts": engine_shifts(figures, names),
+        "hidden_engines": max(0, len(figures.engines) - 24),
+        "examples": [_example(each, each.decision_id in kept, names, now) for each in sample],
+    }
+
+
+def _example(one: Disagreement, kept: bool, names: Mapping[str, str], now: datetime) -> Example:
+    gain_s = one.live.cost - one.shadow.cost
+    return Example(
+        one.decision_id,
+        kept,
+        moment_of(datetime.fromtimestamp(one.at, UTC), now),
+        tokens_words(one.prompt_tokens),
+        _side(one.live, one.live_reason, names),
+        _side(one.shadow, one.shadow_reason, names),
+        gain_words(gain_s),
+        "better" if gain_s >= 0.001 else "worse" if gain_s <= -0.001 else "even",
+    )
+
+
+def _side(scored: Candidate, reason: str, names: Mapping[str, str]) -> Side:
+    terms = (
+        f"{duration(scored.wait_s)} wait + {duration(scored.compute_s)} prefill, "
+        f"{tokens_words(scored.hit_tokens)} cached"
+    )
+    return Side(names.get(scored.engine_id, scored.engine_id), reason_title(reason), terms)
+
+
+PAGES = ShadowPages()

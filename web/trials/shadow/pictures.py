@@ -1,0 +1,136 @@
+"""The pictures of a shadow as numbers in percent of their width and height, which templates draw as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from controlplane.request_log.decision_story.figures import seconds
+from controlplane.trials.shadow.reading import ShadowFigures
+from gateway.contracts.shadow_tally import GAIN_EDGES_S, EngineShare
+from web.live.wording import NARROW_SPACE, percent, setting
+from web.trials.pictures import BOTTOM, LEFT, RIGHT, Tick, place, y
+from web.trials.words import signed_number, tokens_words
+
+_GAP = 0.35
+_SHOWN_ENGINES = 24
+_MIDDLE = len(GAIN_EDGES_S) // 2
+"""Number of the range that changes nothing."""
+_LEAST_REACH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class GainBar:
+    """The disagreements within one range of gains."""
+
+    kind: str
+    """better, worse or even."""
+    at: str
+    width: str
+    top: str
+    height: str
+
+
+@dataclass(frozen=True, slots=True)
+class GainPicture:
+    """How many disagreements gained or lost how much."""
+
+    bars: tuple[GainBar, ...]
+    edges: tuple[Tick, ...]
+    counts: tuple[Tick, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """The same as a table: range, requests, share."""
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineShift:
+    """One engine's share of the requests under both policies; widths in percent of the column."""
+
+    name: str
+    live: str
+    draft: str
+    live_words: str
+    draft_words: str
+    change: str
+    tokens: str
+
+
+def gain_picture(figures: ShadowFigures) -> GainPicture | None:
+    """Return the distribution of gains over the disagreements; None while there are none."""
+    gains = figures.tally.gains
+    total = sum(gains)
+    if not total:
+        return None
+    reach = max(_LEAST_REACH, *(abs(at - _MIDDLE) for at, number in enumerate(gains) if number))
+    shown = range(_MIDDLE - reach, _MIDDLE + reach + 1)
+    width, most = (RIGHT - LEFT) / len(shown), max(gains)
+    better, worse = (sum(gains[_MIDDLE + 1 :]) / total, sum(gains[:_MIDDLE]) / total)
+    return GainPicture(
+        tuple(_bar(at, gains[at] / most, LEFT + number * width, width) for number, at in enumerate(shown)),
+        _edges(reach, width),
+        tuple(Tick(place(y(share)), f"{share * most:,.0f}") for share in (0.0, 0.5, 1.0) if share != 0.5 or most > 1),
+        tuple((_range_words(at), f"{gains[at]:,}", percent(gains[at] / total)) for at in shown if gains[at]),
+        f"Predicted gain in TTFT where the policies differ: {percent(better)} faster, {percent(worse)} slower.",
+    )
+
+
+def engine_shifts(figures: ShadowFigures, names: Mapping[str, str]) -> list[EngineShift]:
+    """Return the engines whose share changes most, by name; `names` by engine id."""
+    compared = figures.tally.compared
+    if not compared:
+        return []
+    most = max(max(each.live_requests, each.shadow_requests) for _, each in figures.engines) or 1
+    ranked = sorted(figures.engines, key=lambda each: (-abs(each[1].shadow_requests - each[1].live_requests), each[0]))
+    shown = sorted(ranked[:_SHOWN_ENGINES], key=lambda each: names.get(each[0], each[0]))
+    return [_shift(names.get(name, name), share, compared, most) for name, share in shown]
+
+
+def _bar(at: int, share: float, left: float, width: float) -> GainBar:
+    kind = "better" if at > _MIDDLE else "worse" if at < _MIDDLE else "even"
+    return GainBar(kind, place(left + _GAP / 2), place(width - _GAP), place(y(share)), place(BOTTOM - y(share)))
+
+
+def _edges(reach: int, width: float) -> tuple[Tick, ...]:
+    """Return the words under the edges between bars: every second one, so that they find room."""
+    ticks = [Tick(place(LEFT + (reach + 0.5) * width), "0")]
+    for number in range(1, 2 * reach + 1):
+        value = GAIN_EDGES_S[_MIDDLE - reach + number - 1]
+        distance = abs(number - reach - 0.5)
+        if int(distance) % 2 == 1:
+            words = f"{'+' if value > 0 else '−'}{setting(abs(value))}"
+            ticks.append(Tick(place(LEFT + number * width), words))
+    return tuple(ticks)
+
+
+def _range_words(at: int) -> str:
+    edges = GAIN_EDGES_S
+    if at == _MIDDLE:
+        return f"within {setting(edges[at])}"
+    near, far = (edges[at - 1], edges[at] if at < len(edges) else None) if at > _MIDDLE else (
+        edges[at], edges[at - 1] if at else None
+    )  # fmt: skip
+    side = "sooner" if at > _MIDDLE else "later"
+    if far is None:
+        return f"more than {setting(abs(near))} {side}"
+    return f"{setting(abs(near))} to {setting(abs(far))} {side}"
+
+
+def _shift(name: str, share: EngineShare, compared: int, most: int) -> EngineShift:
+    points = (share.shadow_requests - share.live_requests) / compared * 100
+    return EngineShift(
+        name,
+        place(100 * share.live_requests / most),
+        place(100 * share.shadow_requests / most),
+        percent(share.live_requests / compared),
+        percent(share.shadow_requests / compared),
+        f"{signed_number(points)}{NARROW_SPACE}pt",
+        f"{tokens_words(share.live_tokens)} → {tokens_words(share.shadow_tokens)}",
+    )
+
+
+def gain_words(value_s: float) -> str:
+    """Return one request's gain: 120 ms sooner."""
+    if abs(value_s) < 0.0005:
+        return "the same"
+    return f"{seconds(abs(value_s))} {'sooner' if value_s > 0 else 'later'}"

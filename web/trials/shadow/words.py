@@ -1,0 +1,156 @@
+"""How the counts of a shadow read: the finding and the figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.request_log.decision_story.figures import seconds
+from controlplane.trials.models.shadow import Shadow, ShadowState
+from controlplane.trials.shadow.reading import ShadowFigures
+from controlplane.trials.whatif.finding import BETTER, EVEN, WORSE
+from web.live.wording import NARROW_SPACE, count, percent
+from web.trials.words import UNKNOWN, Finding, or_dash, share_words, signed_number
+
+ENOUGH = 100
+"""Requests below which nothing is judged."""
+_LEAST_S = 0.001
+_LEAST_SHARE = 0.001
+_PARTS = {
+    "order": "queue order",
+    "push": "pushing",
+    "admission": "admission",
+    "fairness": "fairness",
+    "cost": "learned estimates",
+    "ttft_slo_s": "TTFT objective",
+    "slo_classes": "SLO classes",
+    "grant_tokens": "prefill window",
+    "grant_lookahead_s": "look-ahead",
+    "decode_cost": "decode cost",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One figure with its unit and a line of context."""
+
+    label: str
+    figure: str
+    context: str
+
+    @property
+    def number(self) -> str:
+        """The figure without its unit."""
+        return self.figure.rpartition(NARROW_SPACE)[0] or self.figure
+
+    @property
+    def unit(self) -> str:
+        """The unit; empty where it has none."""
+        return self.figure.rpartition(NARROW_SPACE)[2] if NARROW_SPACE in self.figure else ""
+
+
+def finding(shadow: Shadow, figures: ShadowFigures) -> Finding:
+    """Return what the comparisons found so far."""
+    tally, draft, base = figures.tally, shadow.draft.number, shadow.base.number
+    if shadow.state == ShadowState.FAILED:
+        return Finding("", "The shadow failed", shadow.reason)
+    if not tally.compared:
+        return Finding("", *_nothing(shadow, figures))
+    if tally.compared < ENOUGH and shadow.state == ShadowState.RUNNING:
+        words = f"{count(tally.compared, 'request')} compared; a finding needs {ENOUGH}."
+        return Finding("", "Too few requests yet", words)
+    share, gain_s = figures.disagreed / tally.compared, figures.mean_gain_s or 0.0
+    if share < _LEAST_SHARE:
+        other = "that another router chose" if shadow.observed else f"of v{base}"
+        words = f"v{draft} chose the engine {other} for {count(tally.agreed, 'request')} of {tally.compared:,}."
+        return Finding(EVEN, "Same choices on this traffic", words)
+    where = f"v{draft} would have sent {percent(share)} of requests elsewhere; their predicted TTFT is "
+    each_s = tally.gain_s / figures.disagreed
+    if abs(gain_s) < _LEAST_S:
+        return Finding(EVEN, "Different engines, the same TTFT", f"{where}the same within {seconds(_LEAST_S)}.")
+    sooner = gain_s > 0
+    title = f"Predicted TTFT {seconds(abs(gain_s))} {'shorter' if sooner else 'longer'} per request"
+    words = f"{where}{seconds(abs(each_s))} {'shorter' if sooner else 'longer'} on average{_tokens_words(figures)}."
+    return Finding(BETTER if sooner else WORSE, title, words)
+
+
+def tiles(figures: ShadowFigures) -> list[Tile]:
+    """Return the figures above the pictures."""
+    tally = figures.tally
+    low, middle, high = (figures.gain_quantile_s(each) for each in (0.1, 0.5, 0.9))
+    spread = f"p10 {signed(low)}, p90 {signed(high)}" if low is not None and high is not None else "no disagreement yet"
+    cpu_s = figures.cpu_s
+    return [
+        Tile("Agreement", share_words(figures.agreement), f"{tally.agreed:,} of {tally.compared:,} requests"),
+        Tile("Gain per request", signed(figures.mean_gain_s), "mean over all, in predicted TTFT"),
+        Tile("Gain where they differ", signed(middle), f"median; {spread}"),
+        Tile("Cached tokens", or_dash(figures.mean_gain_hit_tokens, _signed_tokens), "mean per request, predicted"),
+        Tile(
+            "CPU per choice",
+            or_dash(cpu_s, micro),
+            f"longest {micro(tally.cpu_max_s)}" if cpu_s is not None else "of the shadow only",
+        ),
+        Tile("Not compared", f"{tally.left_out + tally.unbound:,}", _left_out_words(figures)),
+    ]
+
+
+def uncompared_words(figures: ShadowFigures) -> str:
+    """Name the parts of the policy that a shadow cannot judge; empty where there are none."""
+    parts = [_PARTS.get(each, each.replace("_", " ")) for each in figures.uncompared]
+    if not parts:
+        return ""
+    named = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"Also different: {named}. A shadow compares single choices and cannot compare these; run a what-if."
+
+
+def fidelity_words(figures: ShadowFigures) -> str:
+    """Say how far predictions were from what was measured where the requests really went; empty: not known yet."""
+    expected_s, measured_s = figures.expected_s, figures.measured_s
+    if expected_s is None or measured_s is None:
+        return ""
+    answered = count(figures.tally.answered, "compared request")
+    return f"Measured mean TTFT of {answered}: {seconds(measured_s)}; predicted: {seconds(expected_s)}."
+
+
+def signed(value_s: float | None) -> str:
+    """Return a gain in time with its sign; a dash where it is unknown."""
+    if value_s is None:
+        return UNKNOWN
+    return f"{'+' if value_s >= 0.0005 else ''}{seconds(value_s)}"
+
+
+def micro(value_s: float) -> str:
+    """Return CPU time: 48 µs, 1.2 ms."""
+    if value_s < 0.0009995:
+        return f"{value_s * 1e6:.0f}{NARROW_SPACE}µs"
+    return f"{value_s * 1e3:.1f}{NARROW_SPACE}ms"
+
+
+def _nothing(shadow: Shadow, figures: ShadowFigures) -> tuple[str, str]:
+    if figures.tally.unbound:
+        words = f"{count(figures.tally.unbound, 'request')} waited unbound, so there was no choice to compare."
+        return "Nothing to compare", words
+    if shadow.state == ShadowState.RUNNING:
+        if shadow.observed:
+            words = "Report requests with POST /api/v1/observe; they are compared about a minute later."
+            return "Waiting for observations", words
+        return "Waiting for requests", f"v{shadow.draft.number} is compared with v{shadow.base.number} from now on."
+    return "No requests", "It ended before any request could be compared."
+
+
+def _tokens_words(figures: ShadowFigures) -> str:
+    tokens = figures.tally.gain_hit_tokens / figures.disagreed
+    if abs(tokens) < 1:
+        return ""
+    return ", with " + count(round(abs(tokens)), f"{'more' if tokens > 0 else 'fewer'} cached token")
+
+
+def _left_out_words(figures: ShadowFigures) -> str:
+    tally = figures.tally
+    parts = [f"{tally.left_out:,} above the rate limit"]
+    if tally.unbound:
+        parts.append(f"{tally.unbound:,} unbound")
+    return ", ".join(parts)
+
+
+def _signed_tokens(value: float) -> str:
+    return f"{signed_number(value, 0)}{NARROW_SPACE}tok"

@@ -1,0 +1,240 @@
+"""What the pages of all trials share: lists, the drawer that starts one, result pages, and refused verbs."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, TypeVar
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.actor import Actor
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.role import Role
+from controlplane.platform.roles import NotAllowedError, may, may_somewhere
+from web.access.page import asked, console_actor, sent
+from web.shell.form_field import FormField, filled, general_problem
+from web.shell.frame import shell_context
+from web.shell.no_role import lacks_role
+
+ADDRESS = "/experiments"
+TABS = (
+    ("whatifs", "What-ifs", ADDRESS),
+    ("shadows", "Shadows", f"{ADDRESS}/shadows"),
+    ("canaries", "Canaries", f"{ADDRESS}/canaries"),
+    ("recordings", "Recordings", f"{ADDRESS}/recordings"),
+)
+PAGE_ROWS = 40
+_LISTED_POOLS = 20
+
+Made = TypeVar("Made")
+Listed = TypeVar("Listed", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a verb did nothing, and with which status its page is shown again."""
+
+    problems: tuple[FieldProblem, ...]
+    status: int
+    error: Exception
+
+    @property
+    def words(self) -> str:
+        """All of it in one line."""
+        return " ".join(each.message for each in self.problems)
+
+
+def attempted(act: Callable[[], Made], *conflicts: type[Exception]) -> Made | Refusal:
+    """Return what `act` returns, or the refusal; `conflicts` are the errors that time or room may heal."""
+    try:
+        return act()
+    except InvalidFieldsError as error:
+        return Refusal(tuple(error.problems), 422, error)
+    except NotAllowedError as error:
+        return Refusal((FieldProblem("", str(error)),), 403, error)
+    except conflicts as error:
+        return Refusal((FieldProblem("", str(error)),), 409, error)
+
+
+def chosen_pool(actor: Actor, slug: str) -> Pool | None:
+    """Return the visible pool of that name, without one the first in which the actor may start trials."""
+    pools = visible_pools(actor).select_related("policy__live_version").order_by("slug")
+    return pools.filter(slug=slug).first() if slug else next(iter(operated_pools(actor)), None)
+
+
+def operated_pools(actor: Actor) -> list[Pool]:
+    """Return the pools in which the actor may start trials and keep recordings."""
+    pools = visible_pools(actor).select_related("policy__live_version").order_by("slug")
+    return [pool for pool in pools if may(actor, Role.OPERATOR, pool)]
+
+
+def needed_role(request: HttpRequest, actor: Actor) -> str:
+    """Return which role the form of the asked pool needs; empty where the actor has it."""
+    slug = sent_or_asked(request, "pool")
+    pool = visible_pools(actor).filter(slug=slug).first() if slug else None
+    allowed = may(actor, Role.OPERATOR, pool) if pool else may_somewhere(actor, Role.OPERATOR)
+    return "" if allowed else f"This requires the role operator in {f'pool {pool.slug}' if pool else 'a pool'}."
+
+
+def listed(request: HttpRequest, found: QuerySet[Listed]) -> Page[Listed]:
+    """Return the page of the list that the address names."""
+    return Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
+
+
+class TrialPages(ABC):
+    """The pages of one kind of trial: the list with the form that starts one, the page of each, and its verbs."""
+
+    name: ClassVar[str]
+    plural: ClassVar[str]
+    address: ClassVar[str]
+    verb: ClassVar[str] = "Start"
+    """What the button that starts one says before its name."""
+    place: ClassVar[str] = "a pool"
+    """Where starting one needs the role operator."""
+    id_field: ClassVar[str] = "pk"
+    """The field that addresses and audit name one by."""
+    page: ClassVar[str] = "trials/page.html"
+    conflicts: ClassVar[tuple[type[Exception], ...]] = (ConflictError,)
+    """Errors of verbs that time or room may heal."""
+
+    @abstractmethod
+    def visible(self, actor: Actor) -> QuerySet[Any]:
+        """Return those that the actor may see."""
+
+    @abstractmethod
+    def rows(self, found: list[Any], actor: Actor, now: datetime) -> dict[str, Any]:
+        """Return what the list shows of one page of them, with `rows` for each."""
+
+    @abstractmethod
+    def fields(self, request: HttpRequest, owner: Any, actor: Actor) -> Sequence[FormField]:
+        """Return the form that starts one of the owner: a pool, or a policy's standing."""
+
+    @abstractmethod
+    def start(self, request: HttpRequest, actor: Actor) -> Model:
+        """Start what the form asks for; raises InvalidFieldsError, NotAllowedError and `conflicts`."""
+
+    @abstractmethod
+    def shown(
+        self, request: HttpRequest, found: Any, actor: Actor, now: datetime, refusal: Refusal | None
+    ) -> dict[str, Any]:
+        """Return what the page of one shows; with its `title`, `running`, and a line `about` it."""
+
+    @abstractmethod
+    def turn(self, request: HttpRequest, found: Any, verb: str, actor: Actor) -> object:
+        """Carry out a verb of its page; raises as `start` does."""
+
+    def form(self, request: HttpRequest, actor: Actor) -> dict[str, Any]:
+        """Return what the form is of: `chosen`, the pool or policy, `picks` to choose from, and the fields."""
+        pool, picks = chosen_pool(actor, sent_or_asked(request, "pool")), operated_pools(actor)[:_LISTED_POOLS]
+        return {
+            "pool": pool,
+            "chosen": ("pool", pool.slug) if pool else None,
+            "picks": [each.slug for each in picks],
+            "fields": self.fields(request, pool, actor) if pool else (),
+        }
+
+    def form_needs(self, request: HttpRequest, actor: Actor) -> str:
+        """Return which role the form needs; empty where the actor has it."""
+        return needed_role(request, actor)
+
+    def page_needs(self, request: HttpRequest, found: Any, actor: Actor) -> str:
+        """Return which role what is asked of its page needs; empty where the actor has it."""
+        return ""
+
+    @property
+    def key(self) -> str:
+        """Name of its page's address, and of its folder of templates."""
+        return self.name.replace("-", "")
+
+    @property
+    def start_name(self) -> str:
+        """Name of the address that starts one."""
+        return f"{self.key}-start"
+
+    @method_decorator((never_cache, require_safe))
+    def list_view(self, request: HttpRequest) -> HttpResponse:
+        """List them; with `new` beside the form that starts one."""
+        return self._list(request)
+
+    @method_decorator((never_cache, require_POST))
+    def start_view(self, request: HttpRequest) -> HttpResponse:
+        """Start one and lead to its page."""
+        made = attempted(lambda: self.start(request, console_actor(request)), *self.conflicts)
+        return self._list(request, made) if isinstance(made, Refusal) else redirect(self._address(made))
+
+    @method_decorator((never_cache, require_safe))
+    def page_view(self, request: HttpRequest, **ids: object) -> HttpResponse:
+        """Show one; with `fragment` only the part that changes while it runs."""
+        return self._page(request, ids)
+
+    @method_decorator((never_cache, require_POST))
+    def turn_view(self, request: HttpRequest, *, verb: str, **ids: object) -> HttpResponse:
+        """Carry out one of its verbs and lead back to its page."""
+        found, actor = self._found(request, ids), console_actor(request)
+        done = attempted(lambda: self.turn(request, found, verb, actor), *self.conflicts)
+        return self._page(request, ids, done) if isinstance(done, Refusal) else redirect(self._address(found))
+
+    def _found(self, request: HttpRequest, ids: Mapping[str, object]) -> Any:
+        (wanted,) = ids.values()
+        return get_object_or_404(self.visible(console_actor(request)), **{self.id_field: wanted})
+
+    def _address(self, found: Model) -> str:
+        return reverse(self.key, args=[getattr(found, self.id_field)])
+
+    def _list(self, request: HttpRequest, refusal: Refusal | None = None) -> HttpResponse:
+        actor, creating = console_actor(request), request.method == "POST" or "new" in request.GET
+        if creating and (needed := self.form_needs(request, actor)):
+            return lacks_role(request, "Trials", needed, self.address)
+        paging = listed(request, self.visible(actor))
+        context = shell_context(request, page="Trials", kind=self, tabs=TABS, paging=paging, keep="", creating=creating)
+        context["may_new"] = may_somewhere(actor, Role.OPERATOR)
+        context |= self.rows(list(paging.object_list), actor, timezone.now())
+        if creating:
+            form, problems = self.form(request, actor), refusal.problems if refusal else ()
+            typed = {name: request.POST.getlist(name) for name in request.POST}
+            context |= {**form, "fields": filled(form["fields"], typed, problems)}
+            context["problem"] = general_problem(form["fields"], problems)
+        return render(request, f"trials/{self.key}/list.html", context, status=refusal.status if refusal else 200)
+
+    def _page(self, request: HttpRequest, ids: Mapping[str, object], refusal: Refusal | None = None) -> HttpResponse:
+        actor, found = console_actor(request), self._found(request, ids)
+        if needed := self.page_needs(request, found, actor):
+            return lacks_role(request, "Trials", needed, self._address(found))
+        context = shell_context(
+            request,
+            page="Trials",
+            kind=self,
+            refresh=f"{self._address(found)}?fragment",
+            live=f"trials/{self.key}/live.html",
+            problem=refusal.words if refusal else "",
+            **{self.key: found},
+            **self.shown(request, found, actor, timezone.now(), refusal),
+        )
+        part = context["live"] if "fragment" in request.GET else self.page
+        return render(request, part, context, status=refusal.status if refusal else 200)
+
+
+def sent_pool(request: HttpRequest, actor: Actor) -> Pool:
+    """Return the pool of the form that was sent; raises InvalidFieldsError."""
+    pool = chosen_pool(actor, sent(request, "pool"))
+    if pool is None:
+        raise problem("", "No such pool.")
+    return pool
+
+
+def sent_or_asked(request: HttpRequest, name: str) -> str:
+    return sent(request, name) if request.method == "POST" else asked(request, name)

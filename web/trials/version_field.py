@@ -1,0 +1,58 @@
+"""The field of a form that chooses a version of a policy to try."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from controlplane.platform.field_problems import problem
+from controlplane.policies.models.policy import Policy
+from controlplane.policies.models.policy_version import PolicyVersion
+from web.shell.form_field import SELECT, FormField, Option
+
+_LISTED = 40
+
+
+def listed_versions(policy: Policy) -> list[PolicyVersion]:
+    """Return the versions that forms offer, the newest first."""
+    return list(policy.versions.order_by("-number")[:_LISTED])
+
+
+def drafts_of(policy: Policy) -> list[PolicyVersion]:
+    """Return those of them that are not live."""
+    return [each for each in listed_versions(policy) if each.pk != policy.live_version_id]
+
+
+def version_field(
+    name: str,
+    label: str,
+    help_words: str,
+    versions: Sequence[PolicyVersion],
+    chosen: str,
+    words: Callable[[PolicyVersion], str],
+) -> FormField:
+    """Return the field; the first version is chosen where the `chosen` number is not offered."""
+    options = tuple(Option(str(each.number), words(each)) for each in versions)
+    numbers = [each.value for each in options]
+    first = chosen if chosen in numbers or not numbers else numbers[0]
+    return FormField(name, label, SELECT, help=help_words, options=options, chosen=(first if numbers else "",))
+
+
+def version_words(version: PolicyVersion) -> str:
+    """Return what a version is: v3 draft, and its message."""
+    live = version.policy.live_version_id
+    kind = "live" if version.pk == live else "draft" if version.published_at is None else "earlier"
+    return f"v{version.number} {kind}{f': {version.message[:60]}' if version.message else ''}"
+
+
+def version_of(policy: Policy, name: str, text: str) -> PolicyVersion:
+    """Return the version that a form names; raises InvalidFieldsError at the field `name`."""
+    number = row_number(text)
+    found = None if number is None else policy.versions.filter(number=number).first()
+    if found is None:
+        raise problem(name, "No such version; save a draft of the policy first.")
+    return found
+
+
+def row_number(text: str) -> int | None:
+    """Return the number that is written; None: it is none, or none that a row can have."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None

@@ -1,0 +1,154 @@
+"""The pages of what-ifs: what was asked and how it stands, the form, and each answer in words, figures and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from typing_extensions import override
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.job_runs import control as job_control
+from controlplane.platform.actor import Actor
+from controlplane.platform.conflict import ConflictError
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
+from controlplane.request_log.recordings.lifecycle import NoRoomError, delete_recording
+from controlplane.trials.models.whatif import WhatIf
+from controlplane.trials.whatif.conditions import AUTO
+from controlplane.trials.whatif.lifecycle import (
+    TooManyWaitError,
+    WhatIfStanding,
+    standing_of,
+    standings_of,
+    start_whatif,
+    visible_whatifs,
+)
+from controlplane.trials.whatif.stand_in import LEARNED, LEARNED_PREFILL, WRITTEN
+from web.access.page import asked, sent
+from web.live.wording import count
+from web.shell.form_field import FormField
+from web.shell.moments import Moment, moment
+from web.trials.trial_page import ADDRESS, Refusal, TrialPages, sent_pool
+from web.trials.whatif.form import asked_from, is_window, whatif_fields
+from web.trials.whatif.pictures import band_picture, distribution
+from web.trials.whatif.words import coarse_words, figure_rows, finding, model_words
+
+COSTS = {
+    LEARNED: "costs learned from requests",
+    LEARNED_PREFILL: "prefill costs learned from requests, decode costs from v{}",
+    WRITTEN: "costs from v{}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfRow:
+    """One what-if in the list."""
+
+    standing: WhatIfStanding
+    at: Moment | None
+    kind: str
+    """better, worse, mixed or even; empty: there is no answer."""
+    words: str
+
+
+class WhatIfPages(TrialPages):
+    """The list of what-ifs, and the page of each."""
+
+    name, plural, address, verb = "what-if", "What-ifs", ADDRESS, "Run"
+    conflicts = (ConflictError, NoRoomError)
+
+    @override
+    def visible(self, actor: Actor) -> QuerySet[WhatIf]:
+        return visible_whatifs(actor)
+
+    @override
+    def rows(self, found: list[WhatIf], actor: Actor, now: datetime) -> dict[str, Any]:
+        standings = standings_of(found)
+        return {"rows": [_row(each, now) for each in standings], "waiting": sum(each.unfinished for each in standings)}
+
+    @override
+    def fields(self, request: HttpRequest, owner: Pool, actor: Actor) -> Sequence[FormField]:
+        return whatif_fields(actor, owner, asked(request, "draft"), asked(request, "recording"))
+
+    @override
+    def start(self, request: HttpRequest, actor: Actor) -> WhatIf:
+        """Store the what-if; a window that was kept for it alone leaves where it cannot be asked."""
+        recording, draft, base, conditions = asked_from(request.POST, sent_pool(request, actor), actor)
+        try:
+            return start_whatif(recording, draft, base, conditions, actor=actor, why=sent(request, "why"))
+        except (InvalidFieldsError, TooManyWaitError):
+            if is_window(request.POST):
+                delete_recording(recording, actor=actor, why="the what-if could not be started")
+            raise
+
+    @override
+    def turn(self, request: HttpRequest, found: WhatIf, verb: str, actor: Actor) -> object:
+        """Cancel its run, or run one that has no answer once more."""
+        run = standing_of(found).run
+        if run is None:
+            raise ConflictError("Its run was deleted; run a new what-if.")
+        return (job_control.retry if verb == "again" else job_control.cancel)(run, actor=actor)
+
+    @override
+    def shown(
+        self, request: HttpRequest, found: WhatIf, actor: Actor, now: datetime, refusal: Refusal | None
+    ) -> dict[str, Any]:
+        standing = standing_of(found)
+        return {
+            "title": f"what-if {found.pk}",
+            "about": f"Result {found.pk}, {found.pool.slug}",
+            "running": standing.unfinished,
+            "standing": standing,
+            "percent_done": round(standing.share * 100),
+            "at": moment(found.created_at, now),
+            "author": found.author.get_username() if found.author else "the API",
+            "policy": found.pool.policy.slug,
+            "may_control": may(actor, Role.OPERATOR, found.pool),
+            **_answer(standing),
+        }
+
+
+def _row(standing: WhatIfStanding, now: datetime) -> WhatIfRow:
+    whatif, result = standing.whatif, standing.result
+    at = moment(whatif.created_at, now)
+    if result is None:
+        return WhatIfRow(standing, at, "", standing.reason if not standing.unfinished else "")
+    found = finding(result, whatif.draft.number, whatif.against)
+    return WhatIfRow(standing, at, found.kind, found.title)
+
+
+def _answer(standing: WhatIfStanding) -> dict[str, Any]:
+    result, whatif = standing.result, standing.whatif
+    if result is None:
+        return {}
+    model, is_far = model_words(result)
+    costs = COSTS[result.costs].format(whatif.base.number)
+    told = whatif.conditions.get("engine_model", AUTO) == AUTO and result.model_error is not None
+    model_name = f"{result.engine_model}, best fit" if told else result.engine_model
+    actual = ("Actual",) if result.actual is not None else ()
+    sides = (whatif.base_name, f"Draft, v{whatif.draft.number}")
+    cache = f"{count(result.kv_tokens, 'token')} of cache each" if result.kv_tokens else "cache of the default size"
+    return {
+        "result": result,
+        "finding": finding(result, whatif.draft.number, whatif.against),
+        "model": model,
+        "model_is_far": is_far,
+        "coarse": coarse_words(result),
+        "rows": figure_rows(result),
+        "keys": (("draft", "Draft"), ("base", whatif.base_name), *(("actual", each) for each in actual)),
+        "picture": distribution(result),
+        "sides": (*actual, *sides),
+        "bands": band_picture(result),
+        "band_heads": ("Requests", "Actual", *sides),
+        "setting": f"{count(result.engines, 'simulated engine')} ({model_name}), {cache}, {costs}",
+        "counted": f"{result.counted:,} of {count(result.requests, 'request')} counted, {count(result.seeds, 'seed')}",
+    }
+
+
+PAGES = WhatIfPages()

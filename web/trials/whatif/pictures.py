@@ -1,0 +1,127 @@
+"""The pictures of a what-if, each with its table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controlplane.trials.whatif.result import Band, Side, WhatIfResult
+from web.live.wording import NARROW_SPACE, duration, percent
+from web.trials.pictures import LEFT, RIGHT, Axis, Line, Picture, Tick, place, point, share_ticks, ttft_picture, y
+from web.trials.words import share_words, tokens_words
+
+_WORD_HIGH = 4.0
+"""Percent of the height that a figure takes on either side of its middle."""
+_PERCENTILES = (10, 25, 50, 75, 90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class BandMark:
+    """One range of prompt lengths: where its marks stand, in percent, and what they say."""
+
+    at: str
+    left: str
+    right: str
+    label: str
+    base: str
+    draft: str
+    draft_low: str
+    draft_high: str
+    actual: str
+    words: str
+    word_at: str
+    word_dx: str
+    """Pixels beyond `word_at` at which the figure begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class BandPicture:
+    """The shares on time by prompt length."""
+
+    shares: tuple[Tick, ...]
+    marks: tuple[BandMark, ...]
+    rows: tuple[tuple[str, ...], ...]
+    summary: str
+
+
+def distribution(result: WhatIfResult) -> Picture:
+    """Return the distributions of times to first token; rows: actual (where known), base and draft."""
+    sides = [("actual", result.actual), ("base", result.base), ("draft", result.draft)]
+    known = [(name, side) for name, side in sides if side is not None and side.ttft_quantiles_s]
+
+    def within(side: Side, percentile: int) -> str:
+        return duration(side.ttft_quantiles_s[percentile])
+
+    return ttft_picture(
+        [each for _, side in known for each in side.ttft_quantiles_s if each > 0] or [1.0],
+        lambda x: (Line(name, _points(side, x)) for name, side in known),
+        ((f"p{each}", *(within(side, each) for _, side in known)) for each in _PERCENTILES),
+        "Times to first token: "
+        + "; ".join(
+            f"{name} half within {within(side, 50)}, 90{NARROW_SPACE}% within {within(side, 90)}"
+            for name, side in known
+        ),
+        result.ttft_slo_s,
+    )
+
+
+def band_picture(result: WhatIfResult) -> BandPicture:
+    """Return the shares on time by prompt length."""
+    shares = [
+        each for band in result.bands for each in (band.base.low, band.draft.low, band.actual) if each is not None
+    ]
+    floor = min(max(0.0, math.floor(min(shares, default=0.0) * 10 - 1e-9) / 10), 0.9)
+
+    def height(share: float) -> str:
+        return place(y((share - floor) / (1 - floor)))
+
+    width = (RIGHT - LEFT) / max(1, len(result.bands))
+    marks = tuple(_mark(band, LEFT + (number + 0.5) * width, height) for number, band in enumerate(result.bands))
+    rows = tuple(
+        (
+            _label(band),
+            f"{band.requests:,}",
+            share_words(band.actual),
+            percent(band.base.mean),
+            percent(band.draft.mean),
+        )
+        for band in result.bands
+    )
+    words = "; ".join(
+        f"{mark.label} tokens: draft {row[4]}, base {row[3]}" for mark, row in zip(marks, rows, strict=True)
+    )
+    ticks = share_ticks((floor, (floor + 1) / 2, 1.0), height)
+    return BandPicture(ticks, marks, rows, f"Share on time by prompt length. {words}")
+
+
+def _mark(band: Band, at: float, height: Callable[[float], str]) -> BandMark:
+    # The dashes of what really happened would run through the figure.
+    dashed = (
+        band.actual is not None
+        and abs(float(height(band.actual)[:-1]) - float(height(band.draft.mean)[:-1])) < _WORD_HIGH
+    )
+    return BandMark(
+        at=place(at),
+        left=place(at - 2.6),
+        right=place(at + 2.6),
+        label=_label(band),
+        base=height(band.base.mean),
+        draft=height(band.draft.mean),
+        draft_low=height(band.draft.low),
+        draft_high=height(band.draft.high),
+        actual="" if band.actual is None else height(band.actual),
+        words=f"{band.draft.mean * 100:.1f}",
+        word_at=place(at + 2.6 if dashed else at),
+        word_dx="4" if dashed else "9",
+    )
+
+
+def _label(band: Band) -> str:
+    return f"{tokens_words(band.from_tokens)}–{tokens_words(band.to_tokens)}"
+
+
+def _points(side: Side, x: Axis) -> str:
+    return " ".join(
+        point(x(seconds), side.answered_share * number / 100) for number, seconds in enumerate(side.ttft_quantiles_s)
+    )

@@ -1,0 +1,162 @@
+"""How the answer of a what-if reads: the finding, and each figure with its spread and its change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.trials.whatif.finding import ABOUT, EVEN, LEAST_POINTS, SHARES, headline, verdict_of
+from controlplane.trials.whatif.result import (
+    CV,
+    GOODPUT,
+    HIT_RATE,
+    ON_TIME,
+    REFUSED,
+    TRUSTED_ERROR,
+    TTFT_MEAN,
+    TTFT_P50,
+    TTFT_P90,
+    TTFT_P99,
+    Difference,
+    Spread,
+    WhatIfResult,
+)
+from web.live.wording import NARROW_SPACE, duration, percent, setting
+from web.trials.words import UNKNOWN, Finding, signed_number
+
+_TIMES = (TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99)
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRow:
+    """One line of the table."""
+
+    label: str
+    actual: str
+    base: str
+    base_spread: str
+    draft: str
+    draft_spread: str
+    change: str
+    verdict: str
+    """better, worse or even."""
+    agree: str
+
+
+def finding(result: WhatIfResult, draft: int, base: str) -> Finding:
+    """Return what the runs found, judged only where all seeds agree; `base` names what the draft is compared with."""
+    found = headline(result)
+    told = {each.figure: each for each in result.differences}
+    main = (*found.better, *found.worse, ON_TIME)[0]
+    sentence = " ".join(
+        part for part in (_sentence(told[main], draft, base, result.seeds), _price(told, found.worse, main)) if part
+    )
+    return Finding(found.kind, found.title, sentence)
+
+
+def model_words(result: WhatIfResult) -> tuple[str, bool]:
+    """Say how far the simulation is from what happened, and whether that is too far to read sizes."""
+    if result.actual is None:
+        return "The recording has no results, so the simulation cannot be checked against it.", False
+    if result.model_error is None:
+        return "Another version was live then, so the simulation cannot be checked against it.", False
+    error = percent(result.model_error)
+    if result.model_error > TRUSTED_ERROR:
+        return (
+            f"Model error on this window is {error}, above {percent(TRUSTED_ERROR)}: trust the ranking, not the "
+            "magnitudes.",
+            True,
+        )
+    return f"Model error on this window: mean TTFT {error}.", False
+
+
+def coarse_words(result: WhatIfResult) -> str:
+    """Say where the recording is too coarse for a policy; empty where it is not."""
+    if not result.coarse_starts:
+        return ""
+    return (
+        "A policy here routes by prefix. This recording distinguishes prefixes in blocks of 512 tokens, the pool in "
+        "blocks of its own size, so placements may differ. Make a new recording for a closer result."
+    )
+
+
+def figure_rows(result: WhatIfResult) -> list[FigureRow]:
+    """Return the table of both policies and what happened."""
+    labels = {
+        ON_TIME: f"On time, ≤{NARROW_SPACE}{setting(result.ttft_slo_s)}",
+        TTFT_MEAN: "TTFT mean",
+        TTFT_P50: "TTFT p50",
+        TTFT_P90: "TTFT p90",
+        TTFT_P99: "TTFT p99",
+        HIT_RATE: "Token hit rate",
+        CV: "Load CV, mean",
+        REFUSED: "Rejected",
+        GOODPUT: "Goodput",
+    }
+    rows = []
+    for each in result.differences:
+        known = result.actual.figures.get(each.figure) if result.actual is not None else None
+        rows.append(
+            FigureRow(
+                label=labels[each.figure],
+                actual=value_words(each.figure, known.mean) if known is not None else UNKNOWN,
+                base=value_words(each.figure, each.base.mean),
+                base_spread=_spread_words(each.figure, each.base),
+                draft=value_words(each.figure, each.draft.mean),
+                draft_spread=_spread_words(each.figure, each.draft),
+                change=change_words(each),
+                verdict=verdict_of(each, result.seeds),
+                agree=f"{max(each.better, each.worse)} of {result.seeds}" if each.better or each.worse else "equal",
+            )
+        )
+    return rows
+
+
+def value_words(figure: str, value: float) -> str:
+    """Return a figure with its unit."""
+    if figure in SHARES:
+        return percent(value)
+    if figure in _TIMES:
+        return duration(value)
+    return f"{value:.1f}{NARROW_SPACE}/s" if figure == GOODPUT else f"{value:.2f}"
+
+
+def change_words(difference: Difference) -> str:
+    """Return the change: points of shares, percent of the base's value of others."""
+    change, base = difference.change.mean, difference.base.mean
+    if difference.figure in SHARES:
+        return f"{signed_number(change * 100)}{NARROW_SPACE}pt"
+    return f"{signed_number(100 * change / base)}{NARROW_SPACE}%" if base else UNKNOWN
+
+
+def _sentence(main: Difference, draft: int, base: str, seeds: int) -> str:
+    one, other = value_words(main.figure, main.draft.mean), value_words(main.figure, main.base.mean)
+    verdict = verdict_of(main, seeds)
+    agree = max(main.better, main.worse)
+    seeds_words = f"{agree} of {seeds} seeds agree" if seeds > 1 else "one seed, so the spread is unknown"
+    if verdict == EVEN:
+        about = ABOUT[main.figure]
+        return f"Draft v{draft} and {base} have {one} and {other} {about}; no difference across all seeds."
+    said = {
+        ON_TIME: f"Draft v{draft} would have had {one} on time instead of {other}",
+        HIT_RATE: f"Draft v{draft} would have found {one} of prompt tokens in caches instead of {other}",
+        REFUSED: f"Draft v{draft} would have rejected {one} instead of {other}",
+    }
+    name = "a mean" if main.figure == TTFT_MEAN else "a p90"
+    words = said.get(main.figure, f"Draft v{draft} would have had {name} TTFT of {one} instead of {other}")
+    return f"{words}; {seeds_words}."
+
+
+def _price(told: dict[str, Difference], worse: tuple[str, ...], main: str) -> str:
+    paid = [name for name in worse if name != main]
+    if not paid:
+        return ""
+    about = ABOUT[paid[0]]
+    return f"{about[0].upper()}{about[1:]}: {change_words(told[paid[0]])}."
+
+
+def _spread_words(figure: str, spread: Spread) -> str:
+    """Return half the range over the seeds; empty where there is none to speak of."""
+    half = (spread.high - spread.low) / 2
+    if figure in SHARES:
+        return f"±{half * 100:.1f}" if half >= LEAST_POINTS / 2 else ""
+    return f"±{half:.2g}" if half > 0.005 * abs(spread.mean) else ""
