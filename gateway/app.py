@@ -33,11 +33,14 @@ from gateway.http.json_body import BadBodyError
 from gateway.http.openai_error import ApiError, error_body
 from gateway.http.request_head import RequestHead
 from gateway.http.sync_fast_path import Admission, LaneAnswer, header_lines
+from gateway.pool.pool_accounts import PoolAccounts
 from gateway.pool.recent_decisions import RecentDecisions
+from gateway.pool.request_listener import WhenEnded
 from gateway.process.drain import SHUTDOWN, Drain, ShuttingDownError
 from gateway.proxy import openai_proxy as proxy
-from gateway.proxy.engine_relay import RelaySettings
+from gateway.proxy.attempt import RelaySettings
 from gateway.proxy.openai_proxy import Proxy
+from gateway.reports.request_metrics import RequestMetrics
 from gateway.requests.lifecycle import RequestLifecycle
 from gateway.requests.prompt_keys import PromptKeys
 
@@ -83,13 +86,14 @@ class GatewayApp:
         self.drain = Drain(lambda: gateway.reject_waiting(SHUTDOWN))
         self.new_id = gateway.new_id
         self._note_use = gateway.key_usage.note
-        lifecycle = RequestLifecycle(
-            gateway.metrics,
-            self.recent,
-            gateway.key_quotas.release,
+        listeners = (
+            PoolAccounts(),
+            RequestMetrics(gateway.metrics),
+            WhenEnded(gateway.key_quotas.release),
             gateway.requests,
             gateway.arm_results,
         )
+        lifecycle = RequestLifecycle(gateway.metrics, self.recent, listeners)
         prompt_keys = PromptKeys()
         reporting = ReportingKeys()
         route_api = self._route_api = RouteApi(gateway, lifecycle, prompt_keys, reporting)

@@ -53,6 +53,8 @@ class DecisionRecord(msgspec.Struct, gc=False):
     priority: int = 0
     asked_s: float | None = None
     """When the router was first asked for an engine; what passed before was the gateway's own time."""
+    tracked: bool = True
+    """Somebody who is believed will tell what becomes of it."""
     proxied: bool = False
     """This gateway forwards it, and sees by itself what becomes of it."""
     reporter: str = ""

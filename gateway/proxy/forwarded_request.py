@@ -50,9 +50,9 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         """Return the request under a name of its own for the engines."""
         return msgspec.structs.replace(self, headers={**self.headers, "x-request-id": name})
 
-    def prefill_payload(self) -> bytes | io.BytesIO:
-        """Return the body for an engine that only prefills."""
-        return _payload(prefill_body(_fields(self.body)))
+    def prefill_leg(self) -> ForwardedRequest:
+        """Return the request for an engine that only prefills."""
+        return msgspec.structs.replace(self, body=prefill_body(_fields(self.body)))
 
     def decode_leg(self, transfer: msgspec.Raw, cached_tokens: int | None) -> ForwardedRequest:
         """Return the request for the engine that goes on with another one's prefill."""
@@ -62,11 +62,7 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
 
     def payload(self) -> bytes | io.BytesIO:
         """Return the body in the form that the HTTP client sends without copying it in one go."""
-        return _payload(self.body)
-
-
-def _payload(body: bytes) -> bytes | io.BytesIO:
-    return body if len(body) < _LARGE_BODY else io.BytesIO(body)
+        return self.body if len(self.body) < _LARGE_BODY else io.BytesIO(self.body)
 
 
 def forwarded_request(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,7 +13,7 @@ from gateway.api.fleet_visibility import may_see_hits
 from gateway.api.route_api import unknown_model
 from gateway.base.event_log import log_event
 from gateway.contracts.snapshot import ApiKeyEntry
-from gateway.engines.breaker import CONNECT, NO_PROGRESS
+from gateway.engines.breaker import CONNECT
 from gateway.engines.engine_rejection import Rejection
 from gateway.http.client_presence import while_connected
 from gateway.http.http_exchange import ClientGoneError, Exchange
@@ -23,7 +22,9 @@ from gateway.http.openai_error import ApiError, error_body
 from gateway.pool.observe_only import reject_if_observing
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.process.drain import CUT_OFF, SENTENCE, Drain, ShuttingDownError
-from gateway.proxy.engine_relay import AttemptFailure, EngineRelay, RelaySettings
+from gateway.proxy.attempt import RETRIED_FREELY, Attempt, AttemptFailure, RelaySettings
+from gateway.proxy.engine_relay import EngineRelay
+from gateway.proxy.engine_transport import EngineTransport
 from gateway.proxy.forwarded_request import ForwardedRequest, forwarded_request
 from gateway.proxy.handoff import Handoff
 from gateway.requests.lifecycle import RequestLifecycle
@@ -33,7 +34,6 @@ from gateway.requests.prompt import Prompt, chat_prompt, completion_prompt
 from gateway.requests.prompt_keys import PromptKeys
 from gateway.requests.wanted import Wanted
 from gateway.traffic.traffic_window import COMPLETED
-from routing.values.observation import FirstToken
 
 if TYPE_CHECKING:
     from gateway.gateway import Gateway
@@ -44,7 +44,6 @@ COMPLETIONS = "/v1/completions"
 MODELS = "/v1/models"
 MAX_ATTEMPTS = 3
 MAX_SALT = 1024
-_ASSUMED_PREFILL_MARGIN_S = 0.05
 
 
 class Proxy:
@@ -63,9 +62,10 @@ class Proxy:
         self._lifecycle = lifecycle
         self._prompt_keys = prompt_keys
         self._drain = drain
-        settings = settings or RelaySettings()
-        self._relay = EngineRelay(lifecycle, settings)
-        self._handoff = Handoff(lifecycle, self._relay, settings)
+        self._settings = settings = settings or RelaySettings()
+        transport = EngineTransport(settings)
+        self._relay = EngineRelay(lifecycle, transport)
+        self._handoff = Handoff(lifecycle, transport, self._relay, settings)
 
     async def serve(self, exchange: Exchange, caller: ApiKeyEntry) -> None:
         """Serve one chat or text completion, streamed or whole."""
@@ -147,12 +147,12 @@ class Proxy:
             for attempts_left in reversed(range(MAX_ATTEMPTS)):
                 record = await self._lifecycle.place(pool, wanted, keyed, hold=True, excluded=excluded, earlier=record)
                 with self._drain.relay():
-                    failure = await self._attempt(exchange, pool, record, request, last=attempts_left == 0)
+                    failure = await self._attempt(exchange, record, request, last=attempts_left == 0)
                 if failure is None:
                     if failures and (record.first_token_s is not None or record.outcome == COMPLETED):
                         pool.refusals.contradict([each.engine_id for each in failures if each.rejection is not None])
                     break
-                excluded |= {failure.engine_id or record.decision.engine_id}
+                excluded |= {failure.engine_id}
                 failures.append(failure)
                 if failure.rejection is not None:
                     left = pool.refusals.untried(failure.engine_id, excluded)
@@ -185,35 +185,21 @@ class Proxy:
             await exchange.end()
 
     async def _attempt(
-        self, exchange: Exchange, pool: LivePool, record: DecisionRecord, request: ForwardedRequest, *, last: bool
+        self, exchange: Exchange, record: DecisionRecord, request: ForwardedRequest, *, last: bool
     ) -> AttemptFailure | None:
-        pair = record.decision.pair
-        if pair is not None:
+        decision = record.decision
+        if decision.pair is not None:
             # Two attempts to hand over are enough: on the last one the decode engine computes the prompt itself.
-            return await self._handoff.attempt(exchange, pool, record, pair, request, alone=last)
-        engine = pool.engines.get(record.decision.engine_id)
+            return await self._handoff.relay(exchange, record, decision.pair, request, alone=last)
+        engine = record.pool.engines.get(decision.engine_id)
         if engine is None:
-            return AttemptFailure(CONNECT)
-        if request.streams:
-            return await self._relay.attempt(exchange, engine, record, request)
-        # A whole answer shows no first token. Without one the router would take decoding for prefill and
-        # hold the engine's other requests back, so the estimate stands in for it (TTFT is not recorded).
-        assumed = asyncio.get_running_loop().call_later(
-            record.decision.compute_s + _ASSUMED_PREFILL_MARGIN_S,
-            partial(pool.observe, FirstToken(record.decision.decision_id)),
-        )
-        try:
-            return await self._relay.attempt(exchange, engine, record, request)
-        finally:
-            assumed.cancel()
+            return AttemptFailure(CONNECT, decision.engine_id)
+        attempt = Attempt(engine, request, self._settings.first_byte_s, decision.compute_s)
+        return await self._relay.relay(exchange, record, attempt)
 
     def _takes_budget(self, pool: LivePool, record: DecisionRecord, failure: AttemptFailure) -> bool:
-        """Return whether the next attempt takes from the budget; raises ApiError where the budget is empty.
-
-        An engine that cannot be reached or stands still is out of rotation at once, so going elsewhere adds no load to
-        it and needs no budget; answers that say "too much" or "failed" do.
-        """
-        if failure.kind in (CONNECT, NO_PROGRESS):
+        """Return whether the next attempt takes from the budget; raises ApiError where the budget is empty."""
+        if failure.kind in RETRIED_FREELY:
             return False
         if not pool.retry_budget.take():
             self._lifecycle.metrics.retries.inc(record.decision.pool_id, "budget_empty")
@@ -236,13 +222,13 @@ class Proxy:
         await exchange.answer(rejection.status, rejection.body, rejection.headers)
 
     def _retry(self, record: DecisionRecord, failure: AttemptFailure) -> None:
-        self._lifecycle.released(record, failed=failure.rejection is None)
+        self._lifecycle.left(record, failed=failure.rejection is None)
         self._lifecycle.metrics.retries.inc(record.decision.pool_id, failure.kind)
         log_event(
             "retried",
             decision_id=record.decision.decision_id,
             pool_id=record.decision.pool_id,
-            engine_id=failure.engine_id or record.decision.engine_id,
+            engine_id=failure.engine_id,
             cause=failure.kind,
             status=failure.status,
         )

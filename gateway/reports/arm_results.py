@@ -12,9 +12,11 @@ import time
 from typing import TYPE_CHECKING
 
 import msgspec
+from typing_extensions import override
 
 from gateway.bus.bus import Bus
 from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
+from gateway.pool.request_listener import RequestListener
 from gateway.traffic.traffic_window import COMPLETED, FAILED, REJECTED
 from planning.trials.arm_window import ArmTally, ArmWindow
 
@@ -46,7 +48,7 @@ class ArmReport(msgspec.Struct, frozen=True):
     rows: tuple[ArmRow, ...]
 
 
-class ArmResults:
+class ArmResults(RequestListener):
     """Mutable: the tallies since the last report, by pool, arm and policy version; the loop's thread changes them."""
 
     def __init__(self, bus: Bus, metrics: GatewayMetrics, interval_s: float) -> None:
@@ -69,20 +71,24 @@ class ArmResults:
             rows = tuple(ArmRow(*key, tally.window()) for key, tally in sorted(tallies.items()))
             self._bus.append(TOPIC, _report.encode(ArmReport(self._gateway, unix, rows)))
 
-    def first_token(self, record: DecisionRecord, ttft_s: float) -> None:
-        """Count a first token that came `ttft_s` after the request."""
-        tally = self._tally(record)
+    @override
+    def first_token(self, record: DecisionRecord, now: float) -> None:
+        tally = self._tally(record) if record.decision.arm and not record.reporter else None
         if tally is not None:
+            ttft_s = now - record.arrived_s
             tally.answered(ttft_s, record.decision.prompt_tokens)
             tally.count("judged")
             tally.count("on_time", int(ttft_s <= record.ttft_slo_s))
             self._metrics.arm_ttft.observe(record.decision.pool_id, record.decision.arm, value=ttft_s)
 
-    def ended(self, record: DecisionRecord, *, on_time: bool) -> None:
-        """Count a request's end by its outcome; those that were cancelled or wrong in themselves are left out."""
+    @override
+    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
         outcome = record.outcome
-        if record.decision.arm:
-            self._metrics.arm_requests.inc(record.decision.pool_id, record.decision.arm, outcome)
+        # A rejection is our own doing, whoever asked.
+        if not record.decision.arm or (record.reporter and outcome != REJECTED):
+            return
+        self._metrics.arm_requests.inc(record.decision.pool_id, record.decision.arm, outcome)
+        # Those that were cancelled or wrong in themselves say nothing of an arm.
         tally = self._tally(record) if outcome in (COMPLETED, FAILED, REJECTED) else None
         if tally is None:
             return
@@ -98,8 +104,6 @@ class ArmResults:
 
     def _tally(self, record: DecisionRecord) -> ArmTally | None:
         decision = record.decision
-        if not decision.arm:
-            return None
         key = decision.pool_id, decision.arm, decision.policy_version
         tally = self._tallies.get(key)
         if tally is None and len(self._tallies) < MAX_ROWS:

@@ -14,12 +14,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from gateway.bus.bus import Bus
 from gateway.contracts.request_batch import MAX_DECISIONS, MAX_ROWS, TOPIC, encode_batch, request_batch
 from gateway.contracts.snapshot import Snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.pool.pool_hits import judge_hits
 from gateway.pool.recent_decisions import DecisionRecord
+from gateway.pool.request_listener import RequestListener
 from gateway.pool.ttft_parts import note_ttft
 from gateway.reports.decision_recorder import DecisionRecorder, hit_sample, traffic_row
 from gateway.reports.decision_sampling import is_late, kept
@@ -27,6 +30,7 @@ from gateway.reports.decision_sampling import is_late, kept
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
     from gateway.pool.live_pool import LivePool
+    from routing.values.inference_request import InferenceRequest
 
 MAX_OPEN = 50_000
 """Requests whose end is awaited; the traffic of more is not recorded."""
@@ -36,8 +40,8 @@ UNTOLD_FACTOR = 4
 """A request that began to answer is given so many times its reservation's time before its end counts as untold."""
 
 
-class RequestOutbox:
-    """Takes records from the loop's thread: `begun` at the dispatch, `ended` at the end or the rejection.
+class RequestOutbox(RequestListener):
+    """Takes records from the loop's thread, at the dispatch and at the end or the rejection.
 
     Mutable state: both lists, the requests in progress (`_open`), and the room for ordinary decisions; recorder and
     room belong to the thread of the interval, of which there is one at a time.
@@ -75,15 +79,19 @@ class RequestOutbox:
         """Ordinary decisions that may be kept in one go, after a pause."""
         self._room = self._most
 
-    def begun(self, record: DecisionRecord) -> None:
-        """Note a dispatched request."""
+    @override
+    def dispatched(self, record: DecisionRecord, request: InferenceRequest, asked_s: float, again: bool) -> None:
+        if again:
+            return
         if len(self._begun) + len(self._open) < MAX_OPEN:
             self._begun.append(record)
         else:
             self._drop_traffic(record)
 
-    def ended(self, record: DecisionRecord) -> None:
-        """Note a request's end."""
+    @override
+    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+        if record.recorded:
+            return
         if len(self._ended) < MAX_ENDED:
             self._ended.append(record)
         else:

@@ -14,7 +14,7 @@ from aiohttp import web
 from gateway.app import AppSettings
 from gateway.base.loop_lag import STANDING_LAG_S, LoopLag
 from gateway.engines.breaker import CLOSED, CONNECT
-from gateway.proxy.engine_relay import RelaySettings
+from gateway.proxy.attempt import RelaySettings
 from routing.policy.policy_document import RoutingPolicy
 from routing.values.decision import Rejected
 from tests.gateway.fake_engine import FakeEngine, fake_engine, until

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from gateway.app import AppSettings
-from gateway.proxy.engine_relay import RelaySettings
+from gateway.proxy.attempt import RelaySettings
 from routing.policy.policy_document import RoutingPolicy, Stage
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gateway.app import AppSettings
-from gateway.proxy.engine_relay import RelaySettings
+from gateway.proxy.attempt import RelaySettings
 from routing.policy.policy_document import RoutingPolicy
 from tests.gateway.fake_engine import until
 from tests.gateway.scripted_engine import ScriptedEngine

@@ -161,7 +161,7 @@ async def test_what_ends_beyond_the_limit_is_counted(gateway: ServedGateway, mon
     monkeypatch.setattr("gateway.reports.request_outbox.MAX_ENDED", 2)
     outbox, metrics = gateway.gateway.requests, gateway.gateway.metrics
     for _ in range(5):
-        outbox.ended(SimpleNamespace(keys=()))  # type: ignore[arg-type]
+        outbox.ended(SimpleNamespace(keys=(), recorded=False), 0.0, False)  # type: ignore[arg-type]
     outbox._ended.clear()
     assert metrics.decision_records.value("dropped") == 3
     assert metrics.traffic_rows.value("dropped") == 3

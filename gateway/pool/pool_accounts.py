@@ -1,0 +1,93 @@
+"""What a request's pool learns and counts of it: its router, its engines' progress and costs, its traffic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from gateway.pool.request_listener import RequestListener
+from gateway.process.drain import CUT_OFF
+from gateway.traffic.traffic_window import CANCELLED, COMPLETED, FAILED, REJECTED, RequestResult
+from routing.values.observation import Completed, Failed, FirstToken, HandedOver
+
+if TYPE_CHECKING:
+    from gateway.pool.recent_decisions import DecisionRecord
+    from routing.values.inference_request import InferenceRequest
+
+
+class PoolAccounts(RequestListener):
+    """Keeps the accounts of each request's own pool; what only a tenant reports (`reporter`) teaches nothing."""
+
+    @override
+    def dispatched(self, record: DecisionRecord, request: InferenceRequest, asked_s: float, again: bool) -> None:
+        pool, decision = record.pool, record.decision
+        dispatched_s = request.arrived_s + decision.queued_s
+        dispatched_s = dispatched_s if dispatched_s > decision.decided_s else decision.decided_s
+        keeper = pool.prefix_keeper
+        prefix = keeper.prefix_of(request) if keeper is not None else None
+        pool.progress.dispatched(decision, dispatched_s, prefix, record.tracked)
+        if record.tracked:
+            pool.costs.dispatched(
+                decision.decision_id, decision.engine_id, decision.prompt_tokens, decision.hit_tokens, dispatched_s
+            )
+        pool.affinity.prompts.note(request.keys, decision.engine_id, dispatched_s)
+
+    @override
+    def first_token(self, record: DecisionRecord, now: float) -> None:
+        pool, decision = record.pool, record.decision
+        if record.reporter:
+            pool.progress.told(decision, record.reporter, failed=False)
+        else:
+            pool.costs.first_token(decision.decision_id, now)
+            pool.progress.first_token(decision, now)
+        pool.observe(FirstToken(decision.decision_id))
+
+    @override
+    def handed_over(self, record: DecisionRecord, now: float, prefilled: bool) -> None:
+        pool, decision = record.pool, record.decision
+        if not prefilled:
+            pool.costs.dropped(decision.decision_id)
+        elif decision.pair is not None and not record.reporter:
+            pool.costs.handed_over(decision.decision_id, decision.pair.engine_id, now, record.cached_tokens)
+        if not record.reporter:
+            pool.progress.moved(decision, now, prefilled=prefilled)
+        pool.observe(HandedOver(decision.decision_id))
+
+    @override
+    def left(self, record: DecisionRecord, failed: bool) -> None:
+        record.pool.costs.dropped(record.decision.decision_id)
+        record.pool.progress.dropped(record.decision, failed=failed)
+        record.pool.observe(Failed(record.decision.decision_id))
+
+    @override
+    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+        decision, outcome = record.decision, record.outcome
+        if outcome == COMPLETED:
+            self._completed(record, now)
+        else:
+            self._dropped(record)
+        counted = outcome if outcome in (COMPLETED, FAILED, REJECTED) else CANCELLED
+        result = RequestResult(
+            now, record.ttft_s, decision.prompt_tokens, record.cached_tokens, on_time, counted, decision.hit_tokens
+        )
+        record.pool.traffic.add(result, decision.engine_id or None)
+
+    def _completed(self, record: DecisionRecord, now: float) -> None:
+        pool, decision, cached, output = record.pool, record.decision, record.cached_tokens, record.output_tokens
+        if record.reporter:
+            pool.progress.told(decision, record.reporter, failed=False)
+        else:
+            pool.costs.completed(decision.decision_id, now, cached_tokens=cached, output_tokens=output)
+            pool.progress.completed(decision, output, now)
+        pool.observe(Completed(decision.decision_id, cached))
+
+    def _dropped(self, record: DecisionRecord) -> None:
+        pool, decision, failed = record.pool, record.decision, record.outcome == FAILED
+        pool.costs.dropped(decision.decision_id)
+        if not record.reporter:
+            # The end of this process is no fault of an engine.
+            pool.progress.dropped(decision, failed=failed and record.error != CUT_OFF)
+        elif failed:
+            pool.progress.told(decision, record.reporter, failed=True)
+        pool.observe(Failed(decision.decision_id))

@@ -1,0 +1,62 @@
+"""Who hears what becomes of requests: one interface for all that count, learn, record or release by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import override
+
+if TYPE_CHECKING:
+    from gateway.pool.recent_decisions import DecisionRecord
+    from routing.values.inference_request import InferenceRequest
+
+
+class RequestListener:
+    """Hears each moment of a request, after its record shows it. `now` is monotonic seconds.
+
+    A listener overrides the moments that it wants; the others cost nothing.
+    """
+
+    def dispatched(self, record: DecisionRecord, request: InferenceRequest, asked_s: float, again: bool) -> None:
+        """An engine was chosen, for which the router was asked at `asked_s`; `again`: another one had failed."""
+
+    def first_token(self, record: DecisionRecord, now: float) -> None:
+        """The engine sent its first token."""
+
+    def handed_over(self, record: DecisionRecord, now: float, prefilled: bool) -> None:
+        """The decode engine has it from here; not `prefilled`: it computes the prompt itself."""
+
+    def left(self, record: DecisionRecord, failed: bool) -> None:
+        """The request goes on elsewhere; `failed`: by its engine's fault."""
+
+    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+        """The request is over, as the record says; told once of each."""
+
+
+class WhenEnded(RequestListener):
+    """Calls somebody with the decision's id at each end."""
+
+    def __init__(self, call: Callable[[str], None]) -> None:
+        self._call = call
+
+    @override
+    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+        self._call(record.decision.decision_id)
+
+
+class RequestListeners:
+    """For each moment those who hear it, in their order."""
+
+    def __init__(self, listeners: Iterable[RequestListener]) -> None:
+        known = tuple(listeners)
+        self.dispatched = _hearing(known, "dispatched")
+        self.first_token = _hearing(known, "first_token")
+        self.handed_over = _hearing(known, "handed_over")
+        self.left = _hearing(known, "left")
+        self.ended = _hearing(known, "ended")
+
+
+def _hearing(listeners: Iterable[RequestListener], moment: str) -> tuple[Callable[..., Any], ...]:
+    silent = getattr(RequestListener, moment)
+    return tuple(getattr(each, moment) for each in listeners if getattr(type(each), moment) is not silent)

@@ -1,0 +1,93 @@
+"""One try of a request at one engine, as a value, and how it fails before the client got a byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.engines.breaker import CONNECT, HTTP_4XX, HTTP_5XX, NO_PROGRESS, THROTTLED, TIMEOUT
+from gateway.engines.engine_rejection import Rejection
+from gateway.http.openai_error import ApiError
+from gateway.proxy.forwarded_request import ForwardedRequest
+
+if TYPE_CHECKING:
+    from gateway.engines.live_engine import LiveEngine
+
+HANDOFF = "handoff"
+"""An engine that answered a prefill leg without handing anything over: no failure of the engine itself."""
+RETRIED_FREELY = frozenset({CONNECT, NO_PROGRESS})
+"""The engine is out of rotation at once, so going elsewhere adds no load to it and needs no budget."""
+
+
+class RelaySettings(msgspec.Struct, frozen=True):
+    """Times in seconds. `first_byte_s` covers the engine's own queue and prefill."""
+
+    connect_s: float = 2.0
+    first_byte_s: float = 300.0
+    prefill_leg_s: float = 300.0
+    """Until a prefill engine has answered; `decode_leg_s`: until its decode engine's first byte."""
+    decode_leg_s: float = 60.0
+    idle_s: float = 120.0
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """What is sent to which engine. Times in seconds. As lost, and as stuck, as either of its engines."""
+
+    engine: LiveEngine
+    request: ForwardedRequest
+    first_byte_s: float
+    prefill_s: float = 0.0
+    """How long the engine is expected to prefill."""
+    partner: LiveEngine | None = None
+    """The engine that is to go on with the prefill; without it this try is of no use."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing is to be expected of it."""
+        return self.engine.lost or (self.partner is not None and self.partner.lost)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it should go elsewhere unless the answer has begun."""
+        return self.engine.stuck or (self.partner is not None and self.partner.stuck)
+
+    def failed(self, kind: str, status: int = 0, *, proves: bool = False) -> AttemptFailedError:
+        """Return the error that ends the try by this engine's fault."""
+        return AttemptFailedError(AttemptFailure(kind, self.engine.entry.engine_id, status, proves))
+
+
+class AttemptFailure(msgspec.Struct, frozen=True):
+    """Why a try failed. `kind` is the breaker's word for it, or HANDOFF."""
+
+    kind: str
+    engine_id: str
+    """Which engine failed."""
+    status: int = 0
+    proves: bool = False
+    """It speaks against the engine; a time-out does not where this process was away."""
+    rejection: Rejection | None = None
+    """What the engine answered, where that goes to the client if all engines answer likewise."""
+
+    def as_error(self) -> ApiError:
+        """Return the answer for the client if no other try is made."""
+        if self.kind == TIMEOUT:
+            return ApiError(504, "The engine did not answer in time; try again.", "engine_timeout", retry_after_s=1.0)
+        if self.kind == HANDOFF:
+            return ApiError(502, "The engine did not hand over the prompt; try again.", "handoff_failed")
+        if self.kind == THROTTLED:
+            pause_s = self.rejection.pause_s if self.rejection is not None else None
+            message = "The engines are throttling; try again later."
+            return ApiError(503, message, "engine_busy", retry_after_s=pause_s or 1.0)
+        if self.kind == HTTP_4XX or (self.kind == HTTP_5XX and self.status != 503):
+            return ApiError(502, f"The engine failed with status {self.status}; try again.", "engine_error")
+        code = "engine_busy" if self.kind == HTTP_5XX else "engine_unreachable"
+        return ApiError(503, "No engine accepted the request; try again.", code, retry_after_s=1.0)
+
+
+class AttemptFailedError(Exception):
+    """A try ended without its whole answer."""
+
+    def __init__(self, failure: AttemptFailure) -> None:
+        super().__init__(failure.kind)
+        self.failure = failure

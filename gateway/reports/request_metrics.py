@@ -1,0 +1,52 @@
+"""The gateway's own metrics of requests."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from gateway.pool.request_listener import RequestListener
+from gateway.traffic.traffic_window import COMPLETED, REJECTED
+
+if TYPE_CHECKING:
+    from gateway.base.metrics import GatewayMetrics
+    from gateway.pool.recent_decisions import DecisionRecord
+    from routing.values.inference_request import InferenceRequest
+
+
+class RequestMetrics(RequestListener):
+    """Counts each request once per moment; keeps no state of its own."""
+
+    def __init__(self, metrics: GatewayMetrics) -> None:
+        self._metrics = metrics
+
+    @override
+    def dispatched(self, record: DecisionRecord, request: InferenceRequest, asked_s: float, again: bool) -> None:
+        decision, metrics = record.decision, self._metrics
+        pool_id = decision.pool_id
+        metrics.decisions.count((pool_id, decision.placement, decision.reason))
+        of_pool = (pool_id,)
+        metrics.queue_wait.note(of_pool, decision.queued_s)
+        if decision.queued_s == 0.0:
+            # Dispatched at once: nothing was awaited, so the time is that of deciding alone.
+            metrics.decision_seconds.note(of_pool, monotonic() - asked_s)
+        if not again:
+            metrics.key_sources.count((pool_id, record.key_source))
+
+    @override
+    def first_token(self, record: DecisionRecord, now: float) -> None:
+        self._metrics.ttft.observe(record.decision.pool_id, value=now - record.arrived_s)
+
+    @override
+    def ended(self, record: DecisionRecord, now: float, on_time: bool) -> None:
+        decision, metrics = record.decision, self._metrics
+        if record.outcome == COMPLETED:
+            metrics.prompt_tokens.inc(decision.pool_id, amount=decision.prompt_tokens)
+            metrics.predicted_tokens.inc(decision.pool_id, amount=decision.hit_tokens)
+            if record.cached_tokens is not None:
+                metrics.cached_tokens.inc(decision.pool_id, amount=record.cached_tokens)
+        elif record.outcome == REJECTED:
+            metrics.refusals.inc(decision.pool_id, record.error)
+        metrics.requests.inc(decision.pool_id, record.outcome)

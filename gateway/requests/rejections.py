@@ -1,0 +1,34 @@
+"""What a client is told of a request that the router or this gateway rejects."""
+
+from __future__ import annotations
+
+from gateway.http.openai_error import ApiError
+from gateway.process.drain import SENTENCE, SHUTDOWN
+from routing.values.counted import count
+from routing.values.decision import Rejected
+
+_SENTENCES = {
+    "no_engine": (503, "No engine of this model is available; try again."),
+    "queue_full": (429, "The queue for this model is full; try again later."),
+    "wait_expired": (429, "The request reached the maximum wait without an engine; try again later."),
+    "hopeless": (429, "No engine can meet the request's TTFT objective; try again later."),
+    "prefill_overload": (429, "The request would miss its TTFT objective; try again later."),
+    "decode_overload": (429, "The engines' time per output token would be too high; try again later."),
+    SHUTDOWN: (503, SENTENCE),
+    "gateway_late": (429, "This gateway cannot keep up; try again later."),
+    "deadline_passed": (429, "The deadline of the request's SLO class passed while it waited; try again later."),
+}
+
+
+def rejection(rejected: Rejected) -> ApiError:
+    """Return the 429 or 503 for a rejection, with its time to ask again."""
+    status, message = _SENTENCES.get(rejected.code, _SENTENCES["queue_full"])
+    return ApiError(status, message, rejected.code, retry_after_s=rejected.retry_after_s)
+
+
+def prompt_too_long(prompt_tokens: int, limit: int) -> ApiError:
+    """Return the 400 for a prompt over the pool's limit."""
+    message = (
+        f"The prompt has {count(prompt_tokens, 'token')}; the limit of this model is {limit}. Send a shorter prompt."
+    )
+    return ApiError(400, message, "context_length_exceeded", param="messages")
