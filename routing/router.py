@@ -14,7 +14,7 @@ from routing.dispatch.engine_loads import engine_loads, oldest_waits, unbound_wo
 from routing.dispatch.migration import Migration
 from routing.dispatch.observed_requests import ObservedRequests
 from routing.ledger.decode_bottleneck import Bottlenecks
-from routing.ledger.fleet_view import NEVER, EngineFacts, EngineLoad
+from routing.ledger.fleet_view import NEVER, EngineFacts, EngineLoad, FleetView
 from routing.ledger.reservations import Reservation
 from routing.ledger.router_counts import CountsSeen
 from routing.pd.pair_assignment import EnginePairs, has_roles
@@ -107,7 +107,7 @@ class Router:
             elif self.view.ready_at[target] == NEVER:
                 self.reservations.reopen(target, now)
         displaced.sort(key=lambda each: (each.request.arrived_s, each.request.request_id))
-        outcomes = [self._dispatcher.place(each.request, now, hold=True) for each in displaced]
+        outcomes = [self._place_anew(each.request, now) for each in displaced]
         self._counts.keep(each.engine_id for each in engines)
         answered: list[Outcome] = [each for each in outcomes if not isinstance(each, Queued)]
         return self._followed(answered + self._dispatcher.pump(now), now)
@@ -161,7 +161,7 @@ class Router:
     def submit(
         self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
     ) -> Outcome:
-        """Decide about one request.
+        """Decide about one request: place it, admit it, then dispatch or queue it. Its pool is of one region.
 
         With `hold` it may wait in the queue (Queued; Dispatched or Rejected comes from a later call);
         without, an engine is chosen and reserved at once. Engines in `excluded` are not chosen
@@ -180,21 +180,39 @@ class Router:
     def _decide(
         self, request: InferenceRequest, now: float, hold: bool, excluded: frozenset[str] = frozenset()
     ) -> Outcome:
-        """Place a request if admission lets it in; where load rejects it, it may be deferred and tried again."""
+        """Take a request through the stages; where load rejects it, it may be deferred and tried again."""
         if now >= self._bottlenecks.next_look_s:
             self._look_for_bottlenecks(now)
-        admission = self.admission
-        judge = admission.judge if admission.judges else None
-        outcome = self._dispatcher.place(request, now, hold, excluded, judge)
-        if type(outcome) is Dispatched:
-            return outcome
-        if isinstance(outcome, Queued):
-            if self.arms.live_rebalances or (self.arms.candidate_arms is not None and self.arms.rebalances):
-                self.migration.note(outcome.decision, request.ttft_slo_s, now)
-            self._watch(request, now)
-        elif isinstance(outcome, Rejected) and hold:
-            return self._defer(request, outcome, now)
+        view = self.view.without(excluded) if excluded else self.view
+        # Locality, estimate, place: a placement matches the prompt's keys, estimates its candidates and takes the best.
+        choice = self._choose(request, view, now)
+        # Admit.
+        if self.admission.judges and view.accepting:
+            rejected = self.admission.judge(request, choice, now)
+            if rejected is not None:
+                rejected = msgspec.structs.replace(rejected, candidates=choice.candidates)
+                return self._defer(request, rejected, now) if hold else rejected
+        dispatcher = self._dispatcher
+        if dispatcher.observer is not None and view.accepting and not excluded:
+            dispatcher.show(request, choice, now)
+        # Dispatch, or queue.
+        outcome = dispatcher.take(request, choice, now, hold, excluded)
+        if type(outcome) is Queued:
+            self._follow_queued(request, outcome.decision, now)
         return outcome
+
+    def _choose(self, request: InferenceRequest, view: FleetView, now: float) -> Choice:
+        if not view.accepting:
+            return Choice(CENTRAL, reasons.NO_ENGINE)
+        arms = self.arms
+        placement = arms.live if arms.candidate_arms is None else arms.placement_of(request)
+        return placement.choose(request, view, now, self._dispatcher.rng)
+
+    def _follow_queued(self, request: InferenceRequest, decision: Decision, now: float) -> None:
+        """See to it that a queued request moves, or is rejected, in time."""
+        if self.arms.live_rebalances or (self.arms.candidate_arms is not None and self.arms.rebalances):
+            self.migration.note(decision, request.ttft_slo_s, now)
+        self._watch(request, now)
 
     def _look_for_bottlenecks(self, now: float) -> None:
         """Expect engines that decodes hold up to be late, and have their requests moved where that is allowed."""
@@ -211,6 +229,13 @@ class Router:
         self.deferred.defer(request, until)
         choice = Choice(CENTRAL, reasons.PARKED)
         return Queued(Decision.of(request, choice, now, self.pool_id, 0, self.policy, self.policy_version))
+
+    def _place_anew(self, request: InferenceRequest, now: float) -> Outcome:
+        """Place a queued request whose engine takes no more work; it was admitted before."""
+        choice = self._choose(request, self.view, now)
+        if self._dispatcher.observer is not None and self.view.accepting:
+            self._dispatcher.show(request, choice, now)
+        return self._dispatcher.take(request, choice, now, hold=True)
 
     def _with_roles(self, engines: Sequence[EngineFacts]) -> Sequence[EngineFacts]:
         """Return the engines as placements are to see them; the first one with a role opens the decode side."""

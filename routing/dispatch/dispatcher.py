@@ -5,7 +5,6 @@ One dispatcher per router; the router is its only caller. Synchronous and clock-
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 import msgspec
@@ -31,9 +30,6 @@ from routing.values import reasons
 from routing.values.decision import CENTRAL, Choice, Decision, Dispatched, Fetch, Outcome, Queued, Rejected
 from routing.values.feedback_events import Bound, FeedbackEvent, Released
 from routing.values.inference_request import InferenceRequest
-
-Judge = Callable[[InferenceRequest, Choice, float], Rejected | None]
-"""Says whether a request for which this was chosen is rejected (None: it is not) at a moment."""
 
 
 class Dispatcher:
@@ -109,34 +105,26 @@ class Dispatcher:
         if self.arms.learn is not None:
             self.arms.learn(event)
 
-    def place(
+    def show(self, request: InferenceRequest, choice: Choice, now: float) -> None:
+        """Let the observer see what the live policy chose of the whole fleet; another arm's choice is not its."""
+        if self.observer is not None and (self.arms.candidate_arms is None or self.arms.of(request) is None):
+            self.observer.placed(request, choice, self.view, now)
+
+    def take(
         self,
         request: InferenceRequest,
+        choice: Choice,
         now: float,
         hold: bool,
         excluded: frozenset[str] = frozenset(),
-        judge: Judge | None = None,
     ) -> Outcome:
-        """Choose an engine and bind the request to it, or leave it unbound; without `hold` it does not wait.
-
-        `judge` may reject the request for what was chosen.
-        """
-        view = self.view.without(excluded) if excluded else self.view
-        if not view.accepting:
-            return self._enqueue(request, Choice(CENTRAL, reasons.NO_ENGINE), now, hold=hold, excluded=excluded)
-        arms = self.arms
-        placement = arms.live if arms.candidate_arms is None else arms.placement_of(request)
-        choice = placement.choose(request, view, now, self.rng)
-        if judge is not None and (rejected := judge(request, choice, now)) is not None:
-            return msgspec.structs.replace(rejected, candidates=choice.candidates)
-        # A request that failed elsewhere is placed among fewer engines; its first choice was seen. What an arm chose
-        # is not the live policy's choice.
-        if self.observer is not None and not excluded and placement is arms.live:
-            self.observer.placed(request, choice, view, now)
-        if choice.target == CENTRAL and hold:
-            queued = self._enqueue(request, choice, now, hold=True, excluded=excluded)
-            return (self.pulling.dispatch(request.request_id, now) if self.waiting.pulls else None) or queued
-        return self.bind(request, choice, now, hold)
+        """Bind the request to the chosen engine, or leave it unbound; without `hold` it does not wait."""
+        if choice.target != CENTRAL or (not hold and choice.candidates):
+            return self.bind(request, choice, now, hold)
+        if not hold:
+            return Rejected(request.request_id, reasons.NO_ENGINE, 1.0)
+        queued = self._enqueue(request, choice, now, excluded)
+        return (self.pulling.dispatch(request.request_id, now) if self.waiting.pulls else None) or queued
 
     def bind(self, request: InferenceRequest, choice: Choice, now: float, hold: bool) -> Outcome:
         """Give the request to the chosen engine: at once, or once it can take it."""
@@ -195,12 +183,8 @@ class Dispatcher:
         self.reservations.refresh_overdue(target, now)
         return self.dispatch_limit.may_dispatch(target, uncached_tokens, prompt_tokens, now)
 
-    def _enqueue(
-        self, request: InferenceRequest, choice: Choice, now: float, *, hold: bool, excluded: frozenset[str]
-    ) -> Outcome:
+    def _enqueue(self, request: InferenceRequest, choice: Choice, now: float, excluded: frozenset[str]) -> Outcome:
         """Keep a request unbound until an engine can take it, or until the placement binds it."""
-        if not hold:
-            return Rejected(request.request_id, "no_engine", 1.0)
         decision = Decision.of(request, choice, now, self._pool_id, 0, self.policy, self.policy_version)
         if self.arms.candidate_arms is not None:
             decision = self.arms.signed(decision, request)
