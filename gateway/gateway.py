@@ -29,6 +29,7 @@ from gateway.engines.report_fence import ReportFence
 from gateway.http.request_head import TaggedIds
 from gateway.peers.peer_calls import PeerCalls
 from gateway.peers.request_claims import NamedRequests
+from gateway.pool.health_watch import HealthWatch
 from gateway.pool.live_pool import LivePool
 from gateway.pool.pool_roles import warn_of_roles
 from gateway.reports.affinity_sampler import AffinitySampler
@@ -70,7 +71,6 @@ class Gateway:
         self.arm_results = ArmResults(bus, self.metrics, settings.arm_report_interval_s)
         self.requests = RequestOutbox(
             bus,
-            self.pools.values,
             lambda: self.snapshot,
             self.metrics,
             fleet_secret,
@@ -100,6 +100,9 @@ class Gateway:
         self._stopping_pools: set[asyncio.Task[None]] = set()
         self._saved = asyncio.Event()
         self._affinity = AffinitySampler(bus, self.pools.values, settings.affinity_interval_s)
+        self._health = HealthWatch(
+            self.pools.values, self.lag, stall_s=settings.breaker.stall_s, interval_s=settings.sample_interval_s
+        )
         self._sampler = FleetSampler(
             bus, self.pools.values, lambda: self.snapshot_version, self.metrics, settings, self.lag
         )
@@ -127,6 +130,7 @@ class Gateway:
         ]
         self._tasks = [
             background.start("loop lag", self.lag.run),
+            background.start("engine health", self._health.run),
             background.start("fleet samples", self._sampler.run),
             background.start("affinity", self._affinity.run),
             background.start("last-known-good", self._keep_confirmed),

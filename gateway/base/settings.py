@@ -68,6 +68,7 @@ class GatewaySettings:
     """Length of the traffic window behind percentiles and shares."""
     window_max_results: int = 16_384
     sample_interval_s: float = 0.5
+    """Between two samples of the fleet, and between two looks at its engines' health."""
     tick_s: float = 0.02
     """A pool with queued requests looks at its router at least this often."""
     probe_interval_s: float = 0.5

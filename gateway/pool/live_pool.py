@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import aiohttp
 import msgspec
@@ -21,10 +21,9 @@ from gateway.base.settings import GatewaySettings
 from gateway.contracts.engine_report import EngineReport
 from gateway.contracts.snapshot import OBSERVE, EngineEntry, PoolEntry
 from gateway.engines.breaker import HALF_OPEN, OPEN
-from gateway.engines.health_verdict import PROBATION, sated, shares_of
+from gateway.engines.health_verdict import shares_of
 from gateway.engines.live_engine import READY, LiveEngine
 from gateway.engines.panic_threshold import excused_engines
-from gateway.engines.stall_detector import StallWatch
 from gateway.events.event_ledger import EventLedger
 from gateway.events.event_salts import SaltsSeen
 from gateway.events.kv_event_intake import KvEventIntake
@@ -107,9 +106,9 @@ class LivePool:
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
         )
         self._facts: tuple[EngineFacts, ...] = ()
-        self._accepting: frozenset[str] = frozenset()
-        self._stalls = StallWatch(settings.breaker.stall_s, lag.vouches)
-        self._sated: frozenset[str] = frozenset()
+        self.accepting: frozenset[str] = frozenset()
+        """Engines that take new work at this moment."""
+        self.sated: frozenset[str] = frozenset()
         """Engines in probation that have their share for now."""
         self._tasks = EngineTasks()
         self._incarnations: dict[str, int] = {}
@@ -163,7 +162,7 @@ class LivePool:
 
     def accepts(self, engine_id: str) -> bool:
         """Return whether the engine takes new work at this moment."""
-        return engine_id in self._accepting
+        return engine_id in self.accepting
 
     # -- topology and health
 
@@ -213,7 +212,7 @@ class LivePool:
         facts = tuple(
             engine.facts(
                 by_dispatches=self.fed_by_dispatches(engine),
-                accepts=engine_id in well and shares.get(engine_id, 1.0) > 0 and engine_id not in self._sated,
+                accepts=engine_id in well and shares.get(engine_id, 1.0) > 0 and engine_id not in self.sated,
                 learned=self._learned(engine),
                 share=shares.get(engine_id, 1.0),
             )
@@ -221,26 +220,8 @@ class LivePool:
         )
         if facts != self._facts:
             self._facts = facts
-            self._accepting = frozenset(each.engine_id for each in facts if each.accepts)
+            self.accepting = frozenset(each.engine_id for each in facts if each.accepts)
             self._driver.set_engines(facts)
-
-    def follow_verdicts(self, running: Mapping[str, int], unix: float) -> None:
-        """Let engines in probation have their growing share, by the requests that run on each engine.
-
-        Call it now and then; `unix` is wall-clock seconds.
-        """
-        if not self._sated and all(engine.entry.health != PROBATION for engine in self.engines.values()):
-            return
-        self._sated = sated(self.engines.values(), running, unix)
-        self.refresh()
-
-    def watch_stalls(self, now: float) -> None:
-        """Take engines out whose streams bring nothing; call it now and then."""
-        watched = {engine_id: self.progress.engine(engine_id).watched() for engine_id in self.engines}
-        said = {engine_id: each.running_now(now) for engine_id, each in self.engines.items()}
-        out = {engine_id for engine_id, each in self.engines.items() if each.breaker.stalled}
-        for engine_id, reason in self._stalls.look(watched, said, self._accepting, out, now):
-            self.engines[engine_id].breaker.record_stall(reason, now)
 
     def _learned(self, engine: LiveEngine) -> FittedCost | None:
         """Return the cost that was learned of the engine's kind, where the policy wants it and it is better."""

@@ -123,11 +123,6 @@ class FleetSampler:
         }
         median_s = statistics.median(serving.values()) if serving else 0.0
         oldest = pool.router.oldest_waits(now)
-        pool.rebalancing.look(unix)
-        # Observed streams are told of when they are over, so they seem to stand still.
-        if not pool.observes:
-            pool.watch_stalls(now)
-        pool.follow_verdicts({each: load.running for each, load in loads.items()}, unix)
         samples = []
         for engine in live:
             load = loads.get(engine.entry.engine_id) or EngineLoad(engine.entry.engine_id, 0, 0.0, 0, 0)

@@ -11,7 +11,7 @@ import itertools
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -20,7 +20,6 @@ from gateway.bus.bus import Bus
 from gateway.contracts.request_batch import MAX_DECISIONS, MAX_ROWS, TOPIC, encode_batch, request_batch
 from gateway.contracts.snapshot import Snapshot
 from gateway.contracts.stored_decision import StoredDecision
-from gateway.pool.pool_hits import judge_hits
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_listener import RequestListener
 from gateway.pool.ttft_parts import note_ttft
@@ -29,7 +28,6 @@ from gateway.reports.decision_sampling import is_late, kept
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
-    from gateway.pool.live_pool import LivePool
     from routing.values.inference_request import InferenceRequest
 
 MAX_OPEN = 50_000
@@ -50,7 +48,6 @@ class RequestOutbox(RequestListener):
     def __init__(
         self,
         bus: Bus,
-        pools: Callable[[], Iterable[LivePool]],
         snapshot: Callable[[], Snapshot | None],
         metrics: GatewayMetrics,
         fleet_secret: bytes,
@@ -60,7 +57,6 @@ class RequestOutbox(RequestListener):
         records_traffic: bool = True,
     ) -> None:
         self._bus = bus
-        self._pools = pools
         self._snapshot = snapshot
         self._metrics = metrics
         self._secret = fleet_secret
@@ -113,15 +109,11 @@ class RequestOutbox(RequestListener):
             begun, self._begun = self._begun, []
             ended, self._ended = self._ended, []
             ended += self._untold(begun, now, last=last)
-            pools = list(self._pools())
             if ended or begun:
                 rows, decisions = await asyncio.to_thread(self._send, begun, ended)
                 self._metrics.traffic_rows.inc("recorded", amount=rows)
                 self._metrics.decision_records.inc("kept", amount=decisions)
                 self._metrics.decision_records.inc("left_out", amount=len(ended) - decisions)
-            # Facts of engines belong to the loop's thread.
-            for pool in pools:
-                judge_hits(pool, now)
 
     def _drop_traffic(self, record: DecisionRecord) -> None:
         if self._records_traffic and record.keys is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.engines.health_verdict import load_share
+from gateway.pool.health_watch import slow_start
 from tests.gateway.fake_engine import FakeEngine, fake_engine, until
 from tests.gateway.live_gateway import LiveGateway, engine_entry, live_gateway, request, snapshot
 
@@ -68,7 +69,7 @@ async def test_an_engine_in_probation_is_held_to_its_share(tmp_path: Path) -> No
             await live.pool.place(request(f"r{number}", prompt_tokens=2000), hold=False)
         running = {load.engine_id: load.running for load in live.pool.router.loads(time.monotonic())}
         assert 1 <= running["c"] < min(running["a"], running["b"])
-        live.pool.follow_verdicts({"a": 9, "b": 9, "c": 2}, time.time())
+        slow_start(live.pool, {"a": 9, "b": 9, "c": 2}, time.time())
         assert accepting(live) == {"a", "b"}
-        live.pool.follow_verdicts({"a": 9, "b": 9, "c": 1}, time.time())
+        slow_start(live.pool, {"a": 9, "b": 9, "c": 1}, time.time())
         assert accepting(live) == {"a", "b", "c"}

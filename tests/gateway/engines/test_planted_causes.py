@@ -65,6 +65,7 @@ async def sent(gateway: ServedGateway) -> list[StoredDecision]:
     batches: list[bytes] = []
     unsubscribe = gateway.gateway._bus.subscribe(TOPIC, lambda _topic, value: batches.append(value))
     await gateway.gateway.requests.flush()
+    judge_hits(gateway.pool, time.monotonic())
     unsubscribe()
     return [decision for value in batches for decision in decode_decisions(decode_batch(value).decisions)]
 

@@ -12,6 +12,7 @@ import pytest
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.affinity_sample import TOPIC, AffinitySample, decode_affinity, encode_affinity
 from gateway.contracts.wire import UnreadableMessageError
+from gateway.pool.pool_hits import judge_hits
 from gateway.reports.affinity_sampler import AffinitySampler
 from kvstore.keys.block_keys import token_block_keys
 from routing.policy.policy_document import RoutingPolicy, Stage
@@ -37,6 +38,7 @@ async def ask(gateway: ServedGateway, number: int, **report: Any) -> str:
 async def told(gateway: ServedGateway) -> AffinitySample:
     """Return the sample of now."""
     await gateway.gateway.requests.flush()
+    judge_hits(gateway.pool, time.monotonic())
     sampler = AffinitySampler(gateway.gateway._bus, gateway.gateway.pools.values, 1.0)
     return await sampler.sample(time.monotonic(), time.time())
 

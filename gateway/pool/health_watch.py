@@ -1,0 +1,65 @@
+"""Judges engines by what this gateway knows of them, on a clock of its own: reports only read what it finds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from gateway.engines.health_verdict import PROBATION, sated
+from gateway.engines.stall_detector import StallWatch
+from gateway.pool.pool_hits import judge_hits
+
+if TYPE_CHECKING:
+    from gateway.base.loop_lag import LoopLag
+    from gateway.pool.live_pool import LivePool
+
+
+class HealthWatch:
+    """Looks at all pools every `interval_s`. Mutable: one stall watch for each."""
+
+    def __init__(
+        self, pools: Callable[[], Iterable[LivePool]], lag: LoopLag, *, stall_s: float, interval_s: float
+    ) -> None:
+        self._pools = pools
+        self._lag = lag
+        self._stall_s = stall_s
+        self._interval_s = interval_s
+        self._stalls: dict[LivePool, StallWatch] = {}
+
+    async def run(self) -> None:
+        """Look every interval, until cancelled."""
+        while True:
+            self.look(time.monotonic(), time.time())
+            await asyncio.sleep(self._interval_s)
+
+    def look(self, now: float, unix: float) -> None:
+        """Do for each pool what time makes due; `now` is monotonic, `unix` wall-clock seconds."""
+        stalls = self._stalls
+        self._stalls = {}
+        for pool in self._pools():
+            pool.rebalancing.look(unix)
+            watch = self._stalls[pool] = stalls.get(pool) or StallWatch(self._stall_s, self._lag.vouches)
+            # Observed streams are told of when they are over, so they seem to stand still.
+            if not pool.observes:
+                eject_stalled(pool, watch, now)
+            if pool.sated or any(engine.entry.health == PROBATION for engine in pool.engines.values()):
+                slow_start(pool, {load.engine_id: load.running for load in pool.router.loads(now)}, unix)
+            judge_hits(pool, now)
+
+
+def eject_stalled(pool: LivePool, watch: StallWatch, now: float) -> None:
+    """Take engines out whose streams bring nothing."""
+    engines = pool.engines
+    watched = {engine_id: pool.progress.engine(engine_id).watched() for engine_id in engines}
+    said = {engine_id: each.running_now(now) for engine_id, each in engines.items()}
+    out = {engine_id for engine_id, each in engines.items() if each.breaker.stalled}
+    for engine_id, reason in watch.look(watched, said, pool.accepting, out, now):
+        engines[engine_id].breaker.record_stall(reason, now)
+
+
+def slow_start(pool: LivePool, running: Mapping[str, int], unix: float) -> None:
+    """Let engines in probation have their growing share, by the requests that run on each engine."""
+    pool.sated = sated(pool.engines.values(), running, unix)
+    pool.refresh()

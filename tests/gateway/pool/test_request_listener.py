@@ -1,0 +1,44 @@
+"""Listeners hear the moments that they want, in their order; each request's end is told once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from typing_extensions import override
+
+from gateway.pool.request_listener import RequestListener, RequestListeners, WhenEnded
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import MODEL, served
+
+
+class _Ends(RequestListener):
+    def __init__(self, name: str, heard: list[Any]) -> None:
+        self._name, self._heard = name, heard
+
+    @override
+    def ended(self, record: Any, now: float, on_time: bool) -> None:
+        self._heard.append((self._name, record))
+
+
+def test_those_who_want_a_moment_hear_it_in_their_order_and_others_are_not_asked() -> None:
+    heard: list[Any] = []
+    listeners = RequestListeners([_Ends("a", heard), RequestListener(), _Ends("b", heard)])
+    assert [len(each) for each in (listeners.dispatched, listeners.first_token, listeners.ended)] == [0, 0, 2]
+    for tell in listeners.ended:
+        tell("record", 1.0, True)
+    assert heard == [("a", "record"), ("b", "record")]
+
+
+async def test_an_end_that_is_told_twice_is_heard_once(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path) as gateway:
+        ends: list[str] = []
+        lifecycle = gateway.app.proxy._lifecycle
+        lifecycle._tell.ended = (*lifecycle._tell.ended, WhenEnded(ends.append).ended)
+        _, answer, _ = await gateway.post("/api/v1/route", {"model": MODEL, "block_hashes": [1, 2]})
+        name = answer["decision_id"]
+        for verb in ("complete", "complete", "fail"):
+            await gateway.post(f"/api/v1/requests/{name}/{verb}")
+        assert ends == [name]
+        record = lifecycle.recent.get(name)
+        assert record is not None and record.outcome == "completed"
