@@ -21,6 +21,7 @@ from controlplane.project.checks import refuse_unsafe
 from controlplane.project.pages import edge_settings, pages, sockets
 from controlplane.project.pre_release import refuse
 from controlplane.publication.snapshot import publish
+from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
 from gateway.http.edge import Edge
 from gateway.http.forwarded_client import ForwardedClient
@@ -66,7 +67,7 @@ def _start() -> None:
         # Pages say so until it is back; the bus has the last snapshot.
         logger.warning("the database cannot be read", extra={"error": str(error)})
     # What pages show of the live fleet is heard from now on, not from the first page on.
-    for hear in (fleet_feed, fleet_observation, affinity_hearing):
+    for hear in (fleet_feed, fleet_observation, affinity_hearing, recent_decisions):
         hear()
     settle_heap()
 
