@@ -16,6 +16,7 @@ from gateway.bus.snapshot_store import SnapshotStore
 from gateway.contracts.snapshot import encode_snapshot
 from gateway.gateway import SNAPSHOT_TOPIC, Gateway
 from gateway.http.pages_relay import PagesRelay
+from gateway.reports.recent_answers import RecentAnswers
 
 _LOOK_S = 1.0
 
@@ -69,6 +70,7 @@ class StandaloneGateway:
         if self._pages is not None:
             await self._pages.start()
         await self._gateway.start()
+        RecentAnswers(self._bus, self._app.recent)
         if self._follows_file:
             self._watch = asyncio.create_task(self._follow_file(), name="snapshot file")
         self._on_started()

@@ -92,7 +92,7 @@ class Program:
         raise LookupError(f"no engine listens on {http_port}")
 
     def part_pid(self, part: str) -> int | None:
-        """Return the process of gateway, web or jobs, where they are apart and this one runs."""
+        """Return the process of gateway, web or jobs, where it runs."""
         module = f"controlplane.project.processes.{part}_process"
         return next((pid for pid, words in _running() if words[2:4] == [module, str(self.process.pid)]), None)
 
@@ -112,17 +112,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 
 @contextmanager
-def running_program(state_dir: Path, *options: str, separate: bool = False) -> Iterator[Program]:
-    """Run `manage.py up --demo` with more options on a free port, and end it afterwards.
-
-    `separate`: with gateway, web and jobs as processes of their own; PROGRAM_APART=true does so in all tests.
-    """
+def running_program(state_dir: Path, *options: str) -> Iterator[Program]:
+    """Run `manage.py up --demo` with more options on a free port, and end it afterwards."""
     if not console_is_built():
         pytest.fail("the console is not built: run npm ci and npm run build")
     port = free_ports(1)[0]
     environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir), "SWITCHYARD_DEMO_PORTS_FROM": "23000"}
-    if separate or os.environ.get("PROGRAM_APART") == "true":
-        environment["SWITCHYARD_SEPARATE_PROCESSES"] = "true"
     command = [sys.executable, "manage.py", "up", "--demo", "--port", str(port), *options]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:

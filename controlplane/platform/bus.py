@@ -9,15 +9,24 @@ from django.conf import settings
 
 from gateway.bus.bus import Bus, InProcessBus
 
+LOCAL_BUS = "LOCAL_BUS"
+"""The environment variable in which `manage.py up` tells its children where its hub is."""
+
+
+def bus_url() -> str:
+    """Return where this process's bus is: Redis or the local hub; empty for a command that runs beside the program."""
+    return settings.REDIS_URL or os.environ.get(LOCAL_BUS, "")
+
 
 @functools.cache
 def get_bus() -> Bus:
-    """Return the process's one bus: over Redis or the local hub where settings name one, else in memory."""
-    if not settings.BUS_URL:
+    """Return the process's one bus: over Redis or the local hub where there is one, else in memory."""
+    url = bus_url()
+    if not url:
         return InProcessBus()
     from gateway.bus.redis_bus import RedisBus
 
-    return RedisBus(settings.BUS_URL, settings.FLEET_SECRET)
+    return RedisBus(url, settings.FLEET_SECRET)
 
 
 # A forked child has the bus object without the thread behind it, so that it needs one of its own.

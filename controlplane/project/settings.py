@@ -15,8 +15,6 @@ from django.core.exceptions import ImproperlyConfigured
 from controlplane.platform.environment import BASE_DIR, env, state_directory
 from controlplane.project.first_run.secrets import UnsafeSecretsError, secrets_of
 from controlplane.project.json_log import logging_settings
-from controlplane.project.processes.local_sockets import BUS_SOCKET, socket_path
-from gateway.bus.local_hub import hub_url
 from gateway.bus.redis_scripts import installation_prefix
 from gateway.process.shutdown import DRAIN_S as DEFAULT_DRAIN_S
 
@@ -39,8 +37,6 @@ PROCESSES = env.whole_number(
     at_most=1024,
 )
 DRAIN_S = env.whole_number("SWITCHYARD_DRAIN_S", default=DEFAULT_DRAIN_S, at_least=0, at_most=999_999)
-# Gateway, web and jobs as processes of their own, which talk over Unix sockets.
-SEPARATE_PROCESSES = env.flag("SWITCHYARD_SEPARATE_PROCESSES", default=False)
 
 # Secrets ----------------------------------------------------------------------------------------
 SECRET_KEY = env.text("SECRET_KEY")
@@ -125,7 +121,6 @@ else:
 
 # Bus, jobs --------------------------------------------------------------------------------------
 REDIS_URL = env.text("REDIS_URL")
-BUS_URL = REDIS_URL or (hub_url(socket_path(STATE_DIR, BUS_SOCKET)) if SEPARATE_PROCESSES else "")
 # Installations that share a server stay apart by a name that their processes derive from the same secret.
 REDIS_PREFIX = installation_prefix(FLEET_SECRET)
 CELERY_BROKER_URL = REDIS_URL or "memory://localhost/"

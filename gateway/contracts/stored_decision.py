@@ -17,6 +17,8 @@ from routing.values.decision import Decision
 
 UNANSWERED = "unanswered"
 """Outcome of a request whose end nobody told of until its reservation ran out."""
+RUNNING = "running"
+"""Outcome of a request that has not ended; such a record travels, but is not stored."""
 _SESSION_CONTEXT = b"switchyard session\0"
 
 
@@ -46,7 +48,7 @@ class StoredDecision(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ttft_slo_s: float
     attempts: tuple[str, ...]
     outcome: str
-    """completed, failed, refused, cancelled, client_error or unanswered."""
+    """completed, failed, refused, cancelled, client_error, unanswered or running."""
     error: str = ""
     share: float = 1.0
     """Share of decisions like this one that were kept: each stands for 1 / share."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from gateway.base.asgi_types import AsgiApp, Receive, Scope, Send
 
 HEADER = b"x-switchyard-client"
-"""`address port`. The gateway drops what clients send under this name; nobody else can open the pages' socket."""
+"""`address port`. The gateway drops what clients send under this name; nobody else can open the pages' socket, and on
+a TCP port, where peers have addresses, the header counts for nothing."""
 
 
 def client_header(scope: Scope) -> tuple[bytes, bytes]:
@@ -26,8 +27,8 @@ class ForwardedClient:
         """Serve one ASGI connection."""
         if scope["type"] in ("http", "websocket"):
             headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
-            told = next((value for name, value in headers if name == HEADER), b"")
-            scope["client"] = _client(told)
+            if not scope.get("client"):
+                scope["client"] = _client(next((value for name, value in headers if name == HEADER), b""))
             scope["headers"] = [field for field in headers if field[0] != HEADER]
         await self._app(scope, receive, send)
 

@@ -29,7 +29,7 @@ SEEDS = tuple(map(int, os.environ.get("KILL_SEEDS", "1").split(",")))
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    with running_program(tmp_path_factory.mktemp("program") / "var", separate=True) as running:
+    with running_program(tmp_path_factory.mktemp("program") / "var") as running:
         yield running
 
 
@@ -147,7 +147,7 @@ async def test_a_stream_of_a_killed_gateway_breaks_off(program: Program) -> None
 
 async def test_a_killed_supervisor_leaves_no_process_and_nothing_in_the_way(tmp_path: Path) -> None:
     for _ in range(2):
-        with running_program(tmp_path / "var", separate=True) as program:
+        with running_program(tmp_path / "var") as program:
             parts = [program.part_pid(part) for part in ("gateway", "web", "jobs")]
             assert None not in parts
             program.process.kill()

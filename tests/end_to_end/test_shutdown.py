@@ -106,9 +106,9 @@ async def test_a_stream_that_outlasts_the_drain_ends_with_an_error_event(
         assert await ended(process) == 0
 
 
-@pytest.fixture(params=["one process", "separate processes"])
-def program(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Program]:
-    with running_program(tmp_path / "var", separate=request.param == "separate processes") as running:
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    with running_program(tmp_path / "var") as running:
         yield running
 
 

@@ -83,14 +83,14 @@ async def publish(arguments: argparse.Namespace) -> None:
     """Publish the past at once, then go on in real time."""
     from controlplane.history.collector import fleet_collector
     from controlplane.platform.bus import get_bus
-    from controlplane.request_log.recent_decisions import offer
     from gateway.contracts.fleet_sample import TOPIC
     from tests.web.fake_fleet import LOST_UNTIL, FakeFleet
-    from tests.web.request_log.fake_decisions import fake_decisions
+    from tests.web.request_log.fake_decisions import FakeGateway, fake_decisions
     from web.live.feed import fleet_feed
 
     fleet_feed()
     fleet_collector()
+    gateway = FakeGateway(get_bus())
     lost_until = math.inf if arguments.never_back else LOST_UNTIL
     fleet = FakeFleet(arguments.engines, arguments.pools, events=not arguments.quiet, lost_until=lost_until)
     start = time.time() - HISTORY_S - arguments.shift
@@ -115,7 +115,7 @@ async def publish(arguments: argparse.Namespace) -> None:
         get_bus().publish(TOPIC, msgspec.msgpack.encode(sample))
         if time.monotonic() - kept > KEEP_S:
             kept = time.monotonic()
-            offer(fake_decisions(sample))
+            gateway.decisions = fake_decisions(sample)
             await asyncio.to_thread(keep, time.time())
         await asyncio.sleep(PERIOD_S)
 

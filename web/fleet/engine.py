@@ -14,14 +14,13 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.fleet.engine_lifecycle import set_desired_state
 from controlplane.fleet.models.engine import DesiredState, Engine
-from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import CONSOLE, Actor
 from controlplane.platform.request_actor import actor_of
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may, require
-from controlplane.request_log.recent_decisions import recent_decisions
-from gateway.api.explain_api import explanation
+from controlplane.request_log.decision_reading import find_decision
+from web.fleet.explained import explained
 from web.fleet.topology.drawer import sample_of
 from web.live.engine_card import engine_card
 from web.live.feed import fleet_feed
@@ -48,15 +47,11 @@ def card(request: HttpRequest, engine_id: str) -> HttpResponse:
 @require_safe
 @never_cache
 def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
-    """Answer why a recent request went where it went, as JSON in the words of the gateway's explain API."""
-    recent = recent_decisions()
-    record = recent.get(decision_id) if recent is not None else None
-    if record is None:
+    """Answer why a request went where it went, as JSON in the words of the gateway's explain API."""
+    found = find_decision(actor_of(request, CONSOLE), decision_id)
+    if found is None or found.record is None:
         raise Http404("decision")
-    actor = actor_of(request, CONSOLE)
-    if not may(actor, Role.VIEWER) and not visible_pools(actor).filter(slug=record.decision.pool_id).exists():
-        raise Http404("decision")
-    return HttpResponse(msgspec.json.encode(explanation(record)), content_type=JSON)
+    return HttpResponse(msgspec.json.encode(explained(found.record)), content_type=JSON)
 
 
 @require_POST

@@ -9,11 +9,13 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.platform.actor import Actor
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from controlplane.request_log.recent_decisions import recent_decisions
+from controlplane.request_log.recent_decisions import decided_at, recent_decisions
 from gateway.contracts.fleet_sample import EngineSample
-from gateway.pool.recent_decisions import DecisionRecord
+from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from routing.values import reasons
 from web.live.engine_health import HealthLine, engine_health
+
+MAX_DECISIONS = 16
 
 REASONS = {
     "observed": "Routed elsewhere",
@@ -100,12 +102,12 @@ class EngineCard(msgspec.Struct, frozen=True):
     pool: str
     health: HealthLine
     decisions: list[DecisionLine] | None
-    """Newest first; None where the gateway runs in another process."""
+    """Newest first; None where no gateway answers."""
 
 
 def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None) -> EngineCard:
     """Return the card of an engine as this actor may see it; `sample` is its newest look."""
-    recent = recent_decisions()
+    recent = recent_decisions().of_engine(engine.engine_id)
     return EngineCard(
         engine_id=engine.engine_id,
         name=engine.name,
@@ -114,17 +116,17 @@ def engine_card(engine: Engine, actor: Actor, sample: EngineSample | None = None
         may_steer=may(actor, Role.OPERATOR, engine.pool),
         pool=engine.pool.slug,
         health=engine_health(engine, sample, timezone.now()),
-        decisions=None if recent is None else [_line(record) for record in recent.of_engine(engine.engine_id)],
+        decisions=None if recent is None else list(map(_line, recent[:MAX_DECISIONS])),
     )
 
 
-def _line(record: DecisionRecord) -> DecisionLine:
+def _line(record: StoredDecision) -> DecisionLine:
     decision = record.decision
-    ttft_s = record.ttft_s
+    ttft_s = record.first_token_after_s
     late = record.outcome in ("failed", "refused")
     return DecisionLine(
         decision_id=decision.decision_id,
-        at=record.decided_at,
+        at=decided_at(record),
         reason=reason_title(decision.reason),
         prompt_tokens=decision.prompt_tokens,
         predicted_tokens=decision.hit_tokens,
@@ -135,7 +137,7 @@ def _line(record: DecisionRecord) -> DecisionLine:
         overtook=decision.overtook,
         ttft_s=ttft_s,
         on_time=False if late else None if ttft_s is None else ttft_s <= record.ttft_slo_s,
-        outcome=record.outcome,
+        outcome="" if record.outcome == RUNNING else record.outcome,
     )
 
 

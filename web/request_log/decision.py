@@ -22,9 +22,9 @@ from controlplane.request_log.decision_reading import FoundDecision, find_decisi
 from controlplane.request_log.decision_search import visible_decisions
 from controlplane.request_log.decision_story.certainty import beta_of, conditions, firmness, name_of
 from controlplane.request_log.decision_story.figures import plain, seconds, whole
-from controlplane.request_log.decision_story.story import RUNNING, story_of
+from controlplane.request_log.decision_story.story import story_of
 from controlplane.request_log.models.decision_index import DecisionIndex
-from gateway.contracts.stored_decision import StoredDecision
+from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from gateway.engines.hit_words import CAUSE_TITLES, cause_words
 from web.live.wording import count
 from web.request_log import decision_pictures as pictures
@@ -37,7 +37,7 @@ JSON = "application/json"
 @never_cache
 @require_safe
 def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
-    """Show one decision, stored or still in the gateway's memory; 404 where it is unknown or another's."""
+    """Show one decision, stored or still in a gateway's memory; 404 where it is unknown or another's."""
     actor = actor_of(request, CONSOLE)
     found = find_decision(actor, decision_id)
     if found is None:

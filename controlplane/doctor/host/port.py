@@ -5,7 +5,7 @@ from __future__ import annotations
 from controlplane.doctor.finding import Finding, ok, problem
 from controlplane.doctor.installation import Installation
 from controlplane.doctor.local_server import answer_of
-from controlplane.project.processes.server import PortTakenError, listen
+from controlplane.project.processes.public_port import PortTakenError, listen
 
 
 def look(installation: Installation) -> list[Finding]:

@@ -36,8 +36,8 @@ from controlplane.project.first_run.seed import (
 from controlplane.project.first_run.welcome import Welcome, is_loopback, render
 from controlplane.project.json_log import logging_settings
 from controlplane.project.processes.child_process import ChildSpec
-from controlplane.project.processes.separate import local_bus, serve_separately
-from controlplane.project.processes.server import PortTakenError, Serving, listen, serve
+from controlplane.project.processes.public_port import PortTakenError, listen
+from controlplane.project.processes.serving import Serving, local_bus, serve
 from controlplane.project.processes.start_lock import alone
 from controlplane.project.processes.supervised_engines import SupervisedEngines
 from controlplane.project.processes.supervisor import Supervisor
@@ -48,7 +48,7 @@ from gateway.process.shutdown import ProcessEnd
 
 
 class Command(BaseCommand):
-    """Serves console, API and proxy; with --demo also a fleet of simulated engines under replayed traffic."""
+    """Supervises gateway, web and jobs; with --demo also a fleet of simulated engines under replayed traffic."""
 
     help = "Run Switchyard: console, decision API, proxy and jobs; with --demo also a demo fleet."
 
@@ -91,10 +91,7 @@ class Command(BaseCommand):
             listener = listen(options["host"], options["port"])
         except (StateInUseError, PortTakenError) as error:
             raise CommandError(str(error)) from error
-        if settings.SEPARATE_PROCESSES:
-            with local_bus():
-                self._run(options, listener)
-        else:
+        with local_bus():
             self._run(options, listener)
 
     def _run(self, options: dict[str, Any], listener: socket.socket) -> None:
@@ -116,16 +113,15 @@ class Command(BaseCommand):
             supervisor=supervisor,
             follow_topology=lambda: engines.run(get_bus(), SNAPSHOT_TOPIC),
             children=children,
-            embed_jobs=not settings.REDIS_URL,
+            with_jobs=not settings.REDIS_URL,
             on_ready=lambda: self._greet(options, password, api_key, log_dir),
         )
         end = ProcessEnd(settings.DRAIN_S, supervisor.kill)
         end.handle_signals()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            served = runner.run((serve_separately if settings.SEPARATE_PROCESSES else serve)(serving, end))
+            served = runner.run(serve(serving, end))
         if not served:
-            log = log_dir if settings.SEPARATE_PROCESSES else log_dir / "switchyard.log"
-            raise CommandError(f"The server could not start; see {log}.")
+            raise CommandError(f"The server could not start; see {log_dir}.")
         if end.status:
             raise CommandError(f"Switchyard stopped because {end.why}; see {log_dir / 'switchyard.log'}.")
 

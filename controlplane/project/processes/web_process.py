@@ -19,7 +19,7 @@ def main() -> None:
     begin(nice=LOWER_PRIORITY)
     listener = _listener(socket_path(state_directory(), WEB_SOCKET))
     config = uvicorn.Config(
-        "controlplane.project.web_asgi:application",
+        "controlplane.project.asgi:application",
         ws_per_message_deflate=False,
         lifespan="on",
         log_config=None,

@@ -8,13 +8,12 @@ from controlplane.request_log.decision_story.advice import advice
 from controlplane.request_log.decision_story.certainty import beta_of, name_of, runner_up
 from controlplane.request_log.decision_story.figures import plain, seconds, whole
 from gateway.contracts.regret import GATEWAY, SLOW_GATEWAY_S
-from gateway.contracts.stored_decision import UNANSWERED, StoredDecision
+from gateway.contracts.stored_decision import RUNNING, UNANSWERED, StoredDecision
 from routing.values import reasons
 
 Words = tuple[tuple[str, bool], ...]
 """Pieces of text; True: the figure that matters."""
 WORTH_TELLING_S = 0.01
-RUNNING = "running"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ from controlplane.fleet.free_ports import free_ports
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[3]
 START_S = 150.0
+PARTS = 3
+"""Gateway, web and jobs, beside the demo's engines and its replay."""
 
 
 @dataclass
@@ -244,7 +246,7 @@ def test_with_parent_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 def test_the_demo_routes_traffic_and_survives_the_death_of_an_engine(demo: Program) -> None:
     demo.banner()
     eventually(lambda: completed(demo) > 0)
-    eventually(lambda: len(children_of(demo.process.pid)) == 9)
+    eventually(lambda: len(children_of(demo.process.pid)) == PARTS + 9)
     victim = next(pid for pid in children_of(demo.process.pid) if "simulator.engine_server" in command_line(pid))
     same = command_line(victim)
     os.kill(victim, signal.SIGKILL)
@@ -273,7 +275,7 @@ def states_of_orders(state_dir: Path) -> list[str]:
 
 def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo: Program) -> None:
     demo.banner()
-    eventually(lambda: len(children_of(demo.process.pid)) == 9)
+    eventually(lambda: len(children_of(demo.process.pid)) == PARTS + 9)
     children = children_of(demo.process.pid)
     secrets = (demo.state_dir / "first_run.json").read_text()
     eventually(lambda: len(engine_lines(demo.process.pid)) == 8)
@@ -290,7 +292,7 @@ def test_a_killed_demo_leaves_no_process_and_continues_with_the_same_state(demo:
             again.banner()
             assert (demo.state_dir / "first_run.json").read_text() == secrets
             eventually(lambda: states_of_orders(demo.state_dir) == ["done", "done"], DRAIN_S)
-            eventually(lambda: len(children_of(again.process.pid)) == 7, DRAIN_S)
+            eventually(lambda: len(children_of(again.process.pid)) == PARTS + 7, DRAIN_S)
             eventually(lambda: engines > engine_lines(again.process.pid))
             children = children_of(again.process.pid)
             again.process.send_signal(signal.SIGTERM)

@@ -21,7 +21,7 @@ def test_the_process_has_one_bus(bus: Bus) -> None:
 
 
 def test_with_a_redis_url_the_bus_is_shared(tmp_path: Path) -> None:
-    with private_redis(tmp_path) as server, override_settings(BUS_URL=server.url, FLEET_SECRET=b"t"):
+    with private_redis(tmp_path) as server, override_settings(REDIS_URL=server.url, FLEET_SECRET=b"t"):
         get_bus.cache_clear()
         ours, other = get_bus(), RedisBus(server.url, b"t")
         assert isinstance(ours, RedisBus)

@@ -10,7 +10,7 @@ from gateway.base.asgi_types import Receive, Scope, Send
 from gateway.http.forwarded_client import HEADER, ForwardedClient, client_header
 
 
-async def seen_behind(headers: list[tuple[bytes, bytes]]) -> Scope:
+async def seen_behind(headers: list[tuple[bytes, bytes]], peer: tuple[str, int] | None = None) -> Scope:
     seen: list[Scope] = []
 
     async def app(scope: Scope, _receive: Receive, _send: Send) -> None:
@@ -19,7 +19,7 @@ async def seen_behind(headers: list[tuple[bytes, bytes]]) -> Scope:
     async def never(*_: Any) -> Any:
         raise AssertionError
 
-    await ForwardedClient(app)({"type": "http", "client": None, "headers": headers}, never, never)
+    await ForwardedClient(app)({"type": "http", "client": peer, "headers": headers}, never, never)
     return seen[0]
 
 
@@ -34,3 +34,9 @@ async def test_an_address_crosses_as_it_is(client: tuple[str, int]) -> None:
 async def test_a_client_without_address_stays_one(told: bytes) -> None:
     assert (await seen_behind([(HEADER, told)]))["client"] is None
     assert (await seen_behind([]))["client"] is None
+
+
+async def test_a_client_that_connects_over_tcp_cannot_name_another_address() -> None:
+    scope = await seen_behind([client_header({"client": ("10.1.2.3", 4567)})], peer=("192.0.2.1", 5))
+    assert scope["client"] == ("192.0.2.1", 5)
+    assert scope["headers"] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from django.test import Client
@@ -10,13 +11,12 @@ from pytest_django import DjangoAssertNumQueries
 
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.platform.models.audit_event import AuditEvent
-from controlplane.request_log import recent_decisions
+from controlplane.request_log.recent_decisions import recent_decisions
 from gateway.bus.bus import Bus
-from gateway.pool.recent_decisions import RecentDecisions
 from routing.values import reasons
 from tests.controlplane.conftest import bus
 from tests.web.fake_fleet import FakeFleet
-from tests.web.request_log.fake_decisions import fake_decisions
+from tests.web.request_log.fake_decisions import FakeGateway, fake_decisions
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.live import engine_card
 
@@ -33,12 +33,17 @@ def engine(bus: Bus) -> Engine:
     return Engine.objects.create(engine_id=ENGINE, name="e-01", pool=make_pool(), url=url, connect_url=url)
 
 
+@pytest.fixture(autouse=True)
+def asker(bus: Bus) -> Iterator[None]:
+    """Have the process ask on this test's bus."""
+    recent_decisions.cache_clear()
+    yield
+    recent_decisions.cache_clear()
+
+
 @pytest.fixture
-def decisions(monkeypatch: pytest.MonkeyPatch) -> RecentDecisions:
-    recent = fake_decisions(FakeFleet(4, 1).sample_at(0, 0))
-    monkeypatch.setattr(recent_decisions, "_offered", [])
-    recent_decisions.offer(recent)
-    return recent
+def gateway(bus: Bus) -> FakeGateway:
+    return FakeGateway(bus, fake_decisions(FakeFleet(4, 1).sample_at(0, 0)))
 
 
 def ask(client: Client, **form: str) -> tuple[int, dict[str, str]]:
@@ -51,7 +56,7 @@ def operator(engine: Engine) -> Client:
 
 
 def test_the_card_holds_the_last_decisions_newest_first(
-    engine: Engine, decisions: RecentDecisions, django_assert_num_queries: DjangoAssertNumQueries
+    engine: Engine, gateway: FakeGateway, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     client = operator(engine)
     with django_assert_num_queries(4):  # session, account, engine with its pool, grants
@@ -74,8 +79,7 @@ def test_every_reason_of_the_core_has_a_title_of_its_own() -> None:
     assert len(set(engine_card.REASONS.values())) == len(engine_card.REASONS)
 
 
-def test_without_a_gateway_in_this_process_the_card_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_decisions, "_offered", [])
+def test_where_no_gateway_answers_the_card_says_so(engine: Engine) -> None:
     assert operator(engine).get(f"/fleet/engines/{ENGINE}").json()["decisions"] is None
 
 
@@ -84,7 +88,7 @@ def test_without_a_gateway_in_this_process_the_card_says_so(engine: Engine, monk
     ("operator", True, True), ("admin", True, True), ("superuser", True, True),
 ])  # fmt: skip
 def test_each_role_sees_and_steers_what_it_may(
-    engine: Engine, decisions: RecentDecisions, role: str, sees: bool, steers: bool
+    engine: Engine, gateway: FakeGateway, role: str, sees: bool, steers: bool
 ) -> None:
     client = client_of(make_person(role, engine.pool))
     card = client.get(f"/fleet/engines/{ENGINE}")
@@ -96,13 +100,13 @@ def test_each_role_sees_and_steers_what_it_may(
     assert Engine.objects.get().desired_state == ("draining" if steers else "ready")
 
 
-def test_an_operator_of_another_pool_neither_sees_nor_steers(engine: Engine, decisions: RecentDecisions) -> None:
+def test_an_operator_of_another_pool_neither_sees_nor_steers(engine: Engine, gateway: FakeGateway) -> None:
     client = client_of(make_person("pool_operator", make_pool("other")))
     assert client.get(f"/fleet/engines/{ENGINE}").status_code == 404
     assert client.post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"}, **JSON).status_code == 404
 
 
-def test_a_verb_changes_the_engine_and_the_audit_has_its_reason(engine: Engine, decisions: RecentDecisions) -> None:
+def test_a_verb_changes_the_engine_and_the_audit_has_its_reason(engine: Engine, gateway: FakeGateway) -> None:
     client = operator(engine)
     status, answer = ask(client, state="draining", why=" kernel update ", revision="1")
     assert (status, "e-01 is draining" in answer["message"]) == (200, True)
@@ -112,7 +116,7 @@ def test_a_verb_changes_the_engine_and_the_audit_has_its_reason(engine: Engine, 
     assert Engine.objects.get().desired_state == DesiredState.READY
 
 
-def test_whoever_was_slower_is_told_and_nothing_changes(engine: Engine, decisions: RecentDecisions) -> None:
+def test_whoever_was_slower_is_told_and_nothing_changes(engine: Engine, gateway: FakeGateway) -> None:
     client = operator(engine)
     ask(client, state="maintenance", revision="1")
     status, answer = ask(client, state="draining", revision="1")
@@ -133,7 +137,7 @@ def test_whoever_was_slower_is_told_and_nothing_changes(engine: Engine, decision
     ],
 )
 def test_a_bad_form_is_refused_with_what_to_do(
-    engine: Engine, decisions: RecentDecisions, form: dict[str, str], words: str
+    engine: Engine, gateway: FakeGateway, form: dict[str, str], words: str
 ) -> None:
     status, answer = ask(operator(engine), **form)
     assert status == 400
@@ -141,19 +145,19 @@ def test_a_bad_form_is_refused_with_what_to_do(
     assert not AuditEvent.objects.exists()
 
 
-def test_without_a_script_the_form_goes_back_to_the_drawer(engine: Engine, decisions: RecentDecisions) -> None:
+def test_without_a_script_the_form_goes_back_to_the_drawer(engine: Engine, gateway: FakeGateway) -> None:
     answer = operator(engine).post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"})
     assert (answer.status_code, answer["Location"]) == (302, f"/?engine={ENGINE}")
 
 
-def test_a_forged_form_changes_nothing(engine: Engine, decisions: RecentDecisions) -> None:
+def test_a_forged_form_changes_nothing(engine: Engine, gateway: FakeGateway) -> None:
     client = client_of(make_person("pool_operator", engine.pool), check_forgery=True)
     assert client.post(f"/fleet/engines/{ENGINE}/state", {"state": "draining"}, **JSON).status_code == 403
     assert Engine.objects.get().desired_state == DesiredState.READY
 
 
-def test_a_decision_tells_its_candidates_in_words_and_no_prompt(engine: Engine, decisions: RecentDecisions) -> None:
-    (newest, *_) = decisions.of_engine(ENGINE)
+def test_a_decision_tells_its_candidates_in_words_and_no_prompt(engine: Engine, gateway: FakeGateway) -> None:
+    (newest, *_) = gateway.of_engine(ENGINE)
     client = client_of(make_person("viewer"))
     answer = client.get(f"/fleet/decisions/{newest.decision.decision_id}").json()
     assert answer["engine_name"] == "e-01"
@@ -163,8 +167,8 @@ def test_a_decision_tells_its_candidates_in_words_and_no_prompt(engine: Engine, 
     assert client.get("/fleet/decisions/none").status_code == 404
 
 
-def test_decisions_of_a_pool_one_may_not_see_are_not_found(engine: Engine, decisions: RecentDecisions) -> None:
-    (newest, *_) = decisions.of_engine(ENGINE)
+def test_decisions_of_a_pool_one_may_not_see_are_not_found(engine: Engine, gateway: FakeGateway) -> None:
+    (newest, *_) = gateway.of_engine(ENGINE)
     path = f"/fleet/decisions/{newest.decision.decision_id}"
     assert client_of(make_person("pool_operator", engine.pool)).get(path).status_code == 404
     assert client_of(make_person("pool_viewer", make_pool("pool-0"))).get(path).status_code == 200

@@ -1,58 +1,72 @@
-"""Decisions that nobody made, for the drawers of a fleet that does not exist."""
+"""Decisions that nobody made, and who answers for them, for the drawers of a fleet that does not exist."""
 
 from __future__ import annotations
 
 import random
 import time
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Sequence
 
-from gateway.contracts.fleet_sample import FleetSample
-from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
+from gateway.bus.bus import Bus
+from gateway.contracts.fleet_sample import EngineSample, FleetSample
+from gateway.contracts.recent_question import ANSWER, ANSWERED, ASKED, QUESTION, RecentAnswer, RecentQuestion
+from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from routing.values import reasons
 from routing.values.decision import Candidate, Decision
 
 REASONS = (reasons.LEAST_COST, reasons.LONGEST_MATCH, reasons.LEAST_COST, reasons.EQUAL_MATCH)
-
-
 MOST_ENGINES = 40
 
 
-def fake_decisions(sample: FleetSample, per_engine: int = 8, seed: int = 3) -> RecentDecisions:
-    """Return records of the first engines of the sample, the newest just made."""
-    rng, recent = random.Random(seed), RecentDecisions()
-    engines = {engine.engine_id: SimpleNamespace(entry=SimpleNamespace(name=engine.name)) for engine in sample.engines}
-    for number in range(per_engine):
-        for engine in sample.engines[:MOST_ENGINES]:
-            recent.add(_record(engine.engine_id, engine.pool_id, engines, rng, per_engine - number))
-    return recent
+class FakeGateway:
+    """Answers what the console asks a gateway, from `decisions`, newest first."""
+
+    def __init__(self, bus: Bus, decisions: Sequence[StoredDecision] = ()) -> None:
+        self.decisions = decisions
+        self._bus = bus
+        self.stop = bus.subscribe(ASKED, self._hear)
+
+    def of_engine(self, engine_id: str) -> list[StoredDecision]:
+        return [each for each in self.decisions if each.decision.engine_id == engine_id]
+
+    def _hear(self, _topic: str, value: bytes) -> None:
+        question = QUESTION.decode(value)
+        answer = RecentAnswer(question.question_id, tuple(self._asked_for(question)))
+        self._bus.tell(ANSWERED + question.asker, ANSWER.encode(answer))
+
+    def _asked_for(self, question: RecentQuestion) -> list[StoredDecision]:
+        if question.engine_id:
+            return self.of_engine(question.engine_id)
+        return [each for each in self.decisions if each.decision.decision_id == question.decision_id]
 
 
-def _record(engine_id: str, pool_id: str, engines: dict[str, Any], rng: random.Random, age: int) -> DecisionRecord:
+def fake_decisions(sample: FleetSample, per_engine: int = 8, seed: int = 3) -> list[StoredDecision]:
+    """Return records of the first engines of the sample, newest first; the newest were just made."""
+    rng = random.Random(seed)
+    return [
+        _record(engine, sample.engines, rng, age + 1)
+        for age in range(per_engine)
+        for engine in sample.engines[:MOST_ENGINES]
+    ]
+
+
+def _record(engine: EngineSample, engines: Sequence[EngineSample], rng: random.Random, age: int) -> StoredDecision:
     prompt = rng.randint(2, 24) * 512
     hit = rng.randint(0, prompt // 512) * 512
     wait, compute = rng.random() * 0.8, (prompt - hit) / 12_000
-    others = rng.sample(sorted(engines), k=min(3, len(engines)))
-    candidates = [Candidate(engine_id, hit, wait, compute, wait + 2 * compute)] + [
-        Candidate(other, 0, wait / 2, prompt / 12_000, wait / 2 + prompt / 6_000)
-        for other in others
-        if other != engine_id
+    others = [each.engine_id for each in rng.sample(engines, k=min(3, len(engines))) if each is not engine]
+    candidates = [Candidate(engine.engine_id, hit, wait, compute, wait + 2 * compute)] + [
+        Candidate(other, 0, wait / 2, prompt / 12_000, wait / 2 + prompt / 6_000) for other in others
     ]
     name = f"{age:02d}{rng.getrandbits(96):024x}"
     decision = Decision(
-        name, pool_id, engine_id, 1, "least_cost", "shed", 41, rng.choice(REASONS), prompt, hit, wait, compute, 0.0,
-        wait / 3, tuple(candidates), queue_reason=reasons.SHORTEST_FEASIBLE if wait > 0.4 else "",
+        name, engine.pool_id, engine.engine_id, 1, "least_cost", "shed", 41, rng.choice(REASONS), prompt, hit, wait,
+        compute, 0.0, wait / 3, tuple(candidates), queue_reason=reasons.SHORTEST_FEASIBLE if wait > 0.4 else "",
         overtook=2 if wait > 0.4 else 0,
     )  # fmt: skip
-    record = DecisionRecord(
-        decision, cast("Any", SimpleNamespace(engines=engines)), "acme", "messages", 0.0, 3.5, time.time() - age * 0.7,
-        (engine_id,),
+    ended = age > 1
+    return StoredDecision(
+        decision, time.time() - age * 0.7 - wait / 3, "eu-west", "chat-70b", "acme", "", "messages", 3.5,
+        (engine.engine_id,), "completed" if ended else RUNNING,
+        first_token_after_s=wait + compute + (3.0 if rng.random() < 0.1 else 0.05) if ended else None,
+        cached_tokens=max(0, hit - rng.choice((0, 0, 512))) if ended else None, output_tokens=120 if ended else None,
     )  # fmt: skip
-    if age > 1:
-        record.first_token_s = wait + compute + (3.0 if rng.random() < 0.1 else 0.05)
-        record.cached_tokens, record.output_tokens, record.outcome = (
-            max(0, hit - rng.choice((0, 0, 512))),
-            120,
-            "completed",
-        )
-    return record

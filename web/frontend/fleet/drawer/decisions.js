@@ -137,7 +137,7 @@ export class DrawerDecisions {
     this.key = key;
     this.#spent(decisions);
     const words =
-      failure || (card?.decisions === null ? 'The gateway runs in another process; ask its /api/v1/explain/.' : none);
+      failure || (card?.decisions === null ? 'No gateway answers. Recent decisions appear once one does.' : none);
     byId('drawer-decisions').hidden = !decisions.length;
     setText(byId('drawer-decisions-none'), decisions.length && !failure ? '' : words);
     this.body.replaceChildren(...decisions.slice(0, SHOWN).map((each) => this.#line(each)));

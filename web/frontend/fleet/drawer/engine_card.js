@@ -40,7 +40,7 @@
  * @property {boolean} may_steer
  * @property {string} pool
  * @property {Health} health
- * @property {DecisionLine[] | null} decisions null where the gateway runs in another process
+ * @property {DecisionLine[] | null} decisions null where no gateway answers
  */
 
 /**
@@ -158,7 +158,7 @@ export async function fetchDecision(decisionId) {
     headers: { Accept: 'application/json' },
   });
   if (answer.status === 404)
-    throw new Error('This decision is no longer in memory; the gateway keeps the last 20,000.');
+    throw new Error('No gateway remembers this decision, and the request log does not have it.');
   if (!answer.ok || answer.redirected)
     throw new Error(`The server answered ${answer.redirected ? 'with its login page' : answer.status}.`);
   return answer.json();

@@ -10,22 +10,24 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 from django.conf import settings
 from django.core.management.base import CommandError
 
+from controlplane.platform.bus import LOCAL_BUS, bus_url
 from controlplane.project.processes.child_process import ChildSpec
 from controlplane.project.processes.gateway_process import VARIABLE, GatewayChild
 from controlplane.project.processes.local_sockets import BUS_SOCKET, WEB_SOCKET, make_private, socket_path
-from controlplane.project.processes.server import Serving
 from controlplane.project.processes.supervisor import Supervisor
 from gateway.base import background
-from gateway.bus.local_hub import LocalHub
+from gateway.bus.local_hub import LocalHub, hub_url
 from gateway.process.shutdown import LAST_STEPS_S, ProcessEnd
 
 GATEWAY, WEB, JOBS = "gateway", "web", "jobs"
@@ -36,6 +38,21 @@ _TRIES = 3
 """A program whose gateway or web ended this often before the first request cannot start."""
 _AT_ONCE_S = 2.0
 """A gateway that does not drain ends within this time; the others have the same, one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What to run."""
+
+    listener: socket.socket
+    supervisor: Supervisor
+    children: Sequence[ChildSpec]
+    """Of the demo; gateway, web and jobs come before them."""
+    with_jobs: bool
+    follow_topology: Callable[[], Awaitable[None]]
+    """Keeps engine processes as the topology says until it is cancelled."""
+    on_ready: Callable[[], None]
+    """Called once gateway and web answer."""
 
 
 @contextmanager
@@ -50,13 +67,15 @@ def local_bus() -> Iterator[None]:
         hub.start()
     except OSError as error:
         raise CommandError(f"{path} cannot be used for the bus: {error.strerror or error}.") from error
+    os.environ[LOCAL_BUS] = hub_url(path)
     try:
         yield
     finally:
+        del os.environ[LOCAL_BUS]
         hub.stop()
 
 
-async def serve_separately(serving: Serving, end: ProcessEnd) -> bool:
+async def serve(serving: Serving, end: ProcessEnd) -> bool:
     """Serve until `end` is asked for, then end all children in order; False when they could not start.
 
     Run it in the main thread: its children live as long as the thread that starts them.
@@ -88,7 +107,7 @@ def _children(serving: Serving) -> list[ChildSpec]:
     gateway = ChildSpec(
         GATEWAY, _argv("gateway_process"), {VARIABLE: _gateway_settings(listener)}, pass_fds=(listener,)
     )
-    others = [WEB, JOBS] if serving.embed_jobs else [WEB]
+    others = [WEB, JOBS] if serving.with_jobs else [WEB]
     return [gateway, *(ChildSpec(name, _argv(f"{name}_process")) for name in others)]
 
 
@@ -100,7 +119,7 @@ def _gateway_settings(listener: int) -> str:
     child = GatewayChild(
         state_dir=str(settings.STATE_DIR),
         fleet_secret=settings.FLEET_SECRET.decode(),
-        bus_url=settings.BUS_URL,
+        bus_url=bus_url(),
         pages_socket=str(_web_socket()),
         listener=listener,
         scrape_token=settings.SCRAPE_TOKEN,

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[4]
 
 def error_of(state_dir: Path) -> str:
     """Start the program, which is to fail, and return what it says."""
-    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir), "SWITCHYARD_SEPARATE_PROCESSES": "true"}
+    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(state_dir)}
     command = [sys.executable, "manage.py", "up", "--port", str(free_ports(1)[0])]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1

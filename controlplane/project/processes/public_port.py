@@ -1,0 +1,25 @@
+"""The socket of the public port, bound before anything else starts."""
+
+from __future__ import annotations
+
+import socket
+
+
+class PortTakenError(RuntimeError):
+    """Another program listens where we should."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a bound socket, so that a taken port is known before anything else starts; raises PortTakenError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise PortTakenError(
+            f"Port {port} on {host} cannot be used ({error.strerror}). "
+            "Stop the program that listens there, or choose another with --port."
+        ) from error
+    return listener

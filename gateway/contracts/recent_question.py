@@ -1,0 +1,35 @@
+"""What the console asks all gateways about the decisions that they remember, and their answers. No prompt in either.
+
+Both are told over the bus, not published: whoever is not there at that moment never hears them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gateway.contracts.stored_decision import StoredDecision
+from gateway.contracts.wire import MIB, WireForm
+
+ASKED = "recent_decisions/asked"
+ANSWERED = "recent_decisions/answered/"
+"""The asker's name follows."""
+
+
+class RecentQuestion(msgspec.Struct, frozen=True):
+    """Asks for the decision of this id, or where it is empty for the last ones that chose this engine."""
+
+    question_id: str
+    asker: str
+    decision_id: str = ""
+    engine_id: str = ""
+
+
+class RecentAnswer(msgspec.Struct, frozen=True):
+    """What one gateway remembers, newest first; a running request's outcome is RUNNING."""
+
+    question_id: str
+    decisions: tuple[StoredDecision, ...] = ()
+
+
+QUESTION = WireForm(RecentQuestion, "a question for recent decisions", limit=4096)
+ANSWER = WireForm(RecentAnswer, "an answer about recent decisions", limit=2 * MIB)

@@ -1,0 +1,44 @@
+"""Tells the console what this gateway remembers of its decisions, also of those that are not stored, or not yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.bus.bus import Bus
+from gateway.contracts.recent_question import ANSWER, ANSWERED, ASKED, QUESTION, RecentAnswer, RecentQuestion
+from gateway.contracts.stored_decision import RUNNING, StoredDecision
+from gateway.contracts.wire import UnreadableMessageError
+from gateway.pool.recent_decisions import DecisionRecord, RecentDecisions
+from gateway.reports.decision_recorder import DecisionRecorder
+
+
+class RecentAnswers:
+    """Answers in the bus's thread, one question after the other, so that the loop decides meanwhile."""
+
+    def __init__(self, bus: Bus, recent: RecentDecisions) -> None:
+        self._bus = bus
+        self._recent = recent
+        bus.subscribe(ASKED, self._hear)
+
+    def _hear(self, _topic: str, value: bytes) -> None:
+        try:
+            question = QUESTION.decode(value)
+        except UnreadableMessageError:
+            # Of a console of another version, which shows that nobody answers it.
+            return
+        answer = RecentAnswer(question.question_id, tuple(map(_as_it_stands, self._asked_for(question))))
+        self._bus.tell(ANSWERED + question.asker, ANSWER.encode(answer))
+
+    def _asked_for(self, question: RecentQuestion) -> Sequence[DecisionRecord]:
+        if not question.decision_id:
+            return self._recent.of_engine(question.engine_id)
+        record = self._recent.get(question.decision_id)
+        return [record] if record is not None else []
+
+
+def _as_it_stands(record: DecisionRecord) -> StoredDecision:
+    stored = DecisionRecorder(b"").stored(record, 1.0, 0, None)
+    # The session's digest needs the fleet's secret, and is worth nothing before the record can be searched.
+    return msgspec.structs.replace(stored, session="", outcome=record.outcome or RUNNING)

@@ -1,0 +1,106 @@
+"""The console asks all gateways over the bus, and whichever web process asks hears the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.request_log.recent_decisions import MAX_WAITING, RecentDecisions
+from gateway.bus.bus import Bus, InProcessBus
+from gateway.bus.redis_bus import RedisBus
+from gateway.contracts.recent_question import ASKED
+from tests.controlplane.request_log.store.records import START, stored
+from tests.private_hub import private_hub
+from tests.private_redis import private_redis
+from tests.web.request_log.fake_decisions import FakeGateway
+
+LONG_S = 60.0
+ENGINE = stored().decision.engine_id
+EARLIER, LATER = stored("earlier", START), stored("later", START + 1)
+MakeBus = Callable[[], Bus]
+
+
+@pytest.fixture(params=["in process", "over the local hub", "over Redis"])
+def make_bus(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeBus]:
+    """Return what makes one more process's end of the bus."""
+    if request.param == "in process":
+        bus = InProcessBus()
+        yield lambda: bus
+        return
+    made: list[RedisBus] = []
+    with private_hub() if request.param == "over the local hub" else private_redis(tmp_path) as server:
+        url = server.url
+
+        def make() -> Bus:
+            made.append(RedisBus(url, b"t"))
+            return made[-1]
+
+        yield make
+        for each in made:
+            each.close()
+
+
+def test_two_webs_hear_both_gateways_newest_first(make_bus: MakeBus) -> None:
+    FakeGateway(make_bus(), [EARLIER])
+    FakeGateway(make_bus(), [LATER])
+    for web in (RecentDecisions(make_bus(), LONG_S), RecentDecisions(make_bus(), LONG_S)):
+        assert web.of_engine(ENGINE) == [LATER, EARLIER]
+        assert web.of_engine("another") == []
+        assert [web.get("earlier"), web.get("later"), web.get("none")] == [EARLIER, LATER, None]
+
+
+def test_many_threads_of_one_web_each_get_their_answer(make_bus: MakeBus) -> None:
+    FakeGateway(make_bus(), [EARLIER, LATER])
+    web = RecentDecisions(make_bus(), LONG_S)
+    got: list[object] = []
+
+    def ask(name: str) -> None:
+        got.extend((name, web.get(name)) for _ in range(20))
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in ("earlier", "later") * 4]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 160
+    assert all(found == {"earlier": EARLIER, "later": LATER}[name] for name, found in got)  # type: ignore[misc]
+
+
+def test_where_no_gateway_runs_nobody_waits(make_bus: MakeBus) -> None:
+    web = RecentDecisions(make_bus(), LONG_S)
+    assert (web.of_engine(ENGINE), web.get("earlier")) == (None, None)
+
+
+def test_a_gateway_that_is_silent_keeps_no_other_answer_back(make_bus: MakeBus) -> None:
+    make_bus().subscribe(ASKED, lambda *_: None)
+    web = RecentDecisions(make_bus(), 0.1)
+    assert web.of_engine(ENGINE) is None
+    FakeGateway(make_bus(), [EARLIER])
+    patient = RecentDecisions(make_bus(), 3.0)
+    assert patient.get("earlier") == EARLIER
+    assert patient.of_engine(ENGINE) == [EARLIER]
+
+
+def test_a_bus_that_is_away_is_an_empty_answer_at_once() -> None:
+    bus = RedisBus("redis://127.0.0.1:1/0", b"t")
+    web = RecentDecisions(bus, LONG_S)
+    assert (web.of_engine(ENGINE), web.get("earlier")) == (None, None)
+    bus.close()
+
+
+def test_questions_beyond_the_limit_are_not_asked() -> None:
+    bus, asked = InProcessBus(), 0
+    web = RecentDecisions(bus, LONG_S)
+
+    def ask_again(*_: object) -> None:
+        nonlocal asked
+        asked += 1
+        web.get("deeper")
+
+    bus.subscribe(ASKED, ask_again)
+    web._wait_s = 0.0
+    assert web.get("earlier") is None
+    assert asked == MAX_WAITING
