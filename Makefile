@@ -15,7 +15,7 @@ FUZZED := tests/fuzz tests/gateway/http/test_json_body.py tests/gateway/http/tes
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-thorough fuzz check format bench bench-peers evidence soak clean
+.PHONY: help setup run up test test-thorough fuzz check format bench bench-peers evidence soak clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ setup: ## install dependencies (other targets run it first)
 
 run: setup ## start a demo fleet with replayed traffic and the console on http://127.0.0.1:8000 (TRACE=file, PORT=n, PREFILL=n DECODE=n)
 	@exec $(PYTHON) manage.py up --demo --with-parent --port $(PORT) --trace "$(TRACE)" $(if $(PREFILL),--prefill $(PREFILL)) $(if $(DECODE),--decode $(DECODE))
+
+up: setup ## start Switchyard for your own engines (manage.py connect URL…; PORT=n)
+	@exec $(PYTHON) manage.py up --with-parent --port $(PORT)
 
 test: setup ## run all tests except the longest
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m "not alone and not thorough" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder

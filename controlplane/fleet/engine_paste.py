@@ -175,7 +175,7 @@ def _line(number: int, text: str, found: dict[str, str], problems: list[str]) ->
     url = found.get("url", "")
     if not url:
         problems.append("No URL; add one such as http://10.0.3.7:8000.")
-    name = found.get("name") or _name_of(url)
+    name = found.get("name") or name_of_url(url)
     for what in ("name", "pool"):
         word = name if what == "name" else found.get("pool", "")
         if word and not _SLUG.fullmatch(word):
@@ -190,8 +190,8 @@ def _line(number: int, text: str, found: dict[str, str], problems: list[str]) ->
     return PastedLine(number, text, engine if url else None, tuple(problems))
 
 
-def _name_of(url: str) -> str:
-    """Return a name made of host and port, for lists of bare URLs."""
+def name_of_url(url: str) -> str:
+    """Return a name made of host and port, for engines of which only the URL is given."""
     try:
         parts = urlsplit(url)
     except ValueError:

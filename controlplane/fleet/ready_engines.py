@@ -1,4 +1,4 @@
-"""How many engines take work."""
+"""Which engines take work."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from collections.abc import Iterable
 
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
+
+
+def others_in_use(pool: Pool, engine: Engine | None) -> bool:
+    """Return whether the pool has engines besides this one (None: a new one) that serve or drain."""
+    others = pool.engines.exclude(desired_state=DesiredState.MAINTENANCE)
+    return others.exclude(pk=engine.pk if engine else None).exists()
 
 
 def ready_engines(pools: Iterable[Pool]) -> int:

@@ -69,6 +69,8 @@ class EngineMetrics(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens_total: float | None = None
     """Prompt tokens taken into prefill since the process started."""
     generated_tokens_total: float | None = None
+    ranks: int = 1
+    """Data-parallel ranks behind the one address."""
     asleep: bool | None = None
     """Whether it was put to sleep, so that it answers and serves nothing."""
 
@@ -90,6 +92,7 @@ def parse_engine_metrics(text: bytes) -> EngineMetrics:
         kv_tokens=(int(block_size[1]) * int(blocks[1]) or None) if block_size and blocks else None,
         prompt_tokens_total=_total(values, "prompt"),
         generated_tokens_total=_total(values, "generated"),
+        ranks=len(values["running"]),
         asleep=b"0" in awake if awake else None,
     )
 

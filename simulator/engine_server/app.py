@@ -69,6 +69,7 @@ class EngineApp:
             tokens = await self.transfer.give(scope["path"].removeprefix(kv_transfer.PATH))
             await send_json(send, 200, {"num_tokens": tokens})
             return
+        self._require_key(scope)
         route = self._routes.get(scope["path"])
         if route is None:
             raise ApiError(404, f"no such path; this engine knows {', '.join(self._routes)}")
@@ -77,18 +78,24 @@ class EngineApp:
             raise ApiError(405, f"use {method} for {scope['path']}")
         await handler(scope, receive, send)
 
+    def _require_key(self, scope: Scope) -> None:
+        """Raise ApiError 401 where vLLM's --api-key does: only /v1 is closed."""
+        key = self._settings.api_key
+        told = dict(scope["headers"]).get(b"authorization")
+        if key and scope["path"].startswith("/v1/") and told != f"Bearer {key}".encode():
+            raise ApiError(401, "Unauthorized")
+
     async def _models(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name = self._settings.served_model
+        names = (self._settings.served_model, *self._settings.aliases)
         model = {
-            "id": name,
             "object": "model",
             "created": self._started,
             "owned_by": "switchyard",
-            "root": name,
+            "root": names[0],
             "parent": None,
             "max_model_len": self._settings.max_model_len,
         }
-        await send_json(send, 200, {"object": "list", "data": [model]})
+        await send_json(send, 200, {"object": "list", "data": [{"id": name, **model} for name in names]})
 
     async def _health(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._runtime.closing:

@@ -49,7 +49,9 @@ def read_settings(options: argparse.Namespace) -> EngineSettings:
     return EngineSettings(
         host=options.host,
         port=options.port,
-        served_model=options.served_model_name,
+        served_model=options.served_model_name[0],
+        aliases=tuple(options.served_model_name[1:]),
+        api_key=options.api_key,
         max_model_len=min(options.max_model_len, fits),
         max_queued=options.max_num_queued_reqs,
         kv_events_port=options.kv_events_port,
@@ -75,7 +77,8 @@ def parser() -> argparse.ArgumentParser:
     add = made.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
     add("--port", type=_port, default=8100, help="HTTP port")
-    add("--served-model-name", default="simulated", help="model name that requests ask for")
+    add("--served-model-name", nargs="+", default=["simulated"], help="names of the model; the first is its own")
+    add("--api-key", default="", help="bearer token that requests need; empty: none")
     add("--block-size", type=_positive, help="tokens per KV block (default: the profile's, 512)")
     add("--num-blocks", type=_positive, help="KV blocks (default: the profile's, 1953)")
     add("--max-model-len", type=_positive, default=131_072, help="prompt and output tokens of one request")

@@ -74,7 +74,7 @@ class Generation:
 
     def require_model(self, model: str | None) -> None:
         """Raise ApiError 404 unless this engine serves `model`."""
-        if model is not None and model != self._settings.served_model:
+        if model is not None and model not in (self._settings.served_model, *self._settings.aliases):
             raise ApiError(404, f"The model `{model[:200]}` does not exist.", "model")
 
     async def _generate(

@@ -19,6 +19,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8100
     served_model: str = "simulated"
+    aliases: tuple[str, ...] = ()
+    """Further names of the same model."""
+    api_key: str = ""
+    """What /v1 wants as bearer token; empty: nothing."""
     max_model_len: int = 131_072
     """Prompt and output tokens of one request together."""
     max_queued: int = 1024

@@ -17,6 +17,7 @@ import aiohttp
 
 from controlplane.fleet.engine_url import EngineUrlRules, RejectedUrlError, check_engine_url, check_kv_endpoint
 from controlplane.fleet.preflight.engine import EngineUnderTest
+from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
 from controlplane.fleet.preflight.events import EventEar, ExpectedBlocks
 from controlplane.fleet.preflight.steps import FAILED, OK, SKIPPED, Step
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError
@@ -50,6 +51,8 @@ class PreflightSubject:
     """The pool's keys come from tokens and the engines' KV events."""
     block_tokens: int
     max_prompt_tokens: int
+    alone: bool = False
+    """No other engine of the pool is in use, so that its blocks are those of this engine."""
     events_endpoint: str = ""
     replay_endpoint: str = ""
     revision: int = 0
@@ -80,10 +83,11 @@ class PreflightFailedError(Exception):
 
 
 class EnginePreflight:
-    """One preflight. Mutable state: `source`, which the step "events" finds out."""
+    """One preflight. Mutable state: `source` and `block_tokens`, which the steps of their names find out."""
 
     def __init__(self, subject: PreflightSubject, session: aiohttp.ClientSession, *, bearer: str = "") -> None:
         self.source = EventSource(subject.events_endpoint, subject.replay_endpoint)
+        self.block_tokens = subject.block_tokens
         self._subject = subject
         self._rules = subject.rules
         self._engine = EngineUnderTest(
@@ -203,10 +207,14 @@ class EnginePreflight:
         if told is None:
             sentence = "Its metrics do not report a block size; the last step checks it."
             return Step(key="block_size", state=SKIPPED, sentence=sentence)
+        if told != wanted and self._subject.alone:
+            self.block_tokens = told
+            sentence = f"Block size {told}, which becomes the pool's: no other engine of it is in use."
+            return Step(key="block_size", state=OK, sentence=sentence)
         if told != wanted:
             raise PreflightFailedError(
                 f"Its blocks have {count(told, 'token')}, the pool's {wanted}.",
-                f"Start it with --block-size {wanted}, or register it in a pool with blocks of {told}.",
+                f"Start it with {block_size_flag(wanted)}, or register it in a pool with blocks of {told}.",
             )
         return Step(key="block_size", state=OK, sentence=f"Block size {told}, same as the pool's.")
 
@@ -232,8 +240,7 @@ class EnginePreflight:
         if not sources:
             raise PreflightFailedError(
                 "The engine reports no KV event socket, and none is entered.",
-                "Start it with --kv-events-config (publisher zmq, an endpoint and a replay endpoint), or enter its "
-                "event endpoint.",
+                f"Add this flag to its start line, or enter its event endpoint: {events_flag(self._subject.url)}",
             )
         first = min(sources, key=lambda source: source.data_parallel_rank)
         return EventSource(first.endpoint, first.replay_endpoint, discovered=True)
@@ -259,8 +266,8 @@ class EnginePreflight:
             await ear.settle(SETTLE_S)
             for _ in range(PROBES):
                 text, tokens = await self._probe_text()
-                wanted = token_block_keys(seed, tokens, self._subject.block_tokens)
-                heard = ExpectedBlocks(seed, wanted, self._subject.block_tokens)
+                wanted = token_block_keys(seed, tokens, self.block_tokens)
+                heard = ExpectedBlocks(seed, wanted, self.block_tokens)
                 await self._engine.complete(text)
                 await ear.hear(heard, HEAR_S)
                 if heard.complete:
@@ -279,7 +286,7 @@ class EnginePreflight:
 
     async def _probe_text(self) -> tuple[str, array[int]]:
         """Return a text nobody has sent before and its tokens, at least PROBE_BLOCKS full blocks of them."""
-        wanted = PROBE_BLOCKS * self._subject.block_tokens + 1
+        wanted = PROBE_BLOCKS * self.block_tokens + 1
         words = wanted // 2 + 8
         while True:
             text = _random_text(words)
@@ -294,7 +301,7 @@ class EnginePreflight:
                 )
 
     def _disagreement(self, heard: ExpectedBlocks | None) -> PreflightFailedError:
-        wanted = self._subject.block_tokens
+        wanted = self.block_tokens
         if heard is None or (not heard.events and not heard.unreadable):
             return PreflightFailedError(
                 f"No event within {HEAR_S:g}{_NARROW}s of a request with {PROBE_BLOCKS} new blocks.",

@@ -21,6 +21,10 @@ class ModelCard(msgspec.Struct, frozen=True):
 
     id: str
     max_model_len: int | None = None
+    root: str | None = None
+    """The weights; the same for all names of one model."""
+    parent: str | None = None
+    """The model that a LoRA adapter changes; None for a model by itself."""
 
 
 class _Cards(msgspec.Struct):

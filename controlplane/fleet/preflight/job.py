@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from controlplane.fleet.preflight.checks import STEP_S, EnginePreflight, EventSource
+from controlplane.fleet.preflight.checks import STEP_S, EnginePreflight
 from controlplane.fleet.preflight.lifecycle import JOB
 from controlplane.fleet.preflight.outcome import conclude, preflight_subject
 from controlplane.fleet.preflight.steps import failed_step, fresh_steps, replaced, to_progress
@@ -88,7 +88,6 @@ async def _look(lease: Lease) -> None:
         await sync_to_async(finish)(lease, outcome=outcome, state=JobState.ABANDONED)
         return
     steps = fresh_steps()
-    source = EventSource()
     connector = aiohttp.TCPConnector(limit=2)
     async with aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False) as session:
         bearer = engine_key(subject.key_variable, settings.ENGINE_API_KEY)
@@ -99,7 +98,6 @@ async def _look(lease: Lease) -> None:
             if held is None:
                 return
             lease = held
-        source = check.source
-    outcome = await sync_to_async(conclude)(lease.run_id, subject.revision, steps, source)
+    outcome = await sync_to_async(conclude)(lease.run_id, subject.revision, steps, check.source, check.block_tokens)
     state = JobState.FAILED if failed_step(steps) else JobState.DONE
     await sync_to_async(finish)(lease, outcome=outcome, state=state)

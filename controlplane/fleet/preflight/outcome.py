@@ -16,12 +16,15 @@ from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import KeySource
 from controlplane.fleet.preflight.checks import EventSource, PreflightSubject
 from controlplane.fleet.preflight.steps import Step, failed_step
+from controlplane.fleet.ready_engines import others_in_use
+from controlplane.fleet.topology import change_pool
 from controlplane.platform.actor import Actor, program
 from controlplane.platform.models.job_run import JobRun
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.roles import NotAllowedError
 
 WHY = "passed its preflight"
+BLOCK_SIZE = "as its only engine reports"
 
 
 def preflight_subject(run_id: int) -> PreflightSubject | None:
@@ -37,6 +40,7 @@ def preflight_subject(run_id: int) -> PreflightSubject | None:
         served_model=pool.served_model,
         exact=pool.key_source == KeySource.EXACT,
         block_tokens=pool.block_tokens,
+        alone=not others_in_use(pool, engine),
         max_prompt_tokens=pool.max_prompt_tokens,
         events_endpoint=engine.kv_events_endpoint,
         replay_endpoint=engine.kv_replay_endpoint,
@@ -46,8 +50,10 @@ def preflight_subject(run_id: int) -> PreflightSubject | None:
     )
 
 
-def conclude(run_id: int, revision: int, steps: Sequence[Step], source: EventSource) -> dict[str, Any]:
-    """Return the run's outcome, after storing discovered event sockets and putting the engine to work.
+def conclude(
+    run_id: int, revision: int, steps: Sequence[Step], source: EventSource, block_tokens: int | None = None
+) -> dict[str, Any]:
+    """Return the run's outcome, after storing event sockets and block size as found and putting the engine to work.
 
     Nothing is changed when somebody else changed the engine since the look began, at `revision`.
     """
@@ -56,7 +62,7 @@ def conclude(run_id: int, revision: int, steps: Sequence[Step], source: EventSou
         return {"result": "failed", "step": failure.key, "reason": failure.sentence, "remedy": failure.remedy}
     run = JobRun.objects.get(pk=run_id)
     try:
-        remark = _apply(run, revision, source)
+        remark = _apply(run, revision, source, block_tokens)
     except StaleRevisionError:
         remark = "Somebody changed the engine during the preflight, so its state is unchanged. Check it again."
     except NotAllowedError as error:
@@ -66,13 +72,19 @@ def conclude(run_id: int, revision: int, steps: Sequence[Step], source: EventSou
     return {"result": "passed", "remark": remark}
 
 
-def _apply(run: JobRun, expected: int, source: EventSource) -> str:
+def _apply(run: JobRun, expected: int, source: EventSource, block_tokens: int | None) -> str:
     engine = _engine_of(run)
     if engine is None:
         return "The engine was deleted."
     actor = _actor_of(run)
     done = []
     with transaction.atomic():
+        if block_tokens not in (None, engine.pool.block_tokens):
+            if others_in_use(engine.pool, engine):
+                return "Another engine came into use meanwhile, so the block size is unchanged. Check it again."
+            # What an engine is, is no wish of anybody's: an operator may put it right by registering the first one.
+            change_pool(engine.pool, {"block_tokens": block_tokens}, actor=program("preflight"), why=BLOCK_SIZE)
+            done.append(f"The pool's block size is now {block_tokens}.")
         if source.discovered:
             found = {"kv_events_endpoint": source.endpoint, "kv_replay_endpoint": source.replay_endpoint}
             engine = change_engine(engine, found, actor=actor, expected=expected, why=f"{WHY}; reported by the engine")

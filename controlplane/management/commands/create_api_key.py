@@ -10,13 +10,10 @@ from django.utils import timezone
 from typing_extensions import override
 
 from controlplane.access.api_keys import create_api_key
-from controlplane.fleet.topology import create_tenant
+from controlplane.management.first_tenant import tenant_for_key
 from controlplane.platform.actor import command
 from controlplane.platform.models.api_key import SCOPES, USUAL_SCOPES
-from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
-
-FIRST_TENANT = "default"
 
 
 class Command(BaseCommand):
@@ -40,7 +37,7 @@ class Command(BaseCommand):
     @override
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the key alone on standard output."""
-        tenant = _tenant(options["tenant"])
+        tenant = tenant_for_key(options["tenant"], actor=command("create_api_key"))
         days = options["days"]
         if days is not None and days < 1:
             raise CommandError("--days must be at least 1.")
@@ -54,15 +51,3 @@ class Command(BaseCommand):
             expires_at=expires_at,
         )
         self.stdout.write(text)
-
-
-def _tenant(slug: str) -> Tenant:
-    """Return the tenant, or the first one; an installation without any gets it."""
-    tenants = Tenant.objects.order_by("pk")
-    if not tenants.exists():
-        return create_tenant(slug or FIRST_TENANT, (slug or FIRST_TENANT).capitalize(), actor=command("create_api_key"))
-    tenant = tenants.filter(slug=slug).first() if slug else tenants.first()
-    if tenant is None:
-        known = ", ".join(tenants.values_list("slug", flat=True))
-        raise CommandError(f"There is no tenant {slug!r}. Known tenants: {known}.")
-    return tenant

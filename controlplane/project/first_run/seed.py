@@ -23,15 +23,16 @@ from controlplane.platform import audit
 from controlplane.platform.actor import program
 from controlplane.platform.models.api_key import ApiKey, hash_api_key
 from controlplane.platform.models.tenant import Tenant
+from controlplane.policies.first_policy import DEFAULT as POLICY
+from controlplane.policies.first_policy import make_live
 from controlplane.policies.models.policy import Policy
-from controlplane.policies.publish import create_policy, draft, publish_version
+from controlplane.policies.publish import create_policy
 from controlplane.project.first_run.demo_names import POOL, SERVED_MODEL, TENANT
 from controlplane.project.first_run.secrets import FirstRunSecrets, new_api_key, new_password
 
 ADMIN = "admin"
 ACTOR = program("first run")
 REGION = "local"
-POLICY = "default"
 BLOCK_TOKENS = 512
 ENGINES = 8
 DEMO_DOCUMENT = {"automation": {"scaling": {"mode": "advise", "min_engines": 4, "max_engines": 12}}}
@@ -59,8 +60,7 @@ def seed(secrets: FirstRunSecrets, *, demo: bool = False) -> None:
             create_region(REGION, "Local", actor=ACTOR)
         policy = Policy.objects.filter(slug=POLICY).first() or create_policy(POLICY, "Default", actor=ACTOR)
         if policy.live_version is None:
-            first = draft(policy, DEMO_DOCUMENT if demo else {}, actor=ACTOR, message="The defaults of this program")
-            publish_version(first, instead_of=None, actor=ACTOR)
+            make_live(policy, actor=ACTOR, document=DEMO_DOCUMENT if demo else None)
 
 
 def refilled(secrets: FirstRunSecrets, *, demo: bool) -> FirstRunSecrets:

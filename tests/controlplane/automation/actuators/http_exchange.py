@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import MappingProxyType
 
 Asked = tuple[str, str, dict[str, str], bytes]
 Answerer = Callable[[str, str, dict[str, str], bytes], tuple[int, bytes]]
 
 
 @contextmanager
-def http_server(answer: Answerer) -> Iterator[tuple[str, list[Asked]]]:
-    """Serve for the block; yields the base URL and the list of what was asked."""
+def http_server(answer: Answerer, types: Mapping[str, str] = MappingProxyType({})) -> Iterator[tuple[str, list[Asked]]]:
+    """Serve for the block; yields the base URL and the list of what was asked. `types` are those other than JSON."""
     asked: list[Asked] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -23,7 +24,7 @@ def http_server(answer: Answerer) -> Iterator[tuple[str, list[Asked]]]:
             asked.append(request)
             status, said = answer(*request)
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Type", types.get(self.path, "application/json"))
             self.send_header("Content-Length", str(len(said)))
             self.end_headers()
             self.wfile.write(said)

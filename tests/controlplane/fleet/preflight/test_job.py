@@ -123,7 +123,18 @@ def test_another_model_stops_it_and_putting_it_right_lets_it_serve(
     assert engine.desired_state == "ready"
 
 
+def test_a_pool_takes_the_block_size_of_its_first_engine(start: Start, small_pool: Pool, operator: Actor) -> None:
+    engine = register_for_preflight(small_pool, "a", start(block_tokens=32).url, actor=operator)
+    assert looked_at(engine).state == "passed"
+    small_pool.refresh_from_db()
+    assert (small_pool.block_tokens, engine.desired_state) == (32, "ready")
+    told = AuditEvent.objects.get(verb="pool.change")
+    assert (told.actor_name, told.why) == ("preflight", "as its only engine reports")
+
+
 def test_blocks_of_another_size_name_both_sizes(start: Start, small_pool: Pool, operator: Actor) -> None:
+    first = register_for_preflight(small_pool, "first", start().url, actor=operator)
+    assert looked_at(first).state == "passed"
     engine = register_for_preflight(small_pool, "a", start(block_tokens=32).url, actor=operator)
     failure = looked_at(engine).failure
     assert failure is not None

@@ -1,0 +1,258 @@
+"""What connecting an engine makes and reuses: planned from its answers first, so that it can be shown, then stored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import collapse_addresses, ip_address, ip_network
+from itertools import count as numbers
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.fleet.connect.address import is_allowed
+from controlplane.fleet.connect.engine_facts import SGLANG, EngineFacts
+from controlplane.fleet.connect.refusal import ConnectRefusedError
+from controlplane.fleet.connect.start_line import start_line
+from controlplane.fleet.engine_addressing import engine_url_rules
+from controlplane.fleet.engine_paste import name_of_url
+from controlplane.fleet.engine_registration import change_engine
+from controlplane.fleet.engine_url import CheckedUrl
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import KeySource, Pool
+from controlplane.fleet.models.region import Region
+from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
+from controlplane.fleet.preflight.lifecycle import register_for_preflight, start_preflight
+from controlplane.fleet.ready_engines import others_in_use
+from controlplane.fleet.topology import change_pool, create_pool, create_region
+from controlplane.platform.actor import Actor
+from controlplane.platform.role import Role
+from controlplane.platform.roles import require
+from controlplane.policies.first_policy import usual_policy
+from routing.values.counted import count
+
+FIRST_REGION = "local"
+WHY = "Connected"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a person wants otherwise than it would be made; empty: as the engine says."""
+
+    pool: str = ""
+    region: str = ""
+    key_variable: str = ""
+    approximate: bool = False
+    """Keys from the text of prompts: hits are estimated, and the engine needs no KV events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """What is to be made. Nothing is stored yet."""
+
+    facts: EngineFacts
+    address: CheckedUrl
+    model: str
+    pool: Pool | None
+    """None: a new one, `pool_slug`."""
+    pool_slug: str
+    region_slug: str
+    new_region: bool
+    engine: Engine | None
+    """The engine with this URL; it is only checked again."""
+    engine_name: str
+    networks: str
+    """The pool's engine networks with this address; empty: they stay as they are."""
+    exact: bool
+    key_variable: str = ""
+
+
+def plan_connection(facts: EngineFacts, address: CheckedUrl, wishes: Wishes = Wishes()) -> Connection:
+    """Return what connecting the engine makes; raises ConnectRefusedError."""
+    engine = Engine.objects.select_related("pool__region").filter(url=address.url).first()
+    pool = engine.pool if engine else _pool_for(facts, wishes)
+    region, new_region = (pool.region.slug, False) if pool else _region_for(wishes)
+    exact = pool.key_source == KeySource.EXACT if pool else not wishes.approximate
+    slug = pool.slug if pool else _free_slug(wishes.pool or _slug(facts.names[0]))
+    if exact:
+        if pool is not None:
+            _refuse_other_blocks(facts, pool, engine)
+        _refuse_inexact(facts)
+    return Connection(
+        facts=facts,
+        address=address,
+        model=pool.served_model if pool else facts.names[0],
+        pool=pool,
+        pool_slug=slug,
+        region_slug=region,
+        new_region=new_region,
+        engine=engine,
+        engine_name=engine.name if engine else _engine_name(address.url, pool),
+        networks=_networks_with(address, pool),
+        exact=exact,
+        key_variable=wishes.key_variable,
+    )
+
+
+def make_connection(wanted: Connection, *, actor: Actor) -> Engine:
+    """Store what is missing and start the engine's preflight, after which it serves; admins only.
+
+    Raises NotAllowedError, RejectedUrlError, InvalidFieldsError.
+    """
+    require(actor, Role.ADMIN)
+    with transaction.atomic():
+        pool = _allowed(wanted.pool, wanted, actor) if wanted.pool else _new_pool(wanted, actor)
+        if wanted.engine is not None:
+            return _checked_again(wanted.engine, wanted, actor)
+        sockets: dict[str, Any] = _sockets(wanted)
+        return register_for_preflight(pool, wanted.engine_name, wanted.address.url, actor=actor, why=WHY, **sockets)
+
+
+def _checked_again(engine: Engine, wanted: Connection, actor: Actor) -> Engine:
+    if not engine.kv_events_endpoint and (sockets := _sockets(wanted)):
+        change_engine(engine, sockets, actor=actor, why=WHY)
+    start_preflight(engine, actor=actor, then_ready=True)
+    return engine
+
+
+def _sockets(wanted: Connection) -> dict[str, str]:
+    if not wanted.exact:
+        return {}
+    return {"kv_events_endpoint": wanted.facts.events, "kv_replay_endpoint": wanted.facts.replay}
+
+
+def _pool_for(facts: EngineFacts, wishes: Wishes) -> Pool | None:
+    pools = list(Pool.objects.select_related("region").filter(served_model__in=facts.names))
+    if wishes.pool:
+        named = Pool.objects.select_related("region").filter(slug=wishes.pool).first()
+        if named is not None and named not in pools:
+            raise ConnectRefusedError(
+                f"The engine serves {', '.join(facts.names)}; pool {named.slug} serves {named.served_model}.",
+                f"Start it with --served-model-name {named.served_model}, or connect it without a pool.",
+            )
+        return named
+    if wishes.region:
+        pools = [pool for pool in pools if pool.region.slug == wishes.region]
+    if len(pools) > 1:
+        raise ConnectRefusedError(
+            f"{count(len(pools), 'pool')} serve {facts.names[0]}: {_listed(pool.slug for pool in pools)}.",
+            "Name one with --pool.",
+        )
+    return pools[0] if pools else None
+
+
+def _region_for(wishes: Wishes) -> tuple[str, bool]:
+    """Return the region of a new pool, and whether it is new too."""
+    known = list(Region.objects.values_list("slug", flat=True))
+    if wishes.region:
+        return wishes.region, wishes.region not in known
+    if len(known) > 1:
+        raise ConnectRefusedError(f"There are {len(known)} regions: {_listed(known)}.", "Name one with --region.")
+    return (known[0], False) if known else (FIRST_REGION, True)
+
+
+def _refuse_inexact(facts: EngineFacts) -> None:
+    """Refuse an engine whose cache cannot be known exactly, with the one thing to do."""
+    if facts.ranks > 1:
+        raise ConnectRefusedError(
+            f"It has {facts.ranks} data-parallel ranks behind one address, each with a cache of its own.",
+            "Start each rank as an engine of its own (--data-parallel-external-lb) and connect each, or connect it "
+            "with --approximate.",
+        )
+    if flag := _missing_events(facts):
+        raise ConnectRefusedError(
+            "It publishes no KV events, so nobody can know what it has cached.",
+            f"Add this flag to its start line, or connect it with --approximate: {flag}",
+            start_line=start_line(facts, flag),
+        )
+    if not facts.tokenizes:
+        raise ConnectRefusedError(
+            "It has no /tokenize, from which token blocks are cut.",
+            "Use a version that has it, or connect the engine with --approximate.",
+        )
+
+
+def _missing_events(facts: EngineFacts) -> str:
+    """Return the flag that its events need; empty where it publishes them."""
+    return "" if facts.events else events_flag(facts.url, sglang=facts.product == SGLANG)
+
+
+def _refuse_other_blocks(facts: EngineFacts, pool: Pool, engine: Engine | None) -> None:
+    told, wanted = facts.block_tokens, pool.block_tokens
+    if told is None or told == wanted or not others_in_use(pool, engine):
+        return
+    flag = block_size_flag(wanted, sglang=facts.product == SGLANG)
+    raise ConnectRefusedError(
+        f"Its blocks have {count(told, 'token')}, those of pool {pool.slug} {wanted}.",
+        f"Start it with {flag}, or connect it with --pool and the name of a new pool.",
+        start_line=start_line(facts, f"{flag} {_missing_events(facts)}".strip()),
+    )
+
+
+def _new_pool(wanted: Connection, actor: Actor) -> Pool:
+    region = Region.objects.filter(slug=wanted.region_slug).first()
+    region = region or create_region(wanted.region_slug, wanted.region_slug.capitalize(), actor=actor, why=WHY)
+    facts = wanted.facts
+    told: dict[str, Any] = {
+        "block_tokens": facts.block_tokens if wanted.exact else None,
+        "max_prompt_tokens": facts.context_tokens,
+        "engine_networks": wanted.networks,
+        "engine_api_key_env": wanted.key_variable,
+        "key_source": KeySource.EXACT if wanted.exact else KeySource.APPROXIMATE,
+    }
+    return create_pool(
+        wanted.pool_slug,
+        wanted.model,
+        region,
+        wanted.model,
+        usual_policy(actor=actor),
+        actor=actor,
+        why=_why(wanted),
+        **{name: value for name, value in told.items() if value},
+    )
+
+
+def _allowed(pool: Pool, wanted: Connection, actor: Actor) -> Pool:
+    changes = {"engine_networks": wanted.networks} if wanted.networks else {}
+    if wanted.key_variable:
+        changes["engine_api_key_env"] = wanted.key_variable
+    return change_pool(pool, changes, actor=actor, why=_why(wanted)) if changes else pool
+
+
+def _why(wanted: Connection) -> str:
+    return f"Allowed {', '.join(wanted.address.addresses)} for {wanted.address.url}" if wanted.networks else WHY
+
+
+def _networks_with(address: CheckedUrl, pool: Pool | None) -> str:
+    """Return the engine networks that allow the address, those of now included; empty where they do already."""
+    if is_allowed(address, pool):
+        return ""
+    known = engine_url_rules(pool).networks
+    merged: list[str] = []
+    for version in (4, 6):
+        nets: list[Any] = [each for each in known if each.version == version]
+        nets += [ip_network(each) for each in address.addresses if ip_address(each).version == version]
+        merged += map(str, collapse_addresses(nets))
+    return ", ".join(merged)
+
+
+def _engine_name(url: str, pool: Pool | None) -> str:
+    name = name_of_url(url)
+    taken = set(pool.engines.values_list("name", flat=True)) if pool else set()
+    return next(each for each in (name, *(f"{name[:60]}-{n}" for n in range(2, 1000))) if each not in taken)
+
+
+def _slug(model: str) -> str:
+    """Return a slug of the model's name, without the organisation before it."""
+    return re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")[:60] or "pool"
+
+
+def _free_slug(slug: str) -> str:
+    taken = set(Pool.objects.filter(slug__startswith=slug).values_list("slug", flat=True))
+    return next(each for n in numbers(1) if (each := slug if n == 1 else f"{slug}-{n}") not in taken)
+
+
+def _listed(names: Any) -> str:
+    shown: Sequence[str] = list(names)
+    return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")

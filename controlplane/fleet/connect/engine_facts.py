@@ -1,0 +1,183 @@
+"""Asks one engine what it is: models, blocks, ranks, event sockets, tokenizer. Needs no database."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from controlplane.fleet.connect.refusal import ConnectRefusedError
+from controlplane.fleet.engine_url import CheckedUrl
+from controlplane.fleet.preflight.engine import EngineUnderTest, ModelCard
+from gateway.engines.engine_metrics import EngineMetrics
+from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, KvEventSource
+from routing.values.prepared_struct import prepared
+
+ANSWER_S = 3.0
+ASK_S = 20.0
+"""Longest for all questions together."""
+MAX_INFO_BYTES = 1 << 20
+VLLM, SGLANG = "vLLM", "SGLang"
+
+Wanted = TypeVar("Wanted")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What an engine says of itself; None where it does not say."""
+
+    url: str
+    product: str
+    """VLLM, SGLANG, or empty."""
+    version: str
+    names: tuple[str, ...]
+    """Names of its model; the first is its own."""
+    adapters: tuple[str, ...]
+    """LoRA adapters."""
+    weights: str
+    context_tokens: int | None
+    block_tokens: int | None
+    kv_tokens: int | None
+    ranks: int
+    events: str
+    """KV event endpoint of its first rank as seen from here; empty: none."""
+    replay: str
+    tokenizes: bool
+    """/tokenize answers, which token blocks are cut from."""
+
+
+class _Version(msgspec.Struct):
+    version: str = ""
+
+
+class _ServerInfo(msgspec.Struct):
+    """What SGLang tells of its arguments."""
+
+    page_size: int | None = None
+    dp_size: int = 1
+    max_total_num_tokens: int | None = None
+    kv_events_config: str | None = None
+    version: str = ""
+
+
+class _EventsConfig(msgspec.Struct):
+    publisher: str = "null"
+    endpoint: str = "tcp://*:5557"
+    replay_endpoint: str | None = None
+
+
+async def ask_engine(address: CheckedUrl, *, bearer: str, variable: str) -> EngineFacts:
+    """Ask the engine everything; `variable` names the variable whose key is sent. Raises ConnectRefusedError."""
+    connector = aiohttp.TCPConnector(limit=2)
+    async with aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False) as session:
+        engine = _Engine(session, address.connect_url, bearer=bearer, timeout_s=ANSWER_S)
+        try:
+            async with asyncio.timeout(ASK_S):
+                return await engine.facts(address.url)
+        except (EngineUnreachableError, TimeoutError) as error:
+            raise ConnectRefusedError(
+                f"Unreachable at {address.url}: {str(error) or 'no answer in time'}.",
+                "Check that the engine listens on this address and that this host can reach it.",
+            ) from None
+        except EngineAnswerError as error:
+            raise ConnectRefusedError(*_useless(address.url, error, variable)) from None
+
+
+def _useless(url: str, error: EngineAnswerError, variable: str) -> tuple[str, str]:
+    if error.status in (401, 403):
+        return (
+            "The engine requires another key.",
+            f"Set {variable} to its key, for Switchyard and for this command, then connect again.",
+        )
+    return (
+        f"{url} does not answer as an engine: {error}.",
+        "Enter the base URL of a vLLM or SGLang server, such as http://10.0.3.7:8000.",
+    )
+
+
+class _Engine(EngineUnderTest):
+    """An engine that nobody knows yet."""
+
+    async def facts(self, url: str) -> EngineFacts:
+        cards = await self.model_cards()
+        own = next((card for card in cards if card.parent is None), None)
+        if own is None:
+            raise EngineAnswerError("it serves no model")
+        self._served_model = own.id
+        version = (await self._told("/version", _Version) or _Version()).version
+        metrics = await self._metrics_told()
+        info = await self._server_info() if metrics is None or metrics.block_size is None else None
+        sources = await self.kv_event_sources()
+        events, replay = _endpoints(sources, info, self.url)
+        return EngineFacts(
+            url=url,
+            product=SGLANG if info else VLLM if version else "",
+            version=(info.version if info else version)[:40],
+            names=_names(cards, own),
+            adapters=tuple(card.id for card in cards if card.parent is not None),
+            weights=own.root or own.id,
+            context_tokens=own.max_model_len,
+            block_tokens=info.page_size if info else metrics.block_size if metrics else None,
+            kv_tokens=info.max_total_num_tokens if info else metrics.kv_tokens if metrics else None,
+            ranks=max(len(sources), info.dp_size if info else metrics.ranks if metrics else 1),
+            events=events,
+            replay=replay,
+            tokenizes=await self._tokenizes(),
+        )
+
+    async def _metrics_told(self) -> EngineMetrics | None:
+        """Return its metrics; None where it exports none that we know (SGLang's have names of their own)."""
+        try:
+            return await self.full_metrics()
+        except EngineAnswerError:
+            return None
+
+    async def _server_info(self) -> _ServerInfo | None:
+        for path in ("/server_info", "/get_server_info"):
+            if (info := await self._told(path, _ServerInfo)) and info.page_size:
+                return info
+        return None
+
+    async def _told(self, path: str, kind: type[Wanted]) -> Wanted | None:
+        """Return the answer; None where it has none for us."""
+        try:
+            answer = await self._get(path, path, limit=MAX_INFO_BYTES)
+            return msgspec.json.decode(answer, type=prepared(kind))
+        except (EngineAnswerError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+
+    async def _tokenizes(self) -> bool:
+        try:
+            return bool(await self.tokenize("Switchyard"))
+        except EngineAnswerError as error:
+            if error.status in (401, 403):
+                raise
+            return False
+
+
+def _names(cards: tuple[ModelCard, ...], own: ModelCard) -> tuple[str, ...]:
+    return tuple(card.id for card in cards if card.parent is None and card.root == own.root)
+
+
+def _endpoints(sources: tuple[KvEventSource, ...], info: _ServerInfo | None, url: str) -> tuple[str, str]:
+    """Return where the first rank publishes and replays, seen from here; SGLang names its sockets in its arguments."""
+    if sources:
+        first = min(sources, key=lambda source: source.data_parallel_rank)
+        return first.endpoint, first.replay_endpoint
+    config = _events_config(info.kv_events_config if info else None)
+    if config is None or config.publisher != "zmq":
+        return "", ""
+    host = urlsplit(url).hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    return config.endpoint.replace("*", host), (config.replay_endpoint or "").replace("*", host)
+
+
+def _events_config(text: str | None) -> _EventsConfig | None:
+    try:
+        return msgspec.json.decode(text, type=prepared(_EventsConfig)) if text else None
+    except msgspec.DecodeError:
+        return None

@@ -1,0 +1,46 @@
+"""What an engine told and what is made of it, in words for console and command line."""
+
+from __future__ import annotations
+
+from controlplane.fleet.connect.connection import Connection
+from controlplane.fleet.connect.engine_facts import EngineFacts
+from routing.values.counted import count
+
+_LISTED = 5
+
+
+def fact_lines(facts: EngineFacts) -> list[str]:
+    """Return what the engine told, a line per matter."""
+    product = " ".join(filter(None, (facts.product or "An engine", facts.version)))
+    lines = [f"{product} serves {facts.names[0]}{_also(facts.names[1:])}."]
+    sizes = [
+        facts.block_tokens and f"blocks of {count(facts.block_tokens, 'token')}",
+        facts.kv_tokens and f"KV cache of {count(facts.kv_tokens, 'token')}",
+        facts.context_tokens and f"context of {count(facts.context_tokens, 'token')}",
+        facts.ranks > 1 and f"{facts.ranks} data-parallel ranks",
+    ]
+    if told := ", ".join(str(size) for size in sizes if size):
+        lines.append(f"{told[:1].upper()}{told[1:]}.")
+    replay = f", replay {facts.replay}" if facts.replay else ", no replay"
+    lines.append(f"KV events {facts.events}{replay}." if facts.events else "No KV events.")
+    if facts.adapters:
+        lines.append(f"LoRA adapters, which are not routed to: {_listed(facts.adapters)}.")
+    return lines
+
+
+def made_words(plan: Connection) -> str:
+    """Return which of region, pool and engine are new."""
+    region = f"{'new ' if plan.new_region else ''}region {plan.region_slug}"
+    pool = f"{'' if plan.pool else 'new '}pool {plan.pool_slug}"
+    engine = f"{'' if plan.engine else 'new '}engine {plan.engine_name}"
+    words = f"{region}, {pool}, {engine}."
+    return f"{words[:1].upper()}{words[1:]}"
+
+
+def _also(names: tuple[str, ...]) -> str:
+    return f", also named {_listed(names)} (routed by the first name)" if names else ""
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return f"{', '.join(name[:80] for name in names[:_LISTED])}{more}"

@@ -1,0 +1,187 @@
+"""What connecting an engine makes, reuses and refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django.fixtures import Settings
+
+from controlplane.fleet.connect.address import engine_address, is_allowed, may_be_asked
+from controlplane.fleet.connect.connection import Connection, Wishes, make_connection, plan_connection
+from controlplane.fleet.connect.engine_facts import VLLM, EngineFacts
+from controlplane.fleet.connect.refusal import ConnectRefusedError
+from controlplane.fleet.connect.words import fact_lines, made_words
+from controlplane.fleet.engine_url import CheckedUrl
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.pool import KeySource, Pool
+from controlplane.fleet.models.region import Region
+from controlplane.fleet.preflight.lifecycle import preflight_of
+from controlplane.platform.actor import CONSOLE, command, person
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.roles import NotAllowedError
+from controlplane.policies.models.policy import Policy
+
+pytestmark = pytest.mark.django_db
+
+ACTOR = command("connect")
+URL = "http://10.3.0.7:8000"
+FACTS = EngineFacts(
+    url=URL,
+    product=VLLM,
+    version="0.32.0",
+    names=("meta/Llama-3.1-8B", "llama"),
+    adapters=(),
+    weights="meta/Llama-3.1-8B",
+    context_tokens=4096,
+    block_tokens=32,
+    kv_tokens=99_968,
+    ranks=1,
+    events="tcp://10.3.0.7:5557",
+    replay="tcp://10.3.0.7:5558",
+    tokenizes=True,
+)
+
+
+@pytest.fixture(autouse=True)
+def nothing_allowed(settings: Settings) -> None:
+    settings.ENGINE_NETWORKS = ()
+
+
+def at(url: str) -> CheckedUrl:
+    return engine_address(url)
+
+
+def planned(facts: EngineFacts = FACTS, url: str = URL, **wishes: object) -> Connection:
+    return plan_connection(replace(facts, url=url), at(url), Wishes(**wishes))  # type: ignore[arg-type]
+
+
+def connected(url: str, **wishes: object) -> Engine:
+    host = url.removeprefix("http://").partition(":")[0]
+    facts = replace(FACTS, events=f"tcp://{host}:5557", replay="")
+    return make_connection(planned(facts, url, **wishes), actor=ACTOR)
+
+
+def refused(facts: EngineFacts, **wishes: object) -> ConnectRefusedError:
+    with pytest.raises(ConnectRefusedError) as found:
+        planned(facts, **wishes)
+    return found.value
+
+
+def test_the_first_engine_makes_region_pool_and_policy_of_what_it_says() -> None:
+    plan = planned()
+    assert made_words(plan) == "New region local, new pool llama-3-1-8b, new engine 10-3-0-7-8000."
+    assert not Pool.objects.exists()
+    engine = make_connection(plan, actor=ACTOR)
+    pool = engine.pool
+    assert (pool.slug, pool.served_model, pool.block_tokens) == ("llama-3-1-8b", "meta/Llama-3.1-8B", 32)
+    assert (pool.max_prompt_tokens, pool.key_source, pool.region.slug) == (4096, "exact", "local")
+    assert pool.policy.live_version is not None
+    assert engine.kv_events_endpoint == "tcp://10.3.0.7:5557"
+    assert engine.desired_state == DesiredState.MAINTENANCE
+    seen = preflight_of(engine)
+    assert seen is not None and seen.then_ready
+
+
+def test_allowing_the_address_is_in_the_audit() -> None:
+    pool = make_connection(planned(), actor=ACTOR).pool
+    assert pool.engine_networks == "10.3.0.7/32"
+    told = AuditEvent.objects.get(verb="pool.create")
+    assert (told.actor_name, told.why) == ("connect", f"Allowed 10.3.0.7 for {URL}")
+    connected("http://10.3.0.6:8000")
+    told = AuditEvent.objects.get(verb="pool.change")
+    assert told.after["engine_networks"] == "10.3.0.6/31"
+
+
+def test_an_address_may_be_asked_once_somebody_allowed_it_for_any_pool() -> None:
+    assert not may_be_asked(at(URL))
+    pool = make_connection(planned(), actor=ACTOR).pool
+    assert may_be_asked(at(URL))
+    assert is_allowed(at(URL), pool)
+    assert not is_allowed(at(URL), None)
+
+
+def test_further_engines_join_the_pool_of_their_model_by_any_of_its_names() -> None:
+    first = connected(URL)
+    Pool.objects.update(served_model="llama")
+    second = connected("http://10.3.0.8:8000")
+    assert (second.pool, Region.objects.count(), Policy.objects.count()) == (first.pool, 1, 1)
+
+
+def test_connecting_again_only_checks_again() -> None:
+    first = connected(URL)
+    before = preflight_of(first)
+    again = connected(URL)
+    after = preflight_of(again)
+    assert (again, Engine.objects.count()) == (first, 1)
+    assert before is not None and after is not None and after.run_id != before.run_id
+
+
+def test_another_block_size_is_refused_once_an_engine_of_the_pool_serves() -> None:
+    engine = connected(URL)
+    other = replace(FACTS, block_tokens=16, events="")
+    Engine.objects.filter(pk=engine.pk).update(desired_state=DesiredState.READY)
+    with pytest.raises(ConnectRefusedError) as found:
+        planned(other, "http://10.3.0.9:8000")
+    refusal = found.value
+    assert refusal.sentence == "Its blocks have 16 tokens, those of pool llama-3-1-8b 32."
+    assert "--block-size 32" in refusal.remedy
+    assert "--block-size 32" in refusal.start_line and "--kv-events-config" in refusal.start_line
+    assert "--block-size 16" not in refusal.start_line
+
+
+def test_without_kv_events_it_names_the_one_flag() -> None:
+    refusal = refused(replace(FACTS, events=""))
+    assert refusal.sentence.startswith("It publishes no KV events")
+    assert "--kv-events-config '{" in refusal.remedy
+    assert refusal.start_line.startswith("vllm serve meta/Llama-3.1-8B ")
+    assert not Pool.objects.exists()
+
+
+@pytest.mark.parametrize(("change", "words"), [({"ranks": 2}, "data-parallel"), ({"tokenizes": False}, "/tokenize")])
+def test_what_cannot_be_known_exactly_is_refused_and_may_be_estimated(change: dict[str, int], words: str) -> None:
+    facts = replace(FACTS, **change)  # type: ignore[arg-type]
+    refusal = refused(facts)
+    assert words in refusal.sentence and "--approximate" in refusal.remedy
+    pool = make_connection(planned(facts, approximate=True), actor=ACTOR).pool
+    assert pool.key_source == KeySource.APPROXIMATE
+
+
+def test_a_pool_of_another_model_is_refused(pool: Pool) -> None:
+    assert "pool chat serves m-8b" in refused(FACTS, pool="chat").sentence
+
+
+def test_where_pools_or_regions_are_several_it_asks_for_a_name(pool: Pool) -> None:
+    Region.objects.create(slug="there", name="There")
+    assert "--region" in refused(FACTS).remedy
+    assert planned(region="there").region_slug == "there"
+    for slug in ("one", "two"):
+        Pool.objects.create(slug=slug, name=slug, region=pool.region, served_model="llama", policy=pool.policy)
+    assert "--pool" in refused(FACTS).remedy
+    assert planned(pool="two").pool_slug == "two"
+
+
+def test_only_admins_connect() -> None:
+    plan = planned()
+    with pytest.raises(NotAllowedError):
+        make_connection(plan, actor=person(User.objects.create(username="op"), via=CONSOLE))
+
+
+@pytest.mark.parametrize("url", ["http://169.254.169.254", "http://metadata", "ftp://10.0.0.1:1", "10.0.0.1:8000"])
+def test_what_can_be_no_engine_is_never_asked(url: str) -> None:
+    with pytest.raises(ConnectRefusedError):
+        engine_address(url)
+
+
+def test_a_base_url_of_a_client_is_understood() -> None:
+    assert engine_address(f"{URL}/v1/").url == URL
+
+
+def test_what_was_told_is_said_in_a_few_lines() -> None:
+    assert fact_lines(replace(FACTS, adapters=("sql",), replay="")) == [
+        "vLLM 0.32.0 serves meta/Llama-3.1-8B, also named llama (routed by the first name).",
+        "Blocks of 32 tokens, KV cache of 99,968 tokens, context of 4,096 tokens.",
+        "KV events tcp://10.3.0.7:5557, no replay.",
+        "LoRA adapters, which are not routed to: sql.",
+    ]

@@ -1,0 +1,134 @@
+"""What engines of either product answer, as their versions of today do, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from controlplane.fleet.connect.engine_facts import EngineFacts, ask_engine
+from controlplane.fleet.connect.refusal import ConnectRefusedError
+from controlplane.fleet.connect.start_line import start_line
+from controlplane.fleet.engine_url import CheckedUrl
+from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
+from tests.controlplane.automation.actuators.http_exchange import http_server
+from tests.controlplane.simulated_engine import free_ports
+
+CARD = {"object": "model", "root": "/models/tiny", "parent": None, "max_model_len": 512}
+VLLM_METRICS = """\
+vllm:num_requests_running{engine="0",model_name="tiny"} 0.0
+vllm:num_requests_running{engine="1",model_name="tiny"} 0.0
+vllm:num_requests_waiting{engine="0",model_name="tiny"} 0.0
+vllm:num_requests_waiting{engine="1",model_name="tiny"} 0.0
+vllm:cache_config_info{block_size="32",engine="0",num_gpu_blocks="31"} 1.0
+"""
+VLLM: dict[str, Any] = {
+    "/v1/models": {
+        "data": [
+            {**CARD, "id": "tiny"},
+            {**CARD, "id": "small"},
+            {**CARD, "id": "sql", "root": "/adapters/sql", "parent": "tiny"},
+        ]
+    },
+    "/version": {"version": "0.32.0"},
+    "/tokenize": {"count": 1, "max_model_len": 512, "tokens": [7]},
+    "/kv_event_sources": [
+        {"data_parallel_rank": 1, "endpoint": "tcp://*:5558", "replay_endpoint": "tcp://*:6558"},
+        {"data_parallel_rank": 0, "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:6557"},
+    ],
+    "/metrics": VLLM_METRICS,
+}
+SGLANG: dict[str, Any] = {
+    "/v1/models": {"data": [{**CARD, "id": "tiny"}]},
+    "/server_info": {
+        "page_size": 64,
+        "dp_size": 1,
+        "max_total_num_tokens": 4096,
+        "version": "0.5.23",
+        "kv_events_config": '{"publisher": "zmq", "endpoint": "tcp://*:5557", "topic": "kv-events"}',
+        "model_path": "/models/tiny",
+    },
+    "/tokenize": {"count": 1, "max_model_len": 512, "tokens": [7]},
+    "/metrics": "sglang:num_running_reqs 0.0\n",
+}
+
+
+async def asked(answers: dict[str, Any]) -> EngineFacts:
+    def answer(_method: str, path: str, _headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
+        found = answers.get(path, 404)
+        if isinstance(found, int):
+            return found, b"{}"
+        return 200, found.encode() if isinstance(found, str) else json.dumps(found).encode()
+
+    with http_server(answer, types={"/metrics": "text/plain"}) as (url, _):
+        return await at(url)
+
+
+async def at(url: str) -> EngineFacts:
+    return await ask_engine(CheckedUrl(url, url, "127.0.0.1", 1), bearer="", variable="SWITCHYARD_ENGINE_API_KEY")
+
+
+async def test_vllm_tells_names_adapters_blocks_ranks_and_sockets() -> None:
+    facts = await asked(VLLM)
+    assert (facts.product, facts.version) == ("vLLM", "0.32.0")
+    assert (facts.names, facts.adapters, facts.weights) == (("tiny", "small"), ("sql",), "/models/tiny")
+    assert (facts.block_tokens, facts.kv_tokens, facts.context_tokens, facts.ranks) == (32, 992, 512, 2)
+    assert (facts.events, facts.replay) == ("tcp://127.0.0.1:5557", "tcp://127.0.0.1:6557")
+    assert facts.tokenizes
+
+
+async def test_sglang_tells_page_size_and_socket_in_its_arguments() -> None:
+    facts = await asked(SGLANG)
+    assert (facts.product, facts.version, facts.names) == ("SGLang", "0.5.23", ("tiny",))
+    assert (facts.block_tokens, facts.kv_tokens, facts.ranks) == (64, 4096, 1)
+    assert (facts.events, facts.replay) == ("tcp://127.0.0.1:5557", "")
+
+
+async def test_an_older_sglang_answers_under_its_older_path() -> None:
+    old = {("/get_server_info" if path == "/server_info" else path): answer for path, answer in SGLANG.items()}
+    assert (await asked(old)).block_tokens == 64
+
+
+async def test_what_an_engine_does_not_tell_stays_unknown() -> None:
+    facts = await asked({"/v1/models": {"data": [{"id": "tiny"}]}})
+    assert (facts.product, facts.block_tokens, facts.events, facts.tokenizes) == ("", None, "", False)
+    assert facts.names == ("tiny",)
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ({"/v1/models": 401}, "requires another key"),
+        ({"/v1/models": 404}, "does not answer as an engine: models answered 404"),
+        ({"/v1/models": "<html>"}, "does not answer as an engine"),
+        ({"/v1/models": {"data": []}}, "it serves no model"),
+    ],
+)
+async def test_what_is_no_engine_for_us_is_refused_with_what_to_do(answers: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConnectRefusedError, match=words) as refused:
+        await asked(answers)
+    assert refused.value.remedy
+
+
+async def test_where_nobody_listens_it_says_so() -> None:
+    with pytest.raises(ConnectRefusedError, match="connection refused"):
+        await at(f"http://127.0.0.1:{free_ports(1)[0]}")
+
+
+async def test_the_start_line_of_vllm_has_all_that_it_told_and_the_flag() -> None:
+    facts = await asked({**VLLM, "/kv_event_sources": []})
+    flag = events_flag("http://10.0.0.1:8000")
+    line = start_line(facts, flag)
+    assert line.startswith("vllm serve /models/tiny --served-model-name tiny small --port ")
+    assert line.endswith(f"--max-model-len 512 --block-size 32 --enable-prompt-tokens-details {flag}")
+    config = json.loads(flag.partition("'")[2].rstrip("'"))
+    assert (config["endpoint"], config["replay_endpoint"]) == ("tcp://*:18000", "tcp://*:28000")
+    assert config["enable_kv_cache_events"] is True
+
+
+async def test_a_wanted_block_size_stands_once_in_the_start_line() -> None:
+    line = start_line(await asked(SGLANG), block_size_flag(16, sglang=True))
+    assert line.startswith("python -m sglang.launch_server --model-path /models/tiny")
+    assert line.count("--page-size") == 1
+    assert line.endswith("--page-size 16")

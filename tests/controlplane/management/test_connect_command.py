@@ -1,0 +1,111 @@
+"""`manage.py connect` against real simulated engines, without a server beside it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from io import StringIO
+
+import pytest
+from django.core.management import call_command
+from pytest_django.fixtures import Settings
+
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.models.api_key import ApiKey, hash_api_key
+from gateway.bus.bus import Bus
+from tests.controlplane.simulated_engine import SimulatedEngine, free_ports
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.processes]
+
+Start = Callable[..., SimulatedEngine]
+
+
+@pytest.fixture
+def start(bus: Bus, settings: Settings) -> Iterator[Start]:
+    settings.ALLOW_LOOPBACK_ENGINES = True
+    running: list[SimulatedEngine] = []
+
+    def start_one(**how: object) -> SimulatedEngine:
+        engine = SimulatedEngine(**how)  # type: ignore[arg-type]
+        engine.start()
+        running.append(engine)
+        return engine
+
+    yield start_one
+    for engine in running:
+        engine.stop()
+
+
+def connect(*urls: str, **options: object) -> tuple[int, str]:
+    """Run the command; return its exit status and what it printed."""
+    said = StringIO()
+    try:
+        call_command("connect", *urls, stdout=said, port=free_ports(1)[0], **options)
+    except SystemExit as end:
+        return int(end.code or 0), said.getvalue()
+    return 0, said.getvalue()
+
+
+def test_two_engines_are_routed_exactly_and_the_first_request_is_printed(start: Start) -> None:
+    engines = start(block_tokens=32), start(block_tokens=32)
+    status, said = connect(*(engine.url for engine in engines))
+    assert status == 0
+    assert said.count("Routing exactly.") == 2
+    assert said.count("new pool m-8b") == 1
+    pool = Pool.objects.get()
+    assert (pool.block_tokens, {engine.desired_state for engine in Engine.objects.all()}) == (32, {"ready"})
+    assert "Switchyard does not answer" in said
+    key = re.search(r"API key \(shown once\): (sy_\S+)", said)
+    assert key is not None
+    assert ApiKey.objects.filter(sha256=hash_api_key(key[1])).exists()
+    assert f"Authorization: Bearer {key[1]}" in said
+
+
+def test_an_engine_of_another_block_size_is_refused_with_the_flag_and_the_others_are_connected(start: Start) -> None:
+    good, odd, late = start(), start(block_tokens=32), start()
+    status, said = connect(good.url, odd.url, late.url)
+    assert status == 1
+    assert said.count("Routing exactly.") == 2
+    assert "→ Start it with --block-size 16" in said
+    assert set(Engine.objects.values_list("url", flat=True)) == {good.url, late.url}
+
+
+def test_an_engine_that_wants_a_key_names_the_variable(start: Start, settings: Settings) -> None:
+    engine = start(extra=("--api-key", "engine-secret"))
+    status, said = connect(engine.url)
+    assert (status, "Set SWITCHYARD_ENGINE_API_KEY to its key" in said) == (1, True)
+    settings.ENGINE_API_KEY = "engine-secret"
+    status, said = connect(engine.url)
+    assert (status, "engine-secret" in said) == (0, False)
+
+
+def test_without_events_it_estimates_where_that_is_wanted(start: Start) -> None:
+    engine = start(events=False)
+    assert "The whole start line" in connect(engine.url)[1]
+    status, said = connect(engine.url, approximate=True)
+    assert (status, "Routing by estimated hits." in said) == (0, True)
+
+
+def test_an_address_is_allowed_by_a_person_or_by_yes(
+    start: Start, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.ENGINE_NETWORKS = ()
+    answers = StringIO("n\n")
+    monkeypatch.setattr(sys, "stdin", answers)
+    status, said = connect("http://10.255.255.1:9")
+    assert (status, "Repeat with --yes." in said) == (1, True)
+    monkeypatch.setattr(answers, "isatty", lambda: True)
+    status, said = connect("http://10.255.255.1:9")
+    assert (status, "[y/N]" in said, "The address is not allowed." in said) == (1, True, True)
+    assert not Pool.objects.exists()
+
+
+def test_a_failed_preflight_says_what_to_do_and_the_engine_gets_no_work(start: Start) -> None:
+    mine, other = start(), start()
+    connect(mine.url)
+    Pool.objects.update(max_prompt_tokens=10_000_000)
+    status, said = connect(other.url)
+    assert (status, "✗ Its context length is" in said, "→ Start it with --max-model-len" in said) == (1, True, True)
+    assert Engine.objects.get(url=other.url).desired_state == "maintenance"
