@@ -19,8 +19,9 @@ from gateway.requests.lifecycle import RequestLifecycle
 
 PREFIX = "/api/v1/requests/"
 _FEEDBACK = "feedback"
-VERBS = ("handed_over", "first_token", "complete", "fail")
-"""handed_over: the prefill leg is done, with its cached tokens; the others tell of the engine that answers."""
+VERBS = ("handed_over", "first_token", "complete", "fail", "cancel")
+"""handed_over: the prefill leg is done, with its cached tokens; the others tell of the engine that answers. cancel: it
+ended for a reason that says nothing of the engine, such as a client that went away."""
 
 MAX_BODY = 64 * 1024
 """Decoded in one turn of the event loop, which a body of the edge's limit would hold for too long."""
@@ -76,6 +77,8 @@ class FeedbackApi:
             self._lifecycle.first_token(record, now)
         elif verb == "complete":
             self._complete(record, body, now)
+        elif verb == "cancel":
+            self._lifecycle.cancelled(record, now)
         else:
             self._lifecycle.failed(record, now, "reported_by_caller")
         return msgspec.json.encode({"decision_id": decision_id, "outcome": record.outcome})

@@ -58,6 +58,7 @@ def _paths() -> dict[str, dict[str, Operation]]:
             "post": _operation("complete", "Report completion.", _ref("Completion"), told, body_needed=False)
         },
         feedback + "fail": {"post": _operation("fail", "Report failure.", None, told)},
+        feedback + "cancel": {"post": _operation("cancel", "Report a cancellation.", None, told)},
         explain_api.PREFIX + "{id}": {
             "get": _operation(
                 "explain",

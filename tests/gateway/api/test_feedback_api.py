@@ -78,3 +78,11 @@ async def test_tenants_see_and_touch_only_their_own(gateway: ServedGateway) -> N
     assert (await _report(gateway, decision_id, "complete", key=OTHER_KEY))[0] == 404
     assert (await gateway.get(f"/api/v1/explain/{decision_id}", key=OTHER_KEY))[0] == 404
     assert (await gateway.get(f"/api/v1/explain/{decision_id}"))[0] == 200
+
+
+async def test_a_reported_cancellation_releases_the_engine_and_says_nothing_of_it(gateway: ServedGateway) -> None:
+    decision_id = await _decided(gateway)
+    status, answer, _ = await _report(gateway, decision_id, "cancel")
+    assert (status, answer["outcome"]) == (200, "cancelled")
+    assert len(gateway.pool.router.reservations) == 0
+    assert 'outcome="failed"' not in await gateway.metrics()

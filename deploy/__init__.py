@@ -1,0 +1,1 @@
+"""What puts Switchyard's decisions behind nginx, HAProxy and Envoy. Imports nothing of Switchyard but its client."""

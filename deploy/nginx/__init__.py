@@ -1,0 +1,1 @@
+"""nginx: the configuration, its script, and the agent beside it (`python -m deploy.nginx`)."""

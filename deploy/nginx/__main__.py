@@ -1,0 +1,56 @@
+"""`python -m deploy.nginx`: the agent beside nginx."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+from deploy.nginx.agent import Agent, Settings
+
+
+def main() -> int:
+    """Run until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.nginx", description=__doc__)
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL of Switchyard.")
+    parser.add_argument("--management-url", default="", help="URL of the REST API, if elsewhere.")
+    parser.add_argument("--upstreams", type=Path, default=Path("/etc/switchyard/upstreams.conf"), help="File to write.")
+    parser.add_argument(
+        "--feedback", type=Path, default=Path("/run/switchyard-nginx.sock"), help="Socket to listen on."
+    )
+    parser.add_argument("--reload", default="nginx -s reload", help="Command that makes nginx read its configuration.")
+    parser.add_argument("--metrics-port", type=int, default=0, help="Port on loopback for /metrics (0: none).")
+    given = parser.parse_args()
+    key = os.environ.get("SWITCHYARD_API_KEY", "")
+    if not key:
+        parser.error("set SWITCHYARD_API_KEY to an API key with the scopes route and manage")
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    settings = Settings(
+        given.url.rstrip("/"),
+        (given.management_url or given.url).rstrip("/"),
+        key,
+        given.upstreams,
+        given.feedback,
+        tuple(shlex.split(given.reload)),
+        given.metrics_port,
+    )
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(_until_told(Agent(settings)))
+    return 0
+
+
+async def _until_told(agent: Agent) -> None:
+    running = asyncio.ensure_future(agent.run())
+    for each in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(each, running.cancel)
+    await running
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""The agent beside nginx: keeps upstreams.conf current, reports what nginx logs, counts, and serves its counters."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from deploy.nginx.feedback import Report, read
+from deploy.nginx.upstreams import Pool, render, skipped
+
+MAX_REPORTS = 10_000
+"""Reports that wait for Switchyard; of more the newest are lost, and counted."""
+SENDERS = 8
+POLL_S = 2.0
+_OUTCOMES = ("decided", "rejected", "unavailable")
+
+log = logging.getLogger("switchyard.nginx")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where everything is: the gateway, the REST API, and the command that makes nginx read its configuration again."""
+
+    url: str
+    management_url: str
+    api_key: str
+    upstreams: Path
+    feedback: Path
+    reload: tuple[str, ...]
+    metrics_port: int = 0
+
+
+class Agent:
+    """Mutable: the counters, and the reports that wait."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._reports: asyncio.Queue[Report] = asyncio.Queue(MAX_REPORTS)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        settings = self._settings
+        headers = {"Authorization": f"Bearer {settings.api_key}"}
+        timeout = aiohttp.ClientTimeout(total=5.0)
+        settings.feedback.unlink(missing_ok=True)
+        loop = asyncio.get_running_loop()
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        sock.setblocking(False)
+        sock.bind(str(settings.feedback))
+        settings.feedback.chmod(0o666)  # nginx's workers are another user
+        loop.add_reader(sock, self._receive, sock)
+        try:
+            async with (
+                aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
+                _served(settings.metrics_port, self.metrics),
+                asyncio.TaskGroup() as group,
+            ):
+                group.create_task(self._keep_upstreams(session))
+                for _ in range(SENDERS):
+                    group.create_task(self._send(session))
+        finally:
+            loop.remove_reader(sock)
+            sock.close()
+
+    def metrics(self) -> str:
+        """Return the counters as Prometheus text."""
+        lines = ["# TYPE switchyard_nginx_requests_total counter"]
+        lines += [_line("requests", "outcome", each, self.counts["requests", each]) for each in _OUTCOMES]
+        lines.append("# TYPE switchyard_nginx_fail_open_total counter")
+        for reason in ("down", "late", "error", "observes"):
+            count = self.counts["requests", f"failed_open_{reason}"]
+            lines.append(_line("fail_open", "reason", reason, count))
+        lines.append("# TYPE switchyard_nginx_reports_total counter")
+        lines += [_line("reports", "result", each, self.counts["reports", each]) for each in ("sent", "lost")]
+        lines.append("# TYPE switchyard_nginx_reloads_total counter")
+        lines += [_line("reloads", "result", each, self.counts["reloads", each]) for each in ("done", "failed")]
+        return "\n".join([*lines, ""])
+
+    def _receive(self, sock: socket.socket) -> None:
+        for _ in range(256):
+            try:
+                outcome, report = read(sock.recv(65_536))
+            except BlockingIOError:
+                return
+            if outcome:
+                self.counts["requests", outcome] += 1
+            if report is not None:
+                try:
+                    self._reports.put_nowait(report)
+                except asyncio.QueueFull:
+                    self.counts["reports", "lost"] += 1
+
+    async def _send(self, session: aiohttp.ClientSession) -> None:
+        while True:
+            report = await self._reports.get()
+            where = f"{self._settings.url}/api/v1/requests/{report.decision_id}/{report.verb}"
+            try:
+                async with session.post(where, json=report.usage) as answer:
+                    sent = answer.status == 200
+            except (aiohttp.ClientError, TimeoutError):
+                sent = False
+            self.counts["reports", "sent" if sent else "lost"] += 1
+
+    async def _keep_upstreams(self, session: aiohttp.ClientSession) -> None:
+        told: list[str] = []
+        while True:
+            try:
+                pools = await fleet(session, self._settings.management_url)
+                if (left := skipped(pools)) != told:
+                    log.warning("engines without a plain http address: %s", ", ".join(left) or "none")
+                    told = left
+                await self._write(render(pools))
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                # What nginx knows stays as it is, so that it can go on alone.
+                log.warning("the fleet cannot be read: %s", error or type(error).__name__)
+            await asyncio.sleep(POLL_S)
+
+    async def _write(self, text: str) -> None:
+        """Replace the file and reload nginx where the fleet changed; put the old one back where nginx refuses."""
+        path = self._settings.upstreams
+        before = path.read_text() if path.exists() else None
+        if text == before:
+            return
+        _replace(path, text)
+        process = await asyncio.create_subprocess_exec(*self._settings.reload)
+        done = await process.wait() == 0
+        self.counts["reloads", "done" if done else "failed"] += 1
+        if not done and before is not None:
+            _replace(path, before)
+
+
+async def fleet(session: aiohttp.ClientSession, url: str) -> list[Pool]:
+    """Return the pools and their serving engines, as the key's role sees them."""
+    engines: dict[str, dict[str, str]] = {}
+    async for each in _rows(session, f"{url}/api/v1/engines?desired_state=ready&limit=500"):
+        engines.setdefault(each["pool"], {})[each["engine_id"]] = each["connect_url"]
+    return [
+        Pool(each["slug"], each["served_model"], each["isolated"], engines.get(each["slug"], {}))
+        async for each in _rows(session, f"{url}/api/v1/pools?limit=500")
+    ]
+
+
+async def _rows(session: aiohttp.ClientSession, page: str | None) -> AsyncIterator[Any]:
+    while page:
+        async with session.get(page, raise_for_status=True) as answer:
+            found = await answer.json()
+        for each in found["results"]:
+            yield each
+        page = found["next"]
+
+
+def _replace(path: Path, text: str) -> None:
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(path)
+
+
+def _line(name: str, label: str, value: str, count: int) -> str:
+    return f'switchyard_nginx_{name}_total{{{label}="{value}"}} {count}'
+
+
+class _served:
+    """Serves the counters on loopback while the block runs; port 0: not at all."""
+
+    def __init__(self, port: int, text: Any) -> None:
+        self._port = port
+        self._text = text
+
+    async def __aenter__(self) -> None:
+        app = web.Application()
+        app.router.add_get("/metrics", self._answer)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        if self._port:
+            await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._runner.cleanup()
+
+    async def _answer(self, _: web.Request) -> web.Response:
+        return web.Response(text=self._text())

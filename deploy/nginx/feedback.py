@@ -1,0 +1,46 @@
+"""What nginx's datagrams say of requests: the log lines of nginx.conf and the script's notes of first tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+
+_FIRST = re.compile(rb"switchyard first_token ([0-9a-f-]{36})\b")
+_COUNTS = ("cached_tokens", "output_tokens", "prompt_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One feedback call: the decision's id, the verb, and the tokens that the engine told of."""
+
+    decision_id: str
+    verb: str
+    usage: dict[str, int] = field(default_factory=dict)
+
+
+def read(datagram: bytes) -> tuple[str, Report | None]:
+    """Return the outcome that a datagram ends a request with, if it does, and what to report of it."""
+    if found := _FIRST.search(datagram):
+        return "", Report(found[1].decode(), "first_token")
+    try:
+        line = json.loads(datagram[datagram.index(b'{"switchyard"') :])
+        outcome = str(line["switchyard"])
+        return outcome, _end(line) if outcome == "decided" else None
+    except (ValueError, KeyError):
+        return "", None
+
+
+def _end(line: dict[str, str]) -> Report:
+    status, tried = int(line["status"]), line["upstream"].split(", ")
+    usage = {name: int(line[name]) for name in _COUNTS if line[name]}
+    if tried and tried[-1] not in ("", line["address"]):
+        verb = "fail"  # a backup took it: its own engine accepted no connection
+    elif status >= 500:
+        verb = "fail"
+    elif status >= 400 or not line["whole"]:
+        # nginx does not say whether a broken answer is the client's doing; only probes may then judge the engine.
+        verb = "cancel"
+    else:
+        verb = "complete"
+    return Report(line["decision"], verb, usage if verb == "complete" else {})

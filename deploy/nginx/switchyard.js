@@ -1,0 +1,137 @@
+// Sends each request to the engine that Switchyard chooses, and tells the agent how each answer goes.
+// For njs 0.7.9 (Debian 12) and later. The variables are declared in nginx.conf.
+
+const OWNED_FIELDS = ['cache_salt', 'kv_transfer_params', 'data_parallel_rank', 'routed_dp_rank',
+    'disagg_prefill_dp_rank', 'bootstrap_host', 'bootstrap_port', 'bootstrap_room'];
+// A body field that steers an engine, also where its name is written with escapes of ASCII letters.
+const OWNED = new RegExp('"(?:' + OWNED_FIELDS.join('|') + ')"|\\\\u00[4-7]');
+const TAIL = 4096;
+const UNAVAILABLE = '{"error":{"message":"No engine can be chosen; retry.","type":"server_error",' +
+    '"code":"no_decision","param":null}}';
+
+function authorization() {
+    return 'Bearer ' + process.env.SWITCHYARD_API_KEY;
+}
+
+async function route(r) {
+    const body = r.requestText;
+    if (body === undefined) {
+        r.return(400);
+        return;
+    }
+    // Later fields win: a client that sends its own "wait" may have it, and fails open once it is late.
+    const opening = body.indexOf('{') + 1;
+    const question = opening ? '{"wait":false,' + body.slice(opening) : body;
+    const reply = await r.subrequest('/_switchyard/route', {method: 'POST', body: question});
+    if (reply.status === 200) {
+        follow(r, body, JSON.parse(reply.responseText));
+    } else if (reply.status === 409) {
+        failOpen(r, body, 'observes');
+    } else if (reply.status < 500 || (reply.responseText || '').includes('"no_engine"')) {
+        reject(r, reply);
+    } else {
+        failOpen(r, body, reply.status === 504 ? 'late' : reply.status === 502 ? 'down' : 'error');
+    }
+}
+
+function follow(r, body, decision) {
+    const address = /^http:\/\/([^\/]+)\/?$/.exec(decision.engine.url);
+    if (!address) {
+        r.error('switchyard: engine ' + decision.engine.id + ' has no plain http address');
+        unavailable(r);
+        return;
+    }
+    r.variables.switchyard_outcome = 'decided';
+    r.variables.switchyard_decision = decision.decision_id;
+    r.variables.switchyard_engine = decision.engine.id;
+    r.variables.switchyard_address = address[1];
+    forward(r, body, decision.body, '@switchyard_engine');
+}
+
+// Sends the body on as it came where nothing in it has to change.
+function forward(r, body, ours, location) {
+    let text = body;
+    if (OWNED.test(body)) {
+        let fields;
+        try {
+            fields = JSON.parse(body);
+        } catch (e) {
+            r.return(400);
+            return;
+        }
+        OWNED_FIELDS.forEach((name) => delete fields[name]);
+        text = JSON.stringify(Object.assign(fields, ours));
+    } else {
+        const added = JSON.stringify(ours);
+        // Before the last brace: of two fields of one name engines take the later one.
+        text = added === '{}' ? body : body.slice(0, body.lastIndexOf('}')) + ',' + added.slice(1);
+    }
+    if (text === body) {
+        r.internalRedirect(location);
+    } else {
+        r.variables.switchyard_body = text;
+        r.internalRedirect(location + '_with_body');
+    }
+}
+
+function reject(r, reply) {
+    r.variables.switchyard_outcome = 'rejected';
+    ['Retry-After', 'Content-Type', 'WWW-Authenticate'].forEach((name) => {
+        if (reply.headersOut[name]) {
+            r.headersOut[name] = reply.headersOut[name];
+        }
+    });
+    r.return(reply.status, reply.responseText);
+}
+
+// Switchyard is down, late or only observes: the pool's engines take turns.
+function failOpen(r, body, reason) {
+    let model;
+    try {
+        model = JSON.parse(body).model;
+    } catch (e) {
+        r.return(400);
+        return;
+    }
+    r.variables.switchyard_model = String(model);
+    if (!r.variables.switchyard_pool) {
+        unavailable(r);
+        return;
+    }
+    r.variables.switchyard_outcome = 'failed_open_' + reason;
+    forward(r, body, {}, '@switchyard_fail_open');
+}
+
+function unavailable(r) {
+    r.variables.switchyard_outcome = 'unavailable';
+    r.headersOut['Retry-After'] = '1';
+    r.headersOut['Content-Type'] = 'application/json';
+    r.return(503, UNAVAILABLE);
+}
+
+let first = true;
+let tail = '';
+
+// Sees each part of an engine's answer: tells of the first at once, and keeps the usage that the last one holds.
+function watch(r, data, flags) {
+    if (data.length && first && r.status < 400 && r.variables.upstream_addr === r.variables.switchyard_address) {
+        first = false;
+        r.log('switchyard first_token ' + r.variables.switchyard_decision);
+    }
+    tail = (tail + data.slice(-TAIL).toString()).slice(-TAIL);
+    if (flags.last || tail.includes('data: [DONE]')) {
+        r.variables.switchyard_whole = '1';
+        r.variables.switchyard_cached_tokens = count('cached_tokens');
+        r.variables.switchyard_output_tokens = count('completion_tokens');
+        r.variables.switchyard_prompt_tokens = count('prompt_tokens');
+    }
+    r.sendBuffer(data, flags);
+}
+
+function count(name) {
+    const found = tail.lastIndexOf('"' + name + '":');
+    const number = found < 0 ? null : /^\s*(\d{1,9})/.exec(tail.slice(found + name.length + 3));
+    return number ? number[1] : '';
+}
+
+export default {authorization, route, watch};

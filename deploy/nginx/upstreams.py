@@ -1,0 +1,89 @@
+"""Renders upstreams.conf: an upstream per engine and per pool, and the maps that lead to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+BACKUPS = 2
+"""Engines of the pool that take a request which its own engine does not accept the connection for."""
+KEEPALIVE = 32
+_PLAIN = re.compile(r"http://((?:[A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):\d+)/?")
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A pool and its engines' addresses by id. `salted`: nothing may reach its engines without a decision."""
+
+    name: str
+    served_model: str
+    salted: bool
+    engines: dict[str, str]
+
+
+def render(pools: Sequence[Pool]) -> str:
+    """Return the text, the same for the same fleet."""
+    pools = sorted(pools, key=lambda pool: pool.name)
+    return "\n".join(["# Written by python -m deploy.nginx.", *_upstreams(pools), *_maps(pools), ""])
+
+
+def skipped(pools: Iterable[Pool]) -> list[str]:
+    """Return the engines that nginx reaches without an upstream, or not at all: no plain http address with a port."""
+    return [engine for pool in pools for engine, url in pool.engines.items() if not _PLAIN.fullmatch(url)]
+
+
+def _upstreams(pools: Sequence[Pool]) -> list[str]:
+    lines = []
+    for pool in pools:
+        engines = _addresses(pool)
+        if engines:
+            servers = [f"server {address};" for _, address in engines]
+            lines.append(_upstream(f"switchyard_pool_{_named(pool.name)}", servers))
+        for place, (engine, address) in enumerate(engines):
+            others = [engines[(place + step) % len(engines)][1] for step in range(1, min(BACKUPS + 1, len(engines)))]
+            # Never given up on without a try: whether it is sound is Switchyard's to say.
+            servers = [f"server {address} max_fails=0;", *(f"server {other} backup;" for other in others)]
+            lines.append(_upstream(f"switchyard_engine_{engine}", servers))
+    return lines
+
+
+def _upstream(name: str, servers: Sequence[str]) -> str:
+    return f"upstream {name} {{ {' '.join(servers)} keepalive {KEEPALIVE}; }}"
+
+
+def _maps(pools: Sequence[Pool]) -> list[str]:
+    models: dict[str, str] = {}
+    for pool in pools:
+        if _addresses(pool) and not pool.salted:
+            models.setdefault(pool.served_model, f"switchyard_pool_{_named(pool.name)}")
+    engines = {engine: f"switchyard_engine_{engine}" for pool in pools for engine, _ in _addresses(pool)}
+    return [
+        # An engine that is newer than this file is reached all the same, without keep-alive.
+        _map("$switchyard_engine $switchyard_upstream", "$switchyard_address", engines),
+        _map("$switchyard_model $switchyard_pool", '""', {_quoted(model): name for model, name in models.items()}),
+    ]
+
+
+def _map(names: str, default: str, entries: dict[str, str]) -> str:
+    rows = "".join(f"    {key} {value};\n" for key, value in sorted(entries.items()))
+    return f"map {names} {{\n    default {default};\n{rows}}}"
+
+
+def _addresses(pool: Pool) -> list[tuple[str, str]]:
+    plain = ((engine, _PLAIN.fullmatch(url)) for engine, url in sorted(pool.engines.items()) if _NAME.fullmatch(engine))
+    return [(engine, found[1]) for engine, found in plain if found]
+
+
+def _named(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no slug")
+    return name
+
+
+def _quoted(model: str) -> str:
+    """Return a model's name as a key of a map; raises ValueError for one that nginx would read as something else."""
+    if re.search(r"[\x00-\x1f\"\\$~]", model):
+        raise ValueError(f"nginx cannot map the model name {model!r}")
+    return f'"{model}"'

@@ -1,0 +1,64 @@
+"""Starts the proxies that people run, with the files that we give them, and says where they are missing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 60.0
+"""A proxy may take so long to start on a busy machine."""
+
+
+def binary(name: str) -> str:
+    """Return the path of a proxy, from PROXY_<NAME> or the PATH; skips without one, fails where it is required."""
+    found = os.environ.get(f"PROXY_{name.upper()}") or shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+    if not found:
+        reason = f"no {name}: make test-proxies installs it where it can"
+        if name in os.environ.get("PROXIES_REQUIRED", "").split():
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def running(command: Sequence[str], port: int, log: Path, **env: str) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """Run a proxy until the block ends; it has started once it listens on `port`."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **env})
+    try:
+        await listening(port, process, log)
+        yield process
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.wait)
+
+
+async def listening(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until something listens on the port; raises AssertionError once the process has ended instead."""
+    async with asyncio.timeout(START_S):
+        while True:
+            assert process.poll() is None, log.read_text()
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                await asyncio.sleep(0.05)
+            else:
+                writer.close()
+                await writer.wait_closed()
+                return

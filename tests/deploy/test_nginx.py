@@ -1,0 +1,265 @@
+"""The real nginx with our configuration, script and agent, before a real gateway and engines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from deploy.nginx.agent import Agent, Settings
+from tests.deploy.behind import CHAT, PATIENT_S, ask, counted
+from tests.deploy.real_proxy import ROOT, binary, free_port, running
+from tests.gateway.ports import listen
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+
+pytestmark = pytest.mark.processes
+
+
+@dataclass
+class Fleet:
+    """What the REST API tells of the fleet; change it as an operator would."""
+
+    engines: dict[str, str]
+    isolated: bool = False
+
+    @asynccontextmanager
+    async def told(self) -> AsyncIterator[str]:
+        """Serve both lists; gives the URL."""
+        app = web.Application()
+        app.router.add_get("/api/v1/engines", self._engines)
+        app.router.add_get("/api/v1/pools", self._pools)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        port = free_port()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        yield f"http://127.0.0.1:{port}"
+        await runner.cleanup()
+
+    async def _engines(self, _: web.Request) -> web.Response:
+        rows = [{"engine_id": each, "pool": "pool", "connect_url": url} for each, url in self.engines.items()]
+        return web.json_response({"results": rows, "next": None})
+
+    async def _pools(self, _: web.Request) -> web.Response:
+        row = {"slug": "pool", "served_model": MODEL, "isolated": self.isolated}
+        return web.json_response({"results": [row], "next": None})
+
+
+@dataclass
+class Nginx:
+    """nginx and its agent at work."""
+
+    url: str
+    folder: Path
+    agent: Agent
+
+    async def counts(self, name: str, value: str, at_least: int = 1) -> None:
+        """Wait until the agent has counted so many."""
+        async with asyncio.timeout(PATIENT_S):
+            while self.agent.counts[name, value] < at_least:
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s") -> AsyncIterator[Nginx]:
+    """Run nginx with our files, moved to a folder and ports of the test's own."""
+    program, port = binary("nginx"), free_port()
+    gateway = gateway_url.removeprefix("http://")
+    text = (ROOT / "deploy/nginx/nginx.conf").read_text()
+    for ours, here in (
+        ("127.0.0.1:8000", gateway),
+        ("127.0.0.1:8080", f"127.0.0.1:{port}"),
+        ("/etc/switchyard", str(tmp_path)),
+        ("/var/log/nginx", str(tmp_path)),
+        ("/run/", f"{tmp_path}/"),
+        ("modules/", "/usr/lib/nginx/modules/"),
+        ("proxy_read_timeout 1s", f"proxy_read_timeout {late}"),
+        ("worker_processes auto;", "worker_processes 2; daemon off; user root;"),
+    ):
+        assert ours in text
+        text = text.replace(ours, here)
+    (tmp_path / "nginx.conf").write_text(text)
+    (tmp_path / "switchyard.js").write_text((ROOT / "deploy/nginx/switchyard.js").read_text())
+    command = [program, "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")]
+    upstreams, feedback = tmp_path / "upstreams.conf", tmp_path / "switchyard-nginx.sock"
+    async with AsyncExitStack() as stack:
+        rest = await stack.enter_async_context(fleet.told())
+        agent = Agent(Settings(gateway_url, rest, KEY, upstreams, feedback, (*command, "-s", "reload")))
+        working = asyncio.create_task(agent.run())
+        async with asyncio.timeout(PATIENT_S):
+            while not upstreams.exists():
+                await asyncio.sleep(0.02)
+        try:
+            await stack.enter_async_context(running(command, port, tmp_path / "nginx.out", SWITCHYARD_API_KEY=KEY))
+            yield Nginx(f"http://127.0.0.1:{port}", tmp_path, agent)
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+
+
+@pytest.fixture
+async def engines() -> AsyncIterator[list[ScriptedEngine]]:
+    async with ScriptedEngine() as one, ScriptedEngine() as two:
+        yield [one, two]
+
+
+@pytest.fixture
+async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    (tmp_path / "state").mkdir()
+    async with served([each.url for each in engines], tmp_path / "state") as gateway:
+        yield gateway
+
+
+def fleet_of(engines: list[ScriptedEngine]) -> Fleet:
+    return Fleet({f"engine-{number}": each.url for number, each in enumerate(engines)})
+
+
+async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
+        status, text, _ = await ask(proxy.url, CHAT, authorization="Bearer client-secret")
+        assert (status, json.loads(text)["choices"][0]["message"]["content"]) == (200, "Hello")
+        streamed = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+        status, text, _ = await ask(proxy.url, streamed)
+        assert status == 200
+        assert text.rstrip().endswith("data: [DONE]")
+        await counted(gateway, completed=2, first_tokens=2, cached_tokens=128)
+        sent = [headers for each in engines for headers in each.headers]
+        assert len(sent) == 2
+        assert not any("authorization" in headers for headers in sent)
+        assert proxy.agent.counts["requests", "decided"] == 2
+
+
+async def test_a_first_token_is_reported_while_the_answer_goes_on(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    for each in engines:
+        each.pause_s = 3600.0
+    async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy, aiohttp.ClientSession() as client:
+        async with client.post(proxy.url + "/v1/chat/completions", json={**CHAT, "stream": True}) as answer:
+            assert answer.status == 200
+            await counted(gateway, first_tokens=1)
+            answer.close()
+        # A client that went away says nothing of the engine.
+        await counted(gateway, first_tokens=1, cancelled=1)
+
+
+async def test_errors_of_engines_fail_and_errors_of_clients_do_not(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
+        for status in (400, 500):
+            for each in engines:
+                each.status = status
+            assert (await ask(proxy.url, CHAT))[0] == status
+        await counted(gateway, cancelled=1, failed=1)
+
+
+async def test_an_engine_that_takes_no_connection_is_stood_in_for_and_reported(
+    engines: list[ScriptedEngine], tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir()
+    gone = f"http://127.0.0.1:{free_port()}"
+    # The gateway knows the engine under an address where its health is fine; nginx finds nobody there.
+    async with served([engines[0].url], tmp_path / "state") as gateway:
+        fleet = Fleet({"engine-0": gone, "engine-1": engines[1].url})
+        async with nginx(tmp_path, gateway.url, fleet) as proxy:
+            assert (await ask(proxy.url, CHAT))[0] == 200
+            assert len(engines[1].bodies) == 1
+            await counted(gateway, failed=1)
+
+
+async def test_rejections_and_their_retry_after_reach_the_client(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy:
+        status, text, _ = await ask(proxy.url, {**CHAT, "model": "nobody"})
+        assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
+        for each in engines:
+            await each.stop()
+        async with asyncio.timeout(PATIENT_S):
+            while gateway.app._unready() != "No engine is available.":
+                await asyncio.sleep(0.02)
+        status, text, headers = await ask(proxy.url, CHAT)
+        assert (status, json.loads(text)["error"]["code"]) == (503, "no_engine")
+        assert int(headers["Retry-After"]) >= 1
+        await proxy.counts("requests", "rejected", 2)
+        assert not any(each.bodies for each in engines)
+
+
+@pytest.mark.parametrize("reason", ["down", "late"])
+async def test_without_an_answer_the_pools_engines_take_turns_and_it_is_counted(
+    engines: list[ScriptedEngine], tmp_path: Path, reason: str
+) -> None:
+    with listen() as nobody:
+        port = free_port() if reason == "down" else nobody.getsockname()[1]
+        async with nginx(tmp_path, f"http://127.0.0.1:{port}", fleet_of(engines), late="100ms") as proxy:
+            for _ in range(8):
+                assert (await ask(proxy.url, CHAT))[0] == 200
+            assert all(len(each.bodies) >= 2 for each in engines)
+            status, _, headers = await ask(proxy.url, {**CHAT, "model": "nobody"})
+            assert (status, headers["Retry-After"]) == (503, "1")
+            await proxy.counts("requests", f"failed_open_{reason}")
+            await proxy.counts("requests", "unavailable")
+            assert f'switchyard_nginx_fail_open_total{{reason="{reason}"}}' in proxy.agent.metrics()
+
+
+async def test_an_isolating_pool_gets_its_salt_and_nothing_without_it(
+    engines: list[ScriptedEngine], tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir()
+    async with served([each.url for each in engines], tmp_path / "state", isolated=True) as gateway:
+        fleet = fleet_of(engines)
+        fleet.isolated = True
+        async with nginx(tmp_path, gateway.url, fleet) as proxy:
+            plain = '{"model": "tiny", "seed": 9007199254740993, "messages": [{"role": "user", "content": "é\\u00e9"}]}'
+            assert (await ask(proxy.url, plain.encode()))[0] == 200
+            escaped = b'{"model": "tiny", "prompt": "x", "cache\\u005fsalt": "mine", "kv_transfer_params": {}}'
+            assert (await ask(proxy.url, escaped, "/v1/completions"))[0] == 200
+            await counted(gateway, completed=2, first_tokens=2, cached_tokens=5)
+            bodies = [body for each in engines for body in each.bodies]
+            chat = next(body for body in bodies if "messages" in body)
+            assert (chat["seed"], chat["messages"][0]["content"]) == (9007199254740993, "éé")
+            other = next(body for body in bodies if "prompt" in body)
+            assert "kv_transfer_params" not in other
+            assert all(len(body["cache_salt"]) > 20 for body in bodies)
+    async with asyncio.timeout(PATIENT_S):
+        fleet = fleet_of(engines)
+        fleet.isolated = True
+        async with nginx(tmp_path, f"http://127.0.0.1:{free_port()}", fleet) as proxy:
+            assert (await ask(proxy.url, CHAT))[0] == 503
+
+
+async def test_engines_come_and_go_without_a_lost_request(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    fleet = fleet_of(engines[:1])
+    async with nginx(tmp_path, gateway.url, fleet) as proxy:
+        statuses: list[int] = []
+
+        async def keep_asking() -> None:
+            while True:
+                statuses.append((await ask(proxy.url, {**CHAT, "stream": True}))[0])
+
+        asking = [asyncio.create_task(keep_asking()) for _ in range(4)]
+        for number in range(3):
+            fleet.engines = fleet_of(engines[: 1 + (number + 1) % 2]).engines
+            await proxy.counts("reloads", "done", number + 1)
+            seen = len(statuses)
+            async with asyncio.timeout(PATIENT_S):
+                while len(statuses) < seen + 8:
+                    await asyncio.sleep(0.02)
+        for each in asking:
+            each.cancel()
+        await asyncio.wait(asking)
+        assert set(statuses) == {200}
+        assert re.search(r"switchyard_engine_engine-1 ", (tmp_path / "upstreams.conf").read_text())

@@ -1,0 +1,128 @@
+"""The clients, and the openai package over their transports, against a real gateway and engines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, closing
+from pathlib import Path
+
+import httpx2
+import openai
+import pytest
+
+from switchyard_client import (
+    AsyncSwitchyard,
+    AsyncSwitchyardTransport,
+    RejectedError,
+    Switchyard,
+    SwitchyardTransport,
+)
+from tests.gateway.ports import listen
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 20}]}
+PATIENT_S = 60.0
+"""An answer may take this long on a busy machine."""
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ScriptedEngine]:
+    async with ScriptedEngine() as engine:
+        yield engine
+
+
+@pytest.fixture
+async def gateway(engine: ScriptedEngine, tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    async with served([engine.url], tmp_path) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def outcomes(gateway: ServedGateway, **ended: int) -> AsyncIterator[None]:
+    """Wait at the end of the block until so many requests ended in each way."""
+    yield
+    wanted = [f'switchyard_requests_total{{outcome="{name}",pool="pool"}} {count}.0' for name, count in ended.items()]
+    async with asyncio.timeout(PATIENT_S):
+        while not set(wanted) <= set((await gateway.metrics()).splitlines()):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_request_is_decided_and_reported(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENT_S)
+    async with outcomes(gateway, completed=1, failed=1, cancelled=1), aclosing(switchyard) as client:
+        for verb in ("complete", "fail", "cancel"):
+            route = await client.decide(CHAT, patience_s=PATIENT_S)
+            assert route.engine_url == engine.url
+            await client.report(route, "first_token")
+            await client.report(route, verb, {"cached_tokens": 16})
+    assert 'switchyard_cached_tokens_total{pool="pool"} 16.0' in await gateway.metrics()
+    assert client.lost_reports == 0
+
+
+async def test_it_fails_open_to_known_engines_when_the_gateway_is_gone(engine: ScriptedEngine) -> None:
+    with listen() as nobody:
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        async with aclosing(AsyncSwitchyard(url, KEY, engines=[engine.url], late_s=0.05)) as late:
+            assert (await late.decide(CHAT)).engine_url == engine.url
+            assert (await late.decide(CHAT)).engine_url == engine.url
+    assert late.decisions.fail_opens == {"late": 1, "away": 1}
+    with closing(Switchyard(url, KEY, engines=[engine.url])) as down:
+        assert down.decide(CHAT).engine_url == engine.url
+    assert down.decisions.fail_opens == {"down": 1}
+
+
+async def test_it_comes_back_after_the_time_that_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("switchyard_client.clients.time.sleep", slept.append)
+    answers = [httpx2.Response(429, headers={"retry-after": "3"}, content=b"{}")] * 2
+    good = b'{"decision_id": "d", "engine": {"url": "http://a:1"}, "body": {}}'
+    replies = iter([*answers, httpx2.Response(200, content=good), httpx2.Response(429, content=b"{}")])
+    client = Switchyard("http://switchyard", KEY)
+    client.close()
+    client.calls._http = httpx2.Client(transport=httpx2.MockTransport(lambda _: next(replies)))
+    assert client.decide(CHAT, patience_s=600.0).engine_url == "http://a:1"
+    assert slept == [3.0, 3.0]
+    with pytest.raises(RejectedError):
+        client.decide(CHAT, patience_s=600.0)
+
+
+async def test_the_openai_client_asks_the_engine_itself(gateway: ServedGateway, engine: ScriptedEngine) -> None:
+    def ask() -> tuple[str, list[str]]:
+        with closing(Switchyard(gateway.url, KEY, late_s=PATIENT_S)) as switchyard:
+            http = httpx2.Client(transport=SwitchyardTransport(switchyard, "engine-key"))
+            with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, http_client=http, max_retries=20) as client:
+                whole = client.chat.completions.create(**CHAT).choices[0].message.content
+                stream = client.chat.completions.create(**CHAT, stream=True, stream_options={"include_usage": True})
+                parts = [chunk.choices[0].delta.content for chunk in stream if chunk.choices]
+                with client.chat.completions.create(**CHAT, stream=True) as left:
+                    next(iter(left))
+        return whole, parts
+
+    engine.pause_s = 0.05
+    async with outcomes(gateway, completed=2, cancelled=1):
+        assert await asyncio.to_thread(ask) == ("Hello", ["Hel", "lo"])
+    assert {headers["authorization"] for headers in engine.headers} == {"Bearer engine-key"}
+    assert 'switchyard_cached_tokens_total{pool="pool"} 128.0' in await gateway.metrics()
+    assert 'switchyard_ttft_seconds_count{pool="pool"} 3.0' in await gateway.metrics()
+
+
+async def test_the_asynchronous_openai_client_tells_a_failed_engine_from_a_wrong_request(
+    gateway: ServedGateway, engine: ScriptedEngine
+) -> None:
+    switchyard = AsyncSwitchyard(gateway.url, KEY, late_s=PATIENT_S)
+    http = httpx2.AsyncClient(transport=AsyncSwitchyardTransport(switchyard))
+    async with (
+        outcomes(gateway, completed=1, failed=1, cancelled=1),
+        aclosing(switchyard),
+        openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key=KEY, http_client=http) as client,
+    ):
+        parts = [chunk async for chunk in await client.chat.completions.create(**CHAT, stream=True)]
+        assert len(parts) == 2
+        engine.status = 400
+        with pytest.raises(openai.BadRequestError):
+            await client.chat.completions.create(**CHAT)
+        engine.status = 500
+        with pytest.raises(openai.InternalServerError):
+            await client.with_options(max_retries=0).chat.completions.create(**CHAT)

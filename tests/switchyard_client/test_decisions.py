@@ -1,0 +1,95 @@
+"""What answers mean, and where requests go without one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from switchyard_client.decisions import AVOIDED_S, AWAY_S, KNOWN_S, Decisions, RejectedError, Route, usage_in
+
+
+def answer(url: str, **body: object) -> bytes:
+    return json.dumps({"decision_id": "d-1", "engine": {"id": "e", "name": "e", "url": url}, "body": body}).encode()
+
+
+def decided(decisions: Decisions, url: str, now: float, **body: object) -> Route:
+    return decisions.answered("m", 200, answer(url, **body), None, now)
+
+
+def test_engines_that_decisions_named_take_turns_when_nobody_answers() -> None:
+    decisions = Decisions(["http://given:1"])
+    assert decisions.fallback("m", "down", 0.0).engine_url == "http://given:1"
+    for url in ("http://a:1", "http://b:1"):
+        decided(decisions, url, 1.0)
+    urls = [decisions.fallback("m", "down", 2.0).engine_url for _ in range(4)]
+    assert sorted(urls[:2]) == ["http://a:1", "http://b:1"]
+    assert urls[:2] == urls[2:]
+    assert decisions.fail_opens == {"down": 5}
+
+
+def test_an_engine_that_decisions_name_no_more_is_forgotten_and_an_outage_forgets_none() -> None:
+    decisions = Decisions()
+    decided(decisions, "http://old:1", 0.0)
+    decided(decisions, "http://new:1", KNOWN_S + 1)
+    later = KNOWN_S + 1_000_000
+    assert {decisions.fallback("m", "down", later).engine_url for _ in range(4)} == {"http://new:1"}
+
+
+def test_an_engine_that_failed_is_left_out_for_a_while() -> None:
+    decisions = Decisions(["http://a:1", "http://b:1"])
+    decisions.avoid("http://a:1", 0.0)
+    assert {decisions.fallback("m", "down", 1.0).engine_url for _ in range(4)} == {"http://b:1"}
+    later = AVOIDED_S + 1
+    assert len({decisions.fallback("m", "down", later).engine_url for _ in range(4)}) == 2
+
+
+def test_after_a_question_without_an_answer_the_next_ones_do_not_wait() -> None:
+    decisions = Decisions(["http://a:1"])
+    decisions.unanswered("m", "late", 10.0)
+    assert decisions.away(10.0 + AWAY_S / 2)
+    assert not decisions.away(10.0 + AWAY_S)
+    decided(decisions, "http://a:1", 11.0)
+    assert not decisions.away(11.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "reason"),
+    [(500, "internal_error", "error"), (503, "shutting_down", "error"), (409, "pool_observes", "observes")],
+)
+def test_answers_that_decide_nothing_fail_open(status: int, code: str, reason: str) -> None:
+    decisions = Decisions(["http://a:1"])
+    body = json.dumps({"error": {"code": code}}).encode()
+    assert decisions.answered("m", status, body, None, 0.0) == Route("http://a:1")
+    assert decisions.fail_opens == {reason: 1}
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(429, "queue_full"), (503, "no_engine"), (401, "missing"), (404, "model_not_found")]
+)
+def test_a_rejection_goes_nowhere(status: int, code: str) -> None:
+    decisions = Decisions(["http://a:1"])
+    body = json.dumps({"error": {"code": code}}, separators=(",", ":")).encode()
+    with pytest.raises(RejectedError) as caught:
+        decisions.answered("m", status, body, "7", 0.0)
+    assert (caught.value.status, caught.value.body, caught.value.retry_after_s) == (status, body, 7.0)
+    assert not decisions.fail_opens
+
+
+def test_where_caches_are_salted_nothing_goes_to_an_engine_without_its_salt() -> None:
+    decisions = Decisions(["http://a:1"])
+    route = decided(decisions, "http://a:1", 0.0, cache_salt="s")
+    assert json.loads(route.merged(b'{"model":"m","cache_salt":"x","seed":1}')) == {
+        "model": "m",
+        "seed": 1,
+        "cache_salt": "s",
+    }
+    with pytest.raises(RejectedError):
+        decisions.unanswered("m", "down", 1.0)
+    assert decisions.fail_opens == {"impossible": 1}
+
+
+def test_usage_is_read_from_the_end_of_an_answer() -> None:
+    tail = b'{"usage": {"prompt_tokens": 100, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 64}}}'
+    assert usage_in(tail) == {"prompt_tokens": 100, "output_tokens": 2, "cached_tokens": 64}
+    assert usage_in(b"data: [DONE]") == {}
