@@ -12,13 +12,13 @@ from functools import cache
 import msgspec
 
 from controlplane.automation.engine_sightings import Sighting, together
-from controlplane.automation.pool_windows import MAX_GATEWAYS, PoolWindows
+from controlplane.automation.pool_windows import PoolWindows
 from controlplane.platform.bus import get_bus
+from controlplane.platform.live_fleet.samples import MAX_GATEWAYS, FleetSamples, fleet_samples
 from gateway.bus.bus import Bus
-from gateway.bus.follower_bus import TOPIC_PREFIX as GATEWAYS
 from gateway.contracts.engine_report import TOPIC_PREFIX as LOADS
 from gateway.contracts.engine_report import EngineReport, decode_report
-from gateway.contracts.fleet_sample import TAKING_WORK, TOPIC, EngineSample, FleetSample, PrefixCounts, decode_sample
+from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, PrefixCounts
 from gateway.contracts.wire import UnreadableMessageError
 from gateway.engines.report_fence import ReportFence
 from planning.facts.fleet_facts import PoolWindow, PrefixFacts
@@ -45,7 +45,7 @@ class EngineLoadPoint(msgspec.Struct, frozen=True, gc=False):
 class FleetObservation:
     """The newest word of each gateway and of the prober, and a short past. Thread-safe; moments are unix seconds."""
 
-    def __init__(self, bus: Bus, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, bus: Bus, samples: FleetSamples, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._samples: dict[str, FleetSample] = {}
@@ -57,8 +57,7 @@ class FleetObservation:
         self._loads_at = 0.0
         self._heard_at = 0.0
         self._unsubscribe = [
-            bus.subscribe(TOPIC, lambda topic, value: self._hear_sample("", value)),
-            bus.subscribe(GATEWAYS, self._hear_gateway),
+            samples.subscribe_each(self._hear_sample),
             bus.subscribe(LOADS, lambda _topic, value: self._hear_report(value)),
         ]
 
@@ -119,16 +118,7 @@ class FleetObservation:
 
     # -- in the publisher's thread
 
-    def _hear_gateway(self, topic: str, value: bytes) -> None:
-        name, _, what = topic.removeprefix(GATEWAYS).partition("/")
-        if what == TOPIC:
-            self._hear_sample(name, value)
-
-    def _hear_sample(self, gateway: str, value: bytes) -> None:
-        try:
-            sample = decode_sample(value)
-        except UnreadableMessageError:
-            return
+    def _hear_sample(self, gateway: str, sample: FleetSample) -> None:
         with self._lock:
             self._forget_what_is_to_come()
             if gateway not in self._samples and len(self._samples) >= MAX_GATEWAYS:
@@ -215,4 +205,4 @@ def _added(before: PrefixFacts | None, told: PrefixCounts) -> PrefixFacts:
 @cache
 def fleet_observation() -> FleetObservation:
     """Return this process's observation, following the control plane's bus."""
-    return FleetObservation(get_bus())
+    return FleetObservation(get_bus(), fleet_samples())

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from controlplane.platform.live_fleet.samples import MAX_GATEWAYS
 from gateway.contracts.fleet_sample import PoolSample, PoolTotals
 from planning.facts.fleet_facts import PoolWindow
 
 SPAN_S = 5.0
 KEPT = 240
 """Twenty minutes."""
-MAX_GATEWAYS = 256
 
 
 @dataclass(slots=True)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable
 from functools import cache
-from typing import Protocol
 
 from controlplane.history.annotation import Annotation, AnnotationLog, without_replaced
 from controlplane.history.bucket import Column
 from controlplane.history.window import FleetWindow
-from controlplane.platform.bus import get_bus
-from gateway.contracts.fleet_sample import TOPIC, PoolSample, decode_sample
-from gateway.contracts.wire import UnreadableMessageError
+from controlplane.platform.live_fleet.samples import fleet_samples
+from gateway.contracts.fleet_sample import FleetSample, PoolSample
 
 FINE_S = 10
 """Length of the shortest stored interval, seconds."""
@@ -21,16 +17,6 @@ WAITING_COLUMNS = 60
 """Ten minutes of columns wait for a database that does not answer; older ones are lost."""
 SETTLE_S = 1.0
 """A column is finished so long after its end: samples of two threads may cross."""
-
-logger = logging.getLogger(__name__)
-
-
-class SampleSource(Protocol):
-    """The half of a bus that the collector needs."""
-
-    def subscribe(self, topic: str, callback: Callable[[str, bytes], None]) -> Callable[[], None]:
-        """Call `callback(topic, value)` for each value; return what ends it."""
-        ...
 
 
 class FleetCollector:
@@ -42,22 +28,9 @@ class FleetCollector:
         self._markers = AnnotationLog(span_s=WAITING_COLUMNS * FINE_S)
         self._stored = -1
         self._stored_marker = 0
-        self._unsubscribe: Callable[[], None] | None = None
 
-    def follow(self, bus: SampleSource) -> None:
-        """Follow the bus's samples; a second call changes nothing."""
-        with self._lock:
-            if self._unsubscribe is not None:
-                return
-            self._unsubscribe = lambda: None
-        self._unsubscribe = bus.subscribe(TOPIC, lambda _topic, value: self.take(value))
-
-    def take(self, value: bytes) -> None:
-        """Fold one encoded FleetSample in; what is none of our schema is dropped (the live feed logs it)."""
-        try:
-            sample = decode_sample(value)
-        except UnreadableMessageError:
-            return
+    def take(self, sample: FleetSample) -> None:
+        """Fold one sample in."""
         with self._lock:
             before = self._window.latest
             if self._window.add(sample):
@@ -89,7 +62,7 @@ class FleetCollector:
 
 @cache
 def fleet_collector() -> FleetCollector:
-    """Return this process's collector, following the control plane's bus."""
+    """Return this process's collector, following all gateways."""
     collector = FleetCollector()
-    collector.follow(get_bus())
+    fleet_samples().subscribe(collector.take)
     return collector

@@ -143,6 +143,13 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
     """Cached share of prompt tokens as engines report it, 0..1."""
     late: int
     """Late requests within the window."""
+    judged: int = 0
+    """Requests within the window that were on time or late."""
+    ttft_count: int = 0
+    """Requests within the window that had a first token."""
+    ttft_points: tuple[float, ...] = ()
+    """Their TTFTs in order, seconds; of many only some, evenly spread by rank, so that percentiles over several
+    gateways can be told."""
     observes: bool = False
     """Others decide where its requests go, and tell; nothing is routed here."""
     admission: str = ""

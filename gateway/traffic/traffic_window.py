@@ -10,6 +10,8 @@ COMPLETED = "completed"
 FAILED = "failed"
 REJECTED = "refused"
 CANCELLED = "cancelled"
+TTFT_POINTS = 64
+"""Ranks are told to 1/128 of all."""
 
 
 class RequestResult(msgspec.Struct, frozen=True, gc=False):
@@ -39,6 +41,11 @@ class TrafficSummary(msgspec.Struct, frozen=True, gc=False):
     on_time_share: float | None
     hit_share: float | None
     late: int
+    judged: int
+    """Requests that were on time or late."""
+    ttft_count: int
+    ttft_points: tuple[float, ...]
+    """TTFTs in order: all, or TTFT_POINTS evenly spread by rank."""
 
 
 class TrafficWindow:
@@ -116,6 +123,9 @@ class TrafficWindow:
             on_time_share=self._punctual / self._judged if self._judged else None,
             hit_share=self._told_cached / self._told_prompt if self._told_prompt else None,
             late=self._judged - self._punctual,
+            judged=self._judged,
+            ttft_count=len(ttfts),
+            ttft_points=_points(ttfts),
         )
 
     def _drop_oldest(self) -> None:
@@ -150,6 +160,13 @@ class TrafficWindow:
         for name in ("_ttfts", "_prompt_tokens", "_judged", "_punctual", "_told_prompt", "_told_cached"):
             if getattr(fresh, name) != getattr(self, name):
                 raise AssertionError(f"{name} is not that of the {len(self._results)} results in the window")
+
+
+def _points(ordered: list[float]) -> tuple[float, ...]:
+    count = len(ordered)
+    if count <= TTFT_POINTS:
+        return tuple(ordered)
+    return tuple([ordered[(2 * place + 1) * count // (2 * TTFT_POINTS)] for place in range(TTFT_POINTS)])
 
 
 def _percentile(ordered: list[float], share: float) -> float | None:

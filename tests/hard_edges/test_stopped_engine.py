@@ -18,6 +18,7 @@ from controlplane.automation.rounds import run_rounds
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.models.region import Region
+from controlplane.platform.live_fleet.samples import FleetSamples
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.publication.snapshot import build_snapshot
@@ -84,7 +85,7 @@ async def test_a_stopped_engine_leaves_rotation_and_returns_with_a_growing_share
 ) -> None:
     await sync_to_async(registered)(engines)
     async with probed_gateway(tmp_path, engines) as live:
-        observed = FleetObservation(live.bus)
+        observed = FleetObservation(live.bus, FleetSamples(live.bus))
         try:
             await until(lambda: live.bus.latest("fleet") and live.shown("a").report_age_s is not None)
             await verdict_until("healthy", live, observed)

@@ -14,7 +14,8 @@ from controlplane.history.annotation import Annotation
 from controlplane.history.bucket import Column
 from controlplane.history.rollups import HOUR_TOPIC, decode_hour
 from controlplane.platform.bus import get_bus
-from gateway.contracts.fleet_sample import TOPIC, FleetSample, decode_sample
+from controlplane.platform.live_fleet.samples import FleetSamples, fleet_samples
+from gateway.contracts.fleet_sample import FleetSample
 from gateway.contracts.wire import UnreadableMessageError
 from web.live.frames import encode_column, encode_keyframe, topology
 from web.live.history import COLUMN_S, FleetHistory, RemovedEngine, ScopedHistory, scoped_removed
@@ -26,7 +27,7 @@ from web.live.viewer import Viewer
 logger = logging.getLogger(__name__)
 
 
-class SampleSource(Protocol):
+class HourSource(Protocol):
     """The half of a bus that the feed needs."""
 
     def subscribe(self, topic: str, callback: Callable[[str, bytes], None]) -> Callable[[], None]:
@@ -59,14 +60,14 @@ class FleetFeed:
         self._started = False
         self._ends: list[Callable[[], None]] = []
 
-    def start(self, bus: SampleSource) -> None:
-        """Follow the bus's samples and its stored hour; a second call changes nothing."""
+    def start(self, samples: FleetSamples, bus: HourSource) -> None:
+        """Follow the samples, and the bus's stored hour; a second call changes nothing."""
         with self._lock:
             if self._started:
                 return
             self._started = True
         self._ends = [
-            bus.subscribe(TOPIC, lambda _topic, value: self.take(value)),
+            samples.subscribe(self.take),
             bus.subscribe(HOUR_TOPIC, lambda _topic, value: self.take_hour(value)),
         ]
 
@@ -78,16 +79,8 @@ class FleetFeed:
         for end in ends:
             end()
 
-    def take(self, value: bytes) -> None:
-        """Fold one encoded FleetSample into the history and hand its frame to every viewer.
-
-        A value that is no sample of our schema is logged and dropped: the picture keeps its last truth.
-        """
-        try:
-            sample = decode_sample(value)
-        except UnreadableMessageError as error:
-            logger.warning("a fleet sample is unreadable and was dropped: %s", error)
-            return
+    def take(self, sample: FleetSample) -> None:
+        """Fold one sample into the history and hand its frame to every viewer."""
         with self._lock:
             frames = self._advance(sample)
             viewers = tuple(self._viewers) if frames else ()
@@ -199,7 +192,7 @@ class FleetFeed:
 
 @cache
 def fleet_feed() -> FleetFeed:
-    """Return this process's feed, following the control plane's bus."""
+    """Return this process's feed, following all gateways."""
     feed = FleetFeed()
-    feed.start(get_bus())
+    feed.start(fleet_samples(), get_bus())
     return feed

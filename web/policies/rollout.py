@@ -7,27 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-import msgspec
-
-from controlplane.platform.bus import get_bus
-from gateway.contracts.fleet_sample import TOPIC
-from gateway.contracts.wire import MIB, UnreadableMessageError, WireForm
-
-
-class _Pool(msgspec.Struct, frozen=True, gc=False):
-    pool_id: str
-    policy_version: int
-
-
-class _Sample(msgspec.Struct, frozen=True, gc=False):
-    """The few fields of a FleetSample that matter here; the rest is skipped, not decoded."""
-
-    at: float
-    pools: tuple[_Pool, ...]
-    gateway_id: str = ""
-
-
-_sample = WireForm(_Sample, "a fleet sample", limit=64 * MIB)
+from controlplane.platform.live_fleet.samples import fleet_samples
+from gateway.contracts.fleet_sample import FleetSample
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +34,10 @@ class VersionWatch:
         self._lock = threading.Lock()
         self._running: dict[str, dict[str, tuple[int, float | None]]] = {}
 
-    def take(self, value: bytes) -> None:
-        """Note the versions of one encoded FleetSample; what is none is passed over."""
-        try:
-            sample = _sample.decode(value)
-        except UnreadableMessageError:
-            return
+    def take(self, gateway: str, sample: FleetSample) -> None:
+        """Note the versions that a gateway runs."""
         with self._lock:
-            known = self._running.get(sample.gateway_id)
+            known = self._running.get(gateway)
             seen: dict[str, tuple[int, float | None]] = {}
             for pool in sample.pools:
                 version, since = (known or {}).get(pool.pool_id, (None, None))
@@ -68,7 +45,7 @@ class VersionWatch:
                     # The first sample of a gateway tells what runs, not since when.
                     since = sample.at if known is not None else None
                 seen[pool.pool_id] = (pool.policy_version, since)
-            self._running[sample.gateway_id] = seen
+            self._running[gateway] = seen
 
     def reach(self, pool_ids: Sequence[str], version: int, published_at: float) -> Reach:
         """Return how far the version has come in the pools; `published_at` is unix seconds."""
@@ -84,7 +61,7 @@ class VersionWatch:
 
 @cache
 def version_watch() -> VersionWatch:
-    """Return this process's watch, following the control plane's bus."""
+    """Return this process's watch, following all gateways."""
     watch = VersionWatch()
-    get_bus().subscribe(TOPIC, lambda _topic, value: watch.take(value))
+    fleet_samples().subscribe_each(watch.take)
     return watch

@@ -10,6 +10,7 @@ import pytest
 from controlplane.automation.engine_sightings import together
 from controlplane.automation.observation import MAX_AGE_S, FleetObservation
 from controlplane.automation.pool_windows import SPAN_S, PoolWindows
+from controlplane.platform.live_fleet.samples import FleetSamples
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
 from gateway.contracts.fleet_sample import EngineSample, FleetSample, Lateness, PoolSample, PoolTotals
@@ -83,7 +84,7 @@ def bus() -> InProcessBus:
 
 
 def test_samples_of_gateways_that_went_silent_count_no_more(bus: InProcessBus) -> None:
-    observed = FleetObservation(bus)
+    observed = FleetObservation(bus, FleetSamples(bus))
     bus.publish("fleet", sample(100.0, engine("a")))
     bus.publish("gateways/g2/fleet", sample(103.0, engine("a")))
     bus.publish("gateways/g2/other", b"x")
@@ -95,7 +96,7 @@ def test_samples_of_gateways_that_went_silent_count_no_more(bus: InProcessBus) -
 
 
 def test_garbage_on_the_bus_is_dropped(bus: InProcessBus) -> None:
-    observed = FleetObservation(bus)
+    observed = FleetObservation(bus, FleetSamples(bus))
     for topic in ("fleet", "gateways/g/fleet", "load/a", "gateways/fleet"):
         bus.publish(topic, b"\xc1 no message")
     assert observed.engines("p", 1.0) == {}
@@ -103,7 +104,7 @@ def test_garbage_on_the_bus_is_dropped(bus: InProcessBus) -> None:
 
 
 def test_since_when_an_engine_is_unreachable_is_kept_until_it_answers(bus: InProcessBus) -> None:
-    observed = FleetObservation(bus)
+    observed = FleetObservation(bus, FleetSamples(bus))
     bus.publish("fleet", sample(11.0, engine("a")))
     for at in (10.0, 11.0):
         bus.publish(load_topic("a"), report("a", at, reachable=False, healthy=False))
@@ -113,7 +114,7 @@ def test_since_when_an_engine_is_unreachable_is_kept_until_it_answers(bus: InPro
 
 
 def test_reports_under_an_old_fencing_token_are_not_heard(bus: InProcessBus) -> None:
-    observed = FleetObservation(bus)
+    observed = FleetObservation(bus, FleetSamples(bus))
     bus.publish(load_topic("a"), report("a", 10.0, fence=2, running=5))
     bus.publish(load_topic("a"), report("a", 11.0, fence=1, running=9))
     found = observed.report("a")
@@ -149,7 +150,7 @@ def test_a_late_sample_changes_nothing() -> None:
 
 def test_counts_of_a_gateway_that_is_late_itself_prove_nothing() -> None:
     bus = InProcessBus()
-    observation = FleetObservation(bus, clock=lambda: 100.0)
+    observation = FleetObservation(bus, FleetSamples(bus), clock=lambda: 100.0)
     late = Lateness(since=90.0, lapses=2, away_s=4.0, refuses=False)
     for lateness, counts in ((None, QUIET), (late, None)):
         told = msgspec.msgpack.decode(sample(100.0, engine("a")), type=FleetSample)

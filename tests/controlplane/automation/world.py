@@ -12,6 +12,7 @@ from controlplane.automation.observation import FleetObservation
 from controlplane.automation.rounds import RoundResult, Work, run_rounds
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
+from controlplane.platform.live_fleet.samples import FleetSamples
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
 from gateway.bus.bus import InProcessBus
@@ -43,7 +44,7 @@ class World:
         self.pool = pool
         self.now = START
         self.bus = InProcessBus()
-        self.observed = FleetObservation(self.bus, clock=self.unix)
+        self.observed = FleetObservation(self.bus, FleetSamples(self.bus), clock=self.unix)
         self.told: dict[str, dict[str, Any]] = {}
         self.totals = {"requests": 0, "on_time": 0, "work_s": 0.0}
         self.queued_s = 0.0
@@ -78,7 +79,7 @@ class World:
     def forget(self) -> None:
         """Observe as a process does that has just started."""
         self.observed.stop()
-        self.observed = FleetObservation(self.bus, clock=self.unix)
+        self.observed = FleetObservation(self.bus, FleetSamples(self.bus), clock=self.unix)
 
     def clock(self) -> datetime:
         """Return the moment."""

@@ -14,6 +14,7 @@ from controlplane.history.collector import FleetCollector
 from controlplane.history.models.rollup import Rollup
 from controlplane.history.rollups import HOUR_TOPIC, StoredHour
 from controlplane.platform.jobs.lease import acquire
+from controlplane.platform.live_fleet.samples import FleetSamples
 from controlplane.platform.models.job_run import JobRun
 from gateway.bus.bus import InProcessBus
 from gateway.contracts.fleet_sample import TOPIC
@@ -30,8 +31,7 @@ def own_bus() -> InProcessBus:
 @pytest.fixture
 def collector(own_bus: InProcessBus) -> FleetCollector:
     collector = FleetCollector()
-    collector.follow(own_bus)
-    collector.follow(own_bus)
+    FleetSamples(own_bus).subscribe(collector.take)
     for sample in samples_of(4, 31):
         own_bus.publish(TOPIC, msgspec.msgpack.encode(sample))
     return collector

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -52,7 +51,7 @@ def test_it_answers_a_keyframe_in_few_queries(
 
 
 def test_it_answers_the_columns_that_follow(signed_in: Client, stored: float, feed: FleetFeed) -> None:
-    feed.take(msgspec.msgpack.encode(FakeFleet(4, 2).sample_at(0, stored)))
+    feed.take(FakeFleet(4, 2).sample_at(0, stored))
     head = read_frame(signed_in.get("/fleet/history?range=1h").content).head
     query = {"range": "1h", "after": str(head["index"] - 3), "roster": head["roster"]}
     frame = read_frame(signed_in.get("/fleet/history", query).content, 4, 2)
@@ -86,7 +85,7 @@ def test_a_thousand_engines_cost_a_page_less_than_300_ms_of_cpu(signed_in: Clien
     samples = [fleet.sample_at(float(step * 5), now - 300) for step in range(60)]
     run(fed(samples), now)
     for sample in samples[-20:]:
-        feed.take(msgspec.msgpack.encode(sample))
+        feed.take(sample)
     for page in ("/", "/fleet/history?range=5m"):
         costs = []
         for _ in range(3):

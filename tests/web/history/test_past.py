@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import pytest
 
 from controlplane.history.bucket import Column
@@ -27,7 +26,7 @@ SERVING = STATES.index("serving")
 def heard(samples: list[FleetSample]) -> FleetFeed:
     feed = FleetFeed()
     for sample in samples:
-        feed.take(msgspec.msgpack.encode(sample))
+        feed.take(sample)
     return feed
 
 
@@ -121,9 +120,8 @@ def test_old_picture_plus_more_columns_is_the_fresh_picture() -> None:
     feed = FleetFeed()
     state: Frame | None = None
     for number, sample in enumerate(samples):
-        data = msgspec.msgpack.encode(sample)
-        collector.take(data)
-        feed.take(data)
+        collector.take(sample)
+        feed.take(sample)
         if number % 20:
             continue
         run(collector, sample.at)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
 from django.http import HttpResponse
 from django.test import Client
 
@@ -67,8 +66,8 @@ def listed_errors(answer: HttpResponse) -> dict[str, str]:
     return dict(re.findall(r'<li data-path="([^"]*)" data-message="([^"]*)"', answer.content.decode()))
 
 
-def sample_of(pool: Pool, **fields: Any) -> bytes:
-    """Return a fleet sample of one pool, as it crosses the bus."""
+def sample_of(pool: Pool, **fields: Any) -> FleetSample:
+    """Return a fleet sample of one pool."""
     known: dict[str, Any] = {
         "pool_id": pool.slug,
         "name": pool.name,
@@ -94,8 +93,7 @@ def sample_of(pool: Pool, **fields: Any) -> bytes:
     }
     at = fields.pop("at", 1_800_000_000.0)
     pools = (PoolSample(**{**known, **fields}),)
-    sample = FleetSample(seq=1, at=at, window_s=60.0, snapshot_version=1, engines=(), pools=pools)
-    return msgspec.msgpack.encode(sample)
+    return FleetSample(seq=1, at=at, window_s=60.0, snapshot_version=1, engines=(), pools=pools)
 
 
 def browser_of(role: str, pool: Pool, *, check_forgery: bool = False) -> Client:

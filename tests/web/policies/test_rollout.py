@@ -14,8 +14,8 @@ class FakePool:
     slug, name, served_model = "chat", "chat", "m"
 
 
-def heard(watch: VersionWatch, at: float, version: int) -> None:
-    watch.take(sample_of(FakePool(), at=at, policy_version=version))  # type: ignore[arg-type]
+def heard(watch: VersionWatch, at: float, version: int, gateway: str = "") -> None:
+    watch.take(gateway, sample_of(FakePool(), at=at, policy_version=version))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -54,7 +54,9 @@ def test_pools_of_others_do_not_count(watch: VersionWatch) -> None:
     assert watch.reach(["other"], 1, 0.0) == Reach(0, 0, None)
 
 
-@pytest.mark.parametrize("value", [b"", b"\xc1", b"\x93\x01\x02\x03", b"\x80"])
-def test_what_is_no_sample_is_passed_over(watch: VersionWatch, value: bytes) -> None:
-    watch.take(value)
-    assert watch.reach(["chat"], 1, 5.0) == Reach(1, 1, None)
+def test_a_version_is_everywhere_once_every_gateway_runs_it(watch: VersionWatch) -> None:
+    heard(watch, 10.2, 1, "second")
+    heard(watch, 11.0, 2)
+    assert watch.reach(["chat"], 2, 10.6) == Reach(2, 1, pytest.approx(0.4))
+    heard(watch, 12.0, 2, "second")
+    assert watch.reach(["chat"], 2, 10.6) == Reach(2, 2, pytest.approx(1.4))

@@ -30,7 +30,7 @@ def signed_in(client: Client, feed: FleetFeed) -> Client:
 
 
 def show(feed: FleetFeed, sample: FleetSample) -> None:
-    feed.take(msgspec.msgpack.encode(sample))
+    feed.take(sample)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ("/policies", "/topology")])

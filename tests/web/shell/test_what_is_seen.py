@@ -53,7 +53,7 @@ def world(db: None, bus: Bus, feed: FleetFeed) -> World:
         Policy.objects.filter(pk=world.policies[pool].pk).update(name=word)
     now = time.time()
     for number in range(6):
-        feed.take(msgspec.msgpack.encode(fleet_of_both(number, now - 20)))
+        feed.take(fleet_of_both(number, now - 20))
     return world
 
 
@@ -121,7 +121,7 @@ async def test_frames_hold_the_pools_that_their_viewer_may_see(
     client = SocketClient(world.people[who])
     assert await client.connect()
     keyframe = await client.hear()
-    feed.take(msgspec.msgpack.encode(fleet_of_both(8, time.time() - 20)))
+    feed.take(fleet_of_both(8, time.time() - 20))
     column = await client.hear()
     engines, pools = len(read_frame(keyframe).head["engines"]), len(read_frame(keyframe).head["pools"])
     assert pools == len(words)

@@ -6,24 +6,19 @@ import threading
 from functools import cache
 
 from controlplane.fleet.drain_progress import DRAINING, DrainMeter, DrainProgress, EngineLeft
-from controlplane.platform.bus import get_bus
-from gateway.contracts.fleet_sample import TOPIC, decode_sample
-from gateway.contracts.wire import UnreadableMessageError
+from controlplane.platform.live_fleet.samples import fleet_samples
+from gateway.contracts.fleet_sample import FleetSample
 
 
 class DrainWatch:
-    """One meter fed by the bus. Thread-safe: samples come in the publisher's thread."""
+    """One meter fed by the fleet's samples. Thread-safe: samples come in the publisher's thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._meter = DrainMeter()
 
-    def take(self, value: bytes) -> None:
-        """Take in one encoded FleetSample; what cannot be read is the feed's to complain about."""
-        try:
-            sample = decode_sample(value)
-        except UnreadableMessageError:
-            return
+    def take(self, sample: FleetSample) -> None:
+        """Take in one sample."""
         left = [
             EngineLeft(engine.engine_id, engine.state, engine.since, engine.running + engine.bound)
             for engine in sample.engines
@@ -40,7 +35,7 @@ class DrainWatch:
 
 @cache
 def drain_watch() -> DrainWatch:
-    """Return this process's watch, following the control plane's bus."""
+    """Return this process's watch, following all gateways."""
     watch = DrainWatch()
-    get_bus().subscribe(TOPIC, lambda _topic, value: watch.take(value))
+    fleet_samples().subscribe(watch.take)
     return watch

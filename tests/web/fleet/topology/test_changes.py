@@ -23,7 +23,7 @@ from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
 from gateway.bus.bus import Bus
 from tests.controlplane.conftest import bus as bus_fixture
-from tests.web.fleet.topology.topology_fleet import encoded, make_engines, make_pool, sample_of
+from tests.web.fleet.topology.topology_fleet import make_engines, make_pool, sample_of
 from tests.web.role_clients import client_of, make_person
 from web.live.feed import FleetFeed
 
@@ -60,7 +60,7 @@ def change_form(engine: Engine, **changes: str) -> dict[str, str]:
 
 
 def see(feed: FleetFeed, engine: Engine, **values: Any) -> None:
-    feed.take(encoded(sample_of([engine], e_0001=values)))
+    feed.take(sample_of([engine], e_0001=values))
 
 
 def test_a_registered_engine_waits_for_its_preflight(operator: Client, pool: Pool) -> None:
@@ -172,13 +172,13 @@ def test_a_mangled_form_moves_nothing(operator: Client, engine: Engine, data: di
 
 def test_the_question_says_what_will_happen(operator: Client, engine: Engine, feed: FleetFeed) -> None:
     second = make_engines(engine.pool, 1, start=2)[0]
-    feed.take(encoded(sample_of([engine, second], e_0001={"running": 3, "bound": 2})))
+    feed.take(sample_of([engine, second], e_0001={"running": 3, "bound": 2}))
     text = text_of(operator.get("/topology?engine=chat-1&do=drain"))
     assert "Drain e-0001?" in text
     assert "3 requests finish here, 2 tickets move to other engines" in text
     assert "go to 1 other engine of its pool" in text
     assert "No other engine" not in text
-    feed.take(encoded(msgspec.structs.replace(sample_of([engine]), at=time.time() + 1)))
+    feed.take(msgspec.structs.replace(sample_of([engine]), at=time.time() + 1))
     assert "No other engine of chat-pool is available" in text_of(operator.get("/topology?engine=chat-1&do=drain"))
 
 

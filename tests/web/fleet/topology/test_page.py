@@ -60,7 +60,7 @@ def operator(client: Client) -> Client:
 
 
 def show(feed: FleetFeed, sample: FleetSample) -> None:
-    feed.take(encoded(sample))
+    feed.take(sample)
 
 
 def page(client: Client, query: str = "") -> str:

@@ -1,0 +1,1 @@
+"""The live fleet as this process hears of it from all gateways."""

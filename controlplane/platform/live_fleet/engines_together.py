@@ -1,0 +1,84 @@
+"""One engine as several gateways see it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from gateway.contracts.fleet_sample import EngineCounts, EngineSample
+
+_OF_THE_SNAPSHOT = ("quarantined", "maintenance", "draining")
+"""An operator's or a job's word, which the gateways only repeat; one of them may hear it earlier."""
+_WORST_FIRST = ("degraded", "hot", "starting", "serving", "unknown")
+_TRUST = ("blind", "degraded", "exact")
+
+
+def engine_together(told: Mapping[str, EngineSample]) -> EngineSample:
+    """Return one engine from what each gateway, by name, says of it: work adds up, trouble at any of them shows."""
+    samples = list(told.values())
+    state, reason, since = _state(told)
+    newest = min(samples, key=lambda each: each.report_age_s if each.report_age_s is not None else float("inf"))
+    trust = min(samples, key=lambda each: _TRUST.index(each.index_trust) if each.index_trust in _TRUST else 0)
+    waits = [each.oldest_bound_s for each in samples if each.oldest_bound_s is not None]
+    return msgspec.structs.replace(
+        newest,
+        incarnation=max(each.incarnation for each in samples),
+        state=state,
+        reason=reason,
+        since=since,
+        outstanding_tokens=sum(each.outstanding_tokens for each in samples),
+        outstanding_s=sum(each.outstanding_s for each in samples),
+        running=sum(each.running for each in samples),
+        bound=sum(each.bound for each in samples),
+        oldest_bound_s=max(waits) if waits else None,
+        index_trust=trust.index_trust,
+        index_trust_reason=trust.index_trust_reason,
+        counts=counts_together([each.counts for each in samples if each.counts is not None]),
+        heard=any(each.heard for each in samples),
+    )
+
+
+def counts_together(told: Sequence[EngineCounts]) -> EngineCounts | None:
+    """Return what several gateways count of one engine; None where none counts."""
+    if len(told) <= 1:
+        return told[0] if told else None
+    return EngineCounts(
+        granted=sum(each.granted for each in told),
+        prefilling=sum(each.prefilling for each in told),
+        streaming=sum(each.streaming for each in told),
+        first_tokens_total=sum(each.first_tokens_total for each in told),
+        chunks_total=sum(each.chunks_total for each in told),
+        longest_prefill_s=max(each.longest_prefill_s for each in told),
+        # Each gateway counts the failures of its own; an engine that serves any of them is not failing.
+        failures_in_row=min(each.failures_in_row for each in told),
+        refused_share=_median([(each.refused_share, each.refused_samples) for each in told]),
+        refused_samples=sum(each.refused_samples for each in told),
+        slowness=_median([(each.slowness, each.slowness_samples) for each in told]),
+        slowness_samples=sum(each.slowness_samples for each in told),
+        tbt_s=_median([(each.tbt_s, each.tbt_samples) for each in told]),
+        tbt_samples=sum(each.tbt_samples for each in told),
+        event_gaps_total=max(each.event_gaps_total for each in told),
+    )
+
+
+def _state(told: Mapping[str, EngineSample]) -> tuple[str, str, float]:
+    """Return state, reason and since when: what all say, else the trouble that some have, with their names."""
+    by_state = {each.state: each for each in told.values()}
+    for state in (*_OF_THE_SNAPSHOT, *by_state) if len(by_state) == 1 else _OF_THE_SNAPSHOT:
+        if state in by_state:
+            agreed = [each for each in told.values() if each.state == state]
+            return state, by_state[state].reason, min(each.since for each in agreed)
+    if "lost" in by_state:
+        losers = {name: each for name, each in told.items() if each.state == "lost"}
+        reason = f"lost by {', '.join(losers)}, served by others: {by_state['lost'].reason}"
+        return "degraded", reason, min(each.since for each in losers.values())
+    worst = by_state[next(state for state in (*_WORST_FIRST, *by_state) if state in by_state)]
+    return worst.state, worst.reason, worst.since
+
+
+def _median(told: Sequence[tuple[float | None, int]]) -> float | None:
+    """Return the median of medians, each counted as often as it has samples, 32 times at most."""
+    values = [value for value, samples in told if value is not None for _ in range(min(samples, 32))]
+    return statistics.median(values) if values else None

@@ -1,0 +1,105 @@
+"""The fleet as several gateways see it, as one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from controlplane.platform.live_fleet.engines_together import engine_together
+from controlplane.platform.live_fleet.pools_together import pool_together
+from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, PoolSample
+from routing.values.load_cv import LoadSmoother, load_cv
+
+_Tokens = tuple[int, int, int]
+"""Prompt, cached and predicted tokens."""
+
+
+class FleetTogether:
+    """Makes one sample of many. Mutable state: the token counters of each engine, the smoothed loads, the number.
+
+    A gateway's counters begin anew when it starts, and gateways come and go; those of the engines together only rise.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[tuple[str, str], _Tokens] = {}
+        self._totals: dict[str, _Tokens] = {}
+        self._smoother = LoadSmoother()
+        self._seq = 0
+
+    def sample(self, told: Mapping[str, FleetSample]) -> FleetSample | None:
+        """Return what the gateways, by name, say together; None of no gateway."""
+        if not told:
+            return None
+        self._count(told)
+        newest = max(told.values(), key=lambda each: each.at)
+        if len(told) == 1:
+            return msgspec.structs.replace(newest, engines=tuple([self._counted(each) for each in newest.engines]))
+        self._seq += 1
+        engines = self._engines(told)
+        lateness = [each.lateness for each in told.values() if each.lateness is not None]
+        return FleetSample(
+            seq=self._seq,
+            at=newest.at,
+            window_s=newest.window_s,
+            snapshot_version=min(each.snapshot_version for each in told.values()),
+            engines=engines,
+            pools=self._pools(told, engines, newest.at),
+            lateness=max(lateness, key=lambda each: each.away_s) if lateness else None,
+        )
+
+    def _engines(self, told: Mapping[str, FleetSample]) -> tuple[EngineSample, ...]:
+        seen: dict[str, dict[str, EngineSample]] = {}
+        for name, sample in told.items():
+            for engine in sample.engines:
+                seen.setdefault(engine.engine_id, {})[name] = engine
+        pools = {pool.pool_id: pool.name for sample in told.values() for pool in sample.pools}
+        engines = [self._counted(engine_together(each)) for each in seen.values()]
+        return tuple(sorted(engines, key=lambda each: (pools.get(each.pool_id, ""), each.pool_id, each.name)))
+
+    def _pools(
+        self, told: Mapping[str, FleetSample], engines: tuple[EngineSample, ...], at: float
+    ) -> tuple[PoolSample, ...]:
+        seen: dict[str, list[PoolSample]] = {}
+        for sample in told.values():
+            for pool in sample.pools:
+                seen.setdefault(pool.pool_id, []).append(pool)
+        pending: dict[str, dict[str, float]] = {}
+        for engine in engines:
+            if engine.state in TAKING_WORK:
+                pending.setdefault(engine.pool_id, {})[engine.engine_id] = float(engine.outstanding_tokens)
+            else:
+                self._smoother.forget(engine.engine_id)
+        pools = [
+            pool_together(each, load_cv(self._smoother.update(pending.get(pool_id, {}), at)))
+            for pool_id, each in seen.items()
+        ]
+        return tuple(sorted(pools, key=lambda each: (each.name, each.pool_id)))
+
+    def _count(self, told: Mapping[str, FleetSample]) -> None:
+        heard = {
+            (name, engine.engine_id): _tokens(engine) for name, sample in told.items() for engine in sample.engines
+        }
+        for key, now in heard.items():
+            # The first word of a gateway, and the first after its restart, is where counting begins; of a gateway
+            # that was always alone the counters stay what it says.
+            before = self._told.get(key) or (now if key[1] in self._totals else (0, 0, 0))
+            added = tuple(new - old for new, old in zip(now, before, strict=True))
+            if min(added) >= 0:
+                total = self._totals.get(key[1], (0, 0, 0))
+                self._totals[key[1]] = (total[0] + added[0], total[1] + added[1], total[2] + added[2])
+        self._told = heard
+        engine_ids = {engine_id for _, engine_id in heard}
+        self._totals = {engine_id: each for engine_id, each in self._totals.items() if engine_id in engine_ids}
+
+    def _counted(self, engine: EngineSample) -> EngineSample:
+        prompt, cached, predicted = self._totals[engine.engine_id]
+        if (prompt, cached, predicted) == _tokens(engine):
+            return engine
+        return msgspec.structs.replace(
+            engine, prompt_tokens_total=prompt, cached_tokens_total=cached, predicted_tokens_total=predicted
+        )
+
+
+def _tokens(engine: EngineSample) -> _Tokens:
+    return engine.prompt_tokens_total, engine.cached_tokens_total, engine.predicted_tokens_total

@@ -1,0 +1,108 @@
+"""One pool as several gateways see it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.contracts.fleet_sample import PoolSample, PrefixCounts
+
+MAX_PREFIXES = 64
+
+
+def pool_together(told: Sequence[PoolSample], load_cv: float) -> PoolSample:
+    """Return one pool: rates and queues add up, shares and percentiles are of all requests together.
+
+    `load_cv` is that of the engines together. What the policy says is the newest gateway's.
+    """
+    newest = max(told, key=lambda each: each.policy_version)
+    p50_s, p90_s, p99_s = (_percentile(told, share) for share in (0.50, 0.90, 0.99))
+    return msgspec.structs.replace(
+        newest,
+        unbound=sum(each.unbound for each in told),
+        unbound_tokens=sum(each.unbound_tokens for each in told),
+        oldest_wait_s=max(each.oldest_wait_s for each in told),
+        load_cv=load_cv,
+        requests_per_s=math.fsum(each.requests_per_s for each in told),
+        prompt_tokens_per_s=math.fsum(each.prompt_tokens_per_s for each in told),
+        ttft_p50_s=p50_s,
+        ttft_p90_s=p90_s,
+        ttft_p99_s=p99_s,
+        on_time_share=_mean([(each.on_time_share, each.judged) for each in told]),
+        hit_share=_mean([(each.hit_share, each.prompt_tokens_per_s) for each in told]),
+        late=sum(each.late for each in told),
+        judged=sum(each.judged for each in told),
+        ttft_count=sum(each.ttft_count for each in told),
+        ttft_points=(),
+        observes=all(each.observes for each in told),
+        bound=sum(each.bound or 0 for each in told),
+        granted_at_once_per_s=_sum([each.granted_at_once_per_s for each in told]),
+        granted_waited_per_s=_sum([each.granted_waited_per_s for each in told]),
+        queue_wait_mean_s=_mean([(each.queue_wait_mean_s, _dispatches_per_s(each)) for each in told]),
+        # Only the gateways know each wait; the slowest gateway's figure is not below the true one of all.
+        queue_wait_p90_s=max(
+            (each.queue_wait_p90_s for each in told if each.queue_wait_p90_s is not None), default=None
+        ),
+        migrations_per_s=_sum([each.migrations_per_s for each in told]),
+        overtaken_per_s=_sum([each.overtaken_per_s for each in told]),
+        refusals_per_s=_refusals(told),
+        totals=None,
+        prefixes=_prefixes(told),
+        usual_d=max(each.usual_d for each in told),
+        queued_s=_sum([each.queued_s for each in told]),
+    )
+
+
+def _percentile(told: Sequence[PoolSample], share: float) -> float | None:
+    weighted = sorted((value, pool.ttft_count / len(pool.ttft_points)) for pool in told for value in pool.ttft_points)
+    wanted, passed = share * math.fsum(weight for _, weight in weighted), 0.0
+    for value, weight in weighted:
+        passed += weight
+        if passed >= wanted - 1e-9:
+            return value
+    return None
+
+
+def _mean(told: Sequence[tuple[float | None, float]]) -> float | None:
+    known = [(value, weight) for value, weight in told if value is not None and weight > 0]
+    weights = math.fsum(weight for _, weight in known)
+    return math.fsum(value * weight for value, weight in known) / weights if known else None
+
+
+def _sum(told: Sequence[float | None]) -> float | None:
+    known = [each for each in told if each is not None]
+    return math.fsum(known) if known else None
+
+
+def _dispatches_per_s(pool: PoolSample) -> float:
+    return (pool.granted_at_once_per_s or 0.0) + (pool.granted_waited_per_s or 0.0)
+
+
+def _refusals(told: Sequence[PoolSample]) -> dict[str, float] | None:
+    known = [each.refusals_per_s for each in told if each.refusals_per_s is not None]
+    codes = sorted({code for each in known for code in each})
+    return {code: math.fsum(each.get(code, 0.0) for each in known) for code in codes} if known else None
+
+
+def _prefixes(told: Sequence[PoolSample]) -> tuple[PrefixCounts, ...]:
+    found: dict[str, PrefixCounts] = {}
+    for prefix in (each for pool in told for each in pool.prefixes):
+        before = found.get(prefix.key)
+        found[prefix.key] = prefix if before is None else _prefix_together(before, prefix)
+    busiest = sorted(found.values(), key=lambda each: (-sum(each.work_s_by_engine.values()), each.key))
+    return tuple(busiest[:MAX_PREFIXES])
+
+
+def _prefix_together(one: PrefixCounts, other: PrefixCounts) -> PrefixCounts:
+    engines = sorted(one.work_s_by_engine.keys() | other.work_s_by_engine.keys())
+    return PrefixCounts(
+        key=one.key,
+        work_s_by_engine={
+            each: one.work_s_by_engine.get(each, 0.0) + other.work_s_by_engine.get(each, 0.0) for each in engines
+        },
+        candidates=tuple(dict.fromkeys((*one.candidates, *other.candidates))),
+        tokens=max(one.tokens, other.tokens),
+        recomputed_tokens=one.recomputed_tokens + other.recomputed_tokens,
+    )

@@ -1,0 +1,148 @@
+"""The live samples of all gateways, decoded once for everyone in this process who follows them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from controlplane.platform.bus import get_bus
+from controlplane.platform.live_fleet.fleet_together import FleetTogether
+from gateway.bus.bus import Bus
+from gateway.bus.follower_bus import TOPIC_PREFIX
+from gateway.contracts.fleet_sample import TOPIC, FleetSample, decode_sample
+from gateway.contracts.wire import UnreadableMessageError
+
+MAX_GATEWAYS = 256
+MAX_AGE_S = 5.0
+"""A gateway that has been silent for longer says nothing about now; samples come twice a second."""
+TOGETHER_EVERY_S = 0.4
+"""Samples of several gateways arrive between each other's; one picture for each round of them is enough."""
+
+logger = logging.getLogger(__name__)
+
+Heard = Callable[[str, FleetSample], None]
+"""Called with a gateway's name (empty: the only one) and its sample."""
+Shown = Callable[[FleetSample], None]
+
+
+@dataclass(slots=True)
+class _Gateway:
+    sample: FleetSample
+    arrived_s: float
+    again: bool = False
+    """It spoke more than once: its first word may be what the bus kept of a gateway that ended long ago."""
+
+
+class FleetSamples:
+    """Follows the gateways. Thread-safe; callbacks run in the publisher's thread, outside the lock.
+
+    Mutable state: the newest sample of each gateway, the newest of all together, and who follows.
+    """
+
+    def __init__(self, bus: Bus, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._gateways: dict[str, _Gateway] = {}
+        self._together = FleetTogether()
+        self._latest: FleetSample | None = None
+        self._shown_s = 0.0
+        self._each: list[Heard] = []
+        self._all: list[Shown] = []
+        bus.subscribe(TOPIC, lambda _topic, value: self._hear("", value))
+        bus.subscribe(TOPIC_PREFIX, self._hear_gateway)
+
+    @property
+    def latest(self) -> FleetSample | None:
+        """The newest picture of all gateways together; None before the first sample."""
+        with self._lock:
+            if not self._all:
+                self._latest = self._together.sample(self._counted(self._clock())) or self._latest
+            return self._latest
+
+    def subscribe(self, shown: Shown) -> Callable[[], None]:
+        """Hear each picture of all gateways together, the newest at once; returns the call that ends it."""
+        latest = self.latest
+        with self._lock:
+            self._all = [*self._all, shown]
+        if latest is not None:
+            shown(latest)
+        return lambda: self._leave(shown, None)
+
+    def subscribe_each(self, heard: Heard) -> Callable[[], None]:
+        """Hear the samples of each gateway, the newest at once; returns the call that ends it."""
+        with self._lock:
+            self._each = [*self._each, heard]
+            known = self._counted(self._clock())
+        for name, sample in known.items():
+            heard(name, sample)
+        return lambda: self._leave(None, heard)
+
+    def _leave(self, shown: Shown | None, heard: Heard | None) -> None:
+        with self._lock:
+            self._all = [each for each in self._all if each is not shown]
+            self._each = [each for each in self._each if each is not heard]
+
+    def _hear_gateway(self, topic: str, value: bytes) -> None:
+        name, _, what = topic.removeprefix(TOPIC_PREFIX).partition("/")
+        if what == TOPIC:
+            self._hear(name, value)
+
+    def _hear(self, name: str, value: bytes) -> None:
+        try:
+            sample = decode_sample(value)
+        except UnreadableMessageError as error:
+            logger.warning("a fleet sample is unreadable and was dropped: %s", error, extra={"gateway": name})
+            return
+        with self._lock:
+            now = self._clock()
+            if not self._admit(name, sample, now):
+                return
+            each, shown = self._each, self._all
+            picture = self._picture(now) if shown else None
+        for heard in each:
+            heard(name, sample)
+        if picture is not None:
+            for follow in shown:
+                follow(picture)
+
+    def _admit(self, name: str, sample: FleetSample, now: float) -> bool:
+        known = self._gateways.get(name)
+        if known is None and len(self._gateways) >= MAX_GATEWAYS:
+            self._gateways = {key: each for key, each in self._gateways.items() if now - each.arrived_s <= MAX_AGE_S}
+            if len(self._gateways) >= MAX_GATEWAYS:
+                return False
+        self._gateways[name] = _Gateway(sample, now, again=known is not None)
+        return True
+
+    def _counted(self, now: float) -> Mapping[str, FleetSample]:
+        """Return, in the order of their names, the gateways that speak."""
+        speaking = {key: each for key, each in self._gateways.items() if now - each.arrived_s <= MAX_AGE_S}
+        newest_at = max((each.sample.at for each in speaking.values()), default=0.0)
+        return {
+            name: each.sample
+            for name, each in sorted(speaking.items())
+            if each.again or each.sample.at >= newest_at - MAX_AGE_S
+        }
+
+    def _picture(self, now: float) -> FleetSample | None:
+        """Return the picture of now; None where one was made a moment ago."""
+        counted = self._counted(now)
+        if len(counted) > 1 and now - self._shown_s < TOGETHER_EVERY_S:
+            return None
+        self._shown_s = now
+        self._latest = self._together.sample(counted)
+        return self._latest
+
+
+def fleet_samples() -> FleetSamples:
+    """Return this process's samples, following the control plane's bus."""
+    return _samples_on(get_bus())
+
+
+@lru_cache(maxsize=1)
+def _samples_on(bus: Bus) -> FleetSamples:
+    return FleetSamples(bus)

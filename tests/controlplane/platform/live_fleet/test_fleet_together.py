@@ -1,0 +1,184 @@
+"""Several gateways' samples as one: work adds up, trouble at any of them shows, shares are of all requests."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from controlplane.platform.live_fleet.fleet_together import FleetTogether
+from gateway.contracts.fleet_sample import FleetSample, Lateness, PoolSample, PrefixCounts
+from gateway.traffic.traffic_window import COMPLETED, RequestResult, TrafficWindow
+from tests.controlplane.platform.live_fleet.told import START, engine, pool, sample
+
+
+def together(**told: FleetSample) -> FleetSample:
+    found = FleetTogether().sample(told)
+    assert found is not None
+    return found
+
+
+def test_nobody_says_nothing_and_one_gateway_is_shown_as_it_is() -> None:
+    assert FleetTogether().sample({}) is None
+    alone = sample(START, engine("a", prompt_tokens_total=70, cached_tokens_total=7), pools=(pool(),))
+    assert together(only=alone) == alone
+
+
+def test_work_on_an_engine_adds_up() -> None:
+    one = engine("a", running=3, bound=2, outstanding_tokens=500, outstanding_s=0.5, oldest_bound_s=1.0)
+    other = engine("a", running=4, bound=0, outstanding_tokens=100, outstanding_s=0.25, oldest_bound_s=0.0)
+    (seen,) = together(g1=sample(START, one), g2=sample(START, other)).engines
+    assert (seen.running, seen.bound, seen.outstanding_tokens, seen.outstanding_s) == (7, 2, 600, 0.75)
+    assert seen.oldest_bound_s == 1.0
+
+
+def test_engines_that_only_one_gateway_knows_are_there_in_the_order_of_their_names() -> None:
+    found = together(g1=sample(START, engine("b")), g2=sample(START, engine("c"), engine("a")))
+    assert [each.name for each in found.engines] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "state"),
+    [
+        ("serving", "serving", "serving"),
+        ("lost", "lost", "lost"),
+        ("lost", "serving", "degraded"),
+        ("serving", "hot", "hot"),
+        ("unknown", "serving", "serving"),
+        ("starting", "serving", "starting"),
+        ("degraded", "hot", "degraded"),
+        ("draining", "lost", "draining"),
+        ("quarantined", "serving", "quarantined"),
+    ],
+)
+def test_the_state_of_an_engine_shows_trouble_at_any_gateway(one: str, other: str, state: str) -> None:
+    for first, second in ((one, other), (other, one)):
+        told = {
+            "g1": sample(START, engine("a", state=first, reason=f"r {first}", since=START - 9)),
+            "g2": sample(START, engine("a", state=second, reason=f"r {second}", since=START - 5)),
+        }
+        assert together(**told).engines[0].state == state
+
+
+def test_an_engine_that_one_gateway_lost_says_which() -> None:
+    lost = engine("a", state="lost", reason="connection refused", since=START - 3)
+    (seen,) = together(**{"gw-1": sample(START, engine("a")), "gw-2": sample(START, lost)}).engines
+    assert seen.reason == "lost by gw-2, served by others: connection refused"
+    assert seen.since == START - 3
+
+
+def test_trust_is_the_least_and_memory_the_newest_report() -> None:
+    one = engine("a", index_trust="exact", kv_usage=0.2, report_age_s=3.0)
+    other = engine("a", index_trust="blind", index_trust_reason="no events", kv_usage=0.9, report_age_s=0.2)
+    (seen,) = together(g1=sample(START, one), g2=sample(START, other)).engines
+    assert (seen.index_trust, seen.index_trust_reason, seen.kv_usage, seen.report_age_s) == (
+        "blind",
+        "no events",
+        0.9,
+        0.2,
+    )
+
+
+def test_token_counters_only_rise_whatever_gateways_come_go_and_restart() -> None:
+    all_, at, totals = FleetTogether(), START, []
+    history = (
+        {"g1": 100},
+        {"g1": 150, "g2": 9_000},
+        {"g1": 160, "g2": 9_030},
+        {"g2": 9_040},
+        {"g1": 5, "g2": 9_040},
+        {"g1": 25, "g2": 10},
+    )
+    for told in history:
+        at += 0.5
+        samples = {name: sample(at, engine("a", prompt_tokens_total=total)) for name, total in told.items()}
+        found = all_.sample(samples)
+        assert found is not None
+        totals.append(found.engines[0].prompt_tokens_total)
+    assert totals == [100, 150, 190, 200, 200, 220]
+
+
+def test_a_pool_adds_up_rates_and_queues() -> None:
+    one = pool(refusals_per_s={"queue_full": 1.0}, bound=2, granted_at_once_per_s=1.0, queue_wait_mean_s=1.0)
+    other = pool(
+        refusals_per_s={"queue_full": 0.5, "hopeless": 2.0},
+        bound=3,
+        granted_waited_per_s=3.0,
+        queue_wait_mean_s=2.0,
+        oldest_wait_s=4.0,
+        queued_s=2.5,
+        policy_version=7,
+    )
+    (seen,) = together(g1=sample(START, pools=(one,)), g2=sample(START, pools=(other,))).pools
+    assert (seen.requests_per_s, seen.unbound, seen.unbound_tokens, seen.bound) == (4.0, 2, 200, 5)
+    assert seen.refusals_per_s == {"hopeless": 2.0, "queue_full": 1.5}
+    assert (seen.oldest_wait_s, seen.queue_wait_mean_s, seen.queued_s, seen.policy_version) == (4.0, 1.75, 2.5, 7)
+
+
+def test_shares_weigh_requests_and_tokens() -> None:
+    one = pool(on_time_share=1.0, judged=30, hit_share=0.5, prompt_tokens_per_s=300.0)
+    other = pool(on_time_share=0.0, judged=10, late=10, hit_share=0.9, prompt_tokens_per_s=100.0)
+    idle = pool()
+    (seen,) = together(**{f"g{n}": sample(START, pools=(each,)) for n, each in enumerate((one, other, idle))}).pools
+    assert seen.on_time_share == 0.75
+    assert seen.late == 10
+    assert seen.hit_share == pytest.approx(0.6)
+
+
+def traffic(ttfts: list[float]) -> PoolSample:
+    window = TrafficWindow()
+    for ttft_s in ttfts:
+        window.add(RequestResult(100.0, ttft_s, 10, 0, True, COMPLETED), None)
+    seen = window.summary(100.0)
+    return pool(ttft_p50_s=seen.ttft_p50_s, ttft_count=seen.ttft_count, ttft_points=seen.ttft_points)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 40), (500, 5), (2000, 3000)])
+def test_percentiles_are_of_all_requests_together(sizes: tuple[int, int]) -> None:
+    rng = Random(7)
+    fast = [rng.expovariate(5.0) for _ in range(sizes[0])]
+    slow = [1.0 + rng.expovariate(1.0) for _ in range(sizes[1])]
+    (seen,) = together(g1=sample(START, pools=(traffic(fast),)), g2=sample(START, pools=(traffic(slow),))).pools
+    ordered = sorted(fast + slow)
+    for share, found in ((0.5, seen.ttft_p50_s), (0.9, seen.ttft_p90_s), (0.99, seen.ttft_p99_s)):
+        assert found is not None
+        rank = sum(each <= found for each in ordered) / len(ordered)
+        assert share - 0.02 <= rank <= share + 0.02 + 1 / len(ordered)
+    assert seen.ttft_count == sum(sizes)
+
+
+def test_load_cv_is_of_the_work_of_all_gateways() -> None:
+    even = (engine("a", outstanding_tokens=9000), engine("b", outstanding_tokens=1000))
+    odd = (engine("a", outstanding_tokens=1000), engine("b", outstanding_tokens=9000))
+    told = {
+        "g1": sample(START, *even, pools=(pool(load_cv=0.8),)),
+        "g2": sample(START, *odd, pools=(pool(load_cv=0.8),)),
+    }
+    assert together(**told).pools[0].load_cv == 0.0
+    told["g2"] = sample(START, *even, pools=(pool(load_cv=0.8),))
+    assert together(**told).pools[0].load_cv == pytest.approx(0.8)
+
+
+def test_prefixes_of_gateways_are_one_list_the_busiest_first() -> None:
+    one = pool(
+        prefixes=(
+            PrefixCounts(key="k", work_s_by_engine={"a": 1.0}),
+            PrefixCounts(key="z", work_s_by_engine={"a": 1.5}),
+        )
+    )
+    other = pool(prefixes=(PrefixCounts(key="k", work_s_by_engine={"a": 1.0, "b": 2.0}, tokens=9),))
+    (seen,) = together(g1=sample(START, pools=(one,)), g2=sample(START, pools=(other,))).pools
+    assert [each.key for each in seen.prefixes] == ["k", "z"]
+    assert (seen.prefixes[0].work_s_by_engine, seen.prefixes[0].tokens) == ({"a": 2.0, "b": 2.0}, 9)
+
+
+def test_the_latest_gateway_and_the_oldest_snapshot_are_said() -> None:
+    late = Lateness(since=START, lapses=3, away_s=4.0, refuses=False)
+    less = msgspec.structs.replace(late, away_s=1.0)
+    found = together(
+        g1=sample(START, lateness=less, snapshot_version=8),
+        g2=sample(START + 1, lateness=late, snapshot_version=9),
+        g3=sample(START, snapshot_version=9),
+    )
+    assert (found.lateness, found.snapshot_version, found.at) == (late, 8, START + 1)
