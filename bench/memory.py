@@ -1,6 +1,6 @@
 """The demo's memory over hours: `python -m bench.memory --json OUT --minutes M`.
 
-Runs `manage.py up --demo` at 28 requests a second and samples what its process holds resident. Requests are short, so
+Runs `manage.py up --demo` at 28 requests a second and samples what its processes hold resident. Requests are short, so
 that two cores carry them beside eight simulated engines; what grows with the number of requests grows as it would.
 The slope is the least-squares line through the samples after the warm-up.
 """
@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 import msgspec
 
-from bench.live.live_fleet import free_ports, resident_bytes, wait_for
+from bench.live.live_fleet import free_ports, program_pids, resident_bytes, wait_for
 from bench.report import Target, command_line, write_report
 from simulator.workloads.conversation_like import WorkloadShape, generate
 from simulator.workloads.trace import TraceRow, write_trace
@@ -68,7 +68,7 @@ def warm_min(minutes: float) -> float:
 
 
 def measure(minutes: float) -> tuple[list[tuple[float, float]], float]:
-    """Return (minute, resident MB) samples of the demo's process, and how many requests it ended."""
+    """Return (minute, resident MB) samples of the demo's processes, and how many requests it ended."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         directory = Path(folder)
         trace = directory / "trace.jsonl.gz"
@@ -99,7 +99,7 @@ def _sampled(process: subprocess.Popen[bytes], url: str, minutes: float) -> tupl
     begun_s = time.monotonic()
     samples = []
     while (at_min := (time.monotonic() - begun_s) / 60) < minutes:
-        samples.append((at_min, resident_bytes(process.pid) / MB))
+        samples.append((at_min, sum(map(resident_bytes, program_pids(process.pid))) / MB))
         time.sleep(SAMPLE_S)
     return samples, requests_ended(url)
 

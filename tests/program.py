@@ -92,9 +92,10 @@ class Program:
         raise LookupError(f"no engine listens on {http_port}")
 
     def part_pid(self, part: str) -> int | None:
-        """Return the process of gateway, web or jobs, where it runs."""
+        """Return the process of gateway, web or jobs, where it works; a gateway that stands by has no threads yet."""
         module = f"controlplane.project.processes.{part}_process"
-        return next((pid for pid, words in _running() if words[2:4] == [module, str(self.process.pid)]), None)
+        pids = [pid for pid, words in _running() if words[2:4] == [module, str(self.process.pid)]]
+        return next((pid for pid in pids if len(list(Path(f"/proc/{pid}/task").glob("*"))) > 1), None)
 
 
 def _running() -> Iterator[tuple[int, list[str]]]:

@@ -143,9 +143,28 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+PARTS = "controlplane.project.processes."
+"""Gateway, web and jobs are modules below it."""
+
+
 def resident_bytes(pid: int) -> int:
     """Return what a process holds in memory; raises FileNotFoundError or ProcessLookupError once it is gone."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def program_pids(pid: int) -> list[int]:
+    """Return the processes of `manage.py up` that work: itself and its parts, without a gateway that stands by."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(int(child) for child in children if _works(Path("/proc", child)))]
+
+
+def _works(process: Path) -> bool:
+    try:
+        command = (process / "cmdline").read_text().split("\0")
+        # What stands by has no threads yet.
+        return command[1] == "-m" and command[2].startswith(PARTS) and len(list((process / "task").iterdir())) > 1
+    except (OSError, IndexError):
+        return False
 
 
 def wait_for(url: str, limit_s: float = _START_S) -> None:

@@ -1,4 +1,4 @@
-"""The real program as one process with a state directory of its own, for benchmarks and tests of its hard edges."""
+"""The real program with a state directory of its own, for benchmarks and tests of its hard edges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench.live.live_fleet import engine_command, free_ports, resident_bytes, wait_for
+from bench.live.live_fleet import engine_command, free_ports, program_pids, resident_bytes, wait_for
 from controlplane.project.first_run.secrets import FirstRunSecrets, secrets_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ class LiveProgram:
 
     @property
     def pid(self) -> int:
-        """Process id of the server."""
+        """Process id of the supervisor."""
         if self._process is None:
             raise RuntimeError("the program is not started")
         return self._process.pid
@@ -120,8 +120,9 @@ class LiveProgram:
             engine.wait()
 
     def log_lines(self) -> list[str]:
-        """Return all lines that the server has logged."""
-        return (self.state_dir / "log" / "switchyard.log").read_text().splitlines()
+        """Return all lines that supervisor, gateway, web and jobs have logged."""
+        logs = sorted((self.state_dir / "log").glob("*.log"))
+        return [line for log in logs for line in log.read_text().splitlines()]
 
     def written(self) -> dict[str, bytes]:
         """Return all that the program has put on disk or said, by file."""
@@ -130,13 +131,13 @@ class LiveProgram:
         return {str(path.relative_to(self.state_dir.parent)): path.read_bytes() for path in [*files, self._output]}
 
     def resident_mib(self) -> float:
-        """Return the resident memory of the server."""
-        return resident_bytes(self.pid) / (1 << 20)
+        """Return the resident memory of all its processes."""
+        return sum(map(resident_bytes, program_pids(self.pid))) / (1 << 20)
 
     def largest_open_file(self) -> int:
-        """Return the bytes of the largest file that the server holds open below its temporary directory."""
+        """Return the bytes of the largest file that a process of it holds open below its temporary directory."""
         sizes = [0]
-        for link in Path(f"/proc/{self.pid}/fd").iterdir():
+        for link in [link for pid in program_pids(self.pid) for link in Path(f"/proc/{pid}/fd").iterdir()]:
             try:
                 if str(link.readlink()).startswith(str(self.temporary)):
                     sizes.append(link.stat().st_size)

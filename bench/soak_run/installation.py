@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bench.live.live_fleet import engine_command, free_ports, resident_bytes, wait_for
+from bench.live.live_fleet import engine_command, free_ports, program_pids, resident_bytes, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS, GATEWAYS, ENGINES = 2, 2, 4
@@ -123,7 +123,7 @@ class Installation:
         now = {}
         for name, process in self.running.items():
             try:
-                now[name] = resident_bytes(process.pid) / (1 << 20)
+                now[name] = sum(map(resident_bytes, program_pids(process.pid))) / (1 << 20)
             except (FileNotFoundError, ProcessLookupError):
                 continue
             self.peak_mib[name] = max(self.peak_mib.get(name, 0.0), now[name])

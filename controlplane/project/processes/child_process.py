@@ -21,6 +21,9 @@ class ChildSpec:
     """Added to the environment of this process. Secrets travel here, never in argv, which all users can list."""
     pass_fds: tuple[int, ...] = ()
     """Descriptors that the child inherits under the same numbers."""
+    standby: bool = False
+    """A second process is started ahead, and told by a byte on its standard input to take the place of the first. The
+    end of that input ends it."""
 
 
 @dataclass(frozen=True, slots=True)

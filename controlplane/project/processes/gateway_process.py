@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import msgspec
+import uvicorn.lifespan.on
+import uvicorn.protocols.websockets.auto  # noqa: F401 - uvicorn would load both only when the server starts
 
 from controlplane.project.processes.child_start import begin
 from gateway.__main__ import GatewayProcess, run
@@ -50,11 +52,14 @@ _DECODER = msgspec.json.Decoder(GatewayChild)
 
 
 def main() -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit status."""
+    """Serve until SIGTERM or SIGINT, once the supervisor says that it is time; returns the exit status."""
     begin()
     # Taken out, so that no child of ours inherits the secrets.
     child = _DECODER.decode(os.environ.pop(VARIABLE))
     logging.config.dictConfig(logging_settings(child.log_level))
+    if not os.read(sys.stdin.fileno(), 1):
+        # The supervisor is gone.
+        return 0
     secret = child.fleet_secret.encode()
     bus = RedisBus(child.bus_url, secret)
     return run(

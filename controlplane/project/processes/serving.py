@@ -105,7 +105,11 @@ async def serve(serving: Serving, end: ProcessEnd) -> bool:
 def _children(serving: Serving) -> list[ChildSpec]:
     listener = serving.listener.fileno()
     gateway = ChildSpec(
-        GATEWAY, _argv("gateway_process"), {VARIABLE: _gateway_settings(listener)}, pass_fds=(listener,)
+        GATEWAY,
+        _argv("gateway_process"),
+        {VARIABLE: _gateway_settings(listener)},
+        pass_fds=(listener,),
+        standby=True,
     )
     others = [WEB, JOBS] if serving.with_jobs else [WEB]
     return [gateway, *(ChildSpec(name, _argv(f"{name}_process")) for name in others)]

@@ -28,6 +28,8 @@ PROVEN_S = 5.0
 TERM_S = 2.0
 """Time between the request to end and SIGKILL."""
 TRIM_S = 10.0
+STANDBY_S = 1.0
+"""A child that has run this long gets a standby."""
 
 
 class Supervisor:
@@ -90,7 +92,10 @@ class Supervisor:
 
 
 class _Child:
-    """One child over all its starts. Mutable state: `status`, replaced whole at each change, and `ends_with`."""
+    """One child over all its starts.
+
+    Mutable state: `status`, replaced whole at each change, `ends_with`, and the standby where there is one.
+    """
 
     def __init__(self, spec: ChildSpec, log: ChildLog) -> None:
         self.spec = spec
@@ -98,6 +103,7 @@ class _Child:
         self.status = ChildStatus(spec.name, STARTING, None, 0, None)
         self.ends_with = (signal.SIGTERM, TERM_S)
         """The signal that ends it, and how long it may take before SIGKILL."""
+        self._standby: asyncio.subprocess.Process | None = None
 
     async def keep(self) -> None:
         """Run the child again and again until cancelled, then end it."""
@@ -106,15 +112,18 @@ class _Child:
             while True:
                 ran_s = await self._run_once()
                 pause_s = FIRST_PAUSE_S if ran_s >= PROVEN_S else min(LONGEST_PAUSE_S, pause_s * 2)
-                await asyncio.sleep(pause_s)
+                if ran_s < PROVEN_S or not self._has_standby():
+                    await asyncio.sleep(pause_s)
         finally:
+            if self._standby is not None:
+                await _end(self._standby, signal.SIGKILL, TERM_S)
             self._change(STOPPED, None)
 
     async def _run_once(self) -> float:
         """Start the child, wait for its end and return how many seconds it ran."""
         began = time.monotonic()
         try:
-            process = await self._spawn()
+            process = await self._next()
         except OSError as error:
             logger.error("a child cannot be started", extra={"child": self.spec.name, "error": str(error)})
             self._change(WAITING, None)
@@ -128,12 +137,23 @@ class _Child:
         logger.warning("a child ended", extra={"child": self.spec.name, "exit_status": process.returncode})
         return time.monotonic() - began
 
+    async def _next(self) -> asyncio.subprocess.Process:
+        """Return a process that works: the standby, or a new one."""
+        standby, self._standby = self._standby, None
+        process = standby if standby is not None and standby.returncode is None else await self._spawn()
+        if process.stdin is not None:
+            process.stdin.write(b"\n")
+        return process
+
+    def _has_standby(self) -> bool:
+        return self._standby is not None and self._standby.returncode is None
+
     async def _spawn(self) -> asyncio.subprocess.Process:
         log = self._log.open()
         try:
             return await asyncio.create_subprocess_exec(
                 *self.spec.argv,
-                stdin=asyncio.subprocess.DEVNULL,
+                stdin=asyncio.subprocess.PIPE if self.spec.standby else asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.spec.env},
@@ -146,9 +166,12 @@ class _Child:
     async def _wait(self, process: asyncio.subprocess.Process) -> None:
         while process.returncode is None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TRIM_S):
+                async with asyncio.timeout(STANDBY_S if self.spec.standby else TRIM_S):
                     await process.wait()
             self._log.trim()
+            if self.spec.standby and process.returncode is None and not self._has_standby():
+                with contextlib.suppress(OSError):
+                    self._standby = await self._spawn()
 
     def _change(
         self, state: str, pid: int | None, *, starts: int | None = None, exit_status: int | None = None

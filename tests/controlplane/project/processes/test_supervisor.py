@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,49 @@ async def test_a_child_gets_its_environment(tmp_path: Path) -> None:
         assert "plum" in (tmp_path / "a.log").read_text()
     finally:
         await supervisor.stop()
+
+
+WAITING_CHILD = "import sys, time; sys.stdin.read(1) or sys.exit(7); print('awake', flush=True); time.sleep(600)"
+
+
+def children() -> set[int]:
+    found = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    return {pid for pid in map(int, found) if alive(pid)}
+
+
+@pytest.fixture
+async def standing_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[int], Any]]:
+    """Return what waits until the child works in its n-th life and another stands by, and returns their pids."""
+    monkeypatch.setattr("controlplane.project.processes.supervisor.STANDBY_S", 0.05)
+    before, supervisor = children(), Supervisor(tmp_path)
+    supervisor.start([ChildSpec("a", (sys.executable, "-c", WAITING_CHILD), standby=True)])
+
+    async def both(starts: int) -> tuple[int, int]:
+        first = await running(supervisor, "a", tmp_path, starts)
+        await until(lambda: len(children() - before) == 2)
+        (other,) = children() - before - {first}
+        return first, other
+
+    yield both
+    await supervisor.stop()
+    assert children() == before
+
+
+async def test_a_standby_takes_the_place_of_a_killed_child_and_gets_one_of_its_own(
+    tmp_path: Path, standing_by: Callable[[int], Any]
+) -> None:
+    first, standby = await standing_by(1)
+    assert (tmp_path / "a.log").read_text().count("awake") == 1, "it waits"
+    os.kill(first, signal.SIGKILL)
+    assert (await standing_by(2))[0] == standby
+
+
+async def test_a_standby_that_dies_is_replaced_and_the_child_works_on(standing_by: Callable[[int], Any]) -> None:
+    first, standby = await standing_by(1)
+    os.kill(standby, signal.SIGKILL)
+    await until(lambda: not alive(standby))
+    again, other = await standing_by(1)
+    assert (again, other != standby) == (first, True)
 
 
 PARENT = """
