@@ -19,7 +19,9 @@ from web.fleet.engine import card, decision, set_state
 from web.fleet.fleet import fleet
 from web.fleet.history import fleet_history
 from web.fleet.topology import changes as topology_changes
+from web.fleet.topology import new_pool as topology_new_pool
 from web.fleet.topology import pool_change as topology_pool_change
+from web.fleet.topology.connect import connect as topology_connect
 from web.fleet.topology.live import topology_checklist, topology_live
 from web.fleet.topology.page import topology
 from web.fleet.topology.paste import topology_paste
@@ -85,6 +87,8 @@ urlpatterns = [
     path("topology", topology, name="topology"),
     path("topology/live", topology_live, name="topology-live"),
     path("topology/paste", topology_paste, name="topology-paste"),
+    path("topology/connect", topology_connect, name="topology-connect"),
+    path("topology/pools", topology_new_pool.create, name="topology-new-pool"),
     path("topology/engines", topology_changes.register, name="topology-register"),
     path("topology/engines/<str:engine_id>/change", topology_changes.change, name="topology-change"),
     path("topology/engines/<str:engine_id>/move", topology_changes.move, name="topology-move"),

@@ -110,6 +110,8 @@ class EngineSample(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it ever answered since the gateway started."""
     index_trust_reason: str = ""
     """Why the index is trusted less, as a sentence; empty when exact."""
+    block_tokens: int | None = None
+    """Tokens per KV block as the engine reports it; None: it does not say."""
 
 
 class PoolSample(msgspec.Struct, frozen=True, kw_only=True):

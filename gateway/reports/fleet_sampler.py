@@ -265,6 +265,7 @@ def _engine_sample(
         predicted_tokens_total=pool.traffic.predicted(entry.engine_id),
         index_trust=trust.grade,
         index_trust_reason=trust.reason,
+        block_tokens=engine.report.block_size if engine.report is not None else None,
         report_age_s=engine.report_age_s(now),
         role=entry.role,
         heard=engine.breaker.heard,

@@ -11,12 +11,16 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from controlplane.automation.pool_policy import pool_policy
+from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import CONSOLE
 from controlplane.platform.request_actor import actor_of
+from controlplane.platform.role import Role
+from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import FleetSample
 from routing.policy.schema_versions import SchemaError
 from web.automation.page import seen_pools
+from web.fleet.block_sizes import seen_block_size_problems
 from web.live.feed import fleet_feed
 from web.live.scope import scope_of
 from web.live.verdict import Verdict
@@ -41,7 +45,8 @@ def fleet(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request, CONSOLE)
     feed, scope = fleet_feed(), scope_of(actor)
     region = _region_words(feed.seen(scope))
-    limits = {pool.slug: limit for pool in seen_pools(actor) if (limit := _cv_limit(pool)) is not None}
+    pools = seen_pools(actor)
+    limits = {pool.slug: limit for pool in pools if (limit := _cv_limit(pool)) is not None}
     context = shell_context(
         request,
         page="Fleet",
@@ -51,6 +56,8 @@ def fleet(request: HttpRequest) -> HttpResponse:
         verdict=PAST if request.GET.get("end") else feed.verdict(scope),
         region=region,
         cv_limits=json.dumps(limits),
+        may_connect=may(actor, Role.ADMIN) and not Engine.objects.exists(),
+        block_problems=seen_block_size_problems(pools, feed.latest),
     )
     return render(request, "fleet/fleet.html", context)
 

@@ -1,9 +1,10 @@
-"""Do the engines answer?"""
+"""Do the engines answer, and are their blocks those of their pools?"""
 
 from __future__ import annotations
 
 import http.client
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
@@ -11,8 +12,10 @@ from django.db import DatabaseError
 
 from controlplane.doctor.finding import Finding, ok, warning
 from controlplane.doctor.installation import Installation
+from controlplane.fleet.block_sizes import block_size_problems
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.pool_roles import role_problems
+from gateway.engines.engine_metrics import MAX_BYTES, UnreadableMetricsError, parse_engine_metrics
 from routing.values.counted import count
 
 _AT_ONCE = 16
@@ -45,13 +48,25 @@ def _roles() -> list[Finding]:
 def _health(_installation: Installation) -> list[Finding]:
     """Ask /health of the first engines that should serve; redirects are not followed."""
     try:
-        engines = list(Engine.objects.filter(desired_state="ready").order_by("engine_id")[:_MOST])
+        ready = Engine.objects.filter(desired_state="ready").select_related("pool")
+        engines = list(ready.order_by("engine_id")[:_MOST])
     except DatabaseError as error:
         return [warning(f"Cannot read the engines: {type(error).__name__}.", _FIRST)]
     if not engines:
         return [warning("No engine is ready to serve.", "Register one, or set one to ready, on the Topology page.")]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         answers = list(threads.map(lambda engine: _why_not(engine.connect_url), engines))
+        told = list(threads.map(lambda engine: _block_tokens(engine.connect_url), engines))
+    return [*_answering(engines, answers), *_block_sizes(engines, told)]
+
+
+def _block_sizes(engines: Sequence[Engine], told: Sequence[int | None]) -> list[Finding]:
+    seen = [(engine.pool.slug, engine.name, tokens) for engine, tokens in zip(engines, told, strict=True)]
+    pools = {engine.pool.slug: engine.pool for engine in engines}
+    return [warning(each.sentence, each.remedy) for each in block_size_problems(pools.values(), seen)]
+
+
+def _answering(engines: Sequence[Engine], answers: Sequence[str]) -> list[Finding]:
     silent = [(engine.engine_id, why) for engine, why in zip(engines, answers, strict=True) if why]
     if not silent:
         return [ok(f"{count(len(engines), 'engine answers', 'engines answer')}.")]
@@ -67,16 +82,30 @@ def _health(_installation: Installation) -> list[Finding]:
 
 
 def _why_not(url: str) -> str:
-    address = urlsplit(url)
-    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
-    connection = kind(address.hostname or "", address.port, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", f"{address.path.rstrip('/')}/health")
-        status = connection.getresponse().status
+        status, _ = _get(url, "/health")
         return "" if status == 200 else f"health check answers {status}"
     except TimeoutError:
         return f"no answer within {_TIMEOUT_S:.0f} s"
     except (OSError, http.client.HTTPException) as error:
         return getattr(error, "strerror", None) or type(error).__name__
+
+
+def _block_tokens(url: str) -> int | None:
+    """Return the engine's block size; None where it does not tell."""
+    try:
+        return parse_engine_metrics(_get(url, "/metrics")[1]).block_size
+    except (OSError, http.client.HTTPException, UnreadableMetricsError):
+        return None
+
+
+def _get(url: str, path: str) -> tuple[int, bytes]:
+    address = urlsplit(url)
+    kind = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    connection = kind(address.hostname or "", address.port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", f"{address.path.rstrip('/')}{path}")
+        answer = connection.getresponse()
+        return answer.status, answer.read(MAX_BYTES)
     finally:
         connection.close()

@@ -137,7 +137,7 @@ def _pool_for(facts: EngineFacts, wishes: Wishes) -> Pool | None:
     if len(pools) > 1:
         raise ConnectRefusedError(
             f"{count(len(pools), 'pool')} serve {facts.names[0]}: {_listed(pool.slug for pool in pools)}.",
-            "Name one with --pool.",
+            "Name the engine's pool (--pool).",
         )
     return pools[0] if pools else None
 
@@ -148,7 +148,9 @@ def _region_for(wishes: Wishes) -> tuple[str, bool]:
     if wishes.region:
         return wishes.region, wishes.region not in known
     if len(known) > 1:
-        raise ConnectRefusedError(f"There are {len(known)} regions: {_listed(known)}.", "Name one with --region.")
+        raise ConnectRefusedError(
+            f"There are {len(known)} regions: {_listed(known)}.", "Name the new pool's (--region)."
+        )
     return (known[0], False) if known else (FIRST_REGION, True)
 
 
@@ -157,19 +159,21 @@ def _refuse_inexact(facts: EngineFacts) -> None:
     if facts.ranks > 1:
         raise ConnectRefusedError(
             f"It has {facts.ranks} data-parallel ranks behind one address, each with a cache of its own.",
-            "Start each rank as an engine of its own (--data-parallel-external-lb) and connect each, or connect it "
-            "with --approximate.",
+            "Start each rank as an engine of its own (--data-parallel-external-lb) and connect each.",
+            estimable=True,
         )
     if flag := _missing_events(facts):
         raise ConnectRefusedError(
             "It publishes no KV events, so nobody can know what it has cached.",
-            f"Add this flag to its start line, or connect it with --approximate: {flag}",
+            f"Add this flag to its start line: {flag}",
             start_line=start_line(facts, flag),
+            estimable=True,
         )
     if not facts.tokenizes:
         raise ConnectRefusedError(
             "It has no /tokenize, from which token blocks are cut.",
-            "Use a version that has it, or connect the engine with --approximate.",
+            "Use a version that has it.",
+            estimable=True,
         )
 
 
@@ -185,7 +189,7 @@ def _refuse_other_blocks(facts: EngineFacts, pool: Pool, engine: Engine | None) 
     flag = block_size_flag(wanted, sglang=facts.product == SGLANG)
     raise ConnectRefusedError(
         f"Its blocks have {count(told, 'token')}, those of pool {pool.slug} {wanted}.",
-        f"Start it with {flag}, or connect it with --pool and the name of a new pool.",
+        f"Start it with {flag}, or name a new pool for it (--pool).",
         start_line=start_line(facts, f"{flag} {_missing_events(facts)}".strip()),
     )
 

@@ -52,6 +52,8 @@ class Command(BaseCommand):
             return connecting.connect(url)
         except ConnectRefusedError as refusal:
             self.stdout.write(f"  ✗ {refusal.sentence}\n    → {refusal.remedy}")
+            if refusal.estimable:
+                self.stdout.write("    → Or repeat with --approximate: a new pool estimates hits from prompts.")
             if refusal.start_line:
                 self.stdout.write(
                     f"    The whole start line, as far as the engine tells it:\n      {refusal.start_line}"

@@ -284,6 +284,20 @@ def test_engines(here: Installation, pool: Pool) -> None:
         assert "no decode engine" in engines.look(here)[-1].says
 
 
+def test_blocks_that_are_not_the_pools(here: Installation, pool: Pool) -> None:
+    told = b'vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:cache_config_info{block_size="32"} 1\n'
+    with answering(200, told) as engine:
+        address = f"http://127.0.0.1:{engine}"
+        Engine.objects.create(engine_id="e", name="e", pool=pool, url=address, connect_url=address)
+        sound, wrong = engines.look(here)
+        assert (sound.state, wrong.state) == (State.OK, State.WARNING)
+        assert "blocks of 512 tokens, but e has 32" in wrong.says
+        assert "block size to 32" in wrong.do
+        pool.block_tokens = 32
+        pool.save()
+        assert only(engines.look(here)).state is State.OK
+
+
 @pytest.mark.django_db
 def test_the_snapshot_on_disk(here: Installation) -> None:
     assert only(snapshot_age.look(here)).state is State.WARNING

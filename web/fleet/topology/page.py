@@ -20,9 +20,12 @@ from controlplane.platform.request_actor import actor_of
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import STATES, TAKING_WORK, FleetSample
+from web.fleet.block_sizes import seen_block_size_problems
+from web.fleet.topology.connect_form import connect_drawer
 from web.fleet.topology.drains import drain_watch
 from web.fleet.topology.drawer import FRESH_S, engine_drawer
 from web.fleet.topology.form import EngineForm
+from web.fleet.topology.new_pool_form import new_pool_drawer
 from web.fleet.topology.pool import pool_drawer, seen_pool
 from web.fleet.topology.rows import TopologyRows, topology_rows
 from web.fleet.topology.scope import NOT_SERVING, SORTS, TopologyScope
@@ -34,6 +37,7 @@ from web.shell.frame import shell_context
 NOTE = "topology_note"
 """Session key of the one sentence that the page after a change shows."""
 
+ADMINS_DRAWERS = {"connect": connect_drawer, "pool": new_pool_drawer}
 POOL_GONE = "That pool was deleted, or you cannot see it."
 GONE = "That engine was deleted, or you cannot see its pool."
 
@@ -58,6 +62,8 @@ def topology(request: HttpRequest) -> HttpResponse:
         pool = seen_pool(slug, pools)
         gone, note = pool is None, note if pool else POOL_GONE
         drawer = pool_drawer(pool, actor) if pool else None
+    elif do in ADMINS_DRAWERS and may(actor, Role.ADMIN):
+        drawer = ADMINS_DRAWERS[do]()
     elif do == "register" and changeable_pools(actor, pools):
         drawer = {"kind": "form", "form": EngineForm.empty(request.GET.get("pool", "")), "engine": None}
     return topology_page(request, actor, pools, drawer=drawer, note=note, trouble=gone)
@@ -101,6 +107,10 @@ def topology_page(
         engine_prefix=scope.address(engine=""),
         pool_prefix=scope.address(settings=""),
         register_address=scope.address(do="register"),
+        may_create=may(actor, Role.ADMIN),
+        connect_address=scope.address(do="connect"),
+        new_pool_address=scope.address(do="pool"),
+        block_problems=seen_block_size_problems(pools, sample),
     )
     return render(request, "fleet/topology/page.html", context, status=status)
 

@@ -19,7 +19,7 @@ from web.fleet.topology.form import MAX_WHY
 from web.shell.form_field import whole_number
 
 NAME, LIMIT, ISOLATED, PRODUCTION = "name", "max_prompt_tokens", "isolated", "production"
-NETWORKS, KEY = "engine_networks", "engine_api_key_env"
+NETWORKS, KEY, BLOCKS = "engine_networks", "engine_api_key_env", "block_tokens"
 DONE_WORDS = {"pool.create": "created it", "pool.change": "changed it"}
 
 
@@ -40,6 +40,7 @@ def pool_drawer(
         LIMIT: str(pool.max_prompt_tokens),
         NETWORKS: pool.engine_networks,
         KEY: pool.engine_api_key_env,
+        BLOCKS: str(pool.block_tokens),
         ISOLATED: pool.isolated,
         PRODUCTION: pool.production,
         "why": "",
@@ -64,7 +65,6 @@ def seen_pool(slug: str, pools: Sequence[Pool]) -> Pool | None:
 
 def wanted(request: HttpRequest) -> tuple[dict[str, Any], dict[str, Any], list[FieldProblem]]:
     """Return what was typed, the changes that it asks for, and what is no value at all."""
-    problems: list[FieldProblem] = []
     typed = {
         NAME: request.POST.get(NAME, "").strip()[:120],
         LIMIT: request.POST.get(LIMIT, "").strip()[:12],
@@ -73,10 +73,11 @@ def wanted(request: HttpRequest) -> tuple[dict[str, Any], dict[str, Any], list[F
         "why": request.POST.get("why", "").strip()[:MAX_WHY],
     }
     typed |= {name: request.POST[name].strip()[:500] for name in (NETWORKS, KEY) if name in request.POST}
-    tokens = whole_number(LIMIT, typed[LIMIT], problems)
-    if tokens is None:
-        problems = [FieldProblem(LIMIT, "Enter a whole number.")]
-    return typed, {**{name: value for name, value in typed.items() if name != "why"}, LIMIT: tokens}, problems
+    if BLOCKS in request.POST:
+        typed[BLOCKS] = request.POST[BLOCKS].strip()[:5]
+    numbers = {name: whole_number(name, typed[name], []) for name in (LIMIT, BLOCKS) if name in typed}
+    problems = [FieldProblem(name, "Enter a whole number.") for name, number in numbers.items() if number is None]
+    return typed, {**{name: value for name, value in typed.items() if name != "why"}, **numbers}, problems
 
 
 def _history(pool: Pool, now: float) -> list[dict[str, str]]:

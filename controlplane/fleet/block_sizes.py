@@ -1,0 +1,54 @@
+"""Whether the blocks of a pool's keys are those that its engines have: where not, nothing is known of their caches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controlplane.fleet.models.pool import KeySource, Pool
+from routing.values.counted import count
+
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSizeProblem:
+    """Engines of one pool whose blocks have another size, in tokens, than the pool's keys."""
+
+    pool: Pool
+    names: tuple[str, ...]
+    told: int
+    alike: bool
+    """All engines of the pool that tell have this size."""
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, and what follows from it."""
+        more = f" and {len(self.names) - _NAMED} more" if len(self.names) > _NAMED else ""
+        verb = "has" if len(self.names) == 1 else "have"
+        return (
+            f"Pool {self.pool.slug} expects blocks of {count(self.pool.block_tokens, 'token')}, but "
+            f"{', '.join(self.names[:_NAMED])}{more} {verb} {self.told}: what they have cached is not seen."
+        )
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        if self.alike:
+            return f"Set the pool's block size to {self.told} in its settings."
+        return f"Start them with --block-size {self.pool.block_tokens}, or move them to a pool of their own."
+
+
+def block_size_problems(pools: Iterable[Pool], told: Iterable[tuple[str, str, int | None]]) -> list[BlockSizeProblem]:
+    """Return the problems of the pools with exact keys; `told` is pool slug, engine name and block size."""
+    sizes: dict[str, dict[int, list[str]]] = {}
+    for slug, name, tokens in told:
+        if tokens is not None:
+            sizes.setdefault(slug, {}).setdefault(tokens, []).append(name)
+    exact = {pool.slug: pool for pool in pools if pool.key_source == KeySource.EXACT}
+    return [
+        BlockSizeProblem(pool, tuple(names), tokens, len(sizes[slug]) == 1)
+        for slug, pool in exact.items()
+        for tokens, names in sorted(sizes.get(slug, {}).items())
+        if tokens != pool.block_tokens
+    ]

@@ -1,0 +1,156 @@
+"""The drawer that connects an engine, and the one that creates a pool: who may, each step, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from controlplane.fleet.connect.engine_facts import EngineFacts
+from controlplane.fleet.engine_url import CheckedUrl
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.models.region import Region
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.policies.models.policy import Policy
+from gateway.bus.bus import Bus
+from tests.controlplane.conftest import bus as bus_fixture
+from tests.controlplane.fleet.connect.test_connection import FACTS, URL
+from tests.web.fleet.topology.topology_fleet import encoded, make_engines, make_pool, sample_of
+from tests.web.role_clients import client_of, make_person
+from web.fleet.topology import connect as view
+from web.live.feed import FleetFeed
+
+pytestmark = pytest.mark.django_db
+bus = bus_fixture
+CONNECT = "/topology/connect"
+
+
+@pytest.fixture
+def admin(db: None, bus: Bus, feed: FleetFeed, settings: Settings) -> Client:
+    settings.ENGINE_NETWORKS = ()
+    return client_of(make_person("admin"))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses that were asked; each answers FACTS."""
+    addresses: list[str] = []
+
+    def facts_at(address: CheckedUrl, **_: Any) -> EngineFacts:
+        addresses.append(address.url)
+        return replace(FACTS, url=address.url)
+
+    monkeypatch.setattr(view, "facts_at", facts_at)
+    return addresses
+
+
+def text_of(answer: Any) -> str:
+    assert isinstance(answer, HttpResponse)
+    return answer.content.decode()
+
+
+def test_an_empty_fleet_page_offers_it_to_admins(admin: Client) -> None:
+    assert "Connect your first engine" in text_of(admin.get("/"))
+    make_engines(make_pool(), 1)
+    assert "Connect your first engine" not in text_of(admin.get("/"))
+    assert "Connect your first engine" not in text_of(client_of(make_person("viewer")).get("/"))
+
+
+def test_an_address_is_asked_only_after_it_was_allowed(admin: Client, asked: list[str]) -> None:
+    page = text_of(admin.post(CONNECT, {"url": URL, "do": "ask"}))
+    assert "Allow 10.3.0.7?" in page and not asked
+    page = text_of(admin.post(CONNECT, {"url": URL, "do": "ask", "allow": "10.3.0.8"}))
+    assert "Allow 10.3.0.7?" in page and not asked, "consent to another address is none"
+    page = text_of(admin.post(CONNECT, {"url": URL, "do": "ask", "allow": "10.3.0.7"}))
+    assert asked == [URL]
+    assert "Blocks of 32 tokens" in page and "new pool llama-3-1-8b" in page
+    assert "10.3.0.7 is allowed" in page
+    assert not Pool.objects.exists()
+
+
+def test_connecting_makes_all_of_it_and_shows_the_preflight(admin: Client, asked: list[str]) -> None:
+    answer = admin.post(CONNECT, {"url": URL, "do": "connect", "allow": "10.3.0.7"})
+    engine = Engine.objects.get()
+    assert (answer.status_code, answer["Location"]) == (302, f"/topology?engine={engine.engine_id}")
+    assert (engine.pool.block_tokens, engine.pool.engine_networks) == (32, "10.3.0.7/32")
+    told = AuditEvent.objects.get(verb="engine.register")
+    assert (told.actor_name, told.via) == ("admin", "console")
+
+
+def test_a_refusal_shows_sentence_remedy_and_start_line(
+    admin: Client, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "facts_at", lambda address, **_: replace(FACTS, events=""))
+    answer = admin.post(CONNECT, {"url": URL, "do": "ask", "allow": "10.3.0.7"})
+    page = text_of(answer)
+    assert answer.status_code == 422
+    assert "publishes no KV events" in page and "vllm serve" in page and "Estimate hits" in page
+
+
+def test_only_admins_connect_and_create_pools(admin: Client, asked: list[str]) -> None:
+    operator = client_of(make_person("operator"))
+    assert operator.post(CONNECT, {"url": URL, "do": "connect"}).status_code == 403
+    assert operator.post("/topology/pools", {"slug": "x"}).status_code == 403
+    assert "Connect an engine" not in text_of(operator.get("/topology?do=connect"))
+    assert not asked
+
+
+POOL = {
+    "slug": "code",
+    "name": "Code",
+    "served_model": "coder",
+    "key_source": "exact",
+    "region": "",
+    "new_region": "eu-west",
+    "policy": "",
+    "new_policy": "careful",
+    "why": "new team",
+}
+
+
+def test_a_pool_is_created_with_a_new_region_and_policy(admin: Client) -> None:
+    assert "New policy" in text_of(admin.get("/topology?do=pool"))
+    answer = admin.post("/topology/pools", POOL)
+    assert (answer.status_code, answer["Location"]) == (302, "/topology?settings=code")
+    pool = Pool.objects.get()
+    assert (pool.region.slug, pool.policy.slug, pool.served_model) == ("eu-west", "careful", "coder")
+    assert pool.policy.live_version is not None
+    verbs = list(AuditEvent.objects.order_by("pk").values_list("verb", flat=True))
+    assert verbs == ["region.create", "policy.create", "policy.draft", "policy.publish", "pool.create"]
+    again = {**POOL, "slug": "code-2", "region": "eu-west", "policy": "careful"}
+    assert admin.post("/topology/pools", again).status_code == 302
+    assert (Region.objects.count(), Policy.objects.count()) == (1, 1)
+
+
+def test_a_pool_that_is_wrong_creates_nothing_and_keeps_what_was_typed(admin: Client) -> None:
+    answer = admin.post("/topology/pools", {**POOL, "new_policy": "not a slug"})
+    page = text_of(answer)
+    assert answer.status_code == 422
+    assert 'id="new_policy-error"' in page and 'value="coder"' in page
+    assert not Region.objects.exists() and not Policy.objects.exists()
+
+
+@pytest.mark.parametrize("page", ["/", "/topology"])
+def test_a_block_size_that_is_not_the_engines_is_a_banner(page: str, admin: Client, feed: FleetFeed) -> None:
+    engines = make_engines(make_pool(), 2)
+    feed.take(encoded(sample_of(engines, e_0001={"block_tokens": 32})))
+    shown = text_of(admin.get(page))
+    assert "Pool chat expects blocks of 512 tokens, but e-0001 has 32" in shown
+    assert "Set the pool&#x27;s block size to 32" in shown
+    Pool.objects.update(block_tokens=32)
+    assert "expects blocks of" not in text_of(admin.get(page))
+
+
+def test_the_block_size_is_set_in_the_pools_settings(admin: Client) -> None:
+    pool = make_pool()
+    form = {"name": "Chat", "max_prompt_tokens": "4096", "revision": "1", "block_tokens": "32"}
+    assert admin.post(f"/topology/pools/{pool.slug}/change", form).status_code == 302
+    pool.refresh_from_db()
+    assert pool.block_tokens == 32
+    bad = {**form, "revision": "2", "block_tokens": "many"}
+    assert "Enter a whole number." in text_of(admin.post(f"/topology/pools/{pool.slug}/change", bad))

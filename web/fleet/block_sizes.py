@@ -1,0 +1,15 @@
+"""The banner about block sizes, on Fleet and Topology."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controlplane.fleet.block_sizes import BlockSizeProblem, block_size_problems
+from controlplane.fleet.models.pool import Pool
+from gateway.contracts.fleet_sample import FleetSample
+
+
+def seen_block_size_problems(pools: Iterable[Pool], sample: FleetSample | None) -> list[BlockSizeProblem]:
+    """Return what the newest sample says about these pools; nothing without a sample."""
+    engines = sample.engines if sample else ()
+    return block_size_problems(pools, ((each.pool_id, each.name, each.block_tokens) for each in engines))

@@ -1,0 +1,70 @@
+"""The drawer in which an admin connects an engine: its address, consent, what it says of itself, what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.fleet.connect.connection import Connection, Wishes
+from controlplane.fleet.connect.refusal import ConnectRefusedError
+from controlplane.fleet.connect.words import fact_lines, made_words
+from controlplane.fleet.engine_url import CheckedUrl
+from web.shell.form_field import CHECKS, FormField, Option, filled
+
+URL, POOL, REGION, KEY, ESTIMATE, ALLOW = "url", "pool", "region", "key_variable", "approximate", "allow"
+_URL = FormField(
+    URL, "Engine URL", help="Such as http://10.0.3.7:8000, reachable from this host.", required=True, limit=300
+)
+_FURTHER = (
+    FormField(POOL, "Pool", help="Optional. Empty: the one that serves its model, or a new one.", limit=64),
+    FormField(REGION, "Region of a new pool", help="Optional. Empty: the only one.", limit=64),
+    FormField(KEY, "Engine key variable", help="Optional, such as SWITCHYARD_ENGINE_KEY_CHAT.", limit=64),
+    FormField(
+        ESTIMATE,
+        "Without KV events",
+        CHECKS,
+        options=(Option("on", "Estimate hits", "A new pool then takes keys from prompts."),),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What was sent; `allow` holds the addresses that the person was shown and allowed."""
+
+    values: Mapping[str, Sequence[str]]
+
+    def text(self, name: str) -> str:
+        """Return one typed value."""
+        return next(iter(self.values.get(name, ())), "").strip()[:300]
+
+    @property
+    def wishes(self) -> Wishes:
+        """The wishes that the form knows."""
+        return Wishes(self.text(POOL), self.text(REGION), self.text(KEY), bool(self.text(ESTIMATE)))
+
+
+def allowed_by(address: CheckedUrl) -> str:
+    """Return what consent to this address reads as in the form: a name that moved meanwhile is asked for again."""
+    return ", ".join(address.addresses)
+
+
+def connect_drawer(
+    typed: Typed | None = None,
+    *,
+    consent: CheckedUrl | None = None,
+    plan: Connection | None = None,
+    refusal: ConnectRefusedError | None = None,
+) -> dict[str, Any]:
+    """Return what the drawer shows: the empty form, the question of consent, the plan, or why it was refused."""
+    values = typed.values if typed else {}
+    drawer: dict[str, Any] = {"kind": "connect", "refusal": refusal, "fields": filled([_URL], values)}
+    drawer["further"] = filled(_FURTHER, values)
+    drawer["open"] = any(field.value for field in drawer["further"]) or bool(refusal and refusal.estimable)
+    if consent:
+        drawer["consent"] = allowed_by(consent)
+    if plan:
+        drawer |= {"facts": fact_lines(plan.facts), "made": made_words(plan), "exact": plan.exact}
+        drawer["allows"] = allowed_by(plan.address) if plan.networks else ""
+    return drawer

@@ -1,0 +1,83 @@
+"""What the form of a new pool does: creates it, with its region and policy where they are new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.views.decorators.http import require_POST
+
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.models.region import Region
+from controlplane.fleet.topology import create_pool, create_region
+from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.field_problems import InvalidFieldsError, problem
+from controlplane.platform.request_actor import actor_of
+from controlplane.platform.roles import NotAllowedError
+from controlplane.policies.first_policy import create_live_policy
+from controlplane.policies.models.policy import Policy
+from web.access.page import sent
+from web.fleet.topology.new_pool_form import new_pool_drawer
+from web.fleet.topology.page import NOTE, seen_pools, topology_page
+from web.fleet.topology.scope import TopologyScope
+
+Made = TypeVar("Made")
+
+
+@require_POST
+def create(request: HttpRequest) -> HttpResponse:
+    """Create the pool and what it needs, all or nothing; 422 with what was typed where something is wrong."""
+    actor = actor_of(request, CONSOLE)
+    try:
+        with transaction.atomic():
+            pool = _created(request, actor, sent(request, "why")[:200])
+    except NotAllowedError as error:
+        return topology_page(request, actor, seen_pools(actor), note=str(error), status=403)
+    except InvalidFieldsError as error:
+        drawer = new_pool_drawer({name: list(values) for name, values in request.POST.lists()}, error.problems)
+        return topology_page(request, actor, seen_pools(actor), drawer=drawer, status=422)
+    request.session[NOTE] = f"{pool.name} created. Connect or register its engines; they set its block size."
+    return HttpResponseRedirect(TopologyScope.of(request.GET).address(settings=pool.slug))
+
+
+def _created(request: HttpRequest, actor: Actor, why: str) -> Pool:
+    return create_pool(
+        sent(request, "slug"),
+        sent(request, "name"),
+        _region(request, actor, why),
+        sent(request, "served_model"),
+        _policy(request, actor, why),
+        actor=actor,
+        why=why,
+        key_source=sent(request, "key_source"),
+    )
+
+
+def _named(field: str, create: Callable[[], Made]) -> Made:
+    """Return what was created; what is wrong with its one name is told at the field it was typed into."""
+    try:
+        return create()
+    except InvalidFieldsError as error:
+        raise problem(field, error.problems[0].message) from None
+
+
+def _region(request: HttpRequest, actor: Actor, why: str) -> Region:
+    slug, new = sent(request, "region"), sent(request, "new_region")
+    if not slug:
+        return _named("new_region", lambda: create_region(new, new.capitalize(), actor=actor, why=why))
+    region = Region.objects.filter(slug=slug).first()
+    if region is None:
+        raise problem("region", "Choose a region.")
+    return region
+
+
+def _policy(request: HttpRequest, actor: Actor, why: str) -> Policy:
+    slug, new = sent(request, "policy"), sent(request, "new_policy")
+    if not slug:
+        return _named("new_policy", lambda: create_live_policy(new, new.capitalize(), actor=actor, why=why))
+    policy = Policy.objects.filter(slug=slug).first()
+    if policy is None:
+        raise problem("policy", "Choose a policy.")
+    return policy

@@ -1,0 +1,47 @@
+"""The drawer in which an admin creates a pool, and with it a region and a policy where they are new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from controlplane.fleet.models.pool import KeySource
+from controlplane.fleet.models.region import Region
+from controlplane.platform.field_problems import FieldProblem
+from controlplane.policies.models.policy import Policy
+from web.shell.form_field import SELECT, FormField, Option, filled, general_problem
+
+NEW = ""
+_NEW_OPTION = Option(NEW, "New: named below")
+
+
+def new_pool_drawer(
+    typed: Mapping[str, Sequence[str]] | None = None, problems: Iterable[FieldProblem] = ()
+) -> dict[str, Any]:
+    """Return what the drawer shows: the form, what was typed, and what is wrong with it."""
+    problems = list(problems)
+    fields = filled(_fields(), typed or {}, problems)
+    return {"kind": "new-pool", "fields": fields, "problem": general_problem(fields, problems)}
+
+
+def _fields() -> list[FormField]:
+    regions = [Option(region.slug, region.name) for region in Region.objects.all()]
+    policies = [
+        Option(policy.slug, policy.name)
+        for policy in Policy.objects.filter(live_version__isnull=False).order_by("slug")
+    ]
+    return [
+        FormField("slug", "ID", help="Letters, digits, - and _; it never changes.", required=True, limit=64),
+        FormField("name", "Name", required=True, limit=120),
+        FormField("served_model", "Served model", help="As engines name it.", required=True),
+        _select("key_source", "Block keys", [Option(value, label) for value, label in KeySource.choices]),
+        _select("region", "Region", [*regions, _NEW_OPTION]),
+        FormField("new_region", "New region", help="ID of a new region.", limit=64),
+        _select("policy", "Policy", [*policies, _NEW_OPTION]),
+        FormField("new_policy", "New policy", help="ID of a new policy; its first version has the defaults.", limit=64),
+        FormField("why", "Why", help="Optional; for the audit."),
+    ]
+
+
+def _select(name: str, label: str, options: Sequence[Option]) -> FormField:
+    return FormField(name, label, SELECT, options=tuple(options), chosen=(options[0].value,))
