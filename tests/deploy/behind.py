@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import re
 from typing import Any
@@ -19,7 +20,7 @@ async def ask(proxy: str, body: Any, path: str = "/v1/chat/completions", **heade
     """Return status, text and headers of an answer; a 429 of a busy gateway is asked again when it says."""
     async with asyncio.timeout(PATIENT_S), aiohttp.ClientSession() as client:
         while True:
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
             async with client.post(proxy + path, data=data, headers=headers) as answer:
                 text = await answer.text()
                 if answer.status != 429 or "gateway_late" not in text:

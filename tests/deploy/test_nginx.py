@@ -143,7 +143,7 @@ async def test_a_first_token_is_reported_while_the_answer_goes_on(
     engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
 ) -> None:
     for each in engines:
-        each.pause_s = 3600.0
+        each.chunks, each.pause_s = ["more "] * 100_000, 0.02
     async with nginx(tmp_path, gateway.url, fleet_of(engines)) as proxy, aiohttp.ClientSession() as client:
         async with client.post(proxy.url + "/v1/chat/completions", json={**CHAT, "stream": True}) as answer:
             assert answer.status == 200

@@ -1,0 +1,247 @@
+-- Sends each request to the engine that Switchyard chooses, fails open where there is no answer, reports on answers.
+-- HAProxy 2.6 or later. Load it with lua-load, not with lua-load-per-thread: what it knows is shared by all threads.
+-- Environment: SWITCHYARD_URL; SWITCHYARD_API_KEY (scope route); SWITCHYARD_ENGINES: engines to fall back on before any
+-- decision has named one, as "model=http://10.0.0.1:8000,http://10.0.0.2:8000;other=http://…".
+
+local URL = os.getenv("SWITCHYARD_URL") or "http://127.0.0.1:8000"
+local KEY = os.getenv("SWITCHYARD_API_KEY") or ""
+local LATE_MS = tonumber(os.getenv("SWITCHYARD_LATE_MS") or "1000") -- an answer that takes longer fails open
+local BACKEND = "switchyard" -- whose health says whether to ask at all
+local AWAY_S = 2 -- after a late answer nobody asks for so long
+local AVOIDED_S = 10 -- an engine that failed gets no fallback traffic for so long
+local KNOWN_S = 600 -- an engine is forgotten once its model's decisions have not named it for so long
+local MAX_KNOWN = 1024 -- models, and engines of each
+local TAIL = 4096
+-- Fields by which a body steers an engine. HAProxy cannot take them out, so it takes no such request.
+local OWNED = { "kv_transfer_params", "data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank",
+                "bootstrap_host", "bootstrap_port", "bootstrap_room" }
+local HEADERS = { ["authorization"] = { "Bearer " .. KEY }, ["content-type"] = { "application/json" } }
+
+local known = {}   -- model -> { newest = seconds, engines = { address -> seconds }, salted = boolean }
+local avoided = {} -- address -> seconds until which it gets no fallback traffic
+local away_until = 0
+local turn = 0
+local fail_opens = { down = 0, late = 0, error = 0, observes = 0, away = 0 }
+local requests = { decided = 0, rejected = 0, unavailable = 0 }
+local reports = { sent = 0, lost = 0 }
+
+local function now()
+    return core.now().sec
+end
+
+local function address_of(url)
+    local host, port = url:match("^http://%[?([%d%.a-fA-F:]+)%]?:(%d+)/?$")
+    return host, tonumber(port)
+end
+
+local function count_of(entries)
+    local count = 0
+    for _ in pairs(entries) do count = count + 1 end
+    return count
+end
+
+local function remember(model, url)
+    local entry = known[model]
+    if not entry then
+        if count_of(known) >= MAX_KNOWN then return {} end
+        entry = { engines = {}, newest = 0 }
+        known[model] = entry
+    end
+    if entry.engines[url] or count_of(entry.engines) < MAX_KNOWN then entry.engines[url] = now() end
+    entry.newest = now()
+    return entry
+end
+
+for model, urls in (os.getenv("SWITCHYARD_ENGINES") or ""):gmatch("([^=;]+)=([^;]+)") do
+    known[model] = { engines = {}, newest = 0 }
+    for url in urls:gmatch("[^,]+") do known[model].engines[url] = 0 end
+end
+
+-- Reports go out in tasks of their own: an answer never waits for them. One at a time of each request, in order.
+local function post_reports(course)
+    while #course.queue > 0 do
+        local report = table.remove(course.queue, 1)
+        local reply = core.httpclient():post({
+            url = URL .. "/api/v1/requests/" .. course.decision .. "/" .. report.verb,
+            headers = HEADERS, body = report.body, timeout = 5000 })
+        local result = reply and reply.status == 200 and "sent" or "lost"
+        reports[result] = reports[result] + 1
+    end
+    course.posting = false
+end
+
+local function tell(course, verb, body)
+    course.queue[#course.queue + 1] = { verb = verb, body = body or "{}" }
+    if not course.posting then
+        course.posting = true
+        core.register_task(function() post_reports(course) end)
+    end
+end
+
+local function answer(txn, status, body, retry_after)
+    local reply = txn:reply({ status = status, body = body })
+    reply:add_header("content-type", "application/json")
+    if retry_after then reply:add_header("retry-after", retry_after) end
+    txn:done(reply)
+end
+
+local function refuse(txn, status, code, message, retry_after)
+    requests.unavailable = requests.unavailable + 1
+    answer(txn, status, '{"error":{"message":"' .. message .. '","type":"server_error","code":"' .. code ..
+        '","param":null}}', retry_after)
+end
+
+local function send_to(txn, url)
+    local host, port = address_of(url)
+    if not host then
+        return refuse(txn, 503, "no_address", "The engine's URL has no IP address and port.", "1")
+    end
+    txn:set_var("txn.switchyard_host", host)
+    txn:set_var("txn.switchyard_port", port)
+    txn:set_var("txn.switchyard_url", url)
+end
+
+local function fail_open(txn, model, reason)
+    local entry = known[model]
+    local sound, all = {}, {}
+    for url, seen in pairs(entry and not entry.salted and entry.engines or {}) do
+        if entry.newest - seen <= KNOWN_S then
+            all[#all + 1] = url
+            if (avoided[url] or 0) <= now() then sound[#sound + 1] = url end
+        end
+    end
+    local urls = #sound > 0 and sound or all
+    if #urls == 0 then
+        return refuse(txn, 503, "no_decision", "Switchyard does not answer; retry.", "1")
+    end
+    table.sort(urls)
+    turn = turn + 1
+    fail_opens[reason] = fail_opens[reason] + 1
+    send_to(txn, urls[turn % #urls + 1])
+end
+
+local function decided(txn, model, body)
+    local id = body:match('^{"decision_id":"([%w-]+)"')
+    local url = body:match('"url":"([^"]+)"')
+    local ours = body:match('"body":(%b{})') or "{}"
+    if not id or not url then return fail_open(txn, model, "error") end
+    local entry = remember(model, url)
+    if ours:find('"cache_salt"', 1, true) then
+        -- HAProxy cannot put the salt into the body, and without it tenants would share their caches.
+        entry.salted = true
+        tell({ decision = id, queue = {} }, "cancel")
+        return refuse(txn, 501, "isolated_pool", "HAProxy cannot serve a pool that isolates tenants.")
+    end
+    requests.decided = requests.decided + 1
+    txn:set_var("txn.switchyard_decision", id)
+    send_to(txn, url)
+end
+
+local function decide(txn)
+    local body = txn.sf:req_body() or ""
+    if txn.f:req_body_size() > #body then
+        return refuse(txn, 413, "body_too_large", "The body is larger than tune.bufsize.")
+    end
+    for _, name in ipairs(OWNED) do
+        if body:find('"' .. name .. '"', 1, true) then
+            return refuse(txn, 400, "bad_field", "The field " .. name .. " is not for clients.")
+        end
+    end
+    local model = txn.c:json_query(body, "$.model") or ""
+    if txn.f:nbsrv(BACKEND) == 0 then return fail_open(txn, model, "down") end
+    if now() < away_until then return fail_open(txn, model, "away") end
+    -- Of two fields of one name the later one counts, so that a client may ask to wait.
+    local question = body:gsub("^%s*{", '{"wait":false,', 1)
+    local reply = core.httpclient():post({ url = URL .. "/api/v1/route", headers = HEADERS, body = question,
+                                           timeout = LATE_MS })
+    local status = reply and reply.status or 0
+    local said = reply and reply.body or ""
+    if status == 200 then return decided(txn, model, said) end
+    if status == 409 then return fail_open(txn, model, "observes") end
+    if status == 0 or status == 504 then
+        away_until = now() + AWAY_S
+        return fail_open(txn, model, "late")
+    end
+    if status < 500 or said:find('"no_engine"', 1, true) then
+        requests.rejected = requests.rejected + 1
+        return answer(txn, status, said, (reply.headers["retry-after"] or {})[0])
+    end
+    fail_open(txn, model, status == 502 and "down" or "error")
+end
+
+core.register_action("switchyard", { "http-req" }, decide, 0)
+
+local function usage_in(tail)
+    local parts = {}
+    for ours, theirs in pairs({ cached_tokens = "cached_tokens", output_tokens = "completion_tokens",
+                                prompt_tokens = "prompt_tokens" }) do
+        local count = tail:match('.*"' .. theirs .. '"%s*:%s*(%d+)')
+        if count then parts[#parts + 1] = '"' .. ours .. '":' .. count end
+    end
+    return "{" .. table.concat(parts, ",") .. "}"
+end
+
+local Course = { id = "switchyard", flags = filter.FLT_CFG_FL_HTX }
+Course.__index = Course
+
+function Course:new()
+    return setmetatable({ tail = "", queue = {} }, Course)
+end
+
+function Course:start_analyze(txn, channel)
+    if channel:is_resp() then filter.register_data_filter(self, channel) end
+end
+
+function Course:http_payload(txn, message)
+    if not message.channel:is_resp() then return end
+    self.decision = self.decision or txn:get_var("txn.switchyard_decision")
+    local data = message:body()
+    if not self.decision or not data or #data == 0 then return end
+    if not self.begun and (txn:get_var("txn.switchyard_status") or 200) < 400 then
+        self.begun = true
+        tell(self, "first_token")
+    end
+    self.tail = (self.tail .. data):sub(-TAIL)
+end
+
+function Course:http_end(txn, message)
+    if message.channel:is_resp() then self.whole = true end
+end
+
+function Course:end_analyze(txn, channel)
+    if not channel:is_resp() or self.ended then return end
+    self.ended = true
+    self.decision = self.decision or txn:get_var("txn.switchyard_decision")
+    local status = txn:get_var("txn.switchyard_status")
+    local url = txn:get_var("txn.switchyard_url")
+    if status and status >= 500 and url then avoided[url] = now() + AVOIDED_S end
+    if not self.decision then return end
+    if status and status >= 500 then
+        tell(self, url and "fail" or "cancel")
+    elseif status and status < 400 and (self.whole or self.tail:find("data: [DONE]", 1, true)) then
+        tell(self, "complete", usage_in(self.tail))
+    else
+        -- HAProxy's filters do not say whether a broken answer is the client's doing; only probes may judge the engine.
+        tell(self, "cancel")
+    end
+end
+
+core.register_filter("switchyard", Course, function(course, arguments) return course end)
+
+local function rows(name, label, counts)
+    local lines = { "# TYPE switchyard_haproxy_" .. name .. "_total counter\n" }
+    for value, count in pairs(counts) do
+        lines[#lines + 1] = string.format('switchyard_haproxy_%s_total{%s="%s"} %d\n', name, label, value, count)
+    end
+    return table.concat(lines)
+end
+
+core.register_service("switchyard_metrics", "http", function(applet)
+    local text = rows("requests", "outcome", requests) .. rows("fail_open", "reason", fail_opens) ..
+        rows("reports", "result", reports)
+    applet:set_status(200)
+    applet:add_header("content-type", "text/plain; version=0.0.4")
+    applet:add_header("content-length", tostring(#text))
+    applet:start_response()
+    applet:send(text)
+end)

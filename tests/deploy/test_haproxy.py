@@ -1,0 +1,216 @@
+"""The real HAProxy with our configuration and script, before a real gateway and engines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from gateway.base.settings import GatewaySettings
+from tests.deploy.behind import CHAT, PATIENT_S, ask, counted
+from tests.deploy.real_proxy import ROOT, binary, free_port, running
+from tests.gateway.ports import listen
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, MODEL, ServedGateway, served
+
+pytestmark = pytest.mark.processes
+
+
+@dataclass
+class Haproxy:
+    """HAProxy at work."""
+
+    url: str
+    metrics_url: str
+
+    async def counts(self, name: str, value: str, at_least: int = 1) -> None:
+        """Wait until its script has counted so many."""
+        async with asyncio.timeout(PATIENT_S), aiohttp.ClientSession() as client:
+            while True:
+                async with client.get(self.metrics_url) as answer:
+                    text = await answer.text()
+                found = re.search(rf'switchyard_haproxy_{name}_total\{{\w+="{value}"\}} (\d+)', text)
+                if found and int(found[1]) >= at_least:
+                    return
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def haproxy(
+    tmp_path: Path, gateway_url: str, engines: list[ScriptedEngine] = (), late_ms: int = 30_000
+) -> AsyncIterator[Haproxy]:
+    """Run HAProxy with our files, moved to ports of the test's own."""
+    program, port, metrics = binary("haproxy"), free_port(), free_port()
+    text = (ROOT / "deploy/haproxy/haproxy.cfg").read_text()
+    for ours, here in (
+        ("127.0.0.1:8000", gateway_url.removeprefix("http://")),
+        ("127.0.0.1:8080", f"127.0.0.1:{port}"),
+        ("127.0.0.1:8404", f"127.0.0.1:{metrics}"),
+        ("/etc/switchyard/", f"{ROOT}/deploy/haproxy/"),
+    ):
+        assert ours in text
+        text = text.replace(ours, here)
+    (tmp_path / "haproxy.cfg").write_text(text)
+    environment = {
+        "SWITCHYARD_URL": gateway_url,
+        "SWITCHYARD_API_KEY": KEY,
+        "SWITCHYARD_LATE_MS": str(late_ms),
+        "SWITCHYARD_ENGINES": f"{MODEL}={','.join(each.url for each in engines)}" if engines else "",
+    }
+    command = [program, "-db", "-f", str(tmp_path / "haproxy.cfg")]
+    async with running(command, port, tmp_path / "haproxy.out", **environment):
+        yield Haproxy(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{metrics}/metrics")
+
+
+@pytest.fixture
+async def engines() -> AsyncIterator[list[ScriptedEngine]]:
+    async with ScriptedEngine() as one, ScriptedEngine() as two:
+        yield [one, two]
+
+
+@pytest.fixture
+async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    async with served([each.url for each in engines], tmp_path) as gateway:
+        yield gateway
+
+
+async def test_a_request_goes_where_switchyard_says_and_its_course_is_reported(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    async with haproxy(tmp_path, gateway.url) as proxy:
+        status, text, _ = await ask(proxy.url, CHAT, authorization="Bearer client-secret")
+        assert (status, json.loads(text)["choices"][0]["message"]["content"]) == (200, "Hello")
+        streamed = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+        status, text, _ = await ask(proxy.url, streamed)
+        assert (status, text.rstrip()[-12:]) == (200, "data: [DONE]")
+        await counted(gateway, completed=2, first_tokens=2, cached_tokens=128)
+        sent = [headers for each in engines for headers in each.headers]
+        assert len(sent) == 2
+        assert not any("authorization" in headers for headers in sent)
+        await proxy.counts("requests", "decided", 2)
+        await proxy.counts("reports", "sent", 4)
+
+
+async def test_a_first_token_is_reported_while_the_answer_goes_on(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    for each in engines:
+        each.chunks, each.pause_s = ["more "] * 100_000, 0.02
+    async with haproxy(tmp_path, gateway.url) as proxy, aiohttp.ClientSession() as client:
+        async with client.post(proxy.url + "/v1/chat/completions", json={**CHAT, "stream": True}) as answer:
+            assert answer.status == 200
+            await counted(gateway, first_tokens=1)
+            answer.close()
+        await counted(gateway, first_tokens=1, cancelled=1)
+
+
+async def test_errors_of_engines_fail_and_errors_of_clients_do_not(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    async with haproxy(tmp_path, gateway.url) as proxy:
+        for status in (400, 500):
+            for each in engines:
+                each.status = status
+            assert (await ask(proxy.url, CHAT))[0] == status
+        await counted(gateway, cancelled=1, failed=1)
+
+
+async def test_an_engine_that_takes_no_connection_is_reported(tmp_path: Path) -> None:
+    seldom = GatewaySettings(probe_interval_s=600.0)
+    async with (
+        ScriptedEngine() as engine,
+        served([engine.url], tmp_path, gateway_settings=seldom) as gateway,
+        haproxy(tmp_path, gateway.url) as proxy,
+    ):
+        assert (await ask(proxy.url, CHAT))[0] == 200
+        await counted(gateway, completed=1, first_tokens=1, cached_tokens=64)
+        await engine.stop()
+        assert (await ask(proxy.url, CHAT))[0] == 503
+        await counted(gateway, completed=1, first_tokens=1, cached_tokens=64, failed=1)
+
+
+async def test_rejections_and_their_retry_after_reach_the_client(
+    engines: list[ScriptedEngine], gateway: ServedGateway, tmp_path: Path
+) -> None:
+    async with haproxy(tmp_path, gateway.url) as proxy:
+        status, text, _ = await ask(proxy.url, {**CHAT, "model": "nobody"})
+        assert (status, json.loads(text)["error"]["code"]) == (404, "model_not_found")
+        for each in engines:
+            await each.stop()
+        async with asyncio.timeout(PATIENT_S):
+            while gateway.app._unready() != "No engine is available.":
+                await asyncio.sleep(0.02)
+        status, text, headers = await ask(proxy.url, CHAT)
+        assert (status, json.loads(text)["error"]["code"]) == (503, "no_engine")
+        assert int(headers["Retry-After"]) >= 1
+        await proxy.counts("requests", "rejected", 2)
+
+
+@pytest.mark.parametrize("reason", ["down", "late"])
+async def test_without_an_answer_known_engines_take_turns_and_it_is_counted(
+    engines: list[ScriptedEngine], tmp_path: Path, reason: str
+) -> None:
+    async with silent() as hung:
+        url = hung if reason == "late" else f"http://127.0.0.1:{free_port()}"
+        async with haproxy(tmp_path, url, engines, late_ms=100) as proxy:
+            for _ in range(8):
+                assert (await ask(proxy.url, CHAT))[0] == 200
+            assert all(len(each.bodies) >= 2 for each in engines)
+            status, _, headers = await ask(proxy.url, {**CHAT, "model": "nobody"})
+            assert (status, headers["Retry-After"]) == (503, "1")
+            await proxy.counts("fail_open", reason)
+            await proxy.counts("requests", "unavailable")
+
+
+async def test_engines_that_decisions_named_serve_when_switchyard_has_gone(
+    engines: list[ScriptedEngine], tmp_path: Path
+) -> None:
+    async with served([each.url for each in engines], tmp_path) as gateway, haproxy(tmp_path, gateway.url) as proxy:
+        assert (await ask(proxy.url, CHAT))[0] == 200
+        await counted(gateway, completed=1, first_tokens=1, cached_tokens=64)
+        before = sum(len(each.bodies) for each in engines)
+        gateway.app.drain.begun = True
+        for _ in range(4):
+            assert (await ask(proxy.url, CHAT))[0] == 200
+        assert sum(len(each.bodies) for each in engines) == before + 4
+        await proxy.counts("fail_open", "error", 4)
+
+
+async def test_what_haproxy_cannot_do_is_refused(engines: list[ScriptedEngine], tmp_path: Path) -> None:
+    async with (
+        served([each.url for each in engines], tmp_path, isolated=True) as gateway,
+        haproxy(tmp_path, gateway.url) as proxy,
+    ):
+        status, text, _ = await ask(proxy.url, CHAT)
+        assert (status, json.loads(text)["error"]["code"]) == (501, "isolated_pool")
+        status, text, _ = await ask(proxy.url, {**CHAT, "kv_transfer_params": {}})
+        assert (status, json.loads(text)["error"]["code"]) == (400, "bad_field")
+        status, text, _ = await ask(proxy.url, {**CHAT, "pad": ["x" * 1000] * 1100})
+        assert (status, json.loads(text)["error"]["code"]) == (413, "body_too_large")
+        assert not any(each.bodies for each in engines)
+        await counted(gateway, cancelled=1)
+
+
+@asynccontextmanager
+async def silent() -> AsyncIterator[str]:
+    """Serve a gateway that lives and answers no question."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if b"/live" in head.partition(b"\r\n")[0]:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        else:
+            await reader.read()
+        writer.close()
+
+    with listen() as listener:
+        server = await asyncio.start_server(serve, sock=listener)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.close()
