@@ -22,7 +22,6 @@ import uvloop
 from gateway.base.engine_api_keys import FLEET_KEY, key_in
 from gateway.base.json_log import logging_settings
 from gateway.base.settings import GatewaySettings
-from gateway.bus.bus import Bus
 from gateway.bus.bus_metrics import BusMetrics
 from gateway.bus.follower_bus import FollowerBus
 from gateway.bus.redis_bus import RedisBus
@@ -49,10 +48,10 @@ class GatewayProcess:
 
     state_dir: Path
     fleet_secret: bytes = field(repr=False)
-    redis_bus: RedisBus | None
-    """The connection to a shared bus; None: it follows the snapshot in `state_dir`."""
-    bus: Bus | None
-    """The same bus, as far as this gateway may speak on it."""
+    bus: RedisBus | None
+    """The shared bus; None: it follows the snapshot in `state_dir`."""
+    name: str = ""
+    """This gateway's on the bus; empty: host:port."""
     scrape_token: str = field(default="", repr=False)
     settings: GatewaySettings
     edge: EdgeSettings | None = None
@@ -68,18 +67,21 @@ def run(process: GatewayProcess) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit status."""
     allow_open_files()
     limit_arenas()
+    listener = process.listener
+    port = listener.getsockname()[1] if listener is not None else process.port
+    name = (process.name or f"{socket.gethostname()}:{port}").replace("/", "-")
     app = StandaloneGateway(
         process.state_dir,
         process.fleet_secret,
-        bus=process.bus,
+        bus=FollowerBus(process.bus, name) if process.bus is not None else None,
         scrape_token=process.scrape_token,
         settings=process.settings,
         pages=process.pages,
         on_started=settle_heap,
     )
-    if process.redis_bus is not None:
-        BusMetrics(app.registry, process.redis_bus)
-        WakeUpAge(app.registry, process.redis_bus)
+    if process.bus is not None:
+        BusMetrics(app.registry, process.bus)
+        WakeUpAge(app.registry, process.bus)
     config = uvicorn.Config(
         Edge(app, process.edge, app.count_rejected, fast_lane=app.fast_lane),
         host=process.host,
@@ -96,7 +98,7 @@ def run(process: GatewayProcess) -> int:
     )
     end = ProcessEnd(process.drain_s)
     end.handle_signals()
-    sockets = [process.listener] if process.listener is not None else None
+    sockets = [listener] if listener is not None else None
     with Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(DrainingServer(config, app.drain, end).serve(sockets=sockets))
     return end.status
@@ -122,15 +124,15 @@ def main() -> int:
     recorded = os.environ.get("SWITCHYARD_RECORDING_BYTES", "").strip() != "0"
     logging.config.dictConfig(logging_settings(level))
     try:
-        redis_bus = RedisBus(options.redis, secret.encode()) if options.redis else None
+        bus = RedisBus(options.redis, secret.encode()) if options.redis else None
     except ValueError as error:
         return _reject(f"--redis is no address of a Redis server ({error}); write redis://host:6379/0.")
     return run(
         GatewayProcess(
             state_dir=options.state_dir,
             fleet_secret=secret.encode(),
-            redis_bus=redis_bus,
-            bus=FollowerBus(redis_bus, _name(options)) if redis_bus else None,
+            bus=bus,
+            name=options.name,
             scrape_token=os.environ.get("SWITCHYARD_SCRAPE_TOKEN", ""),
             settings=GatewaySettings(
                 engine_bearer=fleet_key,
@@ -159,10 +161,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--name", default="", help="this gateway's name on the bus (default: host:port)")
     return parser
-
-
-def _name(options: argparse.Namespace) -> str:
-    return str(options.name or f"{socket.gethostname()}:{options.port}").replace("/", "-")
 
 
 def _reject(sentence: str) -> int:

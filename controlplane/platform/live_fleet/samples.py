@@ -140,7 +140,7 @@ class FleetSamples:
 
 def fleet_samples() -> FleetSamples:
     """Return this process's samples, following the control plane's bus."""
-    return _samples_on(get_bus())  # type: ignore[arg-type] - a bus is hashable by its identity
+    return _samples_on(get_bus())  # type: ignore[arg-type]  # a bus is hashable by its identity
 
 
 @lru_cache(maxsize=1)

@@ -61,13 +61,11 @@ def main() -> int:
         # The supervisor is gone.
         return 0
     secret = child.fleet_secret.encode()
-    bus = RedisBus(child.bus_url, secret)
     return run(
         GatewayProcess(
             state_dir=Path(child.state_dir),
             fleet_secret=secret,
-            redis_bus=bus,
-            bus=bus,
+            bus=RedisBus(child.bus_url, secret),
             scrape_token=child.scrape_token,
             settings=GatewaySettings(
                 engine_bearer=child.engine_bearer,
