@@ -48,14 +48,14 @@ create_pool("hooked", "Hooked", Region.objects.get(slug="local"), "hooked-8b", p
 class Installation:
     """Starts processes by name, kills and restarts them. Mutable: `running`, and the peak memory of each kind."""
 
-    def __init__(self, directory: Path, database_url: str, redis_url: str) -> None:
-        ports = free_ports(1 + GATEWAYS + 3 * ENGINES)
-        self.web_url = f"http://127.0.0.1:{ports[0]}"
-        self.gateway_urls = [f"http://127.0.0.1:{port}" for port in ports[1 : 1 + GATEWAYS]]
+    def __init__(self, directory: Path, database_url: str, redis_url: str, webs: int = 1) -> None:
+        ports = free_ports(webs + GATEWAYS + 3 * ENGINES)
+        self.web_urls = [f"http://127.0.0.1:{port}" for port in ports[:webs]]
+        self.gateway_urls = [f"http://127.0.0.1:{port}" for port in ports[webs : webs + GATEWAYS]]
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.peak_mib: dict[str, float] = {}
         self.mark = uuid.uuid4().hex
-        rest = ports[1 + GATEWAYS :]
+        rest = ports[webs + GATEWAYS :]
         self._engine_ports = [rest[3 * each : 3 * each + 3] for each in range(ENGINES)]
         self._directory = directory
         self._environment = {
@@ -67,23 +67,23 @@ class Installation:
             "SWITCHYARD_FLEET_SECRET": _SECRET[::-1],
             "SWITCHYARD_WEBHOOK_SECRET": _SECRET,
         }
-        self._commands = self._all_commands(ports)
+        self._commands = self._all_commands(ports[:webs], ports[webs : webs + GATEWAYS])
 
     @property
     def environment(self) -> Mapping[str, str]:
         """The environment of all processes, to start more of them."""
-        return {**self._environment, "SWITCHYARD_STATE_DIR": str(self._directory / "web")}
+        return {**self._environment, "SWITCHYARD_STATE_DIR": str(self._directory / "web-0")}
 
     def start_all(self, hook: str) -> str:
         """Start everything, register engines and the pool of `hook`; returns a client's API key."""
-        self.start("web")
-        wait_for(f"{self.web_url}/live", 180)
+        self.start("web-0")
+        wait_for(f"{self.web_urls[0]}/live", 180)
         for name in self._commands:
-            if name != "web":
+            if name != "web-0":
                 self.start(name)
         self.manage("shell", "--no-imports", "-c", _SEED.format(model=MODEL, ports=self._engine_ports, hook=hook))
         key = self.manage("create_api_key", "--name", "soak").split()[0]
-        for url in self.gateway_urls:
+        for url in (*self.gateway_urls, *self.web_urls):
             wait_for(f"{url}/ready", 120)
         return key
 
@@ -100,11 +100,18 @@ class Installation:
         self.running[name].kill()
         self.running[name].wait()
 
+    def end(self, name: str) -> int:
+        """End a process as its process manager would, and return its exit status."""
+        self.running[name].terminate()
+        return self.running[name].wait()
+
     def restart(self, name: str) -> None:
-        """Start a process that was killed; of a gateway return when it serves, so that the other one may be killed."""
+        """Start a process that ended; of a gateway or web return when it serves, so that another one may be ended."""
         self.start(name)
-        if name.startswith("gateway"):
-            wait_for(f"{self.gateway_urls[int(name.split('-')[1])]}/ready", 120)
+        kind, _, number = name.partition("-")
+        urls = {"gateway": self.gateway_urls, "web": self.web_urls}.get(kind)
+        if urls is not None:
+            wait_for(f"{urls[int(number)]}/ready", 120)
 
     def names(self, kind: str) -> list[str]:
         """Return the processes of a kind: web, worker, beat, gateway or engine."""
@@ -153,15 +160,18 @@ class Installation:
             time.sleep(0.1)
         return found
 
-    def _all_commands(self, ports: Sequence[int]) -> dict[str, list[str]]:
-        commands = {"web": [sys.executable, "manage.py", "up", "--no-demo", "--port", str(ports[0])]}
+    def _all_commands(self, web_ports: Sequence[int], gateway_ports: Sequence[int]) -> dict[str, list[str]]:
+        commands = {
+            f"web-{number}": [sys.executable, "manage.py", "up", "--no-demo", "--port", str(port)]
+            for number, port in enumerate(web_ports)
+        }
         for number in range(WORKERS):
             commands[f"worker-{number}"] = [sys.executable, "manage.py", "worker", "--only", "jobs"]
         # One only, so that nothing wakes the jobs while it is away.
         commands["beat-0"] = [sys.executable, "manage.py", "worker", "--only", "beat"]
-        for number in range(GATEWAYS):
+        for number, port in enumerate(gateway_ports):
             folder = str(self._directory / f"gateway-{number}")
-            command = ["-m", "gateway", "--port", str(ports[1 + number]), "--state-dir", folder]
+            command = ["-m", "gateway", "--port", str(port), "--state-dir", folder]
             commands[f"gateway-{number}"] = [sys.executable, *command]
         for number in range(ENGINES):
             commands[f"engine-{number}"] = engine_command(self._engine_ports[number], list(ENGINE_OPTIONS))
