@@ -139,7 +139,7 @@ async def test_whichever_process_answers_is_right(grown: Grown) -> None:
         assert {each.fate for each in history.asked} == {"whole"}
 
         async def both_list() -> list[dict[str, Any]] | None:
-            lists = [(await web.get("decisions?page_size=200"))["results"] for web in webs]
+            lists = [(await web.get("decisions?limit=200"))["results"] for web in webs]
             assert len(lists[0]) <= sent
             return lists[0] if len(lists[0]) == sent and lists[0] == lists[1] else None
 
