@@ -50,7 +50,7 @@ def _round(
     router: Router, groups: list[tuple[int, ...]], rng: Random, under_way: deque[str], start: int
 ) -> tuple[float, float]:
     took = []
-    engines = len(router.view.accepting)
+    engines = len(router.view.roster.accepting)
     for number in range(start, start + PER_ROUND):
         now = number * 0.02
         group, shared = rng.choice(groups), rng.choice((6, 12, 24))

@@ -68,7 +68,7 @@ def _add(room: WaitingRoom, router: Router, request: InferenceRequest) -> float:
 
 def _pull(room: WaitingRoom, router: Router, number: int) -> float:
     target, at_s = number % ENGINES, 1.0 + number * 0.02
-    router.view.ready_at[target] = at_s + 0.3
+    router.view.load.ready_at[target] = at_s + 0.3
     before = time.perf_counter_ns()
     pick = room.pull(target, router.view, at_s)
     if pick is not None:

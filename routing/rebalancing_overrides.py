@@ -40,9 +40,9 @@ def widen(router: Router, candidates: Mapping[int, int]) -> None:
         raise TooManyWidenedError(f"{len(candidates)} prefixes are more than {MAX_WIDENED} that may be widened")
     if any(not 1 <= each <= MAX_CANDIDATES for each in candidates.values()):
         raise TooManyWidenedError(f"a prefix has 1 to {MAX_CANDIDATES} candidates, not {sorted(candidates.values())}")
-    if candidates == router.view.widened:
+    if candidates == router.view.roster.widened:
         return
-    router.view.widened = dict(candidates)
+    router.view.roster.widened = dict(candidates)
     router.view.forget_derived()
 
 

@@ -100,11 +100,11 @@ class Router:
         for facts in engines:
             target = self.fleet.known_target(facts.engine_id)
             if not facts.accepts:
-                self.view.ready_at[target] = NEVER
+                self.view.load.ready_at[target] = NEVER
                 displaced += [
                     self._dispatcher.withdraw(queued.request.request_id, now) for queued in self.waiting.of(target)
                 ]
-            elif self.view.ready_at[target] == NEVER:
+            elif self.view.load.ready_at[target] == NEVER:
                 self.reservations.reopen(target, now)
         displaced.sort(key=lambda each: (each.request.arrived_s, each.request.request_id))
         outcomes = [self._place_anew(each.request, now) for each in displaced]
@@ -187,13 +187,13 @@ class Router:
         # Locality, estimate, place: a placement matches the prompt's keys, estimates its candidates and takes the best.
         choice = self._choose(request, view, now)
         # Admit.
-        if self.admission.judges and view.accepting:
+        if self.admission.judges and view.roster.accepting:
             rejected = self.admission.judge(request, choice, now)
             if rejected is not None:
                 rejected = msgspec.structs.replace(rejected, candidates=choice.candidates)
                 return self._defer(request, rejected, now) if hold else rejected
         dispatcher = self._dispatcher
-        if dispatcher.observer is not None and view.accepting and not excluded:
+        if dispatcher.observer is not None and view.roster.accepting and not excluded:
             dispatcher.show(request, choice, now)
         # Dispatch, or queue.
         outcome = dispatcher.take(request, choice, now, hold, excluded)
@@ -202,7 +202,7 @@ class Router:
         return outcome
 
     def _choose(self, request: InferenceRequest, view: FleetView, now: float) -> Choice:
-        if not view.accepting:
+        if not view.roster.accepting:
             return Choice(CENTRAL, reasons.NO_ENGINE)
         arms = self.arms
         placement = arms.live if arms.candidate_arms is None else arms.placement_of(request)
@@ -216,7 +216,7 @@ class Router:
 
     def _look_for_bottlenecks(self, now: float) -> None:
         """Expect engines that decodes hold up to be late, and have their requests moved where that is allowed."""
-        held_up = self._bottlenecks.look(self.view.accepting, self.policy.bottleneck_s, now)
+        held_up = self._bottlenecks.look(self.view.roster.accepting, self.policy.bottleneck_s, now)
         if held_up and self.arms.rebalances:
             self.migration.note_held_up(held_up, now)
 
@@ -233,7 +233,7 @@ class Router:
     def _place_anew(self, request: InferenceRequest, now: float) -> Outcome:
         """Place a queued request whose engine takes no more work; it was admitted before."""
         choice = self._choose(request, self.view, now)
-        if self._dispatcher.observer is not None and self.view.accepting:
+        if self._dispatcher.observer is not None and self.view.roster.accepting:
             self._dispatcher.show(request, choice, now)
         return self._dispatcher.take(request, choice, now, hold=True)
 
@@ -259,7 +259,7 @@ class Router:
             return []
         self._dispatcher.dispatch_limit.started(reservation.target)
         self._bottlenecks.first_token(reservation.target, now)
-        self._dispatcher.update(Answered(reservation.request, self.view.engine_ids[reservation.target], now))
+        self._dispatcher.update(Answered(reservation.request, self.view.roster.engine_ids[reservation.target], now))
         if self.pairs is not None and request_id in self.pairs.legs:
             self._dispatcher.release(request_id, now, finished=True)
         return self._followed(self._dispatcher.pump_engine(reservation.target, now), now)
@@ -314,7 +314,9 @@ class Router:
                 self._dispatcher.dispatch_limit.started(reservation.target)
                 self._bottlenecks.first_token(reservation.target, now)
                 self.admission.book.begin(request_id, reservation.target, reservation.request.prompt_tokens, now)
-                self._dispatcher.update(Answered(reservation.request, self.view.engine_ids[reservation.target], now))
+                self._dispatcher.update(
+                    Answered(reservation.request, self.view.roster.engine_ids[reservation.target], now)
+                )
         elif isinstance(observation, HandedOver):
             return self._hand_over(request_id, now)
         else:
@@ -337,7 +339,7 @@ class Router:
         for queued in self.waiting.older_than(now - self.policy.max_wait_s):
             self._dispatcher.withdraw(queued.request.request_id, now)
             outcomes.append(Rejected(queued.request.request_id, reasons.WAIT_EXPIRED, max(1.0, self.least_wait_s(now))))
-        for queued in self.waiting.of(CENTRAL) if not self.view.accepting else ():
+        for queued in self.waiting.of(CENTRAL) if not self.view.roster.accepting else ():
             if now - queued.request.arrived_s >= UNBOUND_WAIT_S:
                 self._dispatcher.withdraw(queued.request.request_id, now)
                 outcomes.append(Rejected(queued.request.request_id, reasons.NO_ENGINE, UNBOUND_WAIT_S))
@@ -368,7 +370,7 @@ class Router:
             moments.append(oldest + self.policy.max_wait_s)
         for target in self.waiting.targets():
             if target == CENTRAL:
-                since_s = now if self.view.accepting else self.waiting.first(CENTRAL).request.arrived_s
+                since_s = now if self.view.roster.accepting else self.waiting.first(CENTRAL).request.arrived_s
                 moments.append(since_s + UNBOUND_WAIT_S)
                 if self.waiting.pulls:
                     moments += self._dispatcher.pulling.moments(now)
@@ -400,7 +402,14 @@ class Router:
         """Raise AssertionError unless all parts agree with each other."""
         dispatcher = self._dispatcher
         parts = (self.index, self.in_flight, self.reservations, self.waiting, dispatcher.dispatch_limit)
-        for part in (*parts, self.admission.book, self.deferred, self._last_chances, self.pairs, self.view.ready_order):
+        for part in (
+            *parts,
+            self.admission.book,
+            self.deferred,
+            self._last_chances,
+            self.pairs,
+            self.view.load.ready_order,
+        ):
             if part is not None:
                 part.check()
         self._counts.check(len(self.waiting))
@@ -412,7 +421,7 @@ class Router:
 
     def least_wait_s(self, now: float) -> float:
         """Return when the least loaded engine is expected to be through with what it has."""
-        waits = [self.view.wait_s(target, now) for target in self.view.accepting]
+        waits = [self.view.wait_s(target, now) for target in self.view.roster.accepting]
         ahead_s = self._dispatcher.pulling.ahead_s() if self.waiting.pulls else 0.0
         return min(waits, default=UNBOUND_WAIT_S) + ahead_s
 
@@ -421,7 +430,7 @@ class Router:
         if self.waiting.pulls:
             return self._dispatcher.pulling.ahead_s()
         tokens = self.unbound(0.0)[1]
-        speed = sum(self.view.speeds[target] for target in self.view.accepting)
+        speed = sum(self.view.roster.speeds[target] for target in self.view.roster.accepting)
         return self.admission.tokens_s(tokens) / speed if speed else 0.0
 
     def _targets(self) -> list[int]:

@@ -42,8 +42,8 @@ class ModuloMap(DualMap):
     @override
     def _build(self, view: FleetView) -> CandidateTargets:
         super()._build(view)
-        candidates = ModuloCandidates(len(view.accepting), self.d)
-        return CandidateTargets(cast("CandidateRings", candidates), view.accepting)
+        candidates = ModuloCandidates(len(view.roster.accepting), self.d)
+        return CandidateTargets(cast("CandidateRings", candidates), view.roster.accepting)
 
 
 WITH_MODULO: Table = {**PLACEMENTS, NAME: cast("type[msgspec.Struct]", ModuloMap)}

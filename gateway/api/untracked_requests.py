@@ -62,7 +62,7 @@ class UntoldHolds:
     def take(self, record: DecisionRecord, key_id: str, life_s: float, now: float) -> bool:
         """Note that the request is held so long; False, and nothing noted: its key or its tenant holds enough."""
         pool = record.pool
-        room_s = SHARE * pool.entry.policy.ttft_slo_s * len(pool.router.view.accepting)
+        room_s = SHARE * pool.entry.policy.ttft_slo_s * len(pool.router.view.roster.accepting)
         places = [
             (self._standing((kind, name), now), shares)
             for kind, name, shares in (("key", key_id, 1), ("tenant", record.tenant_id, 2))

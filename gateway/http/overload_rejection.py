@@ -22,7 +22,7 @@ def queue_rejection(lag: LoopLag, router: Router, request: InferenceRequest) -> 
 
     A gateway that is not late lets it wait for the policy to say.
     """
-    if not lag.late or not router.view.accepting:
+    if not lag.late or not router.view.roster.accepting:
         return None
     wait_s = router.least_wait_s(time.monotonic())
     if wait_s <= request.ttft_slo_s:

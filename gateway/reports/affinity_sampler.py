@@ -79,10 +79,10 @@ class AffinitySampler:
             engines=tuple(
                 self._engine(pool, each, dispatched[each.entry.engine_id], points, now, unix) for each in engines
             ),
-            accepting=tuple(view.engine_ids[target] for target in view.accepting),
+            accepting=tuple(view.roster.engine_ids[target] for target in view.roster.accepting),
             rings=on_rings.ring_plan() if on_rings is not None else None,
             keys=_keys(on_rings, prompts) if on_rings is not None else {},
-            widened=len(view.widened),
+            widened=len(view.roster.widened),
             prefixes=tuple(_prefix(pool, each, on_rings) for each in tree),
         )
 
@@ -140,7 +140,7 @@ def _keys(placement: OnRings, prompts: Sequence[SeenPrompt]) -> dict[str, int]:
 
 def _prefix(pool: LivePool, node: IciclePrefix, placement: OnRings | None) -> SharedPrefix:
     bits = pool.router.index.targets_of(node.key, 0)
-    holders = {each for target, each in enumerate(pool.router.view.engine_ids) if bits >> target & 1}
+    holders = {each for target, each in enumerate(pool.router.view.roster.engine_ids) if bits >> target & 1}
     length = placement.key_length(node.prompt) if placement is not None else 0
     return SharedPrefix(
         key=f"{node.key:016x}",

@@ -78,7 +78,7 @@ class DecisionRecorder:
             pool.entry.block_tokens,
             mismatch_of(sample, pattern) if sample is not None else "",
             known,
-            len(pool.router.view.accepting),
+            len(pool.router.view.roster.accepting),
             decoder.entry.name if decoder is not None else "",
             cost,
             speed,
@@ -108,7 +108,7 @@ def traffic_row(record: DecisionRecord, keys: Sequence[int], fleet_secret: bytes
         None if first_token_s is None else first_token_s - record.arrived_s,
         _after(record, record.finished_s),
         record.cached_tokens,
-        len(record.pool.router.view.accepting),
+        len(record.pool.router.view.roster.accepting),
         decision.policy_version,
         trace_head(keys, entry.block_tokens),
     )

@@ -14,7 +14,7 @@ from routing.cost.cost_model import PrefillCost
 from routing.dispatch.pull_scheduling import Pulling
 from routing.dispatch.request_queue import WaitingRoom
 from routing.ledger.fleet_table import FleetTable
-from routing.ledger.fleet_view import NEVER, FleetView
+from routing.ledger.fleet_view import NEVER, FleetCache, FleetView
 from routing.ledger.in_flight_blocks import InFlightBlocks, coming_keys
 from routing.ledger.reservations import PREFILLING, WAITING, Reservation, Reservations
 from routing.ledger.router_counts import RouterCounts
@@ -53,7 +53,7 @@ class Dispatcher:
         self.rng = Random(seed)
         self.index = PrefixIndex(index_max_bytes)
         self.in_flight = InFlightBlocks(self.index)
-        self.view = FleetView(self.in_flight.match, self.index.match, PrefillCost.of(policy.prefill_cost))
+        self.view = FleetView(FleetCache(self.in_flight.match, self.index.match), PrefillCost.of(policy.prefill_cost))
         self.fleet = FleetTable(self.view, self.index)
         self.reservations = Reservations(self.view)
         self.dispatch_limit = DispatchLimit(self.reservations)
@@ -128,7 +128,7 @@ class Dispatcher:
 
     def bind(self, request: InferenceRequest, choice: Choice, now: float, hold: bool) -> Outcome:
         """Give the request to the chosen engine: at once, or once it can take it."""
-        self.view.decisions += 1
+        self.view.load.decisions += 1
         candidates = choice.candidates
         chosen = candidates[0]
         target = choice.target
@@ -219,8 +219,8 @@ class Dispatcher:
         """Bind unbound requests in order of their coming until the placement leaves one where it is."""
         outcomes: list[Outcome] = []
         if self.waiting.pulls:
-            return self.pulling.dispatch_all(now) if self.view.accepting else outcomes
-        for queued in self.waiting.of(CENTRAL) if self.view.accepting else ():
+            return self.pulling.dispatch_all(now) if self.view.roster.accepting else outcomes
+        for queued in self.waiting.of(CENTRAL) if self.view.roster.accepting else ():
             request = queued.request
             choice = self.arms.placement_of(request).choose(request, self.view, now, self.rng)
             if choice.target == CENTRAL:
@@ -236,7 +236,7 @@ class Dispatcher:
         """Dispatch the target's queued requests in their order while they fit."""
         outcomes: list[Outcome] = []
         waiting = self.waiting
-        if not waiting.has(target) or self.fleet.target_of(self.view.engine_ids[target]) != target:
+        if not waiting.has(target) or self.fleet.target_of(self.view.roster.engine_ids[target]) != target:
             return outcomes
         self.reservations.refresh_overdue(target, now)
         # Asked with no tokens first: where nothing fits, the order need not be worked out.
@@ -285,7 +285,7 @@ class Dispatcher:
         """Count a transfer on its sender's link, where transfers go one after another."""
         source = self.fleet.target_of(fetch.source_engine_id)
         if source is not None:
-            busy_until = self.view.sending_until
+            busy_until = self.view.load.sending_until
             busy_until[source] = max(busy_until[source], now) + fetch.seconds
 
     def _fetch_at_dispatch(self, decision: Decision, request: InferenceRequest, blocks: int) -> Fetch | None:
@@ -341,7 +341,7 @@ class Dispatcher:
     def _forget(self, reservation: Reservation, now: float, *, finished: bool = False) -> None:
         self.in_flight.remove(reservation.target, reservation.coming)
         if self.arms.learn is not None:
-            engine_id = self.view.engine_ids[reservation.target]
+            engine_id = self.view.roster.engine_ids[reservation.target]
             self.arms.learn(Released(reservation.request, engine_id, now, finished))
 
     def withdraw(self, request_id: str, now: float) -> Reservation:

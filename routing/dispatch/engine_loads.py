@@ -28,7 +28,7 @@ def engine_loads(
         loads.append(
             EngineLoad(
                 facts.engine_id,
-                view.in_flight_tokens[target],
+                view.load.in_flight_tokens[target],
                 reservations.in_flight_s(target, now),
                 reservations.dispatched(target) + legs,
                 reservations.waiting(target),
@@ -41,7 +41,7 @@ def engine_loads(
 def oldest_waits(view: FleetView, waiting: WaitingRoom, now: float) -> dict[str, float]:
     """Return, for each engine with queued requests bound to it, the seconds that the oldest has waited."""
     return {
-        view.engine_ids[target]: now - min(each.request.arrived_s for each in waiting.of(target))
+        view.roster.engine_ids[target]: now - min(each.request.arrived_s for each in waiting.of(target))
         for target in waiting.targets()
         if target != CENTRAL
     }

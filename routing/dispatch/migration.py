@@ -45,7 +45,7 @@ class Migration:
 
     def note_held_up(self, targets: Sequence[int], now: float) -> None:
         """Treat these targets as overloaded: they make no first token."""
-        self._heat((self._dispatcher.view.engine_ids[target] for target in targets), now)
+        self._heat((self._dispatcher.view.roster.engine_ids[target] for target in targets), now)
 
     def _heat(self, engine_ids: Iterable[str], now: float) -> None:
         for engine_id in engine_ids:
@@ -75,7 +75,7 @@ class Migration:
                 self._relieved_s[engine_id] = now
                 touched |= self._relieve(target, now)
         self._hot.clear()
-        if len(self._relieved_s) > 2 * len(dispatcher.view.accepting) + MAX_EXAMINED:
+        if len(self._relieved_s) > 2 * len(dispatcher.view.roster.accepting) + MAX_EXAMINED:
             self._relieved_s = {each: at for each, at in self._relieved_s.items() if now - at < PAUSE_S}
         for target in sorted(touched):
             outcomes += dispatcher.pump_target(target, now)
@@ -131,7 +131,7 @@ class Migration:
                 continue
             for candidate in decision.candidates:
                 other = dispatcher.fleet.target_of(candidate.engine_id)
-                if other is None or other == target or not dispatcher.view.accepting_mask >> other & 1:
+                if other is None or other == target or not dispatcher.view.roster.accepting_mask >> other & 1:
                     continue
                 there_s, _ = self._ttft_s(queued, other, now)
                 if here_s - there_s > MIN_GAIN_S and there_s <= queued.request.ttft_slo_s:

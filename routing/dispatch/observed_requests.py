@@ -24,7 +24,7 @@ class ObservedRequests:
         view, target = dispatcher.view, dispatcher.fleet.target_of(engine_id)
         if dispatcher.reservations.get(request.request_id) is not None:
             raise ValueError(f"request {request.request_id} is already here; ids are used once")
-        if target is None or target not in view.accepting:
+        if target is None or target not in view.roster.accepting:
             return None
         sent = candidate(request, view, target, view.match(request).blocks(target), now)
         choice = Choice(target, reasons.OBSERVED, (sent,))

@@ -56,7 +56,7 @@ class Pulling:
     def dispatch_all(self, now: float) -> list[Outcome]:
         """Dispatch unbound requests until no engine that can take work wants one."""
         self._wanted = False
-        return self.dispatch_on(self._view.accepting, now)
+        return self.dispatch_on(self._view.roster.accepting, now)
 
     def dispatch_on(self, targets: Sequence[int], now: float) -> list[Outcome]:
         """Dispatch unbound requests until none of these targets that can take work wants one."""
@@ -75,7 +75,7 @@ class Pulling:
 
     def dispatch(self, request_id: str, now: float) -> Dispatched | None:
         """Dispatch this unbound request, which has just come, if an engine that can take work wants it first."""
-        for target in self._free(self._view.accepting, now):
+        for target in self._free(self._view.roster.accepting, now):
             pick = self._pick(target, now)
             if pick is not None and pick.queued.request.request_id == request_id:
                 return self._dispatch(target, pick, now)
@@ -84,14 +84,14 @@ class Pulling:
 
     def moments(self, now: float) -> list[float]:
         """Return when engines that are busy are to be asked again, as far as time alone makes them free."""
-        opens_at = (self._dispatch_limit.opens_at(target, now) for target in self._view.accepting)
+        opens_at = (self._dispatch_limit.opens_at(target, now) for target in self._view.roster.accepting)
         moments = [moment for moment in opens_at if now < moment < NEVER]
         return [*moments, now] if self._wanted else moments
 
     def ahead_s(self) -> float:
         """Return the seconds for which the unbound requests that go before a newcomer keep the whole pool busy."""
         view = self._view
-        speed = sum(view.speeds[target] for target in view.accepting)
+        speed = sum(view.roster.speeds[target] for target in view.roster.accepting)
         return self._waiting.unbound_s() / speed if speed else 0.0
 
     def _pick(self, target: int, now: float) -> Pick | None:
@@ -100,9 +100,9 @@ class Pulling:
 
     def _free(self, targets: Sequence[int], now: float) -> list[int]:
         """Return the targets that can take work and have no request bound to them, the one idle for longest first."""
-        ready_at = self._view.ready_at
-        mask = self._view.accepting_mask
-        for target in self._view.accepting:
+        ready_at = self._view.load.ready_at
+        mask = self._view.roster.accepting_mask
+        for target in self._view.roster.accepting:
             self._reservations.refresh_overdue(target, now)
         free = [
             target

@@ -53,7 +53,7 @@ class FleetTable:
     def replace(self, engines: Sequence[EngineFacts]) -> list[int]:
         """Take `engines` as the whole pool and return the targets that are new."""
         for target in self.gone(engines):
-            engine_id = self._view.engine_ids[target]
+            engine_id = self._view.roster.engine_ids[target]
             self._targets.release(_name(self._facts[engine_id]))
             self._index.clear(target)
             del self._facts[engine_id], self._target_of[engine_id]
@@ -70,45 +70,45 @@ class FleetTable:
         return fresh
 
     def _write(self, target: int, facts: EngineFacts, *, is_new: bool) -> None:
-        view = self._view
-        while len(view.engine_ids) <= target:
-            view.engine_ids.append("")
-            view.ready_at.append(NEVER)
-            view.in_flight_tokens.append(0)
-            view.in_flight_requests.append(0)
-            view.pending_requests.append(0)
-            view.active_blocks.append(0)
-            view.sent_blocks.append(0)
-            view.sending_until.append(0.0)
-            view.costs.append(None)
-            view.decode_costs.append(None)
-            view.speeds.append(1.0)
-            view.trusts.append(1.0)
+        roster, load = self._view.roster, self._view.load
+        while len(roster.engine_ids) <= target:
+            roster.engine_ids.append("")
+            load.ready_at.append(NEVER)
+            load.in_flight_tokens.append(0)
+            load.in_flight_requests.append(0)
+            load.pending_requests.append(0)
+            load.active_blocks.append(0)
+            load.sent_blocks.append(0)
+            load.sending_until.append(0.0)
+            roster.costs.append(None)
+            roster.decode_costs.append(None)
+            roster.speeds.append(1.0)
+            roster.trusts.append(1.0)
             self.incarnations.append(0)
         self.incarnations[target] = facts.incarnation
-        view.engine_ids[target] = facts.engine_id
-        view.costs[target] = facts.cost
-        view.decode_costs[target] = facts.decode_cost
-        view.speeds[target] = facts.speed
-        view.trusts[target] = facts.trust
+        roster.engine_ids[target] = facts.engine_id
+        roster.costs[target] = facts.cost
+        roster.decode_costs[target] = facts.decode_cost
+        roster.speeds[target] = facts.speed
+        roster.trusts[target] = facts.trust
         if is_new:
-            view.in_flight_tokens[target] = 0
-            view.in_flight_requests[target] = 0
-            view.pending_requests[target] = 0
-            view.active_blocks[target] = 0
-            view.sent_blocks[target] = 0
-            view.sending_until[target] = 0.0
-            view.ready_at[target] = NEVER
+            load.in_flight_tokens[target] = 0
+            load.in_flight_requests[target] = 0
+            load.pending_requests[target] = 0
+            load.active_blocks[target] = 0
+            load.sent_blocks[target] = 0
+            load.sending_until[target] = 0.0
+            load.ready_at[target] = NEVER
 
     def _renew_view(self) -> None:
-        view = self._view
+        view, roster, load = self._view, self._view.roster, self._view.load
         accepting = [each for each in self.facts() if each.accepts]
-        view.accepting = tuple(self._target_of[each.engine_id] for each in accepting)
-        view.accepting_mask = sum(1 << target for target in view.accepting)
-        view.uniform = len({(each.speed, each.cost) for each in accepting}) <= 1
-        view.alike = len({(each.speed, each.cost, each.trust) for each in accepting}) <= 1
-        view.ready_order = ReadyOrder(view.ready_at) if len(view.ready_at) > LOOKED_AT else None
-        view.version += 1
+        roster.accepting = tuple(self._target_of[each.engine_id] for each in accepting)
+        roster.accepting_mask = sum(1 << target for target in roster.accepting)
+        roster.uniform = len({(each.speed, each.cost) for each in accepting}) <= 1
+        roster.alike = len({(each.speed, each.cost, each.trust) for each in accepting}) <= 1
+        load.ready_order = ReadyOrder(load.ready_at) if len(load.ready_at) > LOOKED_AT else None
+        roster.version += 1
         view.forget_derived()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -55,29 +55,54 @@ class EngineLoad(msgspec.Struct, frozen=True, gc=False):
     """The policy pushes by the engine's reports and has none that is fresh: its prefill window alone decides."""
 
 
-class FleetView:
-    """Read-only view of one pool's engines for placements; targets are bit numbers of the prefix index.
-
-    The lists are indexed by target and belong to the router, which updates them between decisions;
-    a placement reads them and keeps nothing.
-    """
+class Roster:
+    """Which engines there are, and what they are like. Lists are indexed by target; the fleet table keeps them."""
 
     __slots__ = (
-        "_derived", "_match", "_prefill_cost", "_resident_match", "accepting", "accepting_mask", "active_blocks",
-        "alike", "costs", "decisions", "decode_costs", "engine_ids", "in_flight_requests", "in_flight_tokens",
-        "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks", "speeds",
+        "accepting", "accepting_mask", "alike", "costs", "decode_costs", "engine_ids", "speeds",
         "transfers_possible", "trusts", "uniform", "version", "widened",
     )  # fmt: skip
 
-    def __init__(self, match: Match, resident_match: Match, prefill_cost: PrefillCost) -> None:
+    def __init__(self) -> None:
         self.version = 0
         """Grows with each change of the engines."""
-        self.decisions = 0
-        """Decisions made so far."""
         self.accepting: tuple[int, ...] = ()
         """Targets that take new work, in the order of their engine ids."""
         self.accepting_mask = 0
         self.engine_ids: list[str] = []
+        self.costs: list[PrefillCost | None] = []
+        """Learned costs; None: the policy's."""
+        self.decode_costs: list[DecodeCost | None] = []
+        self.speeds: list[float] = []
+        self.trusts: list[float] = []
+        self.alike = True
+        """All accepting targets have the same cost, the same speed and the same trust."""
+        self.uniform = True
+        """All accepting targets have the same cost and the same speed."""
+        self.transfers_possible = False
+        """Somebody carries out the fetches of decisions; where nobody does, a placement must not count on one."""
+        self.widened: Mapping[int, int] = {}
+        """Affinity key → its number of candidates, of prefixes that rebalancing gave more than the usual ones."""
+
+    def copy(self) -> Roster:
+        """Return another roster of the same lists."""
+        other = Roster()
+        for name in self.__slots__:
+            setattr(other, name, getattr(self, name))
+        return other
+
+
+class FleetLoad:
+    """What each target has to do, by our own account, which reservations keep. Lists are indexed by target."""
+
+    __slots__ = (
+        "active_blocks", "decisions", "in_flight_requests", "in_flight_tokens", "pending_requests", "ready_at",
+        "ready_order", "sending_until", "sent_blocks",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.decisions = 0
+        """Decisions made so far."""
         self.ready_at: list[float] = []
         """When the target is expected to have prefilled all its work; NEVER where it takes none."""
         self.ready_order: ReadyOrder | None = None
@@ -94,52 +119,62 @@ class FleetView:
         """Prompt blocks ever sent to this incarnation that it was not known to hold or to get."""
         self.sending_until: list[float] = []
         """When the transfers that other engines were promised from the target are expected to be over."""
-        self.costs: list[PrefillCost | None] = []
-        """Learned costs; None: the policy's."""
-        self.decode_costs: list[DecodeCost | None] = []
-        self.speeds: list[float] = []
-        self.trusts: list[float] = []
-        self.alike = True
-        """All accepting targets have the same cost, the same speed and the same trust."""
-        self.uniform = True
-        """All accepting targets have the same cost and the same speed."""
-        self.transfers_possible = False
-        """Somebody carries out the fetches of decisions; where nobody does, a placement must not count on one."""
-        self.widened: Mapping[int, int] = {}
-        """Affinity key → its number of candidates, of prefixes that rebalancing gave more than the usual ones."""
-        self._match = match
-        self._resident_match = resident_match
+
+
+class FleetCache(NamedTuple):
+    """Who holds which blocks."""
+
+    coming: Match
+    """Counts blocks that are on their way."""
+    resident: Match
+    """Blocks that are there by now: what could be transferred."""
+
+
+class FleetView:
+    """Read-only view of one pool's engines for placements: roster, load and cache, and estimates from them.
+
+    Targets are bit numbers of the prefix index. The parts belong to the router, which updates them between
+    decisions; a placement reads them and keeps nothing.
+    """
+
+    __slots__ = ("_derived", "_prefill_cost", "cache", "load", "roster")
+
+    def __init__(self, cache: FleetCache, prefill_cost: PrefillCost) -> None:
+        self.roster = Roster()
+        self.load = FleetLoad()
+        self.cache = cache
         self._prefill_cost = prefill_cost
         self._derived: dict[object, object] = {}
 
     def match(self, request: InferenceRequest) -> PrefixMatch:
         """Return which targets hold how much of the prompt, counting blocks that are on their way there."""
-        return self._match(request.keys, self.accepting_mask)
+        return self.cache.coming(request.keys, self.roster.accepting_mask)
 
     def match_among(self, request: InferenceRequest, among: int) -> PrefixMatch:
         """Return the same for those targets alone that are in the bitset `among`: faster, the fewer hold it."""
-        return self._match(request.keys, among)
+        return self.cache.coming(request.keys, among)
 
     def resident_match(self, request: InferenceRequest) -> PrefixMatch:
         """Return which targets hold how much of the prompt by now: what could be transferred from them."""
-        return self._resident_match(request.keys, self.accepting_mask)
+        return self.cache.resident(request.keys, self.roster.accepting_mask)
 
     def wait_s(self, target: int, now: float) -> float:
         """Return the seconds until a request sent there would start its prefill."""
-        wait = self.ready_at[target] - now
+        wait = self.load.ready_at[target] - now
         return wait if wait > 0.0 else 0.0
 
     def hit_tokens(self, request: InferenceRequest, target: int, blocks: int) -> int:
         """Return the prompt tokens in `blocks` matched blocks, weighted by the trust in the target's index."""
         held, prompt_tokens = blocks * request.block_tokens, request.prompt_tokens
         hit = held if held < prompt_tokens else prompt_tokens
-        trust = self.trusts[target]
+        trust = self.roster.trusts[target]
         return hit if trust == 1.0 else int(hit * trust)
 
     def compute_s(self, request: InferenceRequest, target: int, hit_tokens: int) -> float:
         """Return the seconds of the request's prefill on the target."""
-        cost = self.costs[target] or self._prefill_cost
-        return cost.seconds(request.prompt_tokens, hit_tokens) / self.speeds[target]
+        roster = self.roster
+        cost = roster.costs[target] or self._prefill_cost
+        return cost.seconds(request.prompt_tokens, hit_tokens) / roster.speeds[target]
 
     def unheld_s(self, request: InferenceRequest) -> float:
         """Return the seconds of the request's prefill on an engine of speed 1 that holds nothing of it."""
@@ -162,37 +197,28 @@ class FleetView:
 
     def twin(self, prefill_cost: PrefillCost) -> FleetView:
         """Return a view of the same engines that derives its own and estimates by this cost; `follow` refreshes it."""
-        other = FleetView(self._match, self._resident_match, prefill_cost)
+        other = FleetView(self.cache, prefill_cost)
         other.follow(self)
         return other
 
     def follow(self, other: FleetView) -> None:
-        """Take over what `other` shows by now; its lists are borrowed, so they stay as up to date as they are."""
-        if self.version != other.version or self.widened is not other.widened:
+        """Take over what `other` shows by now; its parts are borrowed, so they stay as up to date as they are."""
+        own, roster = self.roster, other.roster
+        if own.version != roster.version or own.widened is not roster.widened:
             self.forget_derived()
-        for name in _SHARED:
-            setattr(self, name, getattr(other, name))
-        self.accepting, self.accepting_mask = other.accepting, other.accepting_mask
+        # A copy, for the one that is followed may change its version before this one sees it.
+        self.roster, self.load = roster.copy(), other.load
 
     def without(self, excluded: frozenset[str]) -> FleetView:
         """Return a view in which these engines take no work; the same view where that would leave none."""
-        accepting = tuple(target for target in self.accepting if self.engine_ids[target] not in excluded)
+        roster = self.roster
+        accepting = tuple(target for target in roster.accepting if roster.engine_ids[target] not in excluded)
         if not accepting:
             return self
-        other = FleetView(self._match, self._resident_match, self._prefill_cost)
-        for name in _SHARED:
-            setattr(other, name, getattr(self, name))
-        other.accepting = accepting
-        other.accepting_mask = sum(1 << target for target in accepting)
+        other = self.twin(self._prefill_cost)
+        other.roster.accepting = accepting
+        other.roster.accepting_mask = sum(1 << target for target in accepting)
         return other
-
-
-_SHARED = (
-    "active_blocks", "alike", "costs", "decisions", "decode_costs", "engine_ids", "in_flight_requests",
-    "in_flight_tokens", "pending_requests", "ready_at", "ready_order", "sending_until", "sent_blocks",
-    "speeds", "transfers_possible", "trusts", "uniform", "version", "widened",
-)  # fmt: skip
-"""What a narrowed view takes over as it is."""
 
 
 def tie_salt(request: InferenceRequest) -> int:

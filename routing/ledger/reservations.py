@@ -51,14 +51,14 @@ class _TargetWork:
 
 
 class Reservations:
-    """All reservations of one pool; keeps the view's load lists true.
+    """All reservations of one pool; keeps the fleet's load true.
 
-    Mutable state: `by_id`, `_work` (per target), and of the view `ready_at`, `in_flight_tokens`,
+    Mutable state: `by_id`, `_work` (per target), and of the load `ready_at`, `in_flight_tokens`,
     `in_flight_requests`, `pending_requests`, `active_blocks` and `sent_blocks`.
     """
 
     def __init__(self, view: FleetView) -> None:
-        self._view = view
+        self._load = view.load
         self.by_id: dict[str, Reservation] = {}
         """Everything that stands, by request id, in order of its coming; only this class changes it."""
         self._work: dict[int, _TargetWork] = {}
@@ -111,7 +111,7 @@ class Reservations:
         """Correct what a waiting reservation is expected to cost; caches have moved since it was bound."""
         work = self._work[reservation.target]
         work.waiting_s += compute_s - reservation.compute_s
-        self._view.in_flight_tokens[reservation.target] += uncached_tokens - reservation.uncached_tokens
+        self._load.in_flight_tokens[reservation.target] += uncached_tokens - reservation.uncached_tokens
         reservation.compute_s = compute_s
         reservation.uncached_tokens = uncached_tokens
 
@@ -142,7 +142,7 @@ class Reservations:
         self._leave_prefill(reservation, work, now)
         reservation.phase = DECODING
         work.decoding += 1
-        self._view.pending_requests[reservation.target] -= 1
+        self._load.pending_requests[reservation.target] -= 1
         self._refresh(reservation.target, work, now)
         return reservation
 
@@ -236,36 +236,36 @@ class Reservations:
             raise AssertionError("a reservation stands on a closed target")
 
     def _check_view(self, target: int, mine: Sequence[Reservation]) -> None:
-        view = self._view
-        if view.in_flight_requests[target] != len(mine):
-            raise AssertionError(f"target {target}: {view.in_flight_requests[target]} requests is wrong")
-        if view.pending_requests[target] != sum(each.phase is not DECODING for each in mine):
-            raise AssertionError(f"target {target}: {view.pending_requests[target]} pending is wrong")
-        if view.active_blocks[target] != sum(len(each.request.keys) for each in mine):
-            raise AssertionError(f"target {target}: {view.active_blocks[target]} active blocks is wrong")
+        load = self._load
+        if load.in_flight_requests[target] != len(mine):
+            raise AssertionError(f"target {target}: {load.in_flight_requests[target]} requests is wrong")
+        if load.pending_requests[target] != sum(each.phase is not DECODING for each in mine):
+            raise AssertionError(f"target {target}: {load.pending_requests[target]} pending is wrong")
+        if load.active_blocks[target] != sum(len(each.request.keys) for each in mine):
+            raise AssertionError(f"target {target}: {load.active_blocks[target]} active blocks is wrong")
         tokens = sum(each.uncached_tokens for each in mine if each.phase is not DECODING)
-        if view.in_flight_tokens[target] != tokens:
-            raise AssertionError(f"target {target}: {view.in_flight_tokens[target]} tokens is not {tokens}")
+        if load.in_flight_tokens[target] != tokens:
+            raise AssertionError(f"target {target}: {load.in_flight_tokens[target]} tokens is not {tokens}")
 
     def _count_in(self, reservation: Reservation) -> None:
-        view, target, request = self._view, reservation.target, reservation.request
+        load, target, request = self._load, reservation.target, reservation.request
         keys = len(request.keys)
-        view.in_flight_tokens[target] += reservation.uncached_tokens
-        view.in_flight_requests[target] += 1
-        view.pending_requests[target] += 1
-        view.active_blocks[target] += keys
+        load.in_flight_tokens[target] += reservation.uncached_tokens
+        load.in_flight_requests[target] += 1
+        load.pending_requests[target] += 1
+        load.active_blocks[target] += keys
         # Of a long prompt only some of the blocks that come are noted.
         new = len(reservation.coming) if keys < LONG else reservation.uncached_tokens // request.block_tokens
-        view.sent_blocks[target] += new if new < keys else keys
+        load.sent_blocks[target] += new if new < keys else keys
 
     def _count_out(self, reservation: Reservation) -> None:
-        view, target = self._view, reservation.target
+        load, target = self._load, reservation.target
         if reservation.phase is WAITING:
-            view.in_flight_tokens[target] -= reservation.uncached_tokens
+            load.in_flight_tokens[target] -= reservation.uncached_tokens
         if reservation.phase is not DECODING:
-            view.pending_requests[target] -= 1
-        view.in_flight_requests[target] -= 1
-        view.active_blocks[target] -= len(reservation.request.keys)
+            load.pending_requests[target] -= 1
+        load.in_flight_requests[target] -= 1
+        load.active_blocks[target] -= len(reservation.request.keys)
 
     def _prefill(self, reservation: Reservation, work: _TargetWork, now: float) -> None:
         free_at = work.free_at
@@ -284,7 +284,7 @@ class Reservations:
         """Correct the expected end by what really happened: the others start over from now."""
         del work.prefilling[reservation.request.request_id]
         work.free_at = now + sum(each.compute_s for each in work.prefilling.values())
-        self._view.in_flight_tokens[reservation.target] -= reservation.uncached_tokens
+        self._load.in_flight_tokens[reservation.target] -= reservation.uncached_tokens
 
     def _refresh(self, target: int, work: _TargetWork, now: float) -> None:
         waiting_s = work.waiting_s - work.late_last_s
@@ -293,13 +293,13 @@ class Reservations:
 
     def _ready(self, target: int, moment: float) -> None:
         """Expect the target to be ready then, if it takes work at all."""
-        view = self._view
-        if view.ready_at[target] != NEVER:
-            view.ready_at[target] = moment
-            if view.ready_order is not None:
-                view.ready_order.note(target, moment)
+        load = self._load
+        if load.ready_at[target] != NEVER:
+            load.ready_at[target] = moment
+            if load.ready_order is not None:
+                load.ready_order.note(target, moment)
 
     def reopen(self, target: int, now: float) -> None:
         """Count the target among those that take work again (`ready_at` is true again)."""
-        self._view.ready_at[target] = 0.0
+        self._load.ready_at[target] = 0.0
         self._refresh(target, self._work[target], now)

@@ -202,7 +202,7 @@ class EnginePairs:
 
     def _standings(self, excluded: frozenset[str], now: float, at_s: float | None) -> list[DecodeStanding]:
         """Return the decode engines that take work as of `at_s`; None counts only what decodes by now."""
-        names = self._view.engine_ids
+        names = self._view.roster.engine_ids
         targets = [each for each in self._decoders if names[each] not in excluded] or self._decoders
         return [self._standing(target, now, at_s, len(targets)) for target in targets]
 
@@ -214,8 +214,10 @@ class EnginePairs:
             own, coming = self._expected(target, now, at_s, decoders)
             context = context * own / (batch or 1) + coming * self._book.context_tokens
             batch = own + coming
-        cost = self._view.decode_costs[target] or self._decode_cost
-        return DecodeStanding(target, self._view.engine_ids[target], batch, context, legs.room_tokens(target), cost)
+        cost = self._view.roster.decode_costs[target] or self._decode_cost
+        return DecodeStanding(
+            target, self._view.roster.engine_ids[target], batch, context, legs.room_tokens(target), cost
+        )
 
     def _expected(self, target: int, now: float, at_s: float, decoders: int) -> tuple[float, float]:
         """Return how many of a target's legs, and of the waiting requests, will decode there at a later moment."""
@@ -235,10 +237,10 @@ class EnginePairs:
         """
         pending, counted, over_s = 0, 0.0, max(0.0, ahead_s - uniform_s)
         for target in sorted(self._prefillers):
-            ready_s = self._view.ready_at[target] - now
+            ready_s = self._view.load.ready_at[target] - now
             if ready_s == NEVER:
                 continue
-            here = self._view.pending_requests[target]
+            here = self._view.load.pending_requests[target]
             late_s = min(ready_s, ahead_s) - over_s
             counted += here * (max(0.0, late_s) / ready_s if ready_s > 0 else float(over_s == 0.0))
             pending += here

@@ -35,6 +35,6 @@ class CacheAffinity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine at the key's hash modulo the number of engines."""
-        target = view.accepting[affinity_key(request, self.key_blocks) % len(view.accepting)]
+        target = view.roster.accepting[affinity_key(request, self.key_blocks) % len(view.roster.accepting)]
         blocks = view.match(request).blocks(target)
         return Choice(target, reasons.AFFINITY, (candidate(request, view, target, blocks, now),))

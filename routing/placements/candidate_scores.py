@@ -21,13 +21,18 @@ def candidate(
     wait_s = view.wait_s(target, now)
     compute_s = view.compute_s(request, target, hit_tokens)
     return Candidate(
-        view.engine_ids[target], hit_tokens, wait_s, compute_s, wait_s + compute_s if cost is None else cost, blocks
+        view.roster.engine_ids[target],
+        hit_tokens,
+        wait_s,
+        compute_s,
+        wait_s + compute_s if cost is None else cost,
+        blocks,
     )
 
 
 def blocks_held(view: FleetView, match: PrefixMatch) -> list[int]:
     """Return the matched blocks of every target, 0 where a target holds none."""
-    held = [0] * len(view.engine_ids)
+    held = [0] * len(view.roster.engine_ids)
     for blocks, mask in match.groups:
         left = mask
         while left:
@@ -55,9 +60,9 @@ def least_ttft(request: InferenceRequest, view: FleetView, now: float, match: Pr
     held = blocks_held(view, match)
     computes: dict[int, float] = {}
     costs: dict[int, float] = {}
-    for target in view.accepting:
+    for target in view.roster.accepting:
         blocks = held[target]
-        compute_s = computes.get(blocks) if view.alike else None
+        compute_s = computes.get(blocks) if view.roster.alike else None
         if compute_s is None:
             compute_s = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
             computes[blocks] = compute_s

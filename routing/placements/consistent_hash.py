@@ -56,7 +56,7 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the first engine clockwise of the key that has fewer requests than its share allows."""
-        accepting, requests = view.accepting, view.in_flight_requests
+        accepting, requests = view.roster.accepting, view.load.in_flight_requests
         ring = view.derived(("hash_ring", self.virtual_nodes), self._build)
         mean = (sum([requests[target] for target in accepting]) + 1) / len(accepting)
         share = math.ceil(self.load_bound * mean)
@@ -80,4 +80,6 @@ class ConsistentHash(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return min(self.key_blocks, len(keys))
 
     def _build(self, view: FleetView) -> HashRing:
-        return HashRing([view.engine_ids[each] for each in view.accepting], virtual_nodes=self.virtual_nodes)
+        return HashRing(
+            [view.roster.engine_ids[each] for each in view.roster.accepting], virtual_nodes=self.virtual_nodes
+        )

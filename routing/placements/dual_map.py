@@ -115,7 +115,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         length = self._hotness.blocks(request.head or request.keys) if self.adaptive_key else self.key_blocks
         targets, among = view.derived(self._derived_as, self._make)[affinity_key(request, length)]
         groups = view.match_among(request, among).groups
-        ids, ready_at, alike = view.engine_ids, view.ready_at, view.alike
+        ids, ready_at, alike = view.roster.engine_ids, view.load.ready_at, view.roster.alike
         scores: list[Candidate] = []
         known, hit, compute = -1, 0, 0.0
         for target in targets:
@@ -182,21 +182,21 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
                 return holder, reasons.LONGEST_MATCH
             reason = reasons.SLO_SWITCH
         one, other = pair
-        loads = view.in_flight_tokens
+        loads = view.load.in_flight_tokens
         if loads[one] == loads[other]:
             salt = tie_salt(request)
             return (1 if other ^ salt < one ^ salt else 0), reason
         return (1 if loads[other] < loads[one] else 0), reason
 
     def _build(self, view: FleetView) -> CandidateTargets:
-        self._engines = len(view.accepting)
-        ids = [view.engine_ids[each] for each in view.accepting]
+        self._engines = len(view.roster.accepting)
+        ids = [view.roster.engine_ids[each] for each in view.roster.accepting]
         rings = {
             d: CandidateRings(ids, rings=d, virtual_nodes=self.virtual_nodes)
-            for d in sorted({self.d, *view.widened.values()})
+            for d in sorted({self.d, *view.roster.widened.values()})
         }
-        wider = {key: rings[d] for key, d in view.widened.items() if d > self.d}
-        return CandidateTargets(rings[self.d], view.accepting, wider)
+        wider = {key: rings[d] for key, d in view.roster.widened.items() if d > self.d}
+        return CandidateTargets(rings[self.d], view.roster.accepting, wider)
 
     def prefix_of(self, request: InferenceRequest) -> int:
         """Return the key that gives a request its candidates by now."""
@@ -214,7 +214,7 @@ class DualMap(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
 
 def _least_loaded(request: InferenceRequest, view: FleetView, targets: Sequence[int], among: Sequence[int]) -> int:
     """Return the position of the target with the fewest pending uncached tokens, ties by the prompt's salt."""
-    loads = view.in_flight_tokens
+    loads = view.load.in_flight_tokens
     chosen, salt = among[0], -1
     best = loads[targets[chosen]]
     for at in among[1:]:

@@ -132,9 +132,9 @@ class Lbgr(msgspec.Struct, forbid_unknown_fields=True, eq=False, dict=True):
         """Return the engine of the least estimated latency (eq. 4)."""
         held = blocks_held(view, view.match(request))
         costs = {}
-        for target in view.accepting:
+        for target in view.roster.accepting:
             hit = view.hit_tokens(request, target, held[target])
-            costs[target] = self._estimate(request, view.engine_ids[target], hit, now)
+            costs[target] = self._estimate(request, view.roster.engine_ids[target], hit, now)
         return least(request, view, now, held, costs, reasons.LEAST_LATENCY)
 
     def learn(self, event: FeedbackEvent) -> None:

@@ -43,9 +43,10 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         almost all others hold. Idle, it computes the shared part at its plain price: nobody waits for that, and all
         who come after find it there.
         """
-        beta, ready_at, salt, alike = self.beta, view.ready_at, tie_salt(request), view.alike
+        roster, load, salt = view.roster, view.load, tie_salt(request)
+        beta, ready_at, alike = self.beta, load.ready_at, roster.alike
         scored: list[tuple[float, int, int, float, int, int, float]] = []
-        others = view.accepting_mask
+        others = roster.accepting_mask
         hit, compute, blocks = 0, 0.0, 0
         for blocks, mask in view.match(request).groups:
             others ^= mask
@@ -67,12 +68,12 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             wait = ready_at[target] - now
             wait = wait if wait > 0.0 else 0.0
             cost = beta * compute + wait
-            if blocks and wait == 0.0 and not view.in_flight_requests[target] and _few(others, view):
+            if blocks and wait == 0.0 and not load.in_flight_requests[target] and _few(others, view):
                 shared_hit = view.hit_tokens(request, target, blocks)
                 cost -= (beta - 1.0) * (compute - view.compute_s(request, target, shared_hit))
             scored.append((cost, target ^ salt, target, compute, 0, 0, wait))
         scored.sort()
-        ids = view.engine_ids
+        ids = roster.engine_ids
         kept = [
             Candidate(ids[target], hit, wait, compute, cost, blocks)
             for cost, _, target, compute, hit, blocks, wait in scored[:KEPT]
@@ -81,7 +82,7 @@ class LeastCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _few(others: int, view: FleetView) -> bool:
-    return others.bit_count() * FEW_OF <= len(view.accepting)
+    return others.bit_count() * FEW_OF <= len(view.roster.accepting)
 
 
 def _least_waiting(view: FleetView, others: int) -> tuple[int, ...]:
@@ -91,13 +92,14 @@ def _least_waiting(view: FleetView, others: int) -> tuple[int, ...]:
     """
     if not others:
         return ()
-    if not view.uniform:
-        return tuple(target for target in view.accepting if others >> target & 1)
-    if view.ready_order is not None:
-        first = view.ready_order.first(others)
+    roster, load = view.roster, view.load
+    if not roster.uniform:
+        return tuple(target for target in roster.accepting if others >> target & 1)
+    if load.ready_order is not None:
+        first = load.ready_order.first(others)
         return (first,) if first >= 0 else ()
-    ready_at = view.ready_at
+    ready_at = load.ready_at
     first = ready_at.index(min(ready_at))
     if others >> first & 1:
         return (first,)
-    return (min((target for target in view.accepting if others >> target & 1), key=ready_at.__getitem__),)
+    return (min((target for target in roster.accepting if others >> target & 1), key=ready_at.__getitem__),)

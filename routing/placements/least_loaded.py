@@ -18,9 +18,9 @@ class LeastLoaded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the least loaded engine."""
-        tokens = view.in_flight_tokens
-        least = min([tokens[each] for each in view.accepting])
-        ties = [each for each in view.accepting if tokens[each] == least]
+        tokens = view.load.in_flight_tokens
+        least = min([tokens[each] for each in view.roster.accepting])
+        ties = [each for each in view.roster.accepting if tokens[each] == least]
         target = ties[tie_salt(request) % len(ties)]
         blocks = view.match(request).blocks(target)
         scored = candidate(request, view, target, blocks, now, cost=float(tokens[target]))

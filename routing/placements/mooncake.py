@@ -63,14 +63,14 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine of least TTFT, with the fetch that this TTFT counts on."""
-        if not view.transfers_possible:
+        if not view.roster.transfers_possible:
             return least_ttft(request, view, now, view.match(request), reasons.LEAST_TTFT)
         held, resident = blocks_held(view, view.match(request)), view.resident_match(request)
         salt, best = tie_salt(request), resident.longest
         source = self._source(view, resident.groups[0][1], now) if best else -1
-        link_s = max(view.sending_until[source] - now, 0.0) if self.congestion and best else 0.0
+        link_s = max(view.load.sending_until[source] - now, 0.0) if self.congestion and best else 0.0
         scored = []
-        for target in view.accepting:
+        for target in view.roster.accepting:
             own = held[target]
             fetches = best > self.threshold * own
             transfer_s = (best - own) * self._block_s(request) if fetches else 0.0
@@ -81,19 +81,19 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             scored.append((ttft_s, target ^ salt, target, compute_s, hit, transfer_s if fetches else None))
         scored.sort()
         kept = [
-            Candidate(view.engine_ids[target], hit, view.wait_s(target, now), compute_s, ttft_s, held[target])
+            Candidate(view.roster.engine_ids[target], hit, view.wait_s(target, now), compute_s, ttft_s, held[target])
             for ttft_s, _, target, compute_s, hit, _ in scored[:KEPT]
         ]
         target, transfer = scored[0][2], scored[0][5]
         if transfer is None:
             return Choice(target, reasons.LEAST_TTFT, tuple(kept))
-        return Choice(target, reasons.FETCH, tuple(kept), Fetch(view.engine_ids[source], best, transfer))
+        return Choice(target, reasons.FETCH, tuple(kept), Fetch(view.roster.engine_ids[source], best, transfer))
 
     def _source(self, view: FleetView, holders: int, now: float) -> int:
         """Return the holder whose link is free first; of those the one with the least to prefill."""
         if not self.congestion:
             return _least_waiting(view, holders)
-        free = {each: max(view.sending_until[each], now) for each in view.accepting if holders >> each & 1}
+        free = {each: max(view.load.sending_until[each], now) for each in view.roster.accepting if holders >> each & 1}
         first = min(free.values())
         return _least_waiting(view, sum(1 << each for each, at in free.items() if at == first))
 
@@ -103,4 +103,4 @@ class Mooncake(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def _least_waiting(view: FleetView, holders: int) -> int:
     """Return the holder with the least to do, as its own prefills fill its memory and its link."""
-    return min((each for each in view.accepting if holders >> each & 1), key=view.ready_at.__getitem__)
+    return min((each for each in view.roster.accepting if holders >> each & 1), key=view.load.ready_at.__getitem__)

@@ -13,7 +13,7 @@ from routing.values.inference_request import InferenceRequest
 
 
 class Placement(Protocol):
-    """Chooses a target among `view.accepting`, which is never empty; keeps no copy of the fleet."""
+    """Chooses a target among `view.roster.accepting`, which is never empty; keeps no copy of the fleet."""
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the target for the request, with a reason and the best few candidates.

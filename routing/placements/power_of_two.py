@@ -24,6 +24,6 @@ class PowerOfTwo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def two_choices(request: InferenceRequest, view: FleetView, now: float, held: list[int], rng: Random) -> Choice:
     """Return the choice of the rule; `held` is indexed by target."""
-    drawn = rng.sample(view.accepting, min(2, len(view.accepting)))
-    requests = {target: float(view.in_flight_requests[target]) for target in drawn}
+    drawn = rng.sample(view.roster.accepting, min(2, len(view.roster.accepting)))
+    requests = {target: float(view.load.in_flight_requests[target]) for target in drawn}
     return least(request, view, now, held, requests, reasons.TWO_CHOICES)

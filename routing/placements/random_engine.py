@@ -18,6 +18,6 @@ class RandomEngine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return an engine drawn by chance."""
-        target = rng.choice(view.accepting)
+        target = rng.choice(view.roster.accepting)
         blocks = view.match(request).blocks(target)
         return Choice(target, reasons.RANDOM, (candidate(request, view, target, blocks, now),))

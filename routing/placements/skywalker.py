@@ -36,10 +36,12 @@ class SkyWalker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the available engine of the longest match, CENTRAL where none is available."""
         held = blocks_held(view, view.match(request))
-        pending = view.pending_requests
-        free = {target: -float(held[target]) for target in view.accepting if pending[target] <= self.pending_limit}
+        pending = view.load.pending_requests
+        free = {
+            target: -float(held[target]) for target in view.roster.accepting if pending[target] <= self.pending_limit
+        }
         if free:
             return least(request, view, now, held, free, reasons.FREE_MATCH)
-        costs = {target: float(pending[target]) for target in view.accepting}
+        costs = {target: float(pending[target]) for target in view.roster.accepting}
         fewest = least(request, view, now, held, costs, reasons.ALL_BUSY)
         return Choice(CENTRAL, reasons.ALL_BUSY, fewest.candidates)

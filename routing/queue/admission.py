@@ -107,13 +107,15 @@ class Admission:
 
         As it is, or as it is expected to be at `at_s`.
         """
-        targets = (target,) if target is not None else self.pairs.decoders if self.pairs else self._view.accepting
+        targets = (
+            (target,) if target is not None else self.pairs.decoders if self.pairs else self._view.roster.accepting
+        )
         steps = [self._step_s(each, self._batch(each, now, at_s)) for each in targets]
         return sum(steps) / (len(steps) * self._tpot_slo_s or 1.0)
 
     def prefill_load(self, now: float, slo_s: float) -> float:
         """Return the mean over the accepting engines of their wait over the objective."""
-        accepting = self._view.accepting
+        accepting = self._view.roster.accepting
         return sum(self._view.wait_s(target, now) for target in accepting) / (len(accepting) * slo_s or 1.0)
 
     def tokens_s(self, tokens: int) -> float:
@@ -131,7 +133,7 @@ class Admission:
             return None
         moment = None if self.settings.mode == EARLY else at_s
         alone = self.settings.mode == PREDICTIVE_INSTANCE and choice.target != CENTRAL
-        targets = (choice.target,) if alone else self._view.accepting
+        targets = (choice.target,) if alone else self._view.roster.accepting
         batches = [self._batch(target, now, moment) + 1 for target in targets]
         step_s = sum(map(self._step_s, targets, batches)) / len(targets)
         limit_s = self.settings.threshold * (request.tbt_slo_s or self._tpot_slo_s)
@@ -149,7 +151,7 @@ class Admission:
         return self.settings.decode_s or self.book.decode_s
 
     def _cost(self, target: int) -> DecodeCost:
-        return self._view.decode_costs[target] or self._decode_cost
+        return self._view.roster.decode_costs[target] or self._decode_cost
 
     def _step_s(self, target: int, batch: float) -> float:
         """Return the seconds of a decode step on the target; the request's own is one of the batch."""
@@ -161,7 +163,7 @@ class Admission:
         if at_s is None or at_s <= now:
             return book.decoding(target)
         ahead_s = at_s - now
-        pending, ready_s = view.pending_requests[target], max(view.ready_at[target] - now, 0.0)
+        pending, ready_s = view.load.pending_requests[target], max(view.load.ready_at[target] - now, 0.0)
         # Prefills end evenly until the target is ready.
         until_s = min(ready_s, ahead_s)
         ending = pending * (until_s / ready_s if ready_s > 0 else 1.0) if ready_s != NEVER else 0.0
@@ -182,13 +184,13 @@ class Admission:
     def _least(self, request: InferenceRequest, now: float, bound: Bound | None = None) -> tuple[float, float]:
         """Return the least TTFT and the least prefill seconds over all engines, if the request went next."""
         view, free_at = self._view, self._free_at
-        others, ttft_s, compute_s = view.accepting_mask, NEVER, NEVER
+        others, ttft_s, compute_s = view.roster.accepting_mask, NEVER, NEVER
         match = view.match(request)
         if bound is not None:
             # The request's own blocks are on their way to its engine: what others hold is what is resident.
             match, (own, compute_s) = view.resident_match(request), bound
             ttft_s = max(free_at(own) - now, 0.0) + compute_s
-        for blocks, mask in (*match.groups, (0, view.accepting_mask)):
+        for blocks, mask in (*match.groups, (0, view.roster.accepting_mask)):
             holders = mask & others
             others &= ~mask
             alike: float | None = None
@@ -196,7 +198,7 @@ class Admission:
                 low = holders & -holders
                 holders ^= low
                 target = low.bit_length() - 1
-                if alike is None or not view.alike:
+                if alike is None or not view.roster.alike:
                     alike = view.compute_s(request, target, view.hit_tokens(request, target, blocks))
                 compute_s = min(compute_s, alike)
                 ttft_s = min(ttft_s, max(free_at(target) - now, 0.0) + alike)

@@ -23,7 +23,7 @@ def fit(queued: QueuedRequest, target: int, view: FleetView, now: float) -> Fit:
     """Return what the request's prefill takes on the target and elsewhere, counting blocks on their way."""
     request, excluded = queued.request, queued.excluded
     groups = view.match(request).groups
-    if not view.alike or excluded:
+    if not view.roster.alike or excluded:
         return _fit_each(queued, target, view, now)
     compute_s = best_s = view.compute_s(request, target, 0)
     home_end_s = float("inf")
@@ -43,28 +43,33 @@ def least_compute_s(queued: QueuedRequest, view: FleetView) -> float:
     """Return the least prefill seconds over all accepting engines, of which there is one at least."""
     request = queued.request
     groups = view.match(request).groups
-    if view.alike:
-        target = view.accepting[0]
+    if view.roster.alike:
+        target = view.roster.accepting[0]
         blocks = groups[0][0] if groups else 0
         return view.compute_s(request, target, view.hit_tokens(request, target, blocks))
-    held = {target: blocks for blocks, mask in groups for target in view.accepting if mask >> target & 1}
+    held = {target: blocks for blocks, mask in groups for target in view.roster.accepting if mask >> target & 1}
     return min(
         view.compute_s(request, target, view.hit_tokens(request, target, held.get(target, 0)))
-        for target in view.accepting
+        for target in view.roster.accepting
     )
 
 
 def _fit_each(queued: QueuedRequest, target: int, view: FleetView, now: float) -> Fit:
     """Look at every engine by itself: they differ in speed or trust, or some are not for this queued request."""
     request = queued.request
-    held = {each: blocks for blocks, mask in view.match(request).groups for each in view.accepting if mask >> each & 1}
+    held = {
+        each: blocks
+        for blocks, mask in view.match(request).groups
+        for each in view.roster.accepting
+        if mask >> each & 1
+    }
     seconds = {
         each: view.compute_s(request, each, view.hit_tokens(request, each, held.get(each, 0)))
-        for each in view.accepting
-        if each == target or view.engine_ids[each] not in queued.excluded
+        for each in view.roster.accepting
+        if each == target or view.roster.engine_ids[each] not in queued.excluded
     }
     here_s = seconds[target]
-    ends = (max(view.ready_at[each], now) + cost_s for each, cost_s in seconds.items() if cost_s < here_s)
+    ends = (max(view.load.ready_at[each], now) + cost_s for each, cost_s in seconds.items() if cost_s < here_s)
     return Fit(here_s, min(seconds.values()), min(ends, default=float("inf")))
 
 
@@ -74,6 +79,6 @@ def _first_free(mask: int, view: FleetView, now: float) -> float:
     while mask:
         low = mask & -mask
         mask ^= low
-        ready = view.ready_at[low.bit_length() - 1]
+        ready = view.load.ready_at[low.bit_length() - 1]
         first = min(first, ready)
     return max(first, now)

@@ -73,8 +73,8 @@ class ShadowPolicy:
             return None
         own = self._view
         own.follow(view)
-        if self._by_written_costs and any(view.costs):
-            own.costs = [None] * len(view.costs)
+        if self._by_written_costs and any(view.roster.costs):
+            own.roster.costs = [None] * len(view.roster.costs)
         choice = self._placement.choose(request, own, now, self._rng)
         if choice.target == CENTRAL:
             return None

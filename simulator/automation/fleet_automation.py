@@ -76,7 +76,7 @@ class FleetAutomation:
         now = simulation.now
         self._stop_drained(simulation)
         facts = self.watch.look(simulation, self._starting, now)
-        self.sizes.append((now, len(simulation.router.view.accepting)))
+        self.sizes.append((now, len(simulation.router.view.roster.accepting)))
         if self._policy.health.mode != OFF:
             self._automate_health(simulation, facts)
         if self._policy.rebalance.mode != OFF:

@@ -61,7 +61,7 @@ class WindowWatch:
                 queued_s=unbound_s + sum(in_flight_s),
                 prompt_tokens=sum(each.request.prompt_tokens for each in arrived),
                 load_cv=load_cv(self._smoother.update(pending, now)),
-                engines=len(simulation.router.view.accepting),
+                engines=len(simulation.router.view.roster.accepting),
             )
         )
         self.demand.append(DemandPoint(now, work_s / span_s))

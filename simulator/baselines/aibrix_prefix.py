@@ -43,11 +43,11 @@ class AibrixPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the longest holder within the load limit, or the engine with the fewest requests."""
         held = blocks_held(view, view.match(request))
-        requests = {target: float(view.in_flight_requests[target]) for target in view.accepting}
+        requests = {target: float(view.load.in_flight_requests[target]) for target in view.roster.accepting}
         loads = list(requests.values())
         if max(loads) - min(loads) <= self.spread:
             limit = fmean(loads) + self.deviations * pstdev(loads)
-            holders = [target for target in view.accepting if held[target] and requests[target] <= limit]
+            holders = [target for target in view.roster.accepting if held[target] and requests[target] <= limit]
             longest = max((held[target] for target in holders), default=0)
             fitting = {target: requests[target] for target in holders if held[target] == longest}
             if fitting:

@@ -64,12 +64,12 @@ class CacheAware(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         """
         match = view.match(request)
         held = blocks_held(view, match)
-        requests = {target: float(view.in_flight_requests[target]) for target in view.accepting}
+        requests = {target: float(view.load.in_flight_requests[target]) for target in view.roster.accepting}
         most, fewest = max(requests.values()), min(requests.values())
         if most - fewest > self.absolute_spread and most > self.relative_spread * fewest:
             return least(request, view, now, held, requests, reasons.FEWEST_REQUESTS)
         if match.longest * request.block_tokens > self.threshold * request.prompt_tokens:
-            costs = {target: -float(held[target]) for target in view.accepting}
+            costs = {target: -float(held[target]) for target in view.roster.accepting}
             return least(request, view, now, held, costs, reasons.LONG_MATCH)
-        sent = {target: float(view.sent_blocks[target]) for target in view.accepting}
+        sent = {target: float(view.load.sent_blocks[target]) for target in view.roster.accepting}
         return least(request, view, now, held, sent, reasons.SMALLEST_TREE)

@@ -43,21 +43,21 @@ class DynamoKv(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine of least cost, or one drawn by softmax of the costs scaled to 0..1."""
         held = blocks_held(view, view.match(request))
-        costs = {target: self._cost(request, view, target, held[target]) for target in view.accepting}
+        costs = {target: self._cost(request, view, target, held[target]) for target in view.roster.accepting}
         if self.temperature == 0.0:
             return least(request, view, now, held, costs, reasons.LEAST_BLOCKS)
         low, high = min(costs.values()), max(costs.values())
         scale = (high - low or 1.0) * self.temperature
         weights = [math.exp((low - cost) / scale) for cost in costs.values()]
-        target = rng.choices(view.accepting, weights)[0]
+        target = rng.choices(view.roster.accepting, weights)[0]
         chosen = candidate(request, view, target, held[target], now, costs[target])
         return Choice(target, reasons.SOFTMAX, _chosen_first(chosen, least(request, view, now, held, costs, "")))
 
     def _cost(self, request: InferenceRequest, view: FleetView, target: int, held: int) -> float:
         """Return weight × (uncached blocks pending + new) + blocks active + new."""
         new = (request.prompt_tokens - view.hit_tokens(request, target, held)) / request.block_tokens
-        pending = view.in_flight_tokens[target] / request.block_tokens
-        return self.weight * (pending + new) + view.active_blocks[target] + new
+        pending = view.load.in_flight_tokens[target] / request.block_tokens
+        return self.weight * (pending + new) + view.load.active_blocks[target] + new
 
 
 def _chosen_first(chosen: Candidate, ranked: Choice) -> tuple[Candidate, ...]:

@@ -68,16 +68,16 @@ class LlmdWeighted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return an engine of the highest score."""
         held = blocks_held(view, view.match(request))
-        queues = [view.pending_requests[target] for target in view.accepting]
+        queues = [view.load.pending_requests[target] for target in view.roster.accepting]
         shortest, spread = min(queues), max(queues) - min(queues)
         scores = {}
-        for target, queue in zip(view.accepting, queues, strict=True):
+        for target, queue in zip(view.roster.accepting, queues, strict=True):
             prefix = view.hit_tokens(request, target, held[target]) / max(request.prompt_tokens, 1)
             short = 1 - (queue - shortest) / spread if spread else 1.0
-            free = 1 - min(view.active_blocks[target] / self.kv_blocks, 1.0)
+            free = 1 - min(view.load.active_blocks[target] / self.kv_blocks, 1.0)
             scores[target] = self.prefix_weight * prefix + self.queue_weight * short + self.kv_weight * free
         best = max(scores.values())
-        target = rng.choice([each for each in view.accepting if scores[each] == best])
-        ranked = sorted(view.accepting, key=lambda each: (each != target, -scores[each], each))[:3]
+        target = rng.choice([each for each in view.roster.accepting if scores[each] == best])
+        ranked = sorted(view.roster.accepting, key=lambda each: (each != target, -scores[each], each))[:3]
         scored = [candidate(request, view, each, held[each], now, -scores[each]) for each in ranked]
         return Choice(target, reasons.HIGHEST_SCORE, tuple(scored))

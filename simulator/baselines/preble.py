@@ -35,5 +35,5 @@ class Preble(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if match.longest * request.block_tokens <= self.threshold * request.prompt_tokens:
             return least_ttft(request, view, now, match, reasons.LEAST_TTFT)
         holders = match.groups[0][1]
-        waits = {target: view.wait_s(target, now) for target in view.accepting if holders >> target & 1}
+        waits = {target: view.wait_s(target, now) for target in view.roster.accepting if holders >> target & 1}
         return least(request, view, now, blocks_held(view, match), waits, reasons.LONG_MATCH)

@@ -33,10 +33,10 @@ class ProductionStackLoadAware(msgspec.Struct, frozen=True, forbid_unknown_field
     def choose(self, request: InferenceRequest, view: FleetView, now: float, rng: Random) -> Choice:
         """Return the engine of the largest matched ÷ prompt − β × (load − mean) ÷ max(1, mean)."""
         held = blocks_held(view, view.match(request))
-        mean = fmean([view.in_flight_requests[target] for target in view.accepting])
+        mean = fmean([view.load.in_flight_requests[target] for target in view.roster.accepting])
         costs = {}
-        for target in view.accepting:
+        for target in view.roster.accepting:
             matched = view.hit_tokens(request, target, held[target]) / max(request.prompt_tokens, 1)
-            relative = (view.in_flight_requests[target] - mean) / max(1.0, mean)
+            relative = (view.load.in_flight_requests[target] - mean) / max(1.0, mean)
             costs[target] = self.beta * relative - matched
         return least(request, view, now, held, costs, reasons.HIGHEST_SCORE)

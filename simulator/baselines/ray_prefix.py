@@ -44,11 +44,11 @@ class RayPrefix(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the choice of the rule."""
         match = view.match(request)
         held = blocks_held(view, match)
-        requests = [view.in_flight_requests[target] for target in view.accepting]
+        requests = [view.load.in_flight_requests[target] for target in view.roster.accepting]
         if max(requests) - min(requests) > self.spread:
             return two_choices(request, view, now, held, rng)
         if match.longest and match.longest * request.block_tokens >= self.threshold * request.prompt_tokens:
-            longest = {target: -float(held[target]) for target in view.accepting}
+            longest = {target: -float(held[target]) for target in view.roster.accepting}
             return least(request, view, now, held, longest, reasons.LONG_MATCH)
-        sent = {target: float(view.sent_blocks[target]) for target in view.accepting}
+        sent = {target: float(view.load.sent_blocks[target]) for target in view.roster.accepting}
         return least(request, view, now, held, sent, reasons.SMALLEST_TREE)

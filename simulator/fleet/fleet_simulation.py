@@ -96,7 +96,7 @@ class FleetSimulation:
         self._source = source
         self._stations = Stations(build_engine)
         self._transfers = transfers
-        router.view.transfers_possible = transfers is not None
+        router.view.roster.transfers_possible = transfers is not None
         self._learning = CostLearning(router.policy)
         self._report_age_s = report_age_s
         self._uncounted = uncounted

@@ -30,8 +30,11 @@ class LoadSamples:
 
     def take(self, view: FleetView, now: float) -> None:
         """Look at the fleet as it is."""
-        pending = {view.engine_ids[target]: float(view.in_flight_tokens[target]) for target in view.accepting}
+        pending = {
+            view.roster.engine_ids[target]: float(view.load.in_flight_tokens[target])
+            for target in view.roster.accepting
+        }
         self._count += 1
         self._sum += load_cv(self._smoother.update(pending, now))
         if self._keep:
-            self.series.append((now, [view.in_flight_tokens[target] for target in view.accepting]))
+            self.series.append((now, [view.load.in_flight_tokens[target] for target in view.roster.accepting]))

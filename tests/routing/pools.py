@@ -77,8 +77,8 @@ def busy(
     target, view = router.fleet.target_of(engine_id), router.view
     assert target is not None
     if requests is not None:
-        view.in_flight_requests[target] = view.pending_requests[target] = requests
+        view.load.in_flight_requests[target] = view.load.pending_requests[target] = requests
     if tokens is not None:
-        view.in_flight_tokens[target] = tokens
+        view.load.in_flight_tokens[target] = tokens
     if wait_s is not None:
-        view.ready_at[target] = wait_s
+        view.load.ready_at[target] = wait_s

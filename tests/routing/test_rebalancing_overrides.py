@@ -50,7 +50,7 @@ def test_a_table_over_its_limits_is_refused_whole() -> None:
         widen(made, dict.fromkeys(range(1001), 3))
     with pytest.raises(TooManyWidenedError, match="1 to 8"):
         widen(made, {1: 9})
-    assert made.view.widened == {}
+    assert made.view.roster.widened == {}
 
 
 def test_so_many_tickets_move_at_most() -> None:

@@ -37,7 +37,7 @@ def placement(request: pytest.FixtureRequest) -> Placement:
 
 def busy_pool(size: int) -> Router:
     router = pool(size=size)
-    router.view.transfers_possible = True
+    router.view.roster.transfers_possible = True
     router.blocks_stored("e-01", request(0, range(8)).keys)
     for number in range(3 * size):
         router.submit(request(number, range(number % 8 + 1)), 0.0, hold=False)
@@ -46,9 +46,14 @@ def busy_pool(size: int) -> Router:
 
 def loads(router: Router) -> list[object]:
     view = router.view
-    lists = (view.ready_at, view.in_flight_tokens, view.in_flight_requests, view.pending_requests)
-    blocks = (view.active_blocks, view.sent_blocks, view.speeds, view.trusts)
-    return [view.version, view.decisions, view.accepting, *(list(each) for each in (*lists, *blocks))]
+    lists = (view.load.ready_at, view.load.in_flight_tokens, view.load.in_flight_requests, view.load.pending_requests)
+    blocks = (view.load.active_blocks, view.load.sent_blocks, view.roster.speeds, view.roster.trusts)
+    return [
+        view.roster.version,
+        view.load.decisions,
+        view.roster.accepting,
+        *(list(each) for each in (*lists, *blocks)),
+    ]
 
 
 @given(st.lists(st.integers(0, 9), max_size=9), st.integers(1, 9), st.integers(0, 2**32))
@@ -62,8 +67,8 @@ def test_a_placement_chooses_an_accepting_engine_and_explains_it(blocks: list[in
         choice = build_placement(Stage(name=name), PLACEMENTS).choose(asked, router.view, 0.5, Random(seed))
         best = choice.candidates[0]
         assert choice.reason
-        assert choice.target == CENTRAL or best.engine_id == router.view.engine_ids[choice.target]
-        assert router.fleet.target_of(best.engine_id) in router.view.accepting
+        assert choice.target == CENTRAL or best.engine_id == router.view.roster.engine_ids[choice.target]
+        assert router.fleet.target_of(best.engine_id) in router.view.roster.accepting
         assert len({each.engine_id for each in choice.candidates}) == len(choice.candidates)
         for each in choice.candidates:
             assert all(math.isfinite(number) for number in (each.wait_s, each.compute_s, each.cost))

@@ -129,7 +129,7 @@ class LateQueue:
 
     def next(self, target: int, view: FleetView, at_s: float) -> Pick | None:
         """Return the queued request that `target` had better have next; None: leave all to others."""
-        waits = [max(view.ready_at[each] - at_s, 0.0) for each in view.accepting]
+        waits = [max(view.load.ready_at[each] - at_s, 0.0) for each in view.roster.accepting]
         start_s = at_s + sum(waits) / len(waits)
         self._line.set_rate(len(waits))
         if at_s != self._refreshed_s:
@@ -266,6 +266,6 @@ class LateQueue:
 def _is_for(queued: QueuedRequest, target: int, view: FleetView) -> bool:
     """Return whether the target may have the queued request: it is not excluded, or no engine is left that is not."""
     excluded = queued.excluded
-    if not excluded or view.engine_ids[target] not in excluded:
+    if not excluded or view.roster.engine_ids[target] not in excluded:
         return True
-    return all(view.engine_ids[each] in excluded for each in view.accepting)
+    return all(view.roster.engine_ids[each] in excluded for each in view.roster.accepting)

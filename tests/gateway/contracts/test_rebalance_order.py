@@ -55,16 +55,16 @@ async def test_a_pool_follows_newer_orders_of_the_newest_holder_until_nobody_ren
         async with live_gateway(tmp_path, snapshot(entries, policy=DUAL)) as live:
             now = time.time()
             live.bus.publish("rebalance/pool", encode_order(order(at=now)))
-            await until(lambda: live.pool.router.view.widened == {KEY: 3})
+            await until(lambda: live.pool.router.view.roster.widened == {KEY: 3})
             live.pool.rebalancing.follow(order(at=now + 1, fence=2), {}, now + 1)
             live.pool.rebalancing.follow(order(at=now - 1, fence=3), {}, now)
-            assert live.pool.router.view.widened == {KEY: 3}
+            assert live.pool.router.view.roster.widened == {KEY: 3}
             live.pool.rebalancing.follow(order(at=now + 1, fence=4), {KEY: 4}, now + 1)
-            assert live.pool.router.view.widened == {KEY: 4}
+            assert live.pool.router.view.roster.widened == {KEY: 4}
             live.pool.rebalancing.look(now + GOOD_S)
-            assert live.pool.router.view.widened == {KEY: 4}
+            assert live.pool.router.view.roster.widened == {KEY: 4}
             live.pool.rebalancing.look(now + 2 + GOOD_S)
-            assert live.pool.router.view.widened == {}
+            assert live.pool.router.view.roster.widened == {}
 
 
 async def test_the_busiest_prefixes_are_told_where_the_placement_keeps_them(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ async def test_another_salt_is_named_where_the_pool_isolates(tmp_path: Path) -> 
         (live,) = gateway.gateway.pools["pool"].engines.values()
         assert (live.hits.verdict.grade, live.hits.verdict.cause) == ("blind", SALT)
         assert "cache_salt" in live.index_trust(by_dispatches=True).reason
-        assert gateway.gateway.pools["pool"].router.view.trusts[0] == 0.0
+        assert gateway.gateway.pools["pool"].router.view.roster.trusts[0] == 0.0
 
 
 async def test_dropped_events_are_named_by_the_gap(gateway: ServedGateway) -> None:
@@ -174,7 +174,7 @@ async def test_trust_returns_when_the_evidence_is_old(gateway: ServedGateway, mo
     assert engine.hits.verdict.grade == "blind"
     judge_hits(pool, time.monotonic() + 1000)
     assert engine.hits.verdict.grade == "exact"
-    assert pool.router.view.trusts[0] == 1.0
+    assert pool.router.view.roster.trusts[0] == 1.0
 
 
 async def test_blocks_that_the_engine_removed_meanwhile_are_named_as_evicted(gateway: ServedGateway) -> None:

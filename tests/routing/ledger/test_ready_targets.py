@@ -40,18 +40,18 @@ def test_one_that_takes_no_work_any_more_is_not_found() -> None:
 @pytest.mark.parametrize("size", [LOOKED_AT, LOOKED_AT + 1])
 def test_a_pool_of_any_size_sends_a_new_prompt_to_the_one_that_waits_least(size: int) -> None:
     router, rng = pool(size=size), Random(5)
-    assert (router.view.ready_order is None) == (size == LOOKED_AT)
+    assert (router.view.load.ready_order is None) == (size == LOOKED_AT)
     for number in range(3 * size):
         asked = request(number, range(1000 * number, 1000 * number + rng.randrange(1, 8)), at=number * 0.001)
-        least = min(router.view.ready_at)
+        least = min(router.view.load.ready_at)
         choice = router._dispatcher.placement.choose(asked, router.view, asked.arrived_s, rng)
-        assert router.view.ready_at[choice.target] == least
+        assert router.view.load.ready_at[choice.target] == least
         router.submit(asked, asked.arrived_s, hold=number % 3 == 0)
     router.check()
 
 
 def test_an_excluded_engine_is_passed_over_in_a_large_pool() -> None:
     router = pool(size=LOOKED_AT + 2)
-    gone = frozenset(router.view.engine_ids[:LOOKED_AT])
+    gone = frozenset(router.view.roster.engine_ids[:LOOKED_AT])
     outcome = router.submit(request(1), 0.0, hold=False, excluded=gone)
     assert outcome.decision.engine_id not in gone  # type: ignore[union-attr]

@@ -87,7 +87,7 @@ def test_the_prefill_engine_is_free_once_it_handed_over() -> None:
     name = dispatched(submit(router, 1)).decision_id
     router.observe(HandedOver(name), 0.5)
     assert (len(router.reservations), legs(router)) == (0, 1)
-    assert router.view.pending_requests[router.fleet.known_target("p1")] == 0
+    assert router.view.load.pending_requests[router.fleet.known_target("p1")] == 0
     router.observe(FirstToken(name), 0.6)
     assert router.admission.book.decoding(router.fleet.known_target("d1")) == 1
     router.observe(Completed(name, 0), 0.9)

@@ -36,23 +36,23 @@ def test_it_keeps_a_prefix_on_its_two_engines() -> None:
 def test_it_prefers_the_longer_match_within_the_slo() -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
     holder = pair_of(router, asked)[1]
-    router.blocks_stored(router.view.engine_ids[holder], asked.keys)
+    router.blocks_stored(router.view.roster.engine_ids[holder], asked.keys)
     assert choose(router, asked) == (holder, reasons.LONGEST_MATCH)
 
 
 def test_it_takes_the_less_loaded_of_equal_matches() -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
     first, second = pair_of(router, asked)
-    router.view.in_flight_tokens[first] = 100
+    router.view.load.in_flight_tokens[first] = 100
     assert choose(router, asked) == (second, reasons.EQUAL_MATCH)
 
 
 def test_it_switches_to_the_less_loaded_one_when_the_slo_would_be_missed() -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
     holder, other = pair_of(router, asked)
-    router.blocks_stored(router.view.engine_ids[holder], asked.keys)
-    router.view.in_flight_tokens[holder] = 90_000
-    router.view.ready_at[holder] = 5.1
+    router.blocks_stored(router.view.roster.engine_ids[holder], asked.keys)
+    router.view.load.in_flight_tokens[holder] = 90_000
+    router.view.load.ready_at[holder] = 5.1
     assert choose(router, asked) == (other, reasons.SLO_SWITCH)
 
 
@@ -75,9 +75,9 @@ def test_each_selection_weighs_match_load_and_time_in_its_own_way(
 ) -> None:
     router, asked = pool("dual_map", size=8), request(1, LONG)
     holder, other = pair_of(router, asked)
-    router.blocks_stored(router.view.engine_ids[holder], asked.keys)
-    router.view.in_flight_tokens[holder] = 1000
-    router.view.ready_at[holder] = wait_s
+    router.blocks_stored(router.view.roster.engine_ids[holder], asked.keys)
+    router.view.load.in_flight_tokens[holder] = 1000
+    router.view.load.ready_at[holder] = wait_s
     choice = choice_of(router, DualMap(selection=selection), asked)
     assert choice.target == (holder if takes_holder else other)
 
@@ -88,8 +88,8 @@ def test_more_candidates_keep_the_longest_match_among_them() -> None:
     candidates = four._build(router.view)[affinity_key(asked, 2)][0]
     assert len(candidates) == 4
     for position, blocks in zip(candidates, (3, 9, 9, 5), strict=True):
-        router.blocks_stored(router.view.engine_ids[position], asked.keys[:blocks])
-    router.view.in_flight_tokens[candidates[1]] = 10
+        router.blocks_stored(router.view.roster.engine_ids[position], asked.keys[:blocks])
+    router.view.load.in_flight_tokens[candidates[1]] = 10
     choice = choice_of(router, four, asked)
     assert (choice.target, choice.reason) == (candidates[2], reasons.LONGEST_MATCH)
 

@@ -16,8 +16,8 @@ LONG = range(20)
 def test_it_finds_the_minimum_over_all_engines(loads: list[tuple[int, float]], beta: float) -> None:
     router, asked = pool(size=len(loads)), request(1, LONG)
     for target, (held, ready_at) in enumerate(loads):
-        router.blocks_stored(router.view.engine_ids[target], asked.keys[:held])
-        router.view.ready_at[target] = ready_at
+        router.blocks_stored(router.view.roster.engine_ids[target], asked.keys[:held])
+        router.view.load.ready_at[target] = ready_at
     choice = LeastCost(beta=beta).choose(asked, router.view, 0.0, Random(1))
     costs = [
         ready_at + beta * router.view.compute_s(asked, target, held * 512)
@@ -35,7 +35,7 @@ def test_it_finds_the_minimum_over_all_engines(loads: list[tuple[int, float]], b
 def test_compute_weighs_more_than_waiting_so_a_hit_is_worth_waiting_for() -> None:
     router, asked = pool(size=2), request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
-    router.view.ready_at[0] = 3.0
+    router.view.load.ready_at[0] = 3.0
     assert LeastCost().choose(asked, router.view, 0.0, Random(1)).target == 0
     assert LeastCost(beta=1.0).choose(asked, router.view, 0.0, Random(1)).target == 1
 
@@ -43,8 +43,8 @@ def test_compute_weighs_more_than_waiting_so_a_hit_is_worth_waiting_for() -> Non
 def test_a_blind_index_earns_no_hits() -> None:
     router, asked = pool(size=2), request(1, LONG)
     router.blocks_stored("e-01", asked.keys)
-    router.view.trusts[0] = 0.0
-    router.view.ready_at[0] = 0.1
+    router.view.roster.trusts[0] = 0.0
+    router.view.load.ready_at[0] = 0.1
     assert LeastCost().choose(asked, router.view, 0.0, Random(1)).target == 1
 
 
@@ -69,16 +69,19 @@ def test_what_few_engines_hold_stays_there() -> None:
     router, asked = pool(size=4), request(1, LONG)
     for engine_id in ("e-01", "e-02"):
         router.blocks_stored(engine_id, asked.keys)
-        router.view.ready_at[router.view.engine_ids.index(engine_id)] = 3.0
-    assert router.view.engine_ids[LeastCost().choose(asked, router.view, 0.0, Random(1)).target] in ("e-01", "e-02")
+        router.view.load.ready_at[router.view.roster.engine_ids.index(engine_id)] = 3.0
+    assert router.view.roster.engine_ids[LeastCost().choose(asked, router.view, 0.0, Random(1)).target] in (
+        "e-01",
+        "e-02",
+    )
 
 
 def test_an_engine_that_has_work_is_not_asked_to_compute_again_what_others_hold() -> None:
     router, asked = pool(size=4), request(1, LONG)
-    for target, engine_id in enumerate(router.view.engine_ids[:3]):
+    for target, engine_id in enumerate(router.view.roster.engine_ids[:3]):
         router.blocks_stored(engine_id, asked.keys)
-        router.view.ready_at[target] = 3.0
-    router.view.in_flight_requests[3] = 1
+        router.view.load.ready_at[target] = 3.0
+    router.view.load.in_flight_requests[3] = 1
     assert LeastCost().choose(asked, router.view, 0.0, Random(1)).target != 3
-    router.view.in_flight_requests[3] = 0
+    router.view.load.in_flight_requests[3] = 0
     assert LeastCost().choose(asked, router.view, 0.0, Random(1)).target == 3

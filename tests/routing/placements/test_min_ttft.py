@@ -11,8 +11,8 @@ LONG = range(20)
 def test_it_finds_the_least_wait_plus_compute_over_all_engines(loads: list[tuple[int, float]]) -> None:
     router, asked = pool(size=len(loads)), request(1, LONG)
     for target, (held, ready_at) in enumerate(loads):
-        router.blocks_stored(router.view.engine_ids[target], asked.keys[:held])
-        router.view.ready_at[target] = ready_at
+        router.blocks_stored(router.view.roster.engine_ids[target], asked.keys[:held])
+        router.view.load.ready_at[target] = ready_at
     ttfts = [at + router.view.compute_s(asked, each, held * BLOCK) for each, (held, at) in enumerate(loads)]
     choice = choice_of(router, MinTtft(), asked)
     assert abs(ttfts[choice.target] - min(ttfts)) < 1e-9

@@ -21,7 +21,7 @@ BLOCK_S = 512 * 57_344 * 8 / 100e9
 def pool(placement: str = "least_cost", **settings: Any) -> Router:
     """Return a pool whose engines can transfer blocks."""
     router = pools.pool(placement, **settings)
-    router.view.transfers_possible = True
+    router.view.roster.transfers_possible = True
     return router
 
 
@@ -33,14 +33,14 @@ def test_where_nobody_transfers_it_chooses_as_min_ttft_and_counts_on_nothing(hel
     busy(router, "e-01", wait_s=0.7)
     busy(router, "e-02", wait_s=0.2)
     assert choice_of(router, Mooncake(), asked) == choice_of(router, MinTtft(), asked)
-    router.view.transfers_possible = True
+    router.view.roster.transfers_possible = True
     assert choice_of(router, Mooncake(), asked).fetch is not None
 
 
 def test_a_narrowed_view_and_a_shadow_s_view_say_the_same_of_transfers() -> None:
     router = pool(size=3)
-    assert router.view.without(frozenset({"e-01"})).transfers_possible
-    assert router.view.twin(PrefillCost.of(router.policy.prefill_cost)).transfers_possible
+    assert router.view.without(frozenset({"e-01"})).roster.transfers_possible
+    assert router.view.twin(PrefillCost.of(router.policy.prefill_cost)).roster.transfers_possible
 
 
 def test_an_idle_engine_fetches_what_a_busy_one_holds() -> None:
@@ -48,7 +48,7 @@ def test_an_idle_engine_fetches_what_a_busy_one_holds() -> None:
     router.blocks_stored("e-01", asked.keys)
     busy(router, "e-01", wait_s=0.5)
     choice = choice_of(router, Mooncake(), asked)
-    assert (router.view.engine_ids[choice.target], choice.reason) == ("e-02", reasons.FETCH)
+    assert (router.view.roster.engine_ids[choice.target], choice.reason) == ("e-02", reasons.FETCH)
     assert choice.fetch is not None
     assert (choice.fetch.source_engine_id, choice.fetch.blocks) == ("e-01", 20)
     assert choice.fetch.seconds == pytest.approx(20 * BLOCK_S)
@@ -131,12 +131,12 @@ def test_a_busy_link_counts_and_a_free_holder_is_asked_first() -> None:
     assert choice.fetch is not None
     idle_s = choice.candidates[0].compute_s
     first = router.fleet.known_target(choice.fetch.source_engine_id)
-    router.view.sending_until[first] = 0.1
+    router.view.load.sending_until[first] = 0.1
     other = choice_of(router, Mooncake(congestion=True), asked)
     assert other.fetch is not None
     assert other.fetch.source_engine_id != choice.fetch.source_engine_id
-    for target in router.view.accepting:
-        router.view.sending_until[target] = 0.1
+    for target in router.view.roster.accepting:
+        router.view.load.sending_until[target] = 0.1
     late = choice_of(router, Mooncake(congestion=True), asked)
     assert late.candidates[0].compute_s == pytest.approx(idle_s + 0.1)
 
@@ -150,4 +150,4 @@ def test_a_granted_fetch_keeps_its_sender_s_link_busy() -> None:
     assert isinstance(outcome, Dispatched)
     assert outcome.decision.fetch is not None
     sender = router.fleet.known_target("e-01")
-    assert router.view.sending_until[sender] == pytest.approx(5.0 + outcome.decision.fetch.seconds)
+    assert router.view.load.sending_until[sender] == pytest.approx(5.0 + outcome.decision.fetch.seconds)

@@ -68,7 +68,7 @@ def story(router: Router, seed: int) -> Iterator[list[Outcome]]:
             ]
             yield router.set_engines(facts, now)
         elif kind == "widen":
-            router.view.widened = {rng.randrange(1 << 16): 4}
+            router.view.roster.widened = {rng.randrange(1 << 16): 4}
             router.view.forget_derived()
         elif kind == "stored":
             router.blocks_stored("e-02", request(0, [rng.randrange(4)]).keys)

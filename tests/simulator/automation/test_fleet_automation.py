@@ -181,5 +181,5 @@ def test_a_hot_prefix_gets_more_engines_and_gives_them_back() -> None:
     plans = automation.rebalance.plans
     assert any(each.wider for each in plans)
     assert plans[-1].widened == {}
-    assert simulation.router.view.widened == {}
+    assert simulation.router.view.roster.widened == {}
     simulation.check()

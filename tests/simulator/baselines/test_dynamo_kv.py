@@ -14,7 +14,7 @@ def test_the_cost_counts_pending_new_and_active_blocks() -> None:
     router, asked = pool(size=1), request(1, LONG)
     router.blocks_stored("e-01", asked.keys[:5])
     busy(router, "e-01", tokens=3 * BLOCK)
-    router.view.active_blocks[0] = 7
+    router.view.load.active_blocks[0] = 7
     # 15 blocks are new: weight × (3 + 15) + 7 + 15.
     assert choice_of(router, DynamoKv(), asked).candidates[0].cost == pytest.approx(18 + 22)
     assert choice_of(router, DynamoKv(weight=2.0), asked).candidates[0].cost == pytest.approx(36 + 22)

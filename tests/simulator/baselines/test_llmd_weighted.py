@@ -9,7 +9,7 @@ def test_the_score_adds_up_prefix_queue_and_free_cache() -> None:
     router.blocks_stored("e-01", asked.keys[:10])
     busy(router, "e-01", requests=1)
     busy(router, "e-02", requests=5)
-    router.view.active_blocks[0] = 500
+    router.view.load.active_blocks[0] = 500
     best = choice_of(router, LlmdWeighted(kv_blocks=1000), asked).candidates[0]
     # 3 × 0.5 of the prompt + 2 × 1 for the shortest queue + 2 × 0.5 of the cache free.
     assert (best.engine_id, -best.cost) == ("e-01", pytest.approx(4.5))

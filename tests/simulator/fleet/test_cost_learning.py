@@ -39,13 +39,13 @@ def test_where_the_written_costs_are_wrong_what_is_learned_keeps_requests_on_tim
     assert learned > written + 0.1
     assert learned > right - 0.1
     view = simulation.router.view
-    cost = view.costs[0]
+    cost = view.roster.costs[0]
     assert cost is not None
     truth = PrefillCost()
     errors = {"learned": 0.0, "written": 0.0}
     for prompt_tokens, hit_tokens in ((8192, 512), (16_384, 0), (16_384, 8192), (8192, 7680)):
         took_s = truth.seconds(prompt_tokens, hit_tokens)
-        errors["learned"] += abs(cost.seconds(prompt_tokens, hit_tokens) / view.speeds[0] - took_s) / took_s
+        errors["learned"] += abs(cost.seconds(prompt_tokens, hit_tokens) / view.roster.speeds[0] - took_s) / took_s
         errors["written"] += abs(FLAT.base_s - took_s) / took_s
     assert errors["learned"] < 0.3 * errors["written"]
 

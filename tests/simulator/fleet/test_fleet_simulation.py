@@ -52,10 +52,10 @@ def test_the_router_expects_exactly_what_happens() -> None:
     while simulation.unfinished or len(simulation.history) < len(workload):
         simulation.run(until(simulation.now + 5))
         view, now = simulation.router.view, simulation.now
-        for target in view.accepting:
-            station = simulation._stations.of(view.engine_ids[target])
+        for target in view.roster.accepting:
+            station = simulation._stations.of(view.roster.engine_ids[target])
             if station.engine.running and not simulation.router.waiting.has(target):
-                assert view.ready_at[target] == pytest.approx(station.engine.next_event_time(), abs=1e-6)
+                assert view.load.ready_at[target] == pytest.approx(station.engine.next_event_time(), abs=1e-6)
     assert now > 0
 
 

@@ -11,7 +11,7 @@ def sampled(*loads: list[int], every_s: float = 60.0) -> LoadSamples:
     samples = LoadSamples(keep=True)
     router: Router = pool(size=4)
     for number, pending in enumerate(loads):
-        router.view.in_flight_tokens[:] = pending
+        router.view.load.in_flight_tokens[:] = pending
         samples.take(router.view, number * every_s)
     return samples
 

@@ -22,7 +22,7 @@ def test_a_run_tells_what_its_automations_planned_and_why() -> None:
     plans = plan_rows(automation)
     assert [each.automation for each in plans if each.what == "1 to 5 engines"] == ["scaling"]
     assert all(each.why for each in plans)
-    assert len(simulation.router.view.accepting) > 1
+    assert len(simulation.router.view.roster.accepting) > 1
     added = [each for each in automation.changes if each.what == "added"]
     assert added[0].at_s == automation.scaling[0].at_s + SCALING.warm_up_s
     assert {each.engine_id for each in added} == {f"a-{number:03}" for number in range(1, len(added) + 1)}

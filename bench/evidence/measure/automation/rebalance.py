@@ -104,7 +104,7 @@ def run_one(asked: Run) -> Row:
         "mean_cv": simulation.samples.mean_cv,
         "migrations": sum(each.migrations for each in hot),
         "widened": sum(not each.what.startswith("0 prefixes wider") for each in plans),
-        "still_wide": len(simulation.router.view.widened),
+        "still_wide": len(simulation.router.view.roster.widened),
         "plans": [
             [each.at_s, each.what, each.why] for each in plans if not each.what.startswith("0 prefixes wider, 0 ")
         ],

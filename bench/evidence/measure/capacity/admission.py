@@ -112,7 +112,7 @@ def _watch(loads: list[tuple[float, float]], slo_s: float, simulation: FleetSimu
     """Take one look at both loads: mean wait over the TTFT objective, mean step over the TBT objective."""
     if len(simulation.history) >= WARMUP and len(simulation.history) < len(workload(TRACE)):
         admission, now = simulation.router.admission, simulation.now
-        targets = simulation.router.view.accepting
+        targets = simulation.router.view.roster.accepting
         cost, book = DecodeCost.of(SLOW_DECODE), admission.book
         steps = [cost.seconds(n, n * book.context_tokens) for n in map(book.decoding, targets)]
         loads.append((admission.prefill_load(now, slo_s), fmean(steps) / TBT_SLO_S))

@@ -45,11 +45,11 @@ def test_a_ticket_is_left_to_its_home_only_while_that_is_free_soon_enough() -> N
     warm = queued(router, 1, LONG)
     router.blocks_stored("e-01", warm.request.keys)
     for ready_s, pulls in ((0.0, False), (3.4, False), (3.6, True)):
-        router.view.ready_at[0] = ready_s
+        router.view.load.ready_at[0] = ready_s
         assert (queue_of([warm]).next(1, router.view, 0.0) is not None) == pulls
-    router.view.ready_at[0] = 0.4
+    router.view.load.ready_at[0] = 0.4
     assert queue_of([warm], LateBinding(patience=0.1)).next(1, router.view, 0.0) is None
-    router.view.ready_at[0] = 0.6
+    router.view.load.ready_at[0] = 0.6
     assert queue_of([warm], LateBinding(patience=0.1)).next(1, router.view, 0.0) is not None
 
 
@@ -113,7 +113,7 @@ def test_it_serves_every_ticket_once_while_caches_move(seed: int) -> None:
         waiting[coming.request.request_id] = coming
         router.blocks_stored(f"e-0{rng.randrange(1, 4)}", rng.choice(list(waiting.values())).request.keys)
         target = rng.randrange(3)
-        router.view.ready_at[target] = at_s + rng.random()
+        router.view.load.ready_at[target] = at_s + rng.random()
         pick = queue.next(target, router.view, at_s)
         assert queue.next(target, router.view, at_s) == pick
         queue.check()
