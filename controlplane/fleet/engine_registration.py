@@ -31,6 +31,7 @@ def register_engine(
     role: str = EngineRole.MIXED,
     engine_id: str = "",
     supervised: bool = False,
+    source: str = "",
     why: str = "",
 ) -> Engine:
     """Store and publish a new engine; raises NotAllowedError, RejectedUrlError, InvalidFieldsError."""
@@ -47,6 +48,7 @@ def register_engine(
         role=role,
         engine_id=engine_id,
         supervised=supervised,
+        source=source,
         why=why,
     )
 
@@ -62,6 +64,7 @@ def store_engine(
     role: str = EngineRole.MIXED,
     engine_id: str = "",
     supervised: bool = False,
+    source: str = "",
     why: str = "",
 ) -> Engine:
     """Store and publish a new engine whose addresses `checked_addresses` gave.
@@ -71,7 +74,15 @@ def store_engine(
     require(actor, Role.OPERATOR, pool)
     identity = {"engine_id": engine_id} if engine_id else {}
     engine = Engine(
-        pool=pool, name=name, speed=speed, kind=kind, role=role, supervised=supervised, **addresses, **identity
+        pool=pool,
+        name=name,
+        speed=speed,
+        kind=kind,
+        role=role,
+        supervised=supervised,
+        source=source,
+        **addresses,
+        **identity,
     )
     return recorded_change.create(engine, "engine.register", actor=actor, why=why, pool=pool.slug)
 

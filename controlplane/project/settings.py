@@ -12,6 +12,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from controlplane.fleet.discovery.setting import parse_discovery
 from controlplane.platform.environment import BASE_DIR, env, state_directory
 from controlplane.project.first_run.secrets import UnsafeSecretsError, secrets_of
 from controlplane.project.json_log import logging_settings
@@ -150,6 +151,10 @@ try:
 except ValueError as error:
     raise ImproperlyConfigured(f"SWITCHYARD_ENGINE_NETWORKS: {error}") from error
 
+try:
+    DISCOVERY = parse_discovery(env.text("SWITCHYARD_DISCOVERY"))
+except ValueError as error:
+    raise ImproperlyConfigured(f"SWITCHYARD_DISCOVERY: {error}") from error
 ENGINE_API_KEY = env.text("SWITCHYARD_ENGINE_API_KEY")
 DEMO_PORTS_FROM = env.whole_number("SWITCHYARD_DEMO_PORTS_FROM", default=21_000, at_least=1024, at_most=31_900)
 

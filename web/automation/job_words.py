@@ -15,6 +15,7 @@ from web.shell.moments import moment
 _TITLES = {
     "probe": "Probe engines",
     "preflight": "Engine preflight",
+    "discovery": "Discover engines",
     "rollup": "Roll up samples",
     "requests": "Store requests",
     "whatif": "What-if",

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from kubernetes import client, config
+from kubernetes import client
 from kubernetes.client.exceptions import ApiException
-from kubernetes.config.config_exception import ConfigException
 from typing_extensions import override
 from urllib3.exceptions import HTTPError
 
@@ -27,6 +26,7 @@ from controlplane.automation.actuators.actuator import (
 from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderKind, OrderState
 from controlplane.fleet.actuator_settings import KubernetesSettings, filled
 from controlplane.fleet.models.engine import Engine
+from controlplane.platform.kubernetes_client import NoClusterError, api_client
 from routing.values.counted import count
 
 TIMEOUT_S = 5.0
@@ -155,7 +155,10 @@ class KubernetesActuator(Actuator):
 
     def _apps(self) -> client.AppsV1Api:
         if self._given is None:
-            self._given = client.AppsV1Api(_api_client(self._settings.context))
+            try:
+                self._given = client.AppsV1Api(api_client(self._settings.context))
+            except NoClusterError as error:
+                raise ActuatorError(str(error)) from error
         return self._given
 
     def _set_of(self, role: str) -> str:
@@ -183,16 +186,3 @@ class KubernetesActuator(Actuator):
             url=filled(self._settings.url, places),
             kv_events_endpoint=filled(self._settings.kv_events_endpoint, places),
         )
-
-
-def _api_client(context: str) -> client.ApiClient:
-    try:
-        return config.new_client_from_config(context=context or None)
-    except ConfigException:
-        pass
-    loaded = client.Configuration()
-    try:
-        config.load_incluster_config(client_configuration=loaded)
-    except ConfigException as error:
-        raise ActuatorError("No kubeconfig and no service account of this pod.") from error
-    return client.ApiClient(loaded)

@@ -59,6 +59,8 @@ class Engine(models.Model):
     desired_state = models.CharField(max_length=16, choices=DesiredState.choices, default=DesiredState.READY)
     supervised = models.BooleanField(default=False)
     """Our own supervisor starts and stops its process."""
+    source = models.CharField(max_length=200, blank=True, default="")
+    """The discovery source that lists it; empty: a person or an automation registered it."""
     registered_at = models.DateTimeField(auto_now_add=True)
     revision = models.PositiveIntegerField(default=1)
     """Rises with each change; the ETag of the API."""

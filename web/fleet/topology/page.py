@@ -11,6 +11,7 @@ from django.shortcuts import render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from controlplane.fleet.discovery.job import discovery_problems
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.shared_caches import with_shared_caches
@@ -110,6 +111,7 @@ def topology_page(
         may_create=may(actor, Role.ADMIN),
         connect_address=scope.address(do="connect"),
         new_pool_address=scope.address(do="pool"),
+        discovery_problems=discovery_problems({pool.slug for pool in pools}),
         block_problems=seen_block_size_problems(pools, sample),
     )
     return render(request, "fleet/topology/page.html", context, status=status)

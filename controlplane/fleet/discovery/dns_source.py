@@ -1,0 +1,28 @@
+"""Engines of a host name: one at each of its addresses, such as those of a headless service."""
+
+from __future__ import annotations
+
+from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, plain_name
+from controlplane.fleet.discovery.setting import DiscoverySource
+from controlplane.fleet.engine_url import Resolver, UnresolvedHostError, resolve
+
+
+def engines_of_name(source: DiscoverySource, resolver: Resolver = resolve) -> list[FoundEngine]:
+    """Return an engine per A and AAAA record; raises DiscoveryOutageError where there is none.
+
+    A name without addresses cannot be told from a name server that lost its zone.
+    """
+    try:
+        addresses = sorted(set(resolver(source.place, source.port)))
+    except UnresolvedHostError as error:
+        raise DiscoveryOutageError(str(error)) from error
+    if not addresses:
+        raise DiscoveryOutageError(f"{source.place} has no address")
+    return [
+        FoundEngine(plain_name(f"{address}-{source.port}"), f"http://{_bracketed(address)}:{source.port}")
+        for address in addresses
+    ]
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

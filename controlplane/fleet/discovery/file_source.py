@@ -1,0 +1,44 @@
+"""Engines of a file, in the form in which lists are pasted on the Topology page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine
+from controlplane.fleet.discovery.setting import DiscoverySource
+from controlplane.fleet.engine_paste import (
+    MAX_BYTES,
+    PastedEngine,
+    UnreadablePasteError,
+    decode_upload,
+    parse_lines,
+    split_lines,
+)
+
+
+def engines_of_file(source: DiscoverySource) -> list[FoundEngine]:
+    """Return the engines listed; raises DiscoveryOutageError unless every line can be read and one engine is listed.
+
+    An empty file may be one that is being written, so it takes nobody out.
+    """
+    try:
+        with Path(source.place).open("rb") as file:
+            lines = parse_lines(split_lines(decode_upload(file.read(MAX_BYTES + 1))))
+    except OSError as error:
+        raise DiscoveryOutageError(f"{source.place} cannot be read: {error.strerror}") from error
+    except UnreadablePasteError as error:
+        raise DiscoveryOutageError(f"{source.place}: {error}") from error
+    if not lines:
+        raise DiscoveryOutageError(f"{source.place} lists no engine")
+    engines = []
+    for line in lines:
+        if line.problems or line.engine is None:
+            raise DiscoveryOutageError(f"{source.place}, line {line.number}: {' '.join(line.problems)}")
+        if line.engine.pool not in ("", source.pool):
+            raise DiscoveryOutageError(f"{source.place}, line {line.number}: the file is for pool {source.pool}")
+        engines.append(_found(line.engine))
+    return engines
+
+
+def _found(engine: PastedEngine) -> FoundEngine:
+    return FoundEngine(engine.name, engine.url, engine.events, engine.replay, engine.speed, engine.role)

@@ -1,0 +1,39 @@
+"""What a source says about one engine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Presence(StrEnum):
+    """How far an engine that is listed is there."""
+
+    READY = "ready"
+    WAITING = "waiting"
+    """It is listed and not ready: a known one stays as it is, a new one is not registered yet."""
+    LEAVING = "leaving"
+    """It is told to end: it is drained at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEngine:
+    """One engine; events, replay, speed and role count when it is registered."""
+
+    name: str
+    url: str
+    events: str = ""
+    replay: str = ""
+    speed: float = 1.0
+    role: str = "mixed"
+    presence: Presence = Presence.READY
+
+
+class DiscoveryOutageError(Exception):
+    """The source cannot be read or trusted now, so nobody is removed; the message says why."""
+
+
+def plain_name(name: str) -> str:
+    """Return the name as an engine's may be."""
+    return re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")[:64]

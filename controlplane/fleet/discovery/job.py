@@ -1,0 +1,91 @@
+"""The job that looks at every discovery source: under a lease each, so that one look is under way at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from celery import shared_task
+from django.conf import settings
+from django.utils import timezone
+
+from controlplane.fleet.discovery.dns_source import engines_of_name
+from controlplane.fleet.discovery.file_source import engines_of_file
+from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine
+from controlplane.fleet.discovery.kubernetes_source import engines_of_cluster
+from controlplane.fleet.discovery.reconcile import Reconciled, Reconciliation
+from controlplane.fleet.discovery.setting import DNS, FILE, INFERENCE_POOL, KUBERNETES, DiscoverySource
+from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.platform.jobs.lease import acquire, release, renew, this_owner
+from controlplane.platform.models.job_run import JobRun, JobState
+from routing.values.counted import count
+
+logger = logging.getLogger(__name__)
+
+JOB = "discovery"
+LEASE = timedelta(seconds=60)
+"""Longer than a look takes: names and clusters are asked with time-outs of seconds."""
+MAX_TOLD = 5
+Look = Callable[[DiscoverySource], list[FoundEngine]]
+LOOKS: dict[str, Look] = {
+    FILE: engines_of_file,
+    DNS: engines_of_name,
+    KUBERNETES: engines_of_cluster,
+    INFERENCE_POOL: engines_of_cluster,
+}
+
+
+@shared_task(name="controlplane.discovery", ignore_result=True)
+def discovery() -> None:
+    """Run every five seconds: one look at each source of SWITCHYARD_DISCOVERY."""
+    for shard, source in enumerate(settings.DISCOVERY):
+        look_at(source, shard, LOOKS[source.kind])
+
+
+def look_at(source: DiscoverySource, shard: int, look: Look) -> None:
+    """Look once at one source, unless another process does; what was found out is the run's progress."""
+    lease = acquire(JOB, this_owner(), LEASE, shard=shard)
+    if lease is None:
+        return
+    before = JobRun.objects.get(pk=lease.run_id).progress
+    progress = _looked(source, before if before.get("source") == source.name else {}, look)
+    if progress["problem"] and progress["problem"] != before.get("problem"):
+        logger.warning("discovery is incomplete", extra={"source": source.name, "problem": progress["problem"]})
+    held = renew(lease, LEASE, progress=progress)
+    if held is not None:
+        release(held)
+
+
+def _looked(source: DiscoverySource, before: dict[str, Any], look: Look) -> dict[str, Any]:
+    """Return the progress after one look; an outage changes no engine."""
+    missed: dict[str, int] = before.get("missed", {})
+    told: dict[str, Any] = {"source": source.name, "pool": source.pool, "missed": missed, "problem": ""}
+    pool = Pool.objects.filter(slug=source.pool).first()
+    if pool is None:
+        return {**told, "problem": f"There is no pool {source.pool}. Connect one engine of it first."}
+    try:
+        found = look(source)
+    except DiscoveryOutageError as error:
+        kept = Engine.objects.filter(pool=pool, source=source.name).count()
+        return {**told, "engines": kept, "problem": f"{error}. {count(kept, 'engine')} kept as last listed."}
+    done = Reconciliation(pool, source.name, missed, timezone.now()).run(found)
+    return {**told, "engines": len(found), "missed": done.missed, "problem": _problem(done)}
+
+
+def _problem(done: Reconciled) -> str:
+    more = f" and {len(done.problems) - MAX_TOLD} more" if len(done.problems) > MAX_TOLD else ""
+    return "; ".join(done.problems[:MAX_TOLD]) + more
+
+
+def discovery_problems(slugs: set[str]) -> list[str]:
+    """Return what is wrong with the sources of these pools, a sentence each."""
+    runs = JobRun.objects.filter(job=JOB, state=JobState.ACTIVE, shard__lt=len(settings.DISCOVERY))
+    told = [run.progress for run in runs.order_by("shard")] if settings.DISCOVERY else []
+    return [
+        f"Discovery of pool {each['pool']} from {each['source']}: {each['problem']}"
+        for each in told
+        if each.get("problem") and each.get("pool") in slugs
+    ]

@@ -1,0 +1,87 @@
+"""Engines of a Kubernetes cluster: pods by a label selector, or those of a Gateway API InferencePool.
+
+Pods are listed anew at each look, from the API server's cache: a list needs no memory of what came before, so
+that no missed event can leave a pod behind.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, Presence, plain_name
+from controlplane.fleet.discovery.setting import INFERENCE_POOL, DiscoverySource
+from controlplane.platform.kubernetes_client import NoClusterError, api_client
+
+TIMEOUT_S = 5.0
+_GROUPS = (("inference.networking.k8s.io", "v1"), ("inference.networking.x-k8s.io", "v1alpha2"))
+_MISSING = 404
+
+
+def engines_of_cluster(source: DiscoverySource, connection: client.ApiClient | None = None) -> list[FoundEngine]:
+    """Return the pods that run; raises DiscoveryOutageError while the cluster does not answer.
+
+    A cluster that answers with an empty list is believed: that is how a scale of zero looks.
+    """
+    try:
+        connection = connection or _connection()
+        selector, port = source.what, source.port
+        if source.kind == INFERENCE_POOL:
+            selector, port = _pool_of(source, connection)
+        pods = client.CoreV1Api(connection).list_namespaced_pod(
+            source.place, label_selector=selector, resource_version="0", _request_timeout=TIMEOUT_S
+        )
+    except NoClusterError as error:
+        raise DiscoveryOutageError(str(error)) from error
+    except ApiException as error:
+        raise DiscoveryOutageError(f"Kubernetes answered {error.status} ({error.reason})") from error
+    except (HTTPError, OSError) as error:
+        raise DiscoveryOutageError(f"Kubernetes did not answer ({type(error).__name__})") from error
+    return [found for pod in pods.items if (found := _found(pod, port)) is not None]
+
+
+@cache
+def _connection() -> client.ApiClient:
+    return api_client()
+
+
+def _pool_of(source: DiscoverySource, connection: client.ApiClient) -> tuple[str, int]:
+    """Return label selector and port of the InferencePool, in whichever version the cluster has."""
+    spec = _spec(source, client.CustomObjectsApi(connection))
+    labels = spec.get("selector") or {}
+    labels = labels.get("matchLabels", labels)
+    ports = [each.get("number") for each in spec.get("targetPorts") or ()] or [spec.get("targetPortNumber")]
+    if not labels or not isinstance(ports[0], int):
+        raise DiscoveryOutageError(f"InferencePool {source.what} has no selector or no target port")
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items())), ports[0]
+
+
+def _spec(source: DiscoverySource, objects: client.CustomObjectsApi) -> dict[str, Any]:
+    for group, version in _GROUPS:
+        try:
+            answer = objects.get_namespaced_custom_object(
+                group, version, source.place, "inferencepools", source.what, _request_timeout=TIMEOUT_S
+            )
+        except ApiException as error:
+            if error.status != _MISSING:
+                raise
+        else:
+            return dict(answer.get("spec") or {})
+    raise DiscoveryOutageError(f"There is no InferencePool {source.what} in namespace {source.place}")
+
+
+def _found(pod: Any, port: int) -> FoundEngine | None:
+    """Return the pod as an engine; None for one that has no address yet or has ended."""
+    address, phase = pod.status.pod_ip, pod.status.phase
+    if not address or phase in ("Succeeded", "Failed"):
+        return None
+    conditions = {each.type: each.status for each in pod.status.conditions or ()}
+    presence = Presence.READY if conditions.get("Ready") == "True" else Presence.WAITING
+    if pod.metadata.deletion_timestamp is not None:
+        presence = Presence.LEAVING
+    host = f"[{address}]" if ":" in address else address
+    return FoundEngine(plain_name(pod.metadata.name), f"http://{host}:{port}", presence=presence)

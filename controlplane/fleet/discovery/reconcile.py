@@ -1,0 +1,163 @@
+"""Brings the engines of one source in line with what it lists: registers, moves, drains, deletes, returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from controlplane.fleet.discovery.found_engine import FoundEngine, Presence
+from controlplane.fleet.engine_lifecycle import EngineNotEmptyError, delete_engine, set_desired_state
+from controlplane.fleet.engine_reading import engine_reading
+from controlplane.fleet.engine_registration import change_engine
+from controlplane.fleet.engine_url import RejectedUrlError
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.preflight.lifecycle import preflight_of, register_for_preflight, start_preflight
+from controlplane.platform.actor import program
+from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.revisions import StaleRevisionError
+
+ACTOR = program("discovery")
+VANISHED_LOOKS = 3
+"""An engine is missed in so many looks in a row before it is drained: DNS may answer with a part of a list."""
+AGAIN_AFTER = timedelta(seconds=30)
+"""An engine whose preflight failed, as while it loads its model, is checked again after this time."""
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """What came of one look. Mutable: filled engine by engine."""
+
+    missed: dict[str, int]
+    """Engine id → looks in a row in which it was not listed."""
+    problems: list[str] = field(default_factory=list)
+
+
+class Reconciliation:
+    """One look at one source. Mutable state: `done`."""
+
+    def __init__(self, pool: Pool, source: str, missed: Mapping[str, int], now: datetime) -> None:
+        self.done = Reconciled(dict(missed))
+        self._pool = pool
+        self._source = source
+        self._now = now
+
+    def run(self, found: Sequence[FoundEngine]) -> Reconciled:
+        """Bring the pool's engines of this source in line; those of other sources and of people are left alone.
+
+        What one engine is refused for is told in `problems` and holds up no other.
+        """
+        ours = list(Engine.objects.select_related("pool").filter(pool=self._pool, source=self._source))
+        by_url, by_name = {each.url: each for each in ours}, {each.name: each for each in ours}
+        seen: set[str] = set()
+        for each in found:
+            engine = by_url.get(each.url) or by_name.get(each.name)
+            if engine is not None:
+                seen.add(engine.engine_id)
+            self._take(each, engine)
+        for engine in ours:
+            if engine.engine_id not in seen:
+                self._miss(engine)
+        missing = {engine.engine_id for engine in ours} - seen
+        self.done.missed = {name: looks for name, looks in self.done.missed.items() if name in missing}
+        return self.done
+
+    def _take(self, found: FoundEngine, engine: Engine | None) -> None:
+        try:
+            if engine is None:
+                self._register(found)
+            elif found.presence == Presence.LEAVING:
+                _leave(engine, f"Told to end, says {self._source}")
+            elif engine.url != found.url:
+                _move(engine, found.url)
+            elif found.presence == Presence.READY:
+                _return(engine, self._now)
+        except (RejectedUrlError, InvalidFieldsError) as error:
+            self.done.problems.append(f"{found.name}: {error}")
+        except (StaleRevisionError, Engine.DoesNotExist):
+            # Somebody changed it meanwhile; the next look sees what they made of it.
+            return
+
+    def _register(self, found: FoundEngine) -> None:
+        """Register a new engine that is ready, unless somebody registered its address already."""
+        if found.presence != Presence.READY or Engine.objects.filter(url=found.url).exists():
+            return
+        register_for_preflight(
+            self._pool,
+            found.name,
+            found.url,
+            actor=ACTOR,
+            kv_events_endpoint=found.events,
+            kv_replay_endpoint=found.replay,
+            speed=found.speed,
+            role=found.role,
+            source=self._source,
+            why=f"Listed by {self._source}",
+        )
+
+    def _miss(self, engine: Engine) -> None:
+        looks = self.done.missed[engine.engine_id] = self.done.missed.get(engine.engine_id, 0) + 1
+        if looks >= VANISHED_LOOKS:
+            try:
+                _leave(engine, f"No longer listed by {self._source}")
+            except (StaleRevisionError, Engine.DoesNotExist):
+                return
+
+
+def _leave(engine: Engine, why: str) -> None:
+    """Drain an engine that serves; delete one that is drained, by the rules that hold for people."""
+    if engine.desired_state == DesiredState.READY:
+        set_desired_state(engine, DesiredState.DRAINING, actor=ACTOR, expected=engine.revision, why=why)
+        return
+    reading = engine_reading(engine.engine_id, time.time())
+    try:
+        delete_engine(
+            engine,
+            actor=ACTOR,
+            in_flight=reading.in_flight,
+            lost=reading.lost,
+            expected=engine.revision,
+            why=why,
+        )
+    except EngineNotEmptyError:
+        # It has work, or nobody knows yet; the next look asks again.
+        return
+
+
+def _move(engine: Engine, url: str) -> None:
+    """Take over another address: behind it is another process, so it is checked before it serves again."""
+    with transaction.atomic():
+        moved = {"url": url, "kv_events_endpoint": "", "kv_replay_endpoint": ""}
+        engine = change_engine(engine, moved, actor=ACTOR, expected=engine.revision, why="It has another address")
+        set_desired_state(engine, DesiredState.MAINTENANCE, actor=ACTOR, why="set to serve after its preflight")
+        start_preflight(engine, actor=ACTOR, then_ready=True)
+
+
+def _return(engine: Engine, now: datetime) -> None:
+    """Check an engine again that discovery drained and that is back, or whose preflight failed a while ago."""
+    if engine.desired_state == DesiredState.DRAINING and _drained_by_us(engine):
+        with transaction.atomic():
+            set_desired_state(
+                engine, DesiredState.MAINTENANCE, actor=ACTOR, expected=engine.revision, why="Listed again"
+            )
+            start_preflight(engine, actor=ACTOR, then_ready=True)
+    elif engine.desired_state == DesiredState.MAINTENANCE:
+        seen = preflight_of(engine)
+        failed = seen is not None and seen.state == "failed" and seen.then_ready and seen.finished_at is not None
+        if failed and seen is not None and seen.finished_at is not None and now - seen.finished_at >= AGAIN_AFTER:
+            start_preflight(engine, actor=ACTOR, then_ready=True)
+
+
+def _drained_by_us(engine: Engine) -> bool:
+    """Return whether the last wish for the engine was discovery's; what a person drained stays drained."""
+    moves = AuditEvent.objects.filter(object_kind="engine", object_id=engine.engine_id, verb__in=_MOVES)
+    last = moves.order_by("-pk").first()
+    return last is not None and last.verb == "engine.drain" and last.actor_name == ACTOR.name
+
+
+_MOVES = ("engine.ready", "engine.drain", "engine.maintain")

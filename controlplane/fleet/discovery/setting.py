@@ -1,0 +1,70 @@
+"""SWITCHYARD_DISCOVERY: which pools are filled from where. Needs no Django."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+FILE, DNS, KUBERNETES, INFERENCE_POOL = "file", "dns", "kubernetes", "inferencepool"
+_FORMS = (
+    "POOL=file:///path, POOL=dns://host:port, POOL=kubernetes://namespace/label=value:port or "
+    "POOL=inferencepool://namespace/name"
+)
+_SLUG = re.compile(r"[A-Za-z0-9_-]{1,64}")
+MAX_SOURCES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoverySource:
+    """One source of engines for one pool."""
+
+    pool: str
+    kind: str
+    """FILE, DNS, KUBERNETES or INFERENCE_POOL."""
+    place: str
+    """Path, host, or namespace."""
+    what: str = ""
+    """Label selector, or name of the InferencePool."""
+    port: int = 0
+
+    @property
+    def name(self) -> str:
+        """The source as it was written, without its pool; engines keep it, to be known as this source's."""
+        if self.kind == DNS:
+            return f"dns://{self.place}:{self.port}"
+        if self.kind == FILE:
+            return f"file://{self.place}"
+        return f"{self.kind}://{self.place}/{self.what}" + (f":{self.port}" if self.port else "")
+
+
+def parse_discovery(text: str) -> tuple[DiscoverySource, ...]:
+    """Read the setting, sources separated by spaces; raises ValueError that says what is wrong."""
+    sources = tuple(_source(word) for word in text.split())
+    names = [source.name for source in sources]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise ValueError(f"{twice} is named twice")
+    if len(sources) > MAX_SOURCES:
+        raise ValueError(f"{len(sources)} sources are more than {MAX_SOURCES}")
+    return sources
+
+
+def _source(word: str) -> DiscoverySource:
+    pool, _, address = word.partition("=")
+    kind, _, rest = address.partition("://")
+    if not _SLUG.fullmatch(pool) or not rest or len(address) > 200:
+        raise ValueError(f"{word} is not one of {_FORMS}")
+    if kind == FILE and rest.startswith("/"):
+        return DiscoverySource(pool, FILE, rest)
+    if kind == DNS:
+        parts = urlsplit(address)
+        if parts.hostname and parts.port and not parts.path:
+            return DiscoverySource(pool, DNS, parts.hostname, port=parts.port)
+    if kind in (KUBERNETES, INFERENCE_POOL):
+        namespace, _, what = rest.partition("/")
+        if kind == INFERENCE_POOL and namespace and _SLUG.fullmatch(what):
+            return DiscoverySource(pool, kind, namespace, what)
+        selector, _, port = what.rpartition(":")
+        if kind == KUBERNETES and namespace and selector and port.isdigit() and 0 < int(port) < 65_536:
+            return DiscoverySource(pool, kind, namespace, selector, int(port))
+    raise ValueError(f"{word} is not one of {_FORMS}")

@@ -1,0 +1,24 @@
+"""The cluster that this installation works with: the kubeconfig's, else the one that it runs in."""
+
+from __future__ import annotations
+
+from kubernetes import client, config
+from kubernetes.config.config_exception import ConfigException
+
+
+class NoClusterError(Exception):
+    """Neither a kubeconfig nor a pod's own account names a cluster."""
+
+
+def api_client(context: str = "") -> client.ApiClient:
+    """Return a client for a context of the kubeconfig (empty: its current one); raises NoClusterError."""
+    try:
+        return config.new_client_from_config(context=context or None)
+    except ConfigException:
+        pass
+    loaded = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=loaded)
+    except ConfigException as error:
+        raise NoClusterError("No kubeconfig and no service account of this pod.") from error
+    return client.ApiClient(loaded)

@@ -1,0 +1,195 @@
+"""Engines come and go with what a source lists; an outage, a person and other sources keep theirs."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+
+from controlplane.fleet.discovery import reconcile
+from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, Presence
+from controlplane.fleet.discovery.job import discovery_problems, look_at
+from controlplane.fleet.discovery.reconcile import VANISHED_LOOKS
+from controlplane.fleet.discovery.setting import DiscoverySource
+from controlplane.fleet.engine_lifecycle import set_desired_state
+from controlplane.fleet.engine_reading import EngineReading
+from controlplane.fleet.engine_registration import register_engine
+from controlplane.fleet.models.engine import DesiredState, Engine
+from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.preflight.lifecycle import preflight_of
+from controlplane.platform.actor import program
+from controlplane.platform.models.audit_event import AuditEvent
+from controlplane.platform.models.job_run import JobRun, JobState
+
+pytestmark = pytest.mark.django_db
+
+SOURCE = DiscoverySource("chat", "dns", "vllm.internal", port=8000)
+ONE, TWO = (FoundEngine(f"e-{n}", f"http://10.1.0.{n}:8000") for n in (1, 2))
+PERSON = program("somebody")
+
+
+@pytest.fixture(autouse=True)
+def allowed(settings: Settings, pool: Pool) -> None:
+    settings.DISCOVERY = (SOURCE,)
+    pool.engine_networks = "10.1.0.0/16"
+    pool.save()
+
+
+def look(*found: FoundEngine, source: DiscoverySource = SOURCE) -> None:
+    look_at(source, 0, lambda _: list(found))
+
+
+def outage(_: DiscoverySource) -> list[FoundEngine]:
+    raise DiscoveryOutageError("the name server is away")
+
+
+def states() -> dict[str, str]:
+    return dict(Engine.objects.values_list("name", "desired_state"))
+
+
+def serve() -> None:
+    """Let all preflights that wait pass."""
+    for engine in Engine.objects.filter(desired_state=DesiredState.MAINTENANCE):
+        set_desired_state(engine, DesiredState.READY, actor=program("preflight"))
+    JobRun.objects.filter(job="preflight").update(state=JobState.DONE, finished_at=timezone.now())
+
+
+def told(engine: str) -> list[tuple[str, str]]:
+    """Return verbs and reasons that discovery left in the audit."""
+    events = AuditEvent.objects.filter(actor_name="discovery", object_id=engine).order_by("pk")
+    return [(event.verb, event.why) for event in events]
+
+
+def test_an_engine_that_is_listed_is_registered_and_checked_before_it_serves(pool: Pool) -> None:
+    look(ONE)
+    engine = Engine.objects.get()
+    assert (engine.pool, engine.source, engine.desired_state) == (pool, "dns://vllm.internal:8000", "maintenance")
+    seen = preflight_of(engine)
+    assert seen is not None and seen.then_ready
+    assert told(engine.engine_id)[0] == ("engine.register", "Listed by dns://vllm.internal:8000")
+    look(ONE)
+    assert Engine.objects.count() == 1
+
+
+def test_one_that_vanishes_is_drained_after_some_looks_and_deleted_when_it_is_empty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look(ONE, TWO)
+    serve()
+    gone = Engine.objects.get(name="e-2").engine_id
+    for _ in range(VANISHED_LOOKS - 1):
+        look(ONE)
+    assert states() == {"e-1": "ready", "e-2": "ready"}
+    look(ONE)
+    assert states() == {"e-1": "ready", "e-2": "draining"}
+    look(ONE)
+    assert "e-2" in states(), "nobody knows what is in flight there"
+    monkeypatch.setattr(reconcile, "engine_reading", lambda *_: EngineReading(3))
+    look(ONE)
+    assert "e-2" in states(), "it has work"
+    monkeypatch.setattr(reconcile, "engine_reading", lambda *_: EngineReading(0))
+    look(ONE)
+    assert states() == {"e-1": "ready"}
+    assert [verb for verb, _ in told(gone)][-2:] == ["engine.drain", "engine.delete"]
+
+
+def test_one_that_is_missed_now_and_then_stays(pool: Pool) -> None:
+    look(ONE, TWO)
+    serve()
+    for _ in range(VANISHED_LOOKS):
+        look(ONE)
+        if Engine.objects.get(name="e-2").desired_state == "ready":
+            look(ONE, TWO)
+    assert states() == {"e-1": "ready", "e-2": "ready"}
+
+
+def test_an_outage_removes_nobody_and_says_so() -> None:
+    look(ONE, TWO)
+    serve()
+    for _ in range(VANISHED_LOOKS + 1):
+        look_at(SOURCE, 0, outage)
+    assert states() == {"e-1": "ready", "e-2": "ready"}
+    (problem,) = discovery_problems({"chat"})
+    assert problem.endswith("the name server is away. 2 engines kept as last listed.")
+    assert discovery_problems({"other"}) == []
+    look(ONE, TWO)
+    assert discovery_problems({"chat"}) == []
+
+
+def test_one_that_is_told_to_end_is_drained_at_once() -> None:
+    look(ONE)
+    serve()
+    look(FoundEngine(ONE.name, ONE.url, presence=Presence.LEAVING))
+    assert states() == {"e-1": "draining"}
+
+
+def test_one_that_is_not_ready_is_not_registered_and_if_known_not_touched() -> None:
+    waiting = FoundEngine(ONE.name, ONE.url, presence=Presence.WAITING)
+    look(waiting)
+    assert not Engine.objects.exists()
+    look(ONE)
+    serve()
+    for _ in range(VANISHED_LOOKS + 1):
+        look(waiting)
+    assert states() == {"e-1": "ready"}
+
+
+def test_one_that_comes_back_is_checked_and_serves_again_but_not_if_a_person_drained_it() -> None:
+    look(ONE, TWO)
+    serve()
+    for _ in range(VANISHED_LOOKS):
+        look(ONE)
+    first = Engine.objects.get(name="e-1")
+    set_desired_state(first, DesiredState.DRAINING, actor=PERSON)
+    look(ONE, TWO)
+    assert states() == {"e-1": "draining", "e-2": "maintenance"}
+    seen = preflight_of(Engine.objects.get(name="e-2"))
+    assert seen is not None and seen.unfinished and seen.then_ready
+
+
+def test_a_pod_that_got_another_address_is_checked_there_before_it_serves_again() -> None:
+    look(FoundEngine(ONE.name, ONE.url, "tcp://10.1.0.1:5557"))
+    serve()
+    look(FoundEngine(ONE.name, "http://10.1.0.77:8000"))
+    engine = Engine.objects.get()
+    assert (engine.url, engine.kv_events_endpoint) == ("http://10.1.0.77:8000", "")
+    assert engine.desired_state == "maintenance"
+
+
+def test_one_whose_preflight_failed_is_checked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    look(ONE)
+    engine = Engine.objects.get()
+    run = JobRun.objects.get(job="preflight")
+    failed = [{"key": "healthy", "state": "failed", "sentence": "The health check fails."}]
+    JobRun.objects.update_or_create(
+        pk=run.pk,
+        defaults={"state": JobState.FAILED, "finished_at": timezone.now(), "progress": {"steps": failed}},
+    )
+    look(ONE)
+    assert preflight_of(engine).run_id == run.pk  # type: ignore[union-attr]
+    monkeypatch.setattr(reconcile, "AGAIN_AFTER", reconcile.AGAIN_AFTER * 0)
+    look(ONE)
+    assert preflight_of(engine).run_id > run.pk  # type: ignore[union-attr]
+
+
+def test_engines_of_people_and_of_other_sources_are_left_alone(pool: Pool) -> None:
+    register_engine(pool, "by-hand", ONE.url, actor=PERSON)
+    other = DiscoverySource("chat", "file", "/etc/chat.txt")
+    look_at(other, 1, lambda _: [FoundEngine("theirs", "http://10.1.0.9:8000")])
+    serve()
+    for _ in range(VANISHED_LOOKS + 1):
+        look(ONE, TWO)
+    assert states() == {"by-hand": "ready", "theirs": "ready", "e-2": "maintenance"}
+
+
+def test_what_may_not_be_connected_to_is_told_and_holds_up_no_other() -> None:
+    look(FoundEngine("bad", "http://10.9.0.1:8000"), FoundEngine("no slug", "http://10.1.0.8:8000"), ONE)
+    assert set(states()) == {"e-1"}
+    (problem,) = discovery_problems({"chat"})
+    assert "bad: 10.9.0.1 is outside" in problem and "no slug: " in problem
+
+
+def test_a_pool_that_is_not_there_is_told() -> None:
+    look(ONE, source=DiscoverySource("none", "dns", "vllm.internal", port=8000))
+    assert not Engine.objects.exists()
+    assert "There is no pool none" in discovery_problems({"none"})[0]

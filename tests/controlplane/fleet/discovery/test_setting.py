@@ -1,0 +1,43 @@
+"""What SWITCHYARD_DISCOVERY may say."""
+
+from __future__ import annotations
+
+import pytest
+
+from controlplane.fleet.discovery.setting import DiscoverySource, parse_discovery
+
+
+def test_each_form_is_read_and_told_again() -> None:
+    text = (
+        "chat=file:///etc/switchyard/chat.txt code=dns://vllm.internal:8000 "
+        "a=kubernetes://llm/app=vllm,tier=gpu:8000 b=inferencepool://llm/llama"
+    )
+    sources = parse_discovery(text)
+    assert sources == (
+        DiscoverySource("chat", "file", "/etc/switchyard/chat.txt"),
+        DiscoverySource("code", "dns", "vllm.internal", port=8000),
+        DiscoverySource("a", "kubernetes", "llm", "app=vllm,tier=gpu", 8000),
+        DiscoverySource("b", "inferencepool", "llm", "llama"),
+    )
+    assert " ".join(f"{source.pool}={source.name}" for source in sources) == text
+    assert parse_discovery("  ") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "file:///etc/chat.txt",
+        "chat=file://relative.txt",
+        "chat=dns://vllm.internal",
+        "chat=dns://vllm.internal:8000/path",
+        "chat=kubernetes://llm/app=vllm",
+        "chat=kubernetes://llm/app=vllm:99999",
+        "chat=inferencepool://llm",
+        "chat=consul://here",
+        "c h=file:///x",
+        "chat=file:///x other=file:///x",
+    ],
+)
+def test_what_it_does_not_understand_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not one of|named twice"):
+        parse_discovery(text)

@@ -1,0 +1,157 @@
+"""What a file, a name and a cluster list; and when they are not to be believed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from kubernetes import client
+
+from controlplane.fleet.discovery.dns_source import engines_of_name
+from controlplane.fleet.discovery.file_source import engines_of_file
+from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, Presence
+from controlplane.fleet.discovery.kubernetes_source import engines_of_cluster
+from controlplane.fleet.discovery.setting import DiscoverySource
+from controlplane.fleet.engine_url import UnresolvedHostError
+from tests.controlplane.automation.actuators.http_exchange import http_server
+
+
+def of_text(tmp_path: Path, text: str) -> list[FoundEngine]:
+    path = tmp_path / "engines.txt"
+    path.write_text(text)
+    return engines_of_file(DiscoverySource("chat", "file", str(path)))
+
+
+def test_a_file_lists_engines_as_they_are_pasted(tmp_path: Path) -> None:
+    found = of_text(tmp_path, "# chat\ne-1, http://10.0.0.1:8000\ne-2 http://10.0.0.2:8000 tcp://10.0.0.2:5557 1.5\n")
+    assert found == [
+        FoundEngine("e-1", "http://10.0.0.1:8000"),
+        FoundEngine("e-2", "http://10.0.0.2:8000", "tcp://10.0.0.2:5557", speed=1.5),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "e-1, http://10.0.0.1:8000\ne-2, htt", "e-1, other, http://10.0.0.1:8000"])
+def test_a_file_that_is_half_written_or_for_others_is_not_believed(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DiscoveryOutageError):
+        of_text(tmp_path, text)
+
+
+def test_a_file_that_is_gone_is_an_outage(tmp_path: Path) -> None:
+    with pytest.raises(DiscoveryOutageError, match="No such file"):
+        engines_of_file(DiscoverySource("chat", "file", str(tmp_path / "none")))
+
+
+NAME = DiscoverySource("chat", "dns", "vllm.internal", port=8000)
+
+
+def test_a_name_lists_an_engine_per_address() -> None:
+    found = engines_of_name(NAME, lambda *_: ["10.0.0.2", "fd00::1", "10.0.0.2"])
+    assert [(each.name, each.url) for each in found] == [
+        ("10-0-0-2-8000", "http://10.0.0.2:8000"),
+        ("fd00-1-8000", "http://[fd00::1]:8000"),
+    ]
+
+
+def test_a_name_without_addresses_is_an_outage() -> None:
+    def gone(*_: object) -> list[str]:
+        raise UnresolvedHostError("vllm.internal has no address")
+
+    for resolver in (gone, lambda *_: []):
+        with pytest.raises(DiscoveryOutageError, match="has no address"):
+            engines_of_name(NAME, resolver)
+
+
+def pod(name: str, ip: str | None, *, ready: bool = True, leaving: bool = False, phase: str = "Running") -> Any:
+    metadata = {"name": name} | ({"deletionTimestamp": "2026-11-01T08:00:00Z"} if leaving else {})
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return {"metadata": metadata, "status": {"podIP": ip, "phase": phase, "conditions": conditions}}
+
+
+PODS = {
+    "kind": "PodList",
+    "apiVersion": "v1",
+    "metadata": {"resourceVersion": "7"},
+    "items": [
+        pod("vllm-0", "10.1.0.1"),
+        pod("vllm-1", "10.1.0.2", ready=False),
+        pod("vllm-2", "10.1.0.3", leaving=True),
+        pod("vllm-3", None),
+        pod("vllm-4", "10.1.0.5", phase="Succeeded"),
+    ],
+}
+PODS_PATH = "/api/v1/namespaces/llm/pods"
+POOL_PATH = "/apis/inference.networking.k8s.io/v1/namespaces/llm/inferencepools/llama"
+OLD_PATH = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/llm/inferencepools/llama"
+
+
+def listed(source: DiscoverySource, answers: dict[str, Any]) -> tuple[list[FoundEngine], dict[str, list[str]]]:
+    """Return what the source lists in a cluster that answers so, and the query of the pods."""
+
+    def answer(_method: str, path: str, _headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
+        found = answers.get(urlsplit(path).path)
+        return (404, b"{}") if found is None else (found, b"{}") if isinstance(found, int) else (200, dumped(found))
+
+    def dumped(found: Any) -> bytes:
+        return json.dumps(found).encode()
+
+    with http_server(answer) as (url, asked), client.ApiClient(client.Configuration(host=url)) as connection:
+        connection.configuration.retries = False
+        found = engines_of_cluster(source, connection)
+    return found, parse_qs(urlsplit(asked[-1][1]).query)
+
+
+SELECTED = DiscoverySource("chat", "kubernetes", "llm", "app=vllm", 8000)
+GATEWAYS = DiscoverySource("chat", "inferencepool", "llm", "llama")
+
+
+def test_a_selector_lists_pods_that_run_with_how_far_they_are() -> None:
+    found, query = listed(SELECTED, {PODS_PATH: PODS})
+    assert [(each.name, each.url, each.presence) for each in found] == [
+        ("vllm-0", "http://10.1.0.1:8000", Presence.READY),
+        ("vllm-1", "http://10.1.0.2:8000", Presence.WAITING),
+        ("vllm-2", "http://10.1.0.3:8000", Presence.LEAVING),
+    ]
+    assert query["labelSelector"] == ["app=vllm"]
+
+
+@pytest.mark.parametrize(
+    ("path", "spec"),
+    [
+        (POOL_PATH, {"selector": {"matchLabels": {"tier": "gpu", "app": "vllm"}}, "targetPorts": [{"number": 9000}]}),
+        (OLD_PATH, {"selector": {"tier": "gpu", "app": "vllm"}, "targetPortNumber": 9000}),
+    ],
+)
+def test_an_inference_pool_names_selector_and_port_in_either_version(path: str, spec: dict[str, Any]) -> None:
+    found, query = listed(GATEWAYS, {path: {"spec": spec}, PODS_PATH: PODS})
+    assert found[0].url == "http://10.1.0.1:9000"
+    assert query["labelSelector"] == ["app=vllm,tier=gpu"]
+
+
+def test_an_empty_cluster_is_believed() -> None:
+    assert listed(SELECTED, {PODS_PATH: {**PODS, "items": []}})[0] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "answers", "words"),
+    [
+        (SELECTED, {PODS_PATH: 403}, "answered 403"),
+        (SELECTED, {PODS_PATH: 500}, "answered 500"),
+        (GATEWAYS, {}, "no InferencePool llama"),
+        (GATEWAYS, {POOL_PATH: {"spec": {"selector": {}}}}, "no selector"),
+    ],
+)
+def test_a_cluster_that_does_not_tell_is_an_outage(
+    source: DiscoverySource, answers: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(DiscoveryOutageError, match=words):
+        listed(source, answers)
+
+
+def test_a_cluster_that_does_not_answer_is_an_outage() -> None:
+    with client.ApiClient(client.Configuration(host="http://127.0.0.1:1")) as connection:
+        connection.configuration.retries = False
+        with pytest.raises(DiscoveryOutageError, match="did not answer"):
+            engines_of_cluster(SELECTED, connection)
