@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,8 @@ KNOWN_S = 600.0
 AVOIDED_S = 10.0
 MAX_KNOWN = 4096
 """Models that are remembered, and engines of each."""
-OWNED_FIELDS = frozenset(
-    ("cache_salt", "kv_transfer_params", "data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank")
-    + ("bootstrap_host", "bootstrap_port", "bootstrap_room")
-)
+_STEERING = "cache_salt kv_transfer_params data_parallel_rank routed_dp_rank disagg_prefill_dp_rank"
+OWNED_FIELDS = frozenset((*_STEERING.split(), "bootstrap_host", "bootstrap_port", "bootstrap_room"))
 """Body fields that steer an engine, so that a client's copies are removed."""
 _COUNT = r'"%s"\s*:\s*(\d{1,9})'
 _COUNTS = {
@@ -91,21 +89,30 @@ class Decisions:
         self._away_until = now + AWAY_S
         return self.fallback(model, reason, now)
 
-    def fallback(self, model: str, reason: str, now: float) -> Route:
-        """Return the next of the known engines in turn; raises RejectedError where none may be used.
+    def fallback(self, model: str, reason: str, now: float, among: Callable[[str], bool] = bool) -> Route:
+        """Return the next of the known engines in turn, `among` those; raises RejectedError where none may be used.
 
         A model whose decisions carried a cache salt has none: without it tenants would share their caches.
         """
-        known = self._known.get(model, {})
-        newest = max(known.values(), default=0.0)
-        urls = sorted(url for url, seen in known.items() if newest - seen <= KNOWN_S) or list(self._given)
-        if not urls or model in self._salted:
+        urls = [] if model in self._salted else self.known(model, now, among)
+        if not urls:
             self.fail_opens["impossible"] += 1
             raise RejectedError(503, _AWAY, 1.0)
         self.fail_opens[reason] += 1
-        sound = [url for url in urls if self._avoided.get(url, 0.0) <= now] or urls
         self._turn += 1
-        return Route(sound[self._turn % len(sound)])
+        return Route(urls[self._turn % len(urls)])
+
+    def known(self, model: str, now: float, among: Callable[[str], bool] = bool) -> list[str]:
+        """Return the engines that may serve a model; those that failed a moment ago only where all did."""
+        seen = self._known.get(model, {})
+        newest = max(seen.values(), default=0.0)
+        urls = sorted(url for url in seen if newest - seen[url] <= KNOWN_S) or list(self._given)
+        urls = [url for url in urls if among(url)]
+        return [url for url in urls if self._avoided.get(url, 0.0) <= now] or urls
+
+    def can_fail_open(self, now: float) -> bool:
+        """Return whether any model has an engine to fall back on."""
+        return any(self.known(model, now) for model in ("", *self._known))
 
     def avoid(self, engine_url: str, now: float) -> None:
         """Leave an engine that failed out of the fallback for AVOIDED_S."""

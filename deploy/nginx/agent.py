@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from aiohttp import web
 
+from deploy.metrics_server import lines, serving
 from deploy.nginx.feedback import Report, read
 from deploy.nginx.upstreams import Pool, render, skipped
 
@@ -22,6 +22,7 @@ MAX_REPORTS = 10_000
 SENDERS = 8
 POLL_S = 2.0
 _OUTCOMES = ("decided", "rejected", "unavailable")
+_REASONS = ("down", "late", "error", "observes")
 
 log = logging.getLogger("switchyard.nginx")
 
@@ -62,7 +63,7 @@ class Agent:
         try:
             async with (
                 aiohttp.ClientSession(headers=headers, timeout=timeout) as session,
-                _served(settings.metrics_port, self.metrics),
+                serving(settings.metrics_port, self.metrics),
                 asyncio.TaskGroup() as group,
             ):
                 group.create_task(self._keep_upstreams(session))
@@ -74,17 +75,16 @@ class Agent:
 
     def metrics(self) -> str:
         """Return the counters as Prometheus text."""
-        lines = ["# TYPE switchyard_nginx_requests_total counter"]
-        lines += [_line("requests", "outcome", each, self.counts["requests", each]) for each in _OUTCOMES]
-        lines.append("# TYPE switchyard_nginx_fail_open_total counter")
-        for reason in ("down", "late", "error", "observes"):
-            count = self.counts["requests", f"failed_open_{reason}"]
-            lines.append(_line("fail_open", "reason", reason, count))
-        lines.append("# TYPE switchyard_nginx_reports_total counter")
-        lines += [_line("reports", "result", each, self.counts["reports", each]) for each in ("sent", "lost")]
-        lines.append("# TYPE switchyard_nginx_reloads_total counter")
-        lines += [_line("reloads", "result", each, self.counts["reloads", each]) for each in ("done", "failed")]
-        return "\n".join([*lines, ""])
+
+        def of(name: str, prefix: str, *values: str) -> dict[str, int]:
+            return {each: self.counts[name, prefix + each] for each in values}
+
+        return (
+            lines("switchyard_nginx_requests_total", "outcome", of("requests", "", *_OUTCOMES))
+            + lines("switchyard_nginx_fail_open_total", "reason", of("requests", "failed_open_", *_REASONS))
+            + lines("switchyard_nginx_reports_total", "result", of("reports", "", "sent", "lost"))
+            + lines("switchyard_nginx_reloads_total", "result", of("reloads", "", "done", "failed"))
+        )
 
     def _receive(self, sock: socket.socket) -> None:
         for _ in range(256):
@@ -163,29 +163,3 @@ def _replace(path: Path, text: str) -> None:
     fresh = path.with_suffix(".new")
     fresh.write_text(text)
     fresh.replace(path)
-
-
-def _line(name: str, label: str, value: str, count: int) -> str:
-    return f'switchyard_nginx_{name}_total{{{label}="{value}"}} {count}'
-
-
-class _served:
-    """Serves the counters on loopback while the block runs; port 0: not at all."""
-
-    def __init__(self, port: int, text: Any) -> None:
-        self._port = port
-        self._text = text
-
-    async def __aenter__(self) -> None:
-        app = web.Application()
-        app.router.add_get("/metrics", self._answer)
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        if self._port:
-            await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._runner.cleanup()
-
-    async def _answer(self, _: web.Request) -> web.Response:
-        return web.Response(text=self._text())

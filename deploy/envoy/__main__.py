@@ -1,0 +1,40 @@
+"""`python -m deploy.envoy`: the endpoint picker for Envoy and the Gateway API."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+
+from deploy.envoy.picker import Settings, served
+
+
+def main() -> int:
+    """Run until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.envoy", description=__doc__)
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="URL of Switchyard.")
+    parser.add_argument("--listen", default="127.0.0.1:9002", help="Address of the gRPC server.")
+    parser.add_argument("--engine", action="append", default=[], help="Engine to fall back on at first (repeatable).")
+    parser.add_argument("--late", type=float, default=1.0, help="Seconds after which it fails open.")
+    parser.add_argument("--metrics-port", type=int, default=0, help="Port on loopback for /metrics (0: none).")
+    given = parser.parse_args()
+    key = os.environ.get("SWITCHYARD_API_KEY", "")
+    if not key:
+        parser.error("set SWITCHYARD_API_KEY to an API key with the scope route")
+    settings = Settings(given.url.rstrip("/"), key, given.listen, tuple(given.engine), given.late, given.metrics_port)
+    asyncio.run(_until_told(settings))
+    return 0
+
+
+async def _until_told(settings: Settings) -> None:
+    told = asyncio.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(each, told.set)
+    async with served(settings):
+        await told.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""One request's messages of Envoy's ext_proc, as the endpoint picker protocol uses them.
+
+The request's body is read first; then headers and body go back with the endpoint, and the answer is watched.
+The protocol is proposal 004 of the Gateway API Inference Extension.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from envoy.config.core.v3 import base_pb2 as core
+from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
+from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
+from google.protobuf.struct_pb2 import Struct
+
+from switchyard_client.clients import AsyncSwitchyard
+from switchyard_client.decisions import OWNED_FIELDS, RejectedError, Route, usage_in
+
+ENDPOINT = "x-gateway-destination-endpoint"
+SUBSET = "envoy.lb.subset_hint", f"{ENDPOINT}-subset"
+SERVED = "envoy.lb", f"{ENDPOINT}-served"
+MAX_BODY = 8 << 20
+CHUNK = 62_000
+"""Bytes of a body in one message, as the reference implementation sends it."""
+TAIL = 4096
+BACKUPS = 2
+"""Further endpoints that the proxy may try, in order."""
+
+Reply = ext_proc.ProcessingResponse
+
+
+class Exchange:
+    """Mutable: what is known of one request so far."""
+
+    def __init__(self, client: AsyncSwitchyard, counts: Counter[str]) -> None:
+        self._client = client
+        self._counts = counts
+        self._subset: frozenset[str] | None = None
+        self._body = bytearray()
+        self._route: Route | None = None
+        self._echoes = False
+        self._status = 0
+        self._served = ""
+        self._tail = b""
+        self._ended = False
+        self._telling: asyncio.Task[None] | None = None
+
+    async def process(self, messages: AsyncIterator[Any]) -> AsyncIterator[Reply]:
+        """Yield what goes back to Envoy; whatever ends the stream ends the request."""
+        try:
+            async for message in messages:
+                kind = message.WhichOneof("request")
+                for reply in await self._answer(kind, message) or ():
+                    yield reply
+                    if reply.HasField("immediate_response"):
+                        return
+        finally:
+            self._end("cancel")
+
+    async def _answer(self, kind: str, message: Any) -> Iterator[Reply] | list[Reply] | None:
+        part = getattr(message, kind)
+        if kind == "request_headers":
+            self._subset = _subset(message.metadata_context)
+            self._echoes = message.protocol_config.response_body_mode == ProcessingMode.FULL_DUPLEX_STREAMED
+            return self._unread() if part.end_of_stream else None
+        if kind == "request_body":
+            self._body += part.body
+            if len(self._body) > MAX_BODY:
+                return [_immediate(413, b"")]
+            return await self._picked() if part.end_of_stream else None
+        if kind == "request_trailers":
+            return [*await self._picked(ends=False), Reply(request_trailers=ext_proc.TrailersResponse())]
+        return self._watched(kind, part, message.metadata_context)
+
+    def _unread(self) -> list[Reply]:
+        """Answer a request without a body, such as for the list of models: any engine will do."""
+        try:
+            return [self._headers(self._client.decisions.fallback("", "no_body", time.monotonic(), self._allows))]
+        except RejectedError as error:
+            return [_immediate(503, error.body)]
+
+    async def _picked(self, *, ends: bool = True) -> list[Reply]:
+        body = bytes(self._body)
+        try:
+            request = json.loads(body)
+            if not isinstance(request, dict):
+                raise ValueError("no object")
+        except ValueError:
+            return [_immediate(400, b"")]
+        try:
+            self._route = route = await self._decide(request)
+        except RejectedError as error:
+            self._counts["rejected"] += 1
+            return [_immediate(error.status, error.body, error.retry_after_s)]
+        self._counts["decided" if route.decision_id else "failed_open"] += 1
+        if OWNED_FIELDS & request.keys() and not route.body:
+            body = json.dumps({name: value for name, value in request.items() if name not in OWNED_FIELDS}).encode()
+        body = route.merged(body)
+        return [self._headers(route, str(request.get("model", "")), len(body)), *_pieces(body, ends=ends)]
+
+    async def _decide(self, request: dict[str, Any]) -> Route:
+        """Return the decision, or a fallback where it is outside of the subset; raises RejectedError."""
+        route = await self._client.decide(request)
+        if self._allows(route.engine_url):
+            return route
+        model = str(request.get("model", ""))
+        await self._client.report(route, "cancel")
+        return self._client.decisions.fallback(model, "outside_subset", time.monotonic(), self._allows)
+
+    def _allows(self, url: str) -> bool:
+        return self._subset is None or _address(url) in self._subset
+
+    def _headers(self, route: Route, model: str = "", length: int | None = None) -> Reply:
+        chosen = _address(route.engine_url)
+        known = self._client.decisions.known(model, time.monotonic(), self._allows)
+        others = [_address(url) for url in known if _address(url) != chosen]
+        endpoints = ",".join([chosen, *others[:BACKUPS]])
+        metadata = Struct()
+        metadata.update({"envoy.lb": {ENDPOINT: endpoints}})
+        mutation = ext_proc.HeaderMutation(
+            set_headers=[_header(ENDPOINT, endpoints)] + ([_header("content-length", str(length))] if length else []),
+            remove_headers=["x-data-parallel-rank", "authorization", "accept-encoding"],
+        )
+        common = ext_proc.CommonResponse(header_mutation=mutation, clear_route_cache=True)
+        return Reply(request_headers=ext_proc.HeadersResponse(response=common), dynamic_metadata=metadata)
+
+    def _watched(self, kind: str, part: Any, metadata: Any) -> list[Reply]:
+        if kind == "response_headers":
+            values = {each.key: each.raw_value.decode() or each.value for each in part.headers.headers}
+            self._status = int(values.get(":status", "0"))
+            self._served = _value(metadata, *SERVED) or ""
+            self._seen(b"", ends=part.end_of_stream)
+            return [Reply(response_headers=ext_proc.HeadersResponse())]
+        if kind == "response_body":
+            self._seen(part.body, ends=part.end_of_stream)
+            if self._echoes:
+                return list(_pieces(part.body, ends=part.end_of_stream, answer=True))
+            return [Reply(response_body=ext_proc.BodyResponse())]
+        self._seen(b"", ends=True)
+        return [Reply(response_trailers=ext_proc.TrailersResponse())]
+
+    def _seen(self, chunk: bytes, *, ends: bool) -> None:
+        if chunk and not self._tail and self._status < 400 and not self._elsewhere():
+            self._tell("first_token")
+        self._tail = (self._tail + chunk)[-TAIL:]
+        if ends:
+            self._end("complete")
+
+    def _elsewhere(self) -> bool:
+        """Return whether another endpoint served the request: its own took no connection."""
+        return bool(self._served and self._route) and self._served != _address(self._route.engine_url)  # type: ignore[union-attr]
+
+    def _end(self, verb: str) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        if self._status >= 500 or self._elsewhere():
+            verb = "fail"
+        elif self._status >= 400:
+            verb = "cancel"
+        elif b"data: [DONE]" in self._tail:
+            verb = "complete"
+        self._tell(verb, usage_in(self._tail) if verb == "complete" else None)
+
+    def _tell(self, verb: str, usage: dict[str, int] | None = None) -> None:
+        """Report in the background, one after the other."""
+        if self._route is None:
+            return
+        route, before = self._route, self._telling
+
+        async def tell() -> None:
+            if before is not None:
+                await before
+            await self._client.report(route, verb, usage)
+
+        self._telling = asyncio.create_task(tell())
+        _running.add(self._telling)
+        self._telling.add_done_callback(_running.discard)
+
+
+_running: set[asyncio.Task[None]] = set()
+"""Reports on their way: the event loop keeps no reference of its own."""
+
+
+def _pieces(body: bytes, *, ends: bool, answer: bool = False) -> Iterator[Reply]:
+    """Yield a body as streamed messages; the last one ends the stream where no trailers follow."""
+    for start in range(0, max(len(body), 1), CHUNK):
+        last = ends and start + CHUNK >= len(body)
+        piece = ext_proc.StreamedBodyResponse(body=body[start : start + CHUNK], end_of_stream=last)
+        common = ext_proc.CommonResponse(body_mutation=ext_proc.BodyMutation(streamed_response=piece))
+        whole = ext_proc.BodyResponse(response=common)
+        yield Reply(response_body=whole) if answer else Reply(request_body=whole)
+
+
+def _immediate(status: int, body: bytes, retry_after_s: float | None = None) -> Reply:
+    headers = [_header("content-type", "application/json")]
+    if retry_after_s is not None:
+        headers.append(_header("retry-after", f"{retry_after_s:.0f}"))
+    mutation = ext_proc.HeaderMutation(set_headers=headers)
+    return Reply(immediate_response=ext_proc.ImmediateResponse(status={"code": status}, headers=mutation, body=body))  # type: ignore[arg-type]
+
+
+def _header(name: str, value: str) -> core.HeaderValueOption:
+    return core.HeaderValueOption(
+        header=core.HeaderValue(key=name, raw_value=value.encode()),
+        append_action=core.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD,
+    )
+
+
+def _address(url: str) -> str:
+    return url.partition("://")[2].rstrip("/")
+
+
+def _value(metadata: Any, namespace: str, key: str) -> Any:
+    found = metadata.filter_metadata.get(namespace)
+    return found[key] if found is not None and key in found else None
+
+
+def _subset(metadata: Any) -> frozenset[str] | None:
+    """Return the endpoints that the proxy allows, None where it allows all."""
+    found = _value(metadata, *SUBSET)
+    if found is None:
+        return None
+    return frozenset(found.split(",") if isinstance(found, str) else list(found))

@@ -1,0 +1,89 @@
+"""The gRPC server of the endpoint picker: ext_proc, the standard health service, and counters."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from deploy.envoy.exchange import Exchange
+from deploy.metrics_server import lines, serving
+from switchyard_client.clients import AsyncSwitchyard, httpx
+
+EXT_PROC = "envoy.service.ext_proc.v3.ExternalProcessor"
+CHECK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where Switchyard is, and the endpoints to fall back on before a decision has named one."""
+
+    url: str
+    api_key: str
+    listen: str = "127.0.0.1:9002"
+    engines: tuple[str, ...] = ()
+    late_s: float = 1.0
+    metrics_port: int = 0
+
+
+class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
+    """Mutable: the client with its memory of engines, and the counters."""
+
+    def __init__(self, client: AsyncSwitchyard) -> None:
+        self._client = client
+        self._counts: Counter[str] = Counter(decided=0, failed_open=0, rejected=0)
+
+    async def Process(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        """Serve one request."""
+        async for reply in Exchange(self._client, self._counts).process(request_iterator):
+            yield reply
+
+    def metrics(self) -> str:
+        """Return the counters as Prometheus text."""
+        return lines("switchyard_picker_requests_total", "outcome", self._counts) + lines(
+            "switchyard_picker_fail_open_total", "reason", self._client.decisions.fail_opens
+        )
+
+
+@asynccontextmanager
+async def served(settings: Settings) -> AsyncIterator[tuple[Picker, int]]:
+    """Serve until the block ends; gives the picker and its port."""
+    client = AsyncSwitchyard(settings.url, settings.api_key, engines=settings.engines, late_s=settings.late_s)
+    picker, checks, server = Picker(client), health.aio.HealthServicer(), grpc.aio.server()
+    ext_proc_grpc.add_ExternalProcessorServicer_to_server(picker, server)
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    port = server.add_insecure_port(settings.listen)
+    await checks.set("liveness", health_pb2.HealthCheckResponse.SERVING)
+    await server.start()
+    checking = asyncio.create_task(_keep_health(client, settings.url, checks))
+    try:
+        async with serving(settings.metrics_port, picker.metrics):
+            yield picker, port
+    finally:
+        checking.cancel()
+        await asyncio.wait([checking])
+        await server.stop(grace=5.0)
+        await client.aclose()
+
+
+async def _keep_health(client: AsyncSwitchyard, url: str, checks: Any) -> None:
+    """Say that the picker serves while Switchyard lives, or while there are engines to fail open to."""
+    async with httpx.AsyncClient(timeout=CHECK_S) as http:
+        while True:
+            try:
+                ready = (await http.get(f"{url}/live")).status_code == 200
+            except httpx.TransportError:
+                ready = False
+            ready = ready or client.decisions.can_fail_open(time.monotonic())
+            answer = health_pb2.HealthCheckResponse.SERVING if ready else health_pb2.HealthCheckResponse.NOT_SERVING
+            for service in ("", "readiness", EXT_PROC):
+                await checks.set(service, answer)
+            await asyncio.sleep(CHECK_S)

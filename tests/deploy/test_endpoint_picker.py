@@ -1,0 +1,241 @@
+"""The endpoint picker, asked over gRPC as Envoy does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("grpc", reason="deploy/requirements-envoy.txt is not installed: make test-proxies does")
+pytest.importorskip("envoy.service.ext_proc.v3")
+
+import grpc
+from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
+from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
+from google.protobuf.json_format import ParseDict
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from deploy.envoy.exchange import CHUNK, ENDPOINT, MAX_BODY
+from deploy.envoy.picker import EXT_PROC, Settings, served
+from tests.deploy.behind import CHAT, PATIENT_S, counted
+from tests.deploy.real_proxy import free_port
+from tests.gateway.scripted_engine import ScriptedEngine
+from tests.gateway.served_gateway import KEY, ServedGateway
+from tests.gateway.served_gateway import served as served_gateway
+
+DUPLEX = ProcessingMode.FULL_DUPLEX_STREAMED
+
+
+@pytest.fixture
+async def engines() -> AsyncIterator[list[ScriptedEngine]]:
+    async with ScriptedEngine() as one, ScriptedEngine() as two:
+        yield [one, two]
+
+
+@pytest.fixture
+async def gateway(engines: list[ScriptedEngine], tmp_path: Path) -> AsyncIterator[ServedGateway]:
+    async with served_gateway([each.url for each in engines], tmp_path) as gateway:
+        yield gateway
+
+
+def settings(url: str, *engines: str) -> Settings:
+    return Settings(url, KEY, "127.0.0.1:0", engines, late_s=PATIENT_S)
+
+
+@asynccontextmanager
+async def picker(chosen: Settings) -> AsyncIterator[Any]:
+    """Serve a picker and open a stream as Envoy does for each request; gives the function that opens one."""
+    async with served(chosen) as (_, port), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = ext_proc_grpc.ExternalProcessorStub(channel)
+        yield lambda: stub.Process(timeout=PATIENT_S)
+
+
+def headers(subset: list[str] | None = None, **more: Any) -> Any:
+    """Return the first message: headers, the modes, and the endpoints that Envoy allows."""
+    hint = {"x-gateway-destination-endpoint-subset": subset}
+    message: dict[str, Any] = {
+        "requestHeaders": {"headers": {"headers": [{"key": ":method", "rawValue": "UE9TVA=="}]}, **more},
+        "protocolConfig": {"requestBodyMode": DUPLEX, "responseBodyMode": DUPLEX},
+    }
+    if subset is not None:
+        message["metadataContext"] = {"filterMetadata": {"envoy.lb.subset_hint": hint}}
+    return ParseDict(message, ext_proc.ProcessingRequest())
+
+
+def body(data: bytes, *, ends: bool) -> Any:
+    return ext_proc.ProcessingRequest(request_body=ext_proc.HttpBody(body=data, end_of_stream=ends))
+
+
+def answer(data: bytes, *, ends: bool) -> Any:
+    return ext_proc.ProcessingRequest(response_body=ext_proc.HttpBody(body=data, end_of_stream=ends))
+
+
+def status(code: int, served_by: str = "") -> Any:
+    message: dict[str, Any] = {"responseHeaders": {"headers": {"headers": [{"key": ":status", "value": str(code)}]}}}
+    if served_by:
+        message["metadataContext"] = {"filterMetadata": {"envoy.lb": {f"{ENDPOINT}-served": served_by}}}
+    return ParseDict(message, ext_proc.ProcessingRequest())
+
+
+async def ask(stream: Any, request: Any = CHAT, subset: list[str] | None = None) -> Any:
+    """Send one request and return the first message that comes back."""
+    data = request if isinstance(request, bytes) else json.dumps(request).encode()
+    await stream.write(headers(subset))
+    await stream.write(body(data[:20], ends=False))
+    await stream.write(body(data[20:], ends=True))
+    return await stream.read()
+
+
+def endpoint_of(message: Any) -> list[str]:
+    """Return the endpoints that a message names, in the header and the same in the metadata."""
+    mutation = message.request_headers.response.header_mutation
+    named = next(each.header.raw_value.decode() for each in mutation.set_headers if each.header.key == ENDPOINT)
+    assert message.dynamic_metadata["envoy.lb"][ENDPOINT] == named
+    return named.split(",")
+
+
+def addresses(engines: list[ScriptedEngine]) -> list[str]:
+    return [each.url.removeprefix("http://") for each in engines]
+
+
+async def test_an_endpoint_is_picked_and_the_answers_course_is_reported(
+    engines: list[ScriptedEngine], gateway: ServedGateway
+) -> None:
+    async with picker(settings(gateway.url)) as opened:
+        stream = opened()
+        first = await ask(stream)
+        assert endpoint_of(first)[0] in addresses(engines)
+        piece = (await stream.read()).request_body.response.body_mutation.streamed_response
+        assert (json.loads(piece.body), piece.end_of_stream) == (CHAT, True)
+        await stream.write(status(200))
+        assert (await stream.read()).WhichOneof("response") == "response_headers"
+        await stream.write(answer(b"data: {}\n\n", ends=False))
+        echoed = (await stream.read()).response_body.response.body_mutation.streamed_response
+        assert (echoed.body, echoed.end_of_stream) == (b"data: {}\n\n", False)
+        await counted(gateway, first_tokens=1)
+        await stream.write(answer(b'"usage": {"cached_tokens": 7}', ends=True))
+        assert (await stream.read()).response_body.response.body_mutation.streamed_response.end_of_stream
+        await counted(gateway, completed=1, first_tokens=1, cached_tokens=7)
+
+
+async def test_a_long_body_comes_back_whole_in_pieces(gateway: ServedGateway) -> None:
+    request = {**CHAT, "pad": "x" * (2 * CHUNK)}
+    async with picker(settings(gateway.url)) as opened:
+        stream = opened()
+        assert endpoint_of(await ask(stream, request))
+        pieces = []
+        while not pieces or not pieces[-1].end_of_stream:
+            pieces.append((await stream.read()).request_body.response.body_mutation.streamed_response)
+        assert json.loads(b"".join(each.body for each in pieces)) == request
+        assert len(pieces) == 3
+
+
+async def test_it_picks_inside_the_subset_or_not_at_all(engines: list[ScriptedEngine], gateway: ServedGateway) -> None:
+    one, two = addresses(engines)
+    async with picker(settings(gateway.url, *(each.url for each in engines))) as opened:
+        for allowed in ([one], [two]):
+            for _ in range(3):
+                assert endpoint_of(await ask(opened(), subset=allowed)) == allowed
+        for none in ([], ["192.0.2.1:8000"]):
+            refused = (await ask(opened(), subset=none)).immediate_response
+            assert refused.status.code == 503
+
+
+async def test_rejections_come_back_at_once(gateway: ServedGateway) -> None:
+    async with picker(settings(gateway.url)) as opened:
+        gone = (await ask(opened(), {**CHAT, "model": "nobody"})).immediate_response
+        assert (gone.status.code, json.loads(gone.body)["error"]["code"]) == (404, "model_not_found")
+        assert (await ask(opened(), b"x" * 40)).immediate_response.status.code == 400
+        stream = opened()
+        await stream.write(headers())
+        for _ in range(5):
+            await stream.write(body(b"x" * (MAX_BODY // 4 - 1), ends=False))
+        assert (await stream.read()).immediate_response.status.code == 413
+
+
+async def test_load_shed_by_switchyard_is_429_with_its_retry_after() -> None:
+    async def shed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 429 X\r\nretry-after: 7\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+        writer.close()
+
+    server = await asyncio.start_server(shed, "127.0.0.1", 0)
+    async with server, picker(settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")) as opened:
+        refused = (await ask(opened())).immediate_response
+        assert refused.status.code == 429
+        named = {each.header.key: each.header.raw_value for each in refused.headers.set_headers}
+        assert named["retry-after"] == b"7"
+
+
+async def test_an_endpoint_that_another_stood_in_for_and_one_that_failed_are_reported(gateway: ServedGateway) -> None:
+    async with picker(settings(gateway.url)) as opened:
+        for message in (status(200, "192.0.2.1:8000"), status(500)):
+            stream = opened()
+            await ask(stream)
+            await stream.write(message)
+            await stream.read()
+            await stream.read()
+            await stream.done_writing()
+            assert await stream.read() is grpc.aio.EOF
+        await counted(gateway, failed=2)
+
+
+async def test_a_stream_that_ends_early_cancels(gateway: ServedGateway) -> None:
+    async with picker(settings(gateway.url)) as opened:
+        stream = opened()
+        await ask(stream)
+        stream.cancel()
+        await counted(gateway, cancelled=1)
+
+
+async def test_a_salt_goes_into_the_body_and_a_clients_steering_fields_do_not(
+    engines: list[ScriptedEngine], tmp_path: Path
+) -> None:
+    async with (
+        served_gateway([each.url for each in engines], tmp_path, isolated=True) as gateway,
+        picker(settings(gateway.url)) as opened,
+    ):
+        stream = opened()
+        await ask(stream, {**CHAT, "kv_transfer_params": {}, "cache_salt": "mine"})
+        sent = json.loads((await stream.read()).request_body.response.body_mutation.streamed_response.body)
+        assert "kv_transfer_params" not in sent
+        assert sent["cache_salt"] not in ("", "mine")
+        stream.cancel()
+
+
+async def test_it_fails_open_and_its_health_says_whether_it_can(engines: list[ScriptedEngine]) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    for given, healthy in ((engines, True), ([], False)):
+        async with (
+            served(settings(nobody, *(each.url for each in given))) as (_, port),
+            grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel,
+        ):
+            checks = health_pb2_grpc.HealthStub(channel)
+            wanted = health_pb2.HealthCheckResponse.SERVING if healthy else health_pb2.HealthCheckResponse.NOT_SERVING
+            for service in ("readiness", EXT_PROC, ""):
+                async with asyncio.timeout(PATIENT_S):
+                    while (await checked(checks, service)) != wanted:
+                        await asyncio.sleep(0.02)
+            assert await checked(checks, "liveness") == health_pb2.HealthCheckResponse.SERVING
+            stream = ext_proc_grpc.ExternalProcessorStub(channel).Process(timeout=PATIENT_S)
+            first = await ask(stream)
+            if healthy:
+                assert set(endpoint_of(first)) == set(addresses(engines))
+            else:
+                assert first.immediate_response.status.code == 503
+            stream.cancel()
+
+
+async def checked(checks: Any, service: str) -> Any:
+    """Return a service's status; one that was not set yet has none."""
+    try:
+        return (await checks.Check(health_pb2.HealthCheckRequest(service=service))).status
+    except grpc.aio.AioRpcError as error:
+        assert error.code() == grpc.StatusCode.NOT_FOUND
+        return None
