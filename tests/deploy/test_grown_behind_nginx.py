@@ -29,6 +29,10 @@ pytestmark = [pytest.mark.processes, pytest.mark.thorough]
 
 LIMIT_S = 180.0
 RATE = 4.0
+_ADMIN = """
+from controlplane.platform.models.api_key import ApiKey
+ApiKey.objects.filter(name="manage").update(role="admin")
+"""
 SHAPE = Shape(prefixes=4, prefix_signs=2000, own_signs=(200, 800), output_tokens=(4, 16))
 
 
@@ -56,6 +60,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grown]:
         try:
             key = installation.start_all("http://127.0.0.1:1/")
             manage = installation.manage("create_api_key", "--name", "manage", "--scopes", "manage").split()[0]
+            installation.manage("shell", "--no-imports", "-c", _ADMIN)
             yield Grown(installation, folder, key, manage)
         finally:
             installation.stop_all()
@@ -145,7 +150,7 @@ async def test_whichever_process_answers_is_right(grown: Grown) -> None:
 
         rows = await until(both_list)
         for row in rows[:: max(1, sent // 10)]:
-            one, other = [await web.get(f"decisions/{row['decision_id']}") for web in webs]
+            one, other = [await web.get(f"decisions/{row['id']}") for web in webs]
             assert one == other
         await _a_recording_and_a_what_if_are_the_same_everywhere(webs, began, sent)
         await _the_past_is_the_same_everywhere(grown, session, began)
