@@ -22,9 +22,9 @@ from gateway.contracts.snapshot import Snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_listener import RequestListener
-from gateway.pool.ttft_parts import note_ttft
 from gateway.reports.decision_recorder import DecisionRecorder, hit_sample, traffic_row
 from gateway.reports.decision_sampling import is_late, kept
+from gateway.reports.ttft_parts import note_ttft
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
