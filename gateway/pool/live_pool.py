@@ -100,6 +100,7 @@ class LivePool:
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
         )
         driver = self._driver = RouterDriver(self.router, settings.tick_s, feed=self._feed, queue=self.queue, lag=lag)
+        # Requests go to the driver and know nothing of the rest.
         self.place, self.place_at_once, self.take_observed = driver.place, driver.place_at_once, driver.take_observed
         self.observe, self.reject_waiting = driver.observe, driver.reject_waiting
         self.rebalancing = Rebalancing(self.router, driver.relieve)

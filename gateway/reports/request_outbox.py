@@ -76,7 +76,7 @@ class RequestOutbox(RequestListener):
         self._room = self._most
 
     @override
-    def dispatched(self, record: DecisionRecord, request: InferenceRequest, asked_s: float, again: bool) -> None:
+    def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
         if again:
             return
         if len(self._begun) + len(self._open) < MAX_OPEN:
