@@ -161,7 +161,7 @@ class Router:
     def submit(
         self, request: InferenceRequest, now: float, *, hold: bool = True, excluded: frozenset[str] = frozenset()
     ) -> Outcome:
-        """Decide about one request: place it, admit it, then dispatch or queue it. Its pool is of one region.
+        """Decide about one request, stage by stage. A pool is of one region, so the region is chosen before.
 
         With `hold` it may wait in the queue (Queued; Dispatched or Rejected comes from a later call);
         without, an engine is chosen and reserved at once. Engines in `excluded` are not chosen
@@ -184,7 +184,7 @@ class Router:
         if now >= self._bottlenecks.next_look_s:
             self._look_for_bottlenecks(now)
         view = self.view.without(excluded) if excluded else self.view
-        # Locality, estimate, place: a placement matches the prompt's keys, estimates its candidates and takes the best.
+        # Locality, estimate, place: the placement matches the prompt's keys, scores candidates and takes the best.
         choice = self._choose(request, view, now)
         # Admit.
         if self.admission.judges and view.roster.accepting:

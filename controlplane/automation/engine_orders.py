@@ -1,4 +1,4 @@
-"""Orders to start, stop and turn engines: placed by automations, answered by operators, carried out by a job."""
+"""Orders to start, stop and turn engines, as operators see and answer them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderKind, OrderState
 from controlplane.fleet.engine_lifecycle import set_desired_state
-from controlplane.fleet.models.engine import DesiredState, Engine, new_engine_id
+from controlplane.fleet.models.engine import DesiredState
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
@@ -20,12 +20,6 @@ from controlplane.platform.conflict import ConflictError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 
-START_WITHIN = timedelta(minutes=15)
-STOP_WITHIN = timedelta(minutes=30)
-BY_HAND_WITHIN = timedelta(days=1)
-"""Orders that wait for a person."""
-MAX_OPEN = 1000
-"""Open orders of one pool; more are not placed."""
 KEPT = timedelta(days=30)
 MAX_NAMES = 500
 """Names of engines that were started by order, the newest."""
@@ -33,23 +27,6 @@ MAX_NAMES = 500
 
 class EngineOrderError(ConflictError):
     """The order cannot be answered as it stands; the message says why."""
-
-
-def order_start(pool: Pool, role: str, *, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
-    """Place an order for one more engine and return it; None where MAX_OPEN are open. Belongs into a transaction."""
-    if _open(pool).count() >= MAX_OPEN:
-        return None
-    return _place(pool, OrderKind.START, role, None, actor, why, at)
-
-
-def order_stop(engine: Engine, *, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
-    """Place an order to drain and stop the engine; None where another order for it is open."""
-    return _order_for(engine, OrderKind.STOP, engine.role, actor, why, at)
-
-
-def order_flip(engine: Engine, role: str, *, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
-    """Place an order to drain the engine and bring it back in another role; None where another order is open."""
-    return _order_for(engine, OrderKind.FLIP, role, actor, why, at)
 
 
 def ordered_names(pool: Pool) -> dict[str, str]:
@@ -119,38 +96,6 @@ def told(order: EngineOrder) -> dict[str, Any]:
     }
 
 
-def _order_for(engine: Engine, kind: OrderKind, role: str, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
-    if EngineOrder.objects.filter(engine=engine, state__in=OPEN_STATES).exists():
-        return None
-    try:
-        with transaction.atomic():
-            return _place(engine.pool, kind, role, engine, actor, why, at)
-    except IntegrityError:
-        # Another worker placed one at the same moment.
-        return None
-
-
-def _place(
-    pool: Pool, kind: OrderKind, role: str, engine: Engine | None, actor: Actor, why: str, at: datetime
-) -> EngineOrder:
-    within = START_WITHIN if kind == OrderKind.START else STOP_WITHIN
-    order = EngineOrder.objects.create(
-        key=new_engine_id(),
-        pool=pool,
-        kind=kind,
-        role=role,
-        engine=engine,
-        engine_name=engine.name if engine is not None else "",
-        by=actor.name,
-        why=why[:300],
-        next_try_at=at,
-        deadline_at=at + (BY_HAND_WITHIN if pool.actuator == ActuatorKind.MANUAL else within),
-        ordered_at=at,
-    )
-    audit.record(actor, f"engine_order.{kind}", "engine_order", order.key, after=told(order), why=why, pool=pool.slug)
-    return order
-
-
 def _withdraw(order: EngineOrder, actor: Actor, why: str) -> EngineOrder:
     engine = order.engine
     if engine is not None and order.kind != OrderKind.START and engine.desired_state == DesiredState.DRAINING:
@@ -175,7 +120,3 @@ def _locked(order: EngineOrder) -> EngineOrder:
         EngineOrder.objects.select_for_update(of=("self",)).select_related("pool", "engine__pool").get(pk=order.pk)
     )
     return stored
-
-
-def _open(pool: Pool) -> QuerySet[EngineOrder]:
-    return EngineOrder.objects.filter(pool=pool, state__in=OPEN_STATES)

@@ -1,16 +1,27 @@
-"""From a plan to the orders that carry it out, whoever wants it carried out."""
+"""From a plan to the orders that carry it out, whoever wants it carried out: engines to start, stop and turn."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from django.db import IntegrityError, transaction
 
 from controlplane.automation.actuators.registry import actuator_of
-from controlplane.automation.engine_orders import order_flip, order_start, order_stop
-from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.engine_orders import told
+from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderKind
 from controlplane.automation.pool_facts import engines_by_id
-from controlplane.fleet.models.pool import Pool
+from controlplane.fleet.models.engine import Engine, new_engine_id
+from controlplane.fleet.models.pool import ActuatorKind, Pool
+from controlplane.platform import audit
 from controlplane.platform.actor import Actor
+
+START_WITHIN = timedelta(minutes=15)
+STOP_WITHIN = timedelta(minutes=30)
+BY_HAND_WITHIN = timedelta(days=1)
+"""Orders that wait for a person."""
+MAX_OPEN = 1000
+"""Open orders of one pool; more are not placed."""
 
 
 def order_scaling(
@@ -45,3 +56,52 @@ def order_flips(
         elif (stop := order_stop(engine, actor=actor, why=why, at=at)) is not None:
             placed += [stop, order_start(pool, role, actor=actor, why=why, at=at)]
     return [order for order in placed if order is not None]
+
+
+def order_start(pool: Pool, role: str, *, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
+    """Place an order for one more engine and return it; None where MAX_OPEN are open. Belongs into a transaction."""
+    if EngineOrder.objects.filter(pool=pool, state__in=OPEN_STATES).count() >= MAX_OPEN:
+        return None
+    return _place(pool, OrderKind.START, role, None, actor, why, at)
+
+
+def order_stop(engine: Engine, *, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
+    """Place an order to drain and stop the engine; None where another order for it is open."""
+    return _order_for(engine, OrderKind.STOP, engine.role, actor, why, at)
+
+
+def order_flip(engine: Engine, role: str, *, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
+    """Place an order to drain the engine and bring it back in another role; None where another order is open."""
+    return _order_for(engine, OrderKind.FLIP, role, actor, why, at)
+
+
+def _order_for(engine: Engine, kind: OrderKind, role: str, actor: Actor, why: str, at: datetime) -> EngineOrder | None:
+    if EngineOrder.objects.filter(engine=engine, state__in=OPEN_STATES).exists():
+        return None
+    try:
+        with transaction.atomic():
+            return _place(engine.pool, kind, role, engine, actor, why, at)
+    except IntegrityError:
+        # Another worker placed one at the same moment.
+        return None
+
+
+def _place(
+    pool: Pool, kind: OrderKind, role: str, engine: Engine | None, actor: Actor, why: str, at: datetime
+) -> EngineOrder:
+    within = START_WITHIN if kind == OrderKind.START else STOP_WITHIN
+    order = EngineOrder.objects.create(
+        key=new_engine_id(),
+        pool=pool,
+        kind=kind,
+        role=role,
+        engine=engine,
+        engine_name=engine.name if engine is not None else "",
+        by=actor.name,
+        why=why[:300],
+        next_try_at=at,
+        deadline_at=at + (BY_HAND_WITHIN if pool.actuator == ActuatorKind.MANUAL else within),
+        ordered_at=at,
+    )
+    audit.record(actor, f"engine_order.{kind}", "engine_order", order.key, after=told(order), why=why, pool=pool.slug)
+    return order

@@ -1,9 +1,9 @@
-"""Turns what is stored and what is heard of a pool into the facts that planners judge."""
+"""Turns what is stored and what is heard of a pool into the facts that planners judge, its past demand among them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any
 
@@ -12,17 +12,34 @@ import msgspec
 from controlplane.automation.engine_sightings import Sighting
 from controlplane.automation.models.engine_health import HealthState
 from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderKind, OrderState
+from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.observation import FleetObservation
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.jobs.lease import LONGEST
 from gateway.contracts.engine_report import EngineReport
 from gateway.contracts.fleet_sample import EngineCounts
-from planning.facts.fleet_facts import ACTIVE, DRAINING, OUT, STARTING, EngineFacts, PoolFacts, RoleLoad, Standing
+from planning.documents.scaling_document import ScalingDocument
+from planning.facts.fleet_facts import (
+    ACTIVE,
+    DRAINING,
+    OUT,
+    STARTING,
+    DemandPoint,
+    EngineFacts,
+    PoolFacts,
+    PoolWindow,
+    RoleLoad,
+    Standing,
+)
 from routing.policy.policy_document import RoutingPolicy
 
 MAX_STARTS = 12
 """Starts that are looked back on; the pause between failing ones has long reached its limit by then."""
+_AROUND_S = 1800.0
+"""How much of the past, and of the time around this one a season ago, tells of the demand."""
+MAX_POINTS = 500
+"""Of the last time, and of the season before."""
 Seen = tuple[Sighting, EngineReport | None, float | None]
 
 
@@ -59,6 +76,35 @@ def role_loads(facts: PoolFacts, observed: FleetObservation, window_s: float) ->
             tbt = (point.tbt_s or 0.0) / facts.tbt_slo_s
             loads.append(RoleLoad(point.at_s, role, max(tbt, point.kv_usage or 0.0)))
     return loads
+
+
+def demand_history(
+    pool_id: str, windows: Sequence[PoolWindow], now_s: float, settings: ScalingDocument
+) -> list[DemandPoint]:
+    """Return the demand of the last half hour and of the same time one season ago, oldest first."""
+    heard = [DemandPoint(each.from_s + each.span_s, each.work_s / each.span_s) for each in windows]
+    since_s = heard[0].at_s if heard else now_s
+    then_s = now_s - settings.season_s
+    return [
+        *_recorded(pool_id, then_s - _AROUND_S, then_s + _AROUND_S + settings.warm_up_s),
+        *_recorded(pool_id, max(now_s - _AROUND_S, then_s + _AROUND_S), since_s - 1.0),
+        *heard,
+    ]
+
+
+def _recorded(pool_id: str, from_s: float, to_s: float) -> list[DemandPoint]:
+    if to_s <= from_s:
+        return []
+    rows = PlanRecord.objects.filter(
+        pool=pool_id,
+        job="scaling",
+        at__range=(datetime.fromtimestamp(from_s, UTC), datetime.fromtimestamp(to_s, UTC)),
+    ).order_by("at")
+    return [
+        DemandPoint(at.timestamp(), float(figures["demand"]))
+        for at, figures in rows.values_list("at", "figures")[:MAX_POINTS]
+        if isinstance(figures.get("demand"), int | float)
+    ]
 
 
 def _engine(engine: Engine, order: EngineOrder | None, seen: Mapping[str, Seen], now_s: float) -> EngineFacts:

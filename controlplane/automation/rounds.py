@@ -56,7 +56,7 @@ class RoundResult:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
     outcome: Mapping[str, Any] = field(default_factory=dict)
-    effects: list[Callable[[], None]] = field(default_factory=list)
+    effects: list[Callable[[], object]] = field(default_factory=list)
 
 
 Work = Callable[[Round], RoundResult | None]

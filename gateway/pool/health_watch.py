@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from gateway.base.event_log import log_event
 from gateway.engines.health_verdict import PROBATION, sated
+from gateway.engines.hit_pattern import PoolKeys
 from gateway.engines.stall_detector import StallWatch
-from gateway.pool.pool_hits import judge_hits
 
 if TYPE_CHECKING:
     from gateway.base.loop_lag import LoopLag
@@ -63,3 +64,18 @@ def slow_start(pool: LivePool, running: Mapping[str, int], unix: float) -> None:
     """Let engines in probation have their growing share, by the requests that run on each engine."""
     pool.sated = sated(pool.engines.values(), running, unix)
     pool.refresh()
+
+
+def judge_hits(pool: LivePool, now: float) -> None:
+    """Look at the engines' events and reported hits, and give the router new facts where trust changed."""
+    keys = PoolKeys(pool.entry.isolated, pool.by_dispatches)
+    changed = False
+    for engine_id, engine in pool.engines.items():
+        if engine.intake is not None:
+            engine.hits.note_events(engine.intake.ledger.counts, now)
+        if engine.hits.judge(keys, now):
+            changed = True
+            verdict = engine.hits.verdict
+            log_event("hits_judged", engine_id=engine_id, grade=verdict.grade, cause=verdict.cause)
+    if changed:
+        pool.refresh()

@@ -27,7 +27,6 @@ from gateway.engines.panic_threshold import excused_engines
 from gateway.events.event_ledger import EventLedger
 from gateway.events.event_salts import SaltsSeen
 from gateway.events.kv_event_intake import KvEventIntake
-from gateway.http.overload_rejection import queue_rejection
 from gateway.pool.cache_locality import AffinityBook
 from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.pool.engine_tasks import EngineTasks
@@ -47,9 +46,6 @@ from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import keeper_of
 from routing.router import Router
-from routing.values.decision import Dispatched, Rejected
-from routing.values.inference_request import InferenceRequest
-from routing.values.observation import Observation
 
 EXACT_KEYS = "exact"
 _POLICY_FIELDS = ("policy", "policy_version")
@@ -100,11 +96,14 @@ class LivePool:
         self._context = context
         self._metrics = metrics
         self.lag = lag
-        self._driver = RouterDriver(self.router, settings.tick_s)
-        self.rebalancing = Rebalancing(self.router, self._driver.relieve)
         self._feed = DispatchFeed(
             self.router, self.engines, settings, feeds=self.fed_by_dispatches, refresh=self.refresh
         )
+        driver = self._driver = RouterDriver(self.router, settings.tick_s, feed=self._feed, queue=self.queue, lag=lag)
+        # Requests go to the driver and know nothing of the rest.
+        self.place, self.place_at_once, self.take_observed = driver.place, driver.place_at_once, driver.take_observed
+        self.observe, self.reject_waiting = driver.observe, driver.reject_waiting
+        self.rebalancing = Rebalancing(self.router, driver.relieve)
         self._facts: tuple[EngineFacts, ...] = ()
         self.accepting: frozenset[str] = frozenset()
         """Engines that take new work at this moment."""
@@ -113,40 +112,6 @@ class LivePool:
         self._tasks = EngineTasks()
         self._incarnations: dict[str, int] = {}
         self._lost_at: dict[str, float] = {}
-
-    # -- requests
-
-    async def place(
-        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
-    ) -> Dispatched | Rejected:
-        """Return when the request is dispatched to an engine or rejected; cancelling withdraws it.
-
-        With `hold` it may wait in the queue, without it an engine is chosen at once. Raises ValueError
-        for a request id that is already under way.
-        """
-        if hold and not excluded and (late := queue_rejection(self.lag, self.router, request)):
-            return late
-        outcome = await self._driver.place(request, hold=hold, excluded=excluded)
-        self._remember(outcome, request, salted)
-        return outcome
-
-    def place_at_once(self, request: InferenceRequest, salted: bool = False) -> Dispatched | Rejected:
-        """Return an engine for a request that does not wait; raises ValueError for an id already under way."""
-        outcome = self._driver.place_at_once(request)
-        self._remember(outcome, request, salted)
-        return outcome
-
-    def take_observed(self, request: InferenceRequest, engine_id: str) -> Dispatched | None:
-        """Account for a request that others have sent to the engine; None where it takes no work."""
-        dispatched = self._driver.take_observed(request, engine_id)
-        if dispatched is not None:
-            self._remember(dispatched, request, False)
-        return dispatched
-
-    def observe(self, observation: Observation) -> None:
-        """Tell the router what happened to a request, and dispatch what follows; unknown ids are ignored."""
-        self._feed.observed(observation)
-        self._driver.observe(observation)
 
     def _follow(self, entry: PoolEntry) -> None:
         """Take the entry, and what each request asks of it."""
@@ -243,10 +208,6 @@ class LivePool:
             log_event("engine_restarted", engine=report.engine_id, evidence="process start changed")
             self._new_incarnation(engine, resync=True)
             self.refresh()
-
-    def reject_waiting(self, code: str) -> None:
-        """Reject the requests that wait for an engine."""
-        self._driver.reject_waiting(code)
 
     async def stop(self) -> None:
         """End all tasks and reject what still waits."""
@@ -361,15 +322,6 @@ class LivePool:
         self._incarnations[engine.entry.engine_id] = engine.incarnation
         if resync and engine.intake is not None:
             engine.intake.resync()
-
-    # -- an index fed by our own dispatches
-
-    def _remember(self, outcome: Dispatched | Rejected, request: InferenceRequest, salted: bool) -> None:
-        if not isinstance(outcome, Dispatched):
-            return
-        decision = outcome.decision
-        self.queue.dispatched(decision.queued_s)
-        self._feed.dispatched(decision, request, salted)
 
 
 def _observer(policy: RoutingPolicy) -> CostObserver:

@@ -20,7 +20,7 @@ class PoolAccounts(RequestListener):
     """Keeps the accounts of each request's own pool; what only a tenant reports (`reporter`) teaches nothing."""
 
     @override
-    def dispatched(self, record: DecisionRecord, request: InferenceRequest, asked_s: float, again: bool) -> None:
+    def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
         pool, decision = record.pool, record.decision
         dispatched_s = request.arrived_s + decision.queued_s
         dispatched_s = dispatched_s if dispatched_s > decision.decided_s else decision.decided_s

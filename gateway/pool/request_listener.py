@@ -18,8 +18,8 @@ class RequestListener:
     A listener overrides the moments that it wants; the others cost nothing.
     """
 
-    def dispatched(self, record: DecisionRecord, request: InferenceRequest, asked_s: float, again: bool) -> None:
-        """An engine was chosen, for which the router was asked at `asked_s`; `again`: another one had failed."""
+    def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
+        """An engine was chosen, `took_s` seconds after the router was asked; `again`: another one had failed."""
 
     def first_token(self, record: DecisionRecord, now: float) -> None:
         """The engine sent its first token."""

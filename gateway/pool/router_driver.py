@@ -6,6 +6,10 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from gateway.base.loop_lag import LoopLag
+from gateway.http.overload_rejection import queue_rejection
+from gateway.pool.dispatch_feed import DispatchFeed
+from gateway.traffic.queue_window import QueueWindow
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.rebalancing_overrides import relieve
@@ -23,20 +27,36 @@ class RouterDriver:
     Mutable state: the futures of waiting requests and the timer.
     """
 
-    def __init__(self, router: Router, tick_s: float) -> None:
+    def __init__(self, router: Router, tick_s: float, *, feed: DispatchFeed, queue: QueueWindow, lag: LoopLag) -> None:
+        """`feed` and `queue` hear of each dispatch; while `lag` stands, requests that would be late are rejected."""
         self.router = router
         self._tick_s = tick_s
+        self._feed = feed
+        self._queue = queue
+        self._lag = lag
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[str, asyncio.Future[Dispatched | Rejected]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def place(self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str]) -> Dispatched | Rejected:
-        """Return when the request is dispatched to an engine or rejected; cancelling withdraws it."""
+    async def place(
+        self, request: InferenceRequest, *, hold: bool, excluded: frozenset[str] = frozenset(), salted: bool = False
+    ) -> Dispatched | Rejected:
+        """Return when the request is dispatched to an engine or rejected; cancelling withdraws it.
+
+        With `hold` it may wait in the queue, without it an engine is chosen at once. Raises ValueError
+        for a request id that is already under way.
+        """
+        if hold and not excluded and (late := queue_rejection(self._lag, self.router, request)):
+            return late
         now = time.monotonic()
         outcome = self.router.submit(request, now, hold=hold, excluded=excluded)
-        if not isinstance(outcome, Queued):
-            self._arm(now)
-            return outcome
+        if isinstance(outcome, Queued):
+            return self._told(await self._dispatched(request, now), request, salted)
+        self._arm(now)
+        return self._told(outcome, request, salted)
+
+    async def _dispatched(self, request: InferenceRequest, now: float) -> Dispatched | Rejected:
+        """Return what a queued request comes to."""
         future: asyncio.Future[Dispatched | Rejected] = self._loop.create_future()
         self._waiting[request.request_id] = future
         self._arm(now)
@@ -48,24 +68,33 @@ class RouterDriver:
         finally:
             self._waiting.pop(request.request_id, None)
 
-    def place_at_once(self, request: InferenceRequest) -> Dispatched | Rejected:
-        """Return an engine for a request that does not wait, or the rejection."""
+    def _told(self, outcome: Dispatched | Rejected, request: InferenceRequest, salted: bool) -> Dispatched | Rejected:
+        if isinstance(outcome, Dispatched):
+            self._queue.dispatched(outcome.decision.queued_s)
+            self._feed.dispatched(outcome.decision, request, salted)
+        return outcome
+
+    def place_at_once(self, request: InferenceRequest, salted: bool = False) -> Dispatched | Rejected:
+        """Return an engine for a request that does not wait; raises ValueError for an id already under way."""
         now = time.monotonic()
         outcome = self.router.submit(request, now, hold=False)
         if isinstance(outcome, Queued):
             raise RuntimeError("a placement without hold has waited")
         self._arm(now)
-        return outcome
+        return self._told(outcome, request, salted)
 
     def take_observed(self, request: InferenceRequest, engine_id: str) -> Dispatched | None:
         """Account for a request that others have sent to the engine; None where it takes no work."""
         now = time.monotonic()
         dispatched = self.router.observed.take(request, engine_id, now)
         self._arm(now)
+        if dispatched is not None:
+            self._told(dispatched, request, False)
         return dispatched
 
     def observe(self, observation: Observation) -> None:
-        """Tell the router what happened to a request, and deliver what follows."""
+        """Tell the router what happened to a request, and deliver what follows; unknown ids are ignored."""
+        self._feed.observed(observation)
         now = time.monotonic()
         self._deliver(self.router.observe(observation, now), now)
 

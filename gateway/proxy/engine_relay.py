@@ -55,7 +55,7 @@ class AnswerStream:
         return chunk
 
     def close(self) -> None:
-        """Note that the client has the whole answer."""
+        """Note that the client has got the whole answer."""
         complete(self._lifecycle, self._record, self._answer.usage.usage)
 
 

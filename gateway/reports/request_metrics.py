@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -23,7 +22,7 @@ class RequestMetrics(RequestListener):
         self._metrics = metrics
 
     @override
-    def dispatched(self, record: DecisionRecord, request: InferenceRequest, asked_s: float, again: bool) -> None:
+    def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
         decision, metrics = record.decision, self._metrics
         pool_id = decision.pool_id
         metrics.decisions.count((pool_id, decision.placement, decision.reason))
@@ -31,7 +30,7 @@ class RequestMetrics(RequestListener):
         metrics.queue_wait.note(of_pool, decision.queued_s)
         if decision.queued_s == 0.0:
             # Dispatched at once: nothing was awaited, so the time is that of deciding alone.
-            metrics.decision_seconds.note(of_pool, monotonic() - asked_s)
+            metrics.decision_seconds.note(of_pool, took_s)
         if not again:
             metrics.key_sources.count((pool_id, record.key_source))
 

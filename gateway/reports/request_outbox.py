@@ -22,9 +22,9 @@ from gateway.contracts.snapshot import Snapshot
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.pool.recent_decisions import DecisionRecord
 from gateway.pool.request_listener import RequestListener
-from gateway.pool.ttft_parts import note_ttft
 from gateway.reports.decision_recorder import DecisionRecorder, hit_sample, traffic_row
 from gateway.reports.decision_sampling import is_late, kept
+from gateway.reports.ttft_parts import note_ttft
 
 if TYPE_CHECKING:
     from gateway.base.metrics import GatewayMetrics
@@ -76,7 +76,7 @@ class RequestOutbox(RequestListener):
         self._room = self._most
 
     @override
-    def dispatched(self, record: DecisionRecord, request: InferenceRequest, asked_s: float, again: bool) -> None:
+    def dispatched(self, record: DecisionRecord, request: InferenceRequest, took_s: float, again: bool) -> None:
         if again:
             return
         if len(self._begun) + len(self._open) < MAX_OPEN:

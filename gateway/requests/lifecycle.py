@@ -106,6 +106,7 @@ class RequestLifecycle:
         """Begin or continue the record of a dispatched request; raises ApiError for a rejection."""
         if isinstance(outcome, Rejected):
             raise self._rejected(pool, request, keyed, outcome, asked_s, earlier)
+        took_s = monotonic() - asked_s
         decision, record = outcome.decision, earlier
         if record is None:
             record = new_record(decision, pool, request, keyed, engines_of(decision), asked_s)
@@ -117,7 +118,7 @@ class RequestLifecycle:
             record.handed_over_s = record.cached_tokens = None
         self.recent.add(record)
         for tell in self._tell.dispatched:
-            tell(record, request, asked_s, earlier is not None)
+            tell(record, request, took_s, earlier is not None)
         return record
 
     def first_token(self, record: DecisionRecord, now: float) -> None:

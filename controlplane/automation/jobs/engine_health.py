@@ -58,7 +58,20 @@ def judge(turn: Round, *, observed: FleetObservation) -> RoundResult:
         result.effects.append(partial(_put, turn, plan.verdicts, settings))
     elif mode != FROZEN:
         result.effects.append(partial(_readmit_all, turn.pool, turn.at))
-    result.effects.append(partial(_keep, turn, plan, mode))
+    states: list[str] = [each.state for each in plan.verdicts]
+    keep = partial(
+        keep_plan,
+        turn.pool.slug,
+        JOB,
+        turn.at,
+        mode=mode,
+        changes=bool(plan.changed),
+        reasons=plan.reasons,
+        figures={state: states.count(state) for state in HealthState.values} | {"panic": int(plan.panic)},
+        plan=result.plan,
+        outcome={"in_force": mode == ACT},
+    )
+    result.effects.append(keep)
     return result
 
 
@@ -103,21 +116,6 @@ def _readmit_all(pool: Pool, at: datetime) -> None:
 
 def _stored(pool: Pool) -> QuerySet[EngineHealth]:
     return EngineHealth.objects.filter(engine__pool=pool).select_related("engine__pool")
-
-
-def _keep(turn: Round, plan: HealthPlan, mode: str) -> None:
-    states: list[str] = [each.state for each in plan.verdicts]
-    keep_plan(
-        turn.pool.slug,
-        JOB,
-        turn.at,
-        mode=mode,
-        changes=bool(plan.changed),
-        reasons=plan.reasons,
-        figures={state: states.count(state) for state in HealthState.values} | {"panic": int(plan.panic)},
-        plan=_told(plan),
-        outcome={"in_force": mode == ACT},
-    )
 
 
 def _told(plan: HealthPlan) -> dict[str, object]:

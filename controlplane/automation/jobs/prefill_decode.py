@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import Any
 
 import msgspec
 from celery import shared_task
@@ -19,13 +18,16 @@ from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.platform.actor import program
 from planning.documents.automation_mode import ACT, OFF
 from planning.prefill_decode.prefill_decode import plan_ratio
-from planning.prefill_decode.ratio_plan import RatioMemory, RatioPlan
+from planning.prefill_decode.ratio_plan import RatioMemory
 from planning.scaling.start_pause import why_no_start
 from routing.values.prepared_struct import prepared
 
 JOB = "prefill_decode"
 EVERY = timedelta(seconds=5)
 ACTOR = program("prefill/decode ratio")
+_FIGURES = (
+    "imbalance", "prefill_load", "decode_load", "prefill", "decode", "target_prefill", "target_decode",
+)  # fmt: skip
 
 
 @shared_task(name="controlplane.prefill_decode", ignore_result=True)
@@ -60,34 +62,20 @@ def balance(turn: Round, *, observed: FleetObservation) -> RoundResult:
         outcome={"mode": mode, "flips": len(plan.flips) if acts else 0, "reason": plan.reasons[0].text},
     )
     if acts and plan.flips:
-        result.effects.append(partial(_order, turn, plan))
-    result.effects.append(partial(_keep, turn, plan, mode, carried_out=acts))
-    return result
-
-
-def _order(turn: Round, plan: RatioPlan) -> None:
-    flips = [(flip.engine_id, flip.after) for flip in plan.flips]
-    order_flips(turn.pool, flips, actor=ACTOR, why=plan.reasons[0].text, at=turn.at)
-
-
-def _keep(turn: Round, plan: RatioPlan, mode: str, *, carried_out: bool) -> None:
-    figures: dict[str, Any] = {
-        "imbalance": plan.imbalance,
-        "prefill_load": plan.prefill_load,
-        "decode_load": plan.decode_load,
-        "prefill": plan.prefill,
-        "decode": plan.decode,
-        "target_prefill": plan.target_prefill,
-        "target_decode": plan.target_decode,
-    }
-    keep_plan(
+        flips = [(flip.engine_id, flip.after) for flip in plan.flips]
+        order = partial(order_flips, turn.pool, flips, actor=ACTOR, why=plan.reasons[0].text, at=turn.at)
+        result.effects.append(order)
+    keep = partial(
+        keep_plan,
         turn.pool.slug,
         JOB,
         turn.at,
         mode=mode,
         changes=bool(plan.flips),
         reasons=plan.reasons,
-        figures=figures,
-        plan=msgspec.to_builtins(plan),
-        outcome={"carried_out": carried_out and bool(plan.flips), "frozen": mode == FROZEN},
+        figures={name: getattr(plan, name) for name in _FIGURES},
+        plan=result.plan,
+        outcome={"carried_out": acts and bool(plan.flips), "frozen": mode == FROZEN},
     )
+    result.effects.append(keep)
+    return result

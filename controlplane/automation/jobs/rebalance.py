@@ -62,7 +62,19 @@ def even_out(turn: Round, *, observed: FleetObservation, bus: Bus) -> RoundResul
     )
     if mode == ACT:
         result.effects.append(partial(_tell_later, bus, _order(turn, plan)))
-    result.effects.append(partial(_keep, turn, plan, mode))
+    keep = partial(
+        keep_plan,
+        turn.pool.slug,
+        JOB,
+        turn.at,
+        mode=mode,
+        changes=bool(plan.wider or plan.narrower or plan.moves),
+        reasons=plan.reasons,
+        figures=_figures(plan),
+        plan=result.plan,
+        outcome={"in_force": mode == ACT, "frozen": mode == FROZEN},
+    )
+    result.effects.append(keep)
     return result
 
 
@@ -81,22 +93,11 @@ def _order(turn: Round, plan: RebalancePlan) -> RebalanceOrder:
     )
 
 
-def _keep(turn: Round, plan: RebalancePlan, mode: str) -> None:
-    figures: dict[str, Any] = {
+def _figures(plan: RebalancePlan) -> dict[str, Any]:
+    return {
         "load_cv": plan.load_cv,
         "hot": len(plan.hot),
         "widened": len(plan.widened),
         "moves": sum(move.at_most for move in plan.moves),
         "recomputed_share": plan.recomputed_share,
     }
-    keep_plan(
-        turn.pool.slug,
-        JOB,
-        turn.at,
-        mode=mode,
-        changes=bool(plan.wider or plan.narrower or plan.moves),
-        reasons=plan.reasons,
-        figures=figures,
-        plan=msgspec.to_builtins(plan),
-        outcome={"in_force": mode == ACT, "frozen": mode == FROZEN},
-    )

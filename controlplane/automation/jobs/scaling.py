@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 from celery import shared_task
 
-from controlplane.automation.demand_history import demand_history
 from controlplane.automation.observation import FleetObservation, fleet_observation
 from controlplane.automation.plan_history import keep_plan
 from controlplane.automation.plan_orders import order_scaling
-from controlplane.automation.pool_facts import pool_facts, role_loads
+from controlplane.automation.pool_facts import demand_history, pool_facts, role_loads
 from controlplane.automation.pool_policy import FROZEN, OVERRIDE, mode_in_force, override_engines, pool_policy
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.platform.actor import program
@@ -42,13 +41,13 @@ def scale(turn: Round, *, observed: FleetObservation) -> RoundResult:
     mode = mode_in_force(turn.pool, OVERRIDE if override is not None else settings.mode)
     if mode == OFF:
         return RoundResult(turn.memory, outcome={"mode": mode})
+    rings, nodes = policy.rings
     facts = pool_facts(turn.pool, policy.routing, observed, turn.now_s)
-    memory = msgspec.convert(turn.memory, prepared(ScalingMemory))
+    history = demand_history(turn.pool.slug, facts.windows, turn.now_s, settings) if settings.forecast else []
     ratio = policy.automation.ratio
     loads = role_loads(facts, observed, ratio.window_s)
     seen = imbalance_of(loads, turn.now_s, ratio.window_s, ratio.min_samples) if loads else None
-    rings, nodes = policy.rings
-    history = demand_history(turn.pool.slug, facts.windows, turn.now_s, settings) if settings.forecast else []
+    memory = msgspec.convert(turn.memory, prepared(ScalingMemory))
     plan, after = plan_scaling(
         facts,
         history,
@@ -72,18 +71,12 @@ def scale(turn: Round, *, observed: FleetObservation) -> RoundResult:
         plan=msgspec.to_builtins(plan),
         outcome={"mode": mode, "action": plan.action if acts else "none", "reason": plan.reasons[0].text},
     )
+    why = plan.reasons[0].text
     if acts:
-        result.effects.append(partial(_order, turn, plan))
-    result.effects.append(partial(_keep, turn, plan, mode, carried_out=acts))
-    return result
-
-
-def _order(turn: Round, plan: ScalingPlan) -> None:
-    order_scaling(turn.pool, plan.add, plan.drain, actor=ACTOR, why=plan.reasons[0].text, at=turn.at)
-
-
-def _keep(turn: Round, plan: ScalingPlan, mode: str, *, carried_out: bool) -> None:
-    keep_plan(
+        order = partial(order_scaling, turn.pool, plan.add, plan.drain, actor=ACTOR, why=why, at=turn.at)
+        result.effects.append(order)
+    keep = partial(
+        keep_plan,
         turn.pool.slug,
         JOB,
         turn.at,
@@ -91,9 +84,11 @@ def _keep(turn: Round, plan: ScalingPlan, mode: str, *, carried_out: bool) -> No
         changes=plan.action != "none",
         reasons=plan.reasons,
         figures=_figures(plan),
-        plan=msgspec.to_builtins(plan),
-        outcome={"carried_out": carried_out and plan.action != "none", "frozen": mode == FROZEN},
+        plan=result.plan,
+        outcome={"carried_out": acts and plan.action != "none", "frozen": mode == FROZEN},
     )
+    result.effects.append(keep)
+    return result
 
 
 def _figures(plan: ScalingPlan) -> dict[str, Any]:

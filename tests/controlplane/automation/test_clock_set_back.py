@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 
 from controlplane.automation.actuators.actuator import Answer, Standing
-from controlplane.automation.engine_orders import order_stop
 from controlplane.automation.jobs import engine_health, engine_orders
 from controlplane.automation.models.engine_health import EngineHealth
 from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder
+from controlplane.automation.plan_orders import order_stop
 from controlplane.automation.rounds import Round, RoundResult, run_rounds
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import program

@@ -11,10 +11,10 @@ import pytest
 from controlplane.automation import engine_orders
 from controlplane.automation import switches as steering
 from controlplane.automation.actuators.actuator import ActuatorError, Answer, NewEngine, RejectedOrderError, Standing
-from controlplane.automation.engine_orders import order_flip, order_start, order_stop
 from controlplane.automation.jobs import engine_orders as job
 from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.order_steps import CLAIM, Hands, advance
+from controlplane.automation.plan_orders import order_flip, order_start, order_stop
 from controlplane.automation.rounds import run_rounds
 from controlplane.fleet.engine_lifecycle import set_desired_state
 from controlplane.fleet.models.engine import Engine

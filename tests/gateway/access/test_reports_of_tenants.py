@@ -15,7 +15,7 @@ from gateway.contracts.snapshot import ApiKeyEntry, encode_snapshot
 from gateway.engines.engine_progress import EngineProgress
 from gateway.gateway import FEEDBACK_CALLS, SNAPSHOT_TOPIC
 from gateway.http.openai_error import ApiError
-from gateway.pool.pool_hits import judge_hits
+from gateway.pool.health_watch import judge_hits
 from routing.policy.policy_document import Stage
 from routing.trials.arms import CANARY, ArmEntry
 from tests.gateway.fake_engine import until

@@ -16,7 +16,7 @@ from gateway.contracts.regret import LOAD, STALE_VIEW
 from gateway.contracts.request_batch import TOPIC, decode_batch, decode_decisions
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.events.event_ledger import EXACT, Trust
-from gateway.pool.pool_hits import judge_hits
+from gateway.pool.health_watch import judge_hits
 from gateway.traffic.past_moments import PastMoments
 from kvstore.keys.block_keys import token_block_keys
 from tests.gateway.scripted_engine import ScriptedEngine

@@ -309,7 +309,7 @@ async def test_engines_may_take_roles_and_give_them_up_while_requests_run(
         await until(
             lambda: {each.engine_id: each.role for each in live.sample().engines} == {"a": "prefill", "b": "decode"}
         )
-        assert live.shown("b").running >= 1
+        await until(lambda: live.shown("b").running >= 1)
         await roles(3, a="prefill", b="prefill")
         assert "roles_unmatched" in caplog.text
         await roles(4, a="mixed", b="mixed")

@@ -7,7 +7,11 @@ import time
 
 import pytest
 
+from gateway.base.loop_lag import LoopLag
+from gateway.base.settings import GatewaySettings
+from gateway.pool.dispatch_feed import DispatchFeed
 from gateway.pool.router_driver import RouterDriver
+from gateway.traffic.queue_window import QueueWindow
 from routing.ledger.fleet_view import EngineFacts
 from routing.policy.policy_document import RoutingPolicy
 from routing.router import Router
@@ -20,7 +24,9 @@ NONE: frozenset[str] = frozenset()
 
 
 def driver(policy: RoutingPolicy = POLICY, engines: tuple[str, ...] = ("a",)) -> RouterDriver:
-    made = RouterDriver(Router("pool", policy, 1), 0.02)
+    router = Router("pool", policy, 1)
+    feed = DispatchFeed(router, {}, GatewaySettings(), feeds=lambda _: False, refresh=lambda: None)
+    made = RouterDriver(router, 0.02, feed=feed, queue=QueueWindow(), lag=LoopLag(lambda _: None))
     made.set_engines([EngineFacts(engine_id, 1, True) for engine_id in engines])
     return made
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.base.settings import GatewaySettings
 from gateway.contracts.affinity_sample import TOPIC, AffinitySample, decode_affinity, encode_affinity
 from gateway.contracts.wire import UnreadableMessageError
-from gateway.pool.pool_hits import judge_hits
+from gateway.pool.health_watch import judge_hits
 from gateway.reports.affinity_sampler import AffinitySampler
 from kvstore.keys.block_keys import token_block_keys
 from routing.policy.policy_document import RoutingPolicy, Stage

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from controlplane.automation.actuators.kubernetes import KubernetesActuator
-from controlplane.automation.engine_orders import order_start
 from controlplane.automation.jobs import engine_orders as job
 from controlplane.automation.models.engine_order import EngineOrder
+from controlplane.automation.plan_orders import order_start
 from controlplane.fleet.actuator_settings import KubernetesSettings
 from controlplane.fleet.engine_addresses import follow_addresses
 from controlplane.fleet.models.engine import Engine

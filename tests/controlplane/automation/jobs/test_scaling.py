@@ -8,11 +8,11 @@ import pytest
 from django.utils import timezone
 
 from controlplane.automation import switches as steering
-from controlplane.automation.demand_history import demand_history
 from controlplane.automation.jobs import prefill_decode, scaling
 from controlplane.automation.models.engine_order import EngineOrder
 from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.models.steering import Steering
+from controlplane.automation.pool_facts import demand_history
 from controlplane.fleet.models.engine import Engine
 from controlplane.platform.actor import program
 from controlplane.platform.field_problems import InvalidFieldsError
