@@ -17,6 +17,7 @@ from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
+from controlplane.platform.jobs.wake import wake
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 
@@ -147,6 +148,7 @@ def _place(
         deadline_at=at + (BY_HAND_WITHIN if pool.actuator == ActuatorKind.MANUAL else within),
         ordered_at=at,
     )
+    wake(["engine_orders"])
     audit.record(actor, f"engine_order.{kind}", "engine_order", order.key, after=told(order), why=why, pool=pool.slug)
     return order
 
