@@ -200,7 +200,7 @@ def measured_before(count: int, seconds: float) -> list[Pair]:
             return []
         subprocess.run(["tar", "-x", "-C", name], input=archive.stdout, check=True)
         program = _ONE_PROCESS.format(count=count, seconds=seconds)
-        done = subprocess.run([sys.executable, "-c", program], cwd=name, capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, "-c", program], cwd=name, stdout=subprocess.PIPE, text=True, check=True)
         return [Pair(*each) for each in msgspec.json.decode(done.stdout.splitlines()[-1])]
 
 
