@@ -2,9 +2,9 @@
 
 Decisions are asked and answers streamed in closed loops, in pairs of rounds: one alone, and one with pages read at
 20 a second and what-ifs under way; background jobs run in both. Ratios are medians over the pairs of the busy round
-over the quiet one. First with gateway, web and jobs as processes of their own, then in one process. Client, engines
-and the reader of pages share the machine's cores with the program; the reader has a lower priority, since it would be
-elsewhere.
+over the quiet one. Beside them stand those of commit BEFORE, the last on which gateway, web and jobs could share one
+process, where this checkout has it. Client, engines and the reader of pages share the machine's cores with the program;
+the reader has a lower priority, since it would be elsewhere.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ import aiohttp
 import msgspec
 import uvloop
 
-from bench.live.live_program import LiveProgram, live_program
+from bench.live.live_program import ROOT, LiveProgram, live_program
 from bench.report import Target, command_line, write_report
 from simulator.workloads.trace import TraceRow
 
+BEFORE = "6d4e9fc"
 MODEL = "loopback-8b"
 PAGES_PER_S = 20.0
 ROWS, ROW_MS = 10_000, 40.0
@@ -55,6 +56,11 @@ for _ in range({count}):
         recording, recording.pool.policy.live_version, None, Conditions(seeds=10, engine_model="chunked"),
         actor=program("bench"),
     )
+"""
+_ONE_PROCESS = """
+import dataclasses, json
+from bench.isolation import measured
+print(json.dumps([dataclasses.astuple(each) for each in measured({count}, {seconds}, separate=False)]))
 """
 _CANCEL = """
 import time
@@ -175,16 +181,27 @@ def _p99(values: list[float]) -> float:
     return statistics.quantiles(values, n=100)[98]
 
 
-def measured(count: int, seconds: float, *, separate: bool) -> list[Pair]:
+def measured(count: int, seconds: float) -> list[Pair]:
     """Return the ratios of so many pairs in a fresh installation; a round before them only warms up."""
+    with TemporaryDirectory() as name, live_program(Path(name), engines=True) as program:
+        trace = Path(name) / "trace.jsonl"
+        trace.write_bytes(_trace())
+        program.shell(_UPLOAD.format(path=str(trace)))
+        _run(program, min(seconds, 5.0))
+        return [pair(program, seconds, quiet_first=number % 2 == 0) for number in range(count)]
+
+
+def measured_before(count: int, seconds: float) -> list[Pair]:
+    """Return the same of commit BEFORE in one process; none where this checkout lacks it."""
     with TemporaryDirectory() as name:
-        environment = {"SWITCHYARD_SEPARATE_PROCESSES": str(separate).lower()}
-        with live_program(Path(name), engines=True, environment=environment) as program:
-            trace = Path(name) / "trace.jsonl"
-            trace.write_bytes(_trace())
-            program.shell(_UPLOAD.format(path=str(trace)))
-            _run(program, min(seconds, 5.0))
-            return [pair(program, seconds, quiet_first=number % 2 == 0) for number in range(count)]
+        archive = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, capture_output=True, check=False)
+        if archive.returncode:
+            print(f"Without commit {BEFORE} there is nothing to compare with.", file=sys.stderr)
+            return []
+        subprocess.run(["tar", "-x", "-C", name], input=archive.stdout, check=True)
+        program = _ONE_PROCESS.format(count=count, seconds=seconds)
+        done = subprocess.run([sys.executable, "-c", program], cwd=name, stdout=subprocess.PIPE, text=True, check=True)
+        return [Pair(*each) for each in msgspec.json.decode(done.stdout.splitlines()[-1])]
 
 
 def _trace() -> bytes:
@@ -196,23 +213,26 @@ def _trace() -> bytes:
     return b"\n".join(map(msgspec.json.encode, rows)) + b"\n"
 
 
+def _medians(pairs: list[Pair]) -> dict[str, float]:
+    if not pairs:
+        return {}
+    return {
+        "decision_p50_ratio": statistics.median(each.decision_p50 for each in pairs),
+        "decision_p99_ratio": statistics.median(each.decision_p99 for each in pairs),
+        "first_byte_p99_ratio": statistics.median(each.first_byte_p99 for each in pairs),
+    }
+
+
 def main() -> None:
     """Measure and write the report."""
     parser = command_line("isolation", __doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=15.0, help="of each round")
     arguments = parser.parse_args()
-    separate = measured(arguments.pairs, arguments.seconds, separate=True)
-    together = measured(arguments.pairs, arguments.seconds, separate=False)
-    figures = {
-        "pairs": float(arguments.pairs),
-        "decision_p50_ratio": statistics.median(each.decision_p50 for each in separate),
-        "decision_p99_ratio": statistics.median(each.decision_p99 for each in separate),
-        "first_byte_p99_ratio": statistics.median(each.first_byte_p99 for each in separate),
-        "one_process_p50_ratio": statistics.median(each.decision_p50 for each in together),
-        "one_process_p99_ratio": statistics.median(each.decision_p99 for each in together),
-        "one_process_first_byte_p99_ratio": statistics.median(each.first_byte_p99 for each in together),
-    }
+    now = _medians(measured(arguments.pairs, arguments.seconds))
+    before = _medians(measured_before(arguments.pairs, arguments.seconds))
+    figures = {"pairs": float(arguments.pairs), **now}
+    figures |= {f"one_process_{key.removeprefix('decision_')}": value for key, value in before.items()}
     bounds = {"decision_p50_ratio": 1.2, "decision_p99_ratio": 2.0, "first_byte_p99_ratio": 2.0}
     targets = {key: Target(value=figures[key], op="<=", target=bound) for key, bound in bounds.items()}
     write_report("isolation", figures, targets, arguments.json)

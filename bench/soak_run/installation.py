@@ -126,11 +126,11 @@ class Installation:
         return done.stdout
 
     def sample_memory(self) -> dict[str, float]:
-        """Return the resident MiB of each process and keep each one's peak."""
+        """Return the resident MiB of the largest process of each command and keep each one's peak."""
         now = {}
         for name, process in self.running.items():
             try:
-                now[name] = sum(map(resident_bytes, program_pids(process.pid))) / (1 << 20)
+                now[name] = max(map(resident_bytes, program_pids(process.pid))) / (1 << 20)
             except (FileNotFoundError, ProcessLookupError):
                 continue
             self.peak_mib[name] = max(self.peak_mib.get(name, 0.0), now[name])

@@ -15,6 +15,7 @@ from controlplane.fleet.models.engine import Engine, new_engine_id
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
+from controlplane.platform.jobs.wake import wake
 
 START_WITHIN = timedelta(minutes=15)
 STOP_WITHIN = timedelta(minutes=30)
@@ -103,5 +104,6 @@ def _place(
         deadline_at=at + (BY_HAND_WITHIN if pool.actuator == ActuatorKind.MANUAL else within),
         ordered_at=at,
     )
+    wake(["engine_orders"])
     audit.record(actor, f"engine_order.{kind}", "engine_order", order.key, after=told(order), why=why, pool=pool.slug)
     return order

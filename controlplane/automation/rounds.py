@@ -9,7 +9,7 @@ all; nobody does it twice. What reaches beyond the database is carried out after
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,6 +20,7 @@ from django.utils import timezone
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.jobs.clock_set_back import moved_back
 from controlplane.platform.jobs.lease import Clock, Lease, acquire, held_at, this_owner
+from controlplane.platform.jobs.wake import wake
 from controlplane.platform.models.job_run import JobRun, JobState
 
 logger = logging.getLogger(__name__)
@@ -82,10 +83,11 @@ def run_rounds(
     return stored
 
 
-def bring_forward(pool: Pool, jobs: Iterable[str]) -> None:
-    """Let the pool's next rounds be due now; one that is under way already ends as it began."""
+def bring_forward(pool: Pool, jobs: Collection[str]) -> None:
+    """Let the pool's next rounds begin now; one that is under way already ends as it began."""
     resting = JobRun.objects.filter(job__in=tuple(jobs), shard=pool.pk, state=JobState.ACTIVE, lease_owner="")
     resting.filter(lease_until__gt=timezone.now()).update(lease_until=timezone.now())
+    wake(jobs)
 
 
 def _round(job: str, lease: Lease, pool: Pool, every: timedelta, work: Work, clock: Clock) -> bool:

@@ -13,6 +13,7 @@ from controlplane.fleet.preflight.lifecycle import JOB as PREFLIGHT
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
+from controlplane.platform.jobs.wake import wake
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
@@ -61,7 +62,7 @@ def cancel(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
 
 
 def retry(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
-    """Store a new run with the inputs of one that has ended, and return it; the job's next wake-up takes it.
+    """Store a new run with the inputs of one that has ended, and return it; the job is woken for it.
 
     Raises NotAllowedError, and JobControlError while a run of the same job and shard is active.
     """
@@ -83,6 +84,7 @@ def retry(run: JobRun, *, actor: Actor, why: str = "") -> JobRun:
                 lease_until=now,
                 started_at=now,
             )
+            wake([run.job])
             _record(actor, "job.retry", again, before=None, why=why)
     except IntegrityError as error:
         raise JobControlError("Another run of this job was just started; use that one.") from error

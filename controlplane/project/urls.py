@@ -1,4 +1,4 @@
-"""Addresses that Django answers; the gateway's are dispatched before Django sees them (controlplane.project.asgi)."""
+"""Addresses that Django answers; the gateway answers its own and relays all others (gateway.standalone)."""
 
 from __future__ import annotations
 

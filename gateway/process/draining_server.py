@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
@@ -31,8 +30,6 @@ class DrainingServer(uvicorn.Server):
         self, config: uvicorn.Config, drain: Drain, end: ProcessEnd, clock: Callable[[], float] = monotonic
     ) -> None:
         super().__init__(config)
-        self.drained = asyncio.Event()
-        """Set when nothing under way is waited for any more."""
         self._drain = drain
         self._end = end
         self._clock = clock
@@ -53,7 +50,6 @@ class DrainingServer(uvicorn.Server):
         """Cut off what is still under way and end the server."""
         self._drain.cut_off()
         self._end.drained()
-        self.drained.set()
         await super().shutdown(sockets)
 
     def _is_drained(self, now: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import re
@@ -90,6 +91,20 @@ async def test_pages_live_data_and_the_api_come_through_the_gateway(program: Pro
         with pytest.raises(aiohttp.WSServerHandshakeError):
             await client.ws_connect(f"{program.url}/ws/fleet", headers={"origin": "http://elsewhere.example"})
     assert [row[0] for row in program.ask("SELECT DISTINCT address FROM controlplane_consolesession")] == ["127.0.0.1"]
+
+
+async def test_the_console_shows_decisions_that_only_the_gateway_remembers(program: Program) -> None:
+    status, answer = program.post("/api/v1/route", {"model": SERVED_MODEL, "prompt": "never ended", "wait": False})
+    assert status == 200, answer
+    name = json.loads(answer)["decision_id"]
+    async with signed_in(program) as client:
+        async with client.get(f"{program.url}/fleet/decisions/{name}") as answered:
+            story = await answered.json()
+        assert story["outcome"]["state"] == "running"
+        assert await status_of(client, f"{program.url}/decisions/{name}") == 200
+        async with client.get(f"{program.url}/fleet/engines/{story['decision']['engine_id']}") as card:
+            assert (await card.json())["decisions"]
+    assert not program.ask("SELECT 1 FROM controlplane_decisionindex WHERE decision_id = ?", name)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -28,6 +28,7 @@ from controlplane.fleet.preflight.steps import (
     to_progress,
 )
 from controlplane.platform.actor import Actor
+from controlplane.platform.jobs.wake import wake
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
@@ -79,6 +80,7 @@ def start_preflight(engine: Engine, *, actor: Actor, then_ready: bool = False) -
             outcome={"result": "ended", "reason": "a newer preflight of this engine was requested"},
         )
         last = runs.aggregate(token=models.Max("fencing_token"))["token"] or 0
+        wake([JOB])
         return JobRun.objects.create(
             job=JOB,
             shard=engine.pk,

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Collection
 
 from celery import Celery
-from celery.beat import Service
 from celery.platforms import EX_OK
 from celery.signals import task_prerun
 from celery.worker import WorkController, state
 
 from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
+from controlplane.platform.jobs.wake import TOPIC as WAKE
 from controlplane.project.processes.monotonic_schedule import MonotonicScheduler
 from gateway.bus.wake_up_age import TOPIC as WOKEN
 
@@ -23,13 +23,14 @@ logger = logging.getLogger(__name__)
 QUEUES = ("jobs", "probe")
 _THREADS = 7
 STOP_S = 3.0
+_LONGEST_SLEEP_S = 1.0
 _TELL_S = 1.0
 """That jobs are woken is told no more often than this."""
 JOBS, BEAT = "jobs", "beat"
 
 
 class EmbeddedCelery:
-    """One worker for all queues (JOBS), one schedule that wakes jobs (BEAT).
+    """One worker for all queues (JOBS), one schedule that wakes jobs (BEAT), also when the bus asks for one.
 
     `on_end` hears of a part that ended although nobody stopped it, in that part's thread. Mutable state: the threads,
     and when a wake-up was told last.
@@ -42,7 +43,8 @@ class EmbeddedCelery:
         self._on_end = on_end
         self._stopping = False
         self._told_s = float("-inf")
-        self._beat = Service(app, max_interval=1, scheduler_cls=MonotonicScheduler)
+        self._hurry = threading.Event()
+        """Set when the schedule has something to do before its time, or is to end."""
         self._wake_up = app.task(_do_nothing, name="controlplane.wake_up", shared=False, ignore_result=True)
         run = {JOBS: self._run_worker, BEAT: self._run_beat}
         self._threads = {
@@ -64,7 +66,7 @@ class EmbeddedCelery:
         task_prerun.disconnect(self._tell_woken)
         stop_requested.set()
         state.should_stop = EX_OK
-        self._beat.stop()
+        self._hurry.set()
         if JOBS in self._threads:
             # In a thread: a broker that is away would hold the shutdown up.
             threading.Thread(target=self._wake_worker, name="wake worker", daemon=True).start()
@@ -115,7 +117,19 @@ class EmbeddedCelery:
 
     def _run_beat(self) -> None:
         self._app.set_current()
-        self._beat.start(embedded_process=False)
+        schedule = MonotonicScheduler(self._app, max_interval=_LONGEST_SLEEP_S)
+
+        def hear(_topic: str, jobs: bytes) -> None:
+            schedule.ask(jobs.decode().split(","))
+            self._hurry.set()
+
+        unsubscribe = get_bus().subscribe(WAKE, hear)
+        try:
+            while not self._stopping:
+                self._hurry.wait(schedule.tick())
+                self._hurry.clear()
+        finally:
+            unsubscribe()
 
 
 def _do_nothing() -> None:

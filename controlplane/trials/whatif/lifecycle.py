@@ -13,6 +13,7 @@ from controlplane.platform import audit
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import problem
+from controlplane.platform.jobs.wake import wake
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
@@ -166,6 +167,7 @@ def _stored(
             job=JOB, shard=whatif.pk, inputs=inputs, lease_until=now, fencing_token=1, started_at=now,
             progress={"done": 0, "of": 100},
         )  # fmt: skip
+        wake([JOB])
         audit.record(actor, "whatif.start", "whatif", str(whatif.pk), after=inputs, why=why, pool=recording.pool.slug)
     return whatif
 

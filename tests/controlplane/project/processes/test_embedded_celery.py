@@ -13,8 +13,10 @@ from django.conf import settings
 
 from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
+from controlplane.platform.jobs.wake import wake
 from controlplane.project.celery import app as program
 from controlplane.project.processes.embedded_celery import BEAT, JOBS, QUEUES, EmbeddedCelery
+from controlplane.project.processes.monotonic_schedule import MonotonicScheduler
 from gateway.bus.wake_up_age import TOPIC as WOKEN
 
 WAIT_S = 10.0
@@ -139,7 +141,7 @@ def test_a_part_that_ends_by_itself_is_told(app: Celery, monkeypatch: pytest.Mon
         raise OSError("the broker is gone for good")
 
     embedded = EmbeddedCelery(app, (BEAT,), on_end=end)
-    monkeypatch.setattr(embedded._beat.scheduler, "tick", fail)
+    monkeypatch.setattr(MonotonicScheduler, "tick", fail)
     embedded.start()
     assert told.wait(WAIT_S)
     assert ended == ["beat"]
@@ -168,6 +170,22 @@ def test_the_bus_hears_that_jobs_are_woken(app: Celery, embedded: EmbeddedCelery
     app.send_task("short")
     assert heard.wait(WAIT_S)
     unsubscribe()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_somebody_waits_for_is_woken_before_its_time(app: Celery, embedded: EmbeddedCelery) -> None:
+    """The schedule alone would take a day."""
+    woken, twice = threading.Event(), threading.Event()
+
+    def run() -> None:
+        (twice if woken.is_set() else woken).set()
+
+    app.task(run, name="controlplane.whatif", shared=False)
+    app.conf.beat_schedule = {"what-if": {"task": "controlplane.whatif", "schedule": 86_400.0}}
+    embedded.start()
+    assert woken.wait(WAIT_S), "at the start all are due"
+    wake(["whatif"])
+    assert twice.wait(WAIT_S)
 
 
 def test_no_outage_of_the_broker_is_too_long_for_jobs_to_come_back() -> None:

@@ -70,6 +70,19 @@ def test_it_asks_to_sleep_until_the_next_entry_is_due(app: Celery) -> None:
     assert len(scheduler.woken) == 2
 
 
+def test_what_is_asked_for_is_woken_at_once_and_then_keeps_its_pace(app: Celery) -> None:
+    app.conf.beat_schedule = {
+        "often": {"task": "x", "schedule": 0.5},
+        "rarely": {"task": "controlplane.y", "schedule": 2.0},
+    }
+    scheduler = Woken(app)
+    scheduler.run_s(1.0)
+    scheduler.ask(["y", "unknown"])
+    assert [name for name, _ in scheduler.run_s(0.1)].count("rarely") == 1
+    assert "rarely" not in [name for name, _ in scheduler.run_s(1.0)]
+    assert "rarely" in [name for name, _ in scheduler.run_s(1.0)]
+
+
 def test_after_a_long_sleep_nothing_is_made_up_for(app: Celery) -> None:
     scheduler = Woken(app)
     scheduler.run_s(1.0)
