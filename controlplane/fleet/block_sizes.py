@@ -36,7 +36,7 @@ class BlockSizeProblem:
         """What to do about it."""
         if self.alike:
             return f"Set the pool's block size to {self.told} in its settings."
-        return f"Start them with --block-size {self.pool.block_tokens}, or move them to a pool of their own."
+        return f"Start them with --block-size {self.pool.block_tokens}."
 
 
 def block_size_problems(pools: Iterable[Pool], told: Iterable[tuple[str, str, int | None]]) -> list[BlockSizeProblem]:
