@@ -28,7 +28,7 @@ class BlockSizeProblem:
         verb = "has" if len(self.names) == 1 else "have"
         return (
             f"Pool {self.pool.slug} expects blocks of {count(self.pool.block_tokens, 'token')}, but "
-            f"{', '.join(self.names[:_NAMED])}{more} {verb} {self.told}: what they have cached is not seen."
+            f"{', '.join(self.names[:_NAMED])}{more} {verb} {self.told}: what is cached there is not seen."
         )
 
     @property
