@@ -17,7 +17,6 @@ from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform import audit
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
-from controlplane.platform.jobs.wake import wake
 from controlplane.platform.role import Role
 from controlplane.platform.roles import require
 

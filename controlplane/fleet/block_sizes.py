@@ -28,7 +28,7 @@ class BlockSizeProblem:
         verb = "has" if len(self.names) == 1 else "have"
         return (
             f"Pool {self.pool.slug} expects blocks of {count(self.pool.block_tokens, 'token')}, but "
-            f"{', '.join(self.names[:_NAMED])}{more} {verb} {self.told}: what they have cached is not seen."
+            f"{', '.join(self.names[:_NAMED])}{more} {verb} {self.told}: what is cached there is not seen."
         )
 
     @property
@@ -36,7 +36,7 @@ class BlockSizeProblem:
         """What to do about it."""
         if self.alike:
             return f"Set the pool's block size to {self.told} in its settings."
-        return f"Start them with --block-size {self.pool.block_tokens}, or move them to a pool of their own."
+        return f"Start them with --block-size {self.pool.block_tokens}."
 
 
 def block_size_problems(pools: Iterable[Pool], told: Iterable[tuple[str, str, int | None]]) -> list[BlockSizeProblem]:

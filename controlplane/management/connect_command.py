@@ -16,12 +16,13 @@ from controlplane.fleet.connect.connection import Connection, Wishes, make_conne
 from controlplane.fleet.connect.refusal import ConnectRefusedError
 from controlplane.fleet.connect.words import fact_lines, made_words
 from controlplane.fleet.engine_url import CheckedUrl, RejectedUrlError
-from controlplane.fleet.models.engine import Engine
+from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.preflight.job import preflight
 from controlplane.fleet.preflight.lifecycle import Preflight, preflight_of
 from controlplane.fleet.preflight.steps import FAILED, PENDING, SKIPPED
 from controlplane.platform.actor import command
 from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.one_line import one_line
 
 ACTOR = command("connect")
 LOOK_S = 0.2
@@ -47,14 +48,18 @@ class Connecting:
             self._require_consent(address)
         facts = facts_at(address, pool=self._wishes.pool, key_variable=self._wishes.key_variable)
         for line in fact_lines(facts):
-            self._out.write(f"  {line}")
+            self.say(line)
         plan = plan_connection(facts, address, self._wishes)
         if plan.networks and not consented:
             # Another pool may have engines there; that says nothing of this pool's prompts.
             self._require_consent(address)
         engine = _made(plan)
-        self._out.write(f"  {made_words(plan)}")
+        self.say(made_words(plan))
         return self._serves(engine, plan)
+
+    def say(self, text: str) -> None:
+        """Write a line; what engines say of themselves moves no cursor."""
+        self._out.write(f"  {one_line(text)}")
 
     def _require_consent(self, address: CheckedUrl) -> None:
         """Ask whether the address may be sent prompts; raises ConnectRefusedError unless somebody says yes."""
@@ -74,7 +79,11 @@ class Connecting:
         if seen.state != "passed":
             failure = seen.failure
             remedy = failure.remedy if failure else f"{seen.remark or 'It did not end in time'}. Connect it again."
-            self._out.write(f"    → {remedy}")
+            self.say(f"→ {remedy}")
+            return False
+        engine.refresh_from_db()
+        if engine.desired_state != DesiredState.READY:
+            self.say(f"✗ {seen.remark}")
             return False
         self.engines.append(engine)
         self._out.write("  Routing exactly." if plan.exact else "  Routing by estimated hits.")
@@ -93,7 +102,7 @@ class Connecting:
             for step in seen.steps:
                 if step.state != PENDING and step.key not in told:
                     told.add(step.key)
-                    self._out.write(f"  {_SIGNS.get(step.state, '✓')} {step.sentence or f'{step.name}: not checked'}")
+                    self.say(f"{_SIGNS.get(step.state, '✓')} {step.sentence or f'{step.name}: not checked'}")
             self._out.flush()
             if not seen.unfinished or time.monotonic() > until_s:
                 return seen
@@ -107,7 +116,7 @@ def _made(plan: Connection) -> Engine:
         raise ConnectRefusedError(f"The engine names a socket that may not be used: {error}.", _OTHER_SOCKET) from None
     except InvalidFieldsError as error:
         first = error.problems[0]
-        raise ConnectRefusedError(f"{first.path}: {first.message}", "Name another with --pool or --region.") from None
+        raise ConnectRefusedError(f"{first.path}: {first.message}", "Put it right and connect again.") from None
 
 
 def _take_preflights() -> None:

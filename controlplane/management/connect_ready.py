@@ -38,9 +38,10 @@ def ready_to_ask(out: OutputWrapper, engines: Sequence[Engine], port: int) -> No
     key = _first_key()
     if key:
         out.write(f"API key (shown once): {key}")
-    body = {"model": engines[0].pool.served_model, "messages": [{"role": "user", "content": "Hello"}]}
+    messages = [{"role": "user", "content": "Hello"}]
+    body = {"model": engines[0].pool.served_model, "max_tokens": 16, "messages": messages}
     out.write("Ask:")
-    out.write(f"  curl http://127.0.0.1:{port}/v1/chat/completions \\\n    -H 'Content-Type: application/json' \\")
+    out.write(f"  curl -i http://127.0.0.1:{port}/v1/chat/completions \\\n    -H 'Content-Type: application/json' \\")
     bearer = f"'Authorization: Bearer {key}'" if key else f'"Authorization: Bearer {_KEY}"'
     out.write(f"    -H {bearer} \\\n    -d {quote(json.dumps(body))}")
 

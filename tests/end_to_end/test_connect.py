@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ from bench.live.live_fleet import free_ports, wait_for
 from tests.controlplane.simulated_engine import SimulatedEngine
 from tests.program import ROOT, end
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.long]
 PATIENCE_S = 60.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engines() -> Iterator[list[SimulatedEngine]]:
     running = [SimulatedEngine(model="org/Chat-8B", block_tokens=32) for _ in range(2)]
     try:
@@ -36,11 +37,19 @@ def engines() -> Iterator[list[SimulatedEngine]]:
             engine.stop()
 
 
-@pytest.fixture
-def switchyard(tmp_path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of SWITCHYARD_DISCOVERY; nobody has written it yet."""
+    return tmp_path_factory.mktemp("discovery") / "engines.txt"
+
+
+@pytest.fixture(scope="module")
+def switchyard(tmp_path_factory: pytest.TempPathFactory, listed: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """`manage.py up` without a demo: its port and the environment that names its state."""
     port = free_ports(1)[0]
-    environment = {**os.environ, "SWITCHYARD_STATE_DIR": str(tmp_path / "var")}
+    state_dir = tmp_path_factory.mktemp("connect") / "var"
+    discovery = {"SWITCHYARD_DISCOVERY": f"chat-8b=file://{listed}"}
+    environment = {**os.environ, **discovery, "SWITCHYARD_STATE_DIR": str(state_dir)}
     command = [sys.executable, "manage.py", "up", "--port", str(port)]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
@@ -81,9 +90,8 @@ class Client:
 def test_one_command_later_predicted_hits_are_the_engines_cached_tokens(
     engines: list[SimulatedEngine], switchyard: tuple[int, dict[str, str]]
 ) -> None:
-    port, environment = switchyard
-    command = [sys.executable, "manage.py", "connect", *(engine.url for engine in engines), "--port", str(port)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    port, _ = switchyard
+    done = connect(switchyard, *engines)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("Routing exactly.") == 2
     assert "does not" not in done.stdout, "the gateway is asked whether it serves them"
@@ -95,6 +103,50 @@ def test_one_command_later_predicted_hits_are_the_engines_cached_tokens(
     for text in conversations:
         predicted, cached = _once_heard(client, text)
         assert predicted == cached > 0
+
+
+def connect(switchyard: tuple[int, dict[str, str]], *engines: SimulatedEngine) -> subprocess.CompletedProcess[str]:
+    """Run the command for these engines."""
+    port, environment = switchyard
+    command = [sys.executable, "manage.py", "connect", *(engine.url for engine in engines), "--port", str(port)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_an_engine_that_a_file_lists_serves_and_is_drained_and_deleted_when_the_file_lists_it_no_more(
+    engines: list[SimulatedEngine], switchyard: tuple[int, dict[str, str]], listed: Path
+) -> None:
+    port, _ = switchyard
+    first, second = engines
+    third = SimulatedEngine(model="org/Chat-8B", block_tokens=32)
+    assert connect(switchyard, first, second).returncode == 0
+    third.start()
+    try:
+        listed.write_text(f"third, {third.url}\n")
+        _until(lambda: len(_serving(port)) == 3)
+        listed.write_text("fourth, http://127.0.0.1:1\n")
+        _until(lambda: len(_serving(port)) == 2)
+        _until(lambda: "third" not in _engine_names(switchyard))
+    finally:
+        third.stop()
+
+
+def _serving(port: int) -> set[str]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return set(re.findall(r'^switchyard_engine_state\{engine="([^"]+)",state="serving"\} 1', text, re.MULTILINE))
+
+
+def _engine_names(switchyard: tuple[int, dict[str, str]]) -> set[str]:
+    state = Path(switchyard[1]["SWITCHYARD_STATE_DIR"])
+    with sqlite3.connect(f"file:{state}/switchyard.sqlite3?mode=ro", uri=True) as database:
+        return {name for (name,) in database.execute("SELECT name FROM controlplane_engine")}
+
+
+def _until(there: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 2 * PATIENCE_S
+    while not there():
+        assert time.monotonic() < until_s
+        time.sleep(0.2)
 
 
 def _once_heard(client: Client, text: str) -> tuple[int, int]:

@@ -53,7 +53,7 @@ def judge(
         return Verdict("quiet", "No live data yet.", "The gateway has not published a fleet sample.", shape="unknown")
     if not sample.engines:
         return Verdict(
-            "quiet", "No engines yet.", "Register one, or run make run for a demo fleet of 8.", shape="unknown"
+            "quiet", "No engines yet.", "Connect one, or run make run for a demo fleet of 8.", shape="unknown"
         )
     findings = (
         _lost(sample),

@@ -53,7 +53,11 @@ def _health(_installation: Installation) -> list[Finding]:
     except DatabaseError as error:
         return [warning(f"Cannot read the engines: {type(error).__name__}.", _FIRST)]
     if not engines:
-        return [warning("No engine is ready to serve.", "Register one, or set one to ready, on the Topology page.")]
+        return [
+            warning(
+                "No engine is ready to serve.", "Run `manage.py connect URL`, or set one to ready on the Topology page."
+            )
+        ]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         answers = list(threads.map(lambda engine: _why_not(engine.connect_url), engines))
         told = list(threads.map(lambda engine: _block_tokens(engine.connect_url), engines))

@@ -123,23 +123,18 @@ def _sockets(wanted: Connection) -> dict[str, str]:
 
 
 def _pool_for(facts: EngineFacts, wishes: Wishes) -> Pool | None:
-    pools = list(Pool.objects.select_related("region").filter(served_model__in=facts.names))
-    if wishes.pool:
-        named = Pool.objects.select_related("region").filter(slug=wishes.pool).first()
-        if named is not None and named not in pools:
-            raise ConnectRefusedError(
-                f"The engine serves {', '.join(facts.names)}; pool {named.slug} serves {named.served_model}.",
-                f"Start it with --served-model-name {named.served_model}, or connect it without a pool.",
-            )
-        return named
-    if wishes.region:
-        pools = [pool for pool in pools if pool.region.slug == wishes.region]
-    if len(pools) > 1:
+    """Return the pool that serves the model, None for a new one; requests name a model, so it has one pool."""
+    named = Pool.objects.select_related("region").filter(slug=wishes.pool).first()
+    if named is not None and named.served_model not in facts.names:
         raise ConnectRefusedError(
-            f"{count(len(pools), 'pool')} serve {facts.names[0]}: {_listed(pool.slug for pool in pools)}.",
-            "Name the engine's pool (--pool).",
+            f"The engine serves {', '.join(facts.names)}; pool {named.slug} serves {named.served_model}.",
+            f"Start it with --served-model-name {named.served_model}, or connect it without a pool.",
         )
-    return pools[0] if pools else None
+    pools = list(Pool.objects.select_related("region").filter(served_model__in=facts.names))
+    if named is None and pools and (wishes.pool or len(pools) > 1):
+        slugs = _listed(pool.slug for pool in pools)
+        raise ConnectRefusedError(f"{facts.names[0]} is served already, by {slugs}.", "Name that pool (--pool).")
+    return named or (pools[0] if pools else None)
 
 
 def _region_for(wishes: Wishes) -> tuple[str, bool]:
@@ -189,7 +184,7 @@ def _refuse_other_blocks(facts: EngineFacts, pool: Pool, engine: Engine | None) 
     flag = block_size_flag(wanted, sglang=facts.product == SGLANG)
     raise ConnectRefusedError(
         f"Its blocks have {count(told, 'token')}, those of pool {pool.slug} {wanted}.",
-        f"Start it with {flag}, or name a new pool for it (--pool).",
+        f"Start it with {flag}.",
         start_line=start_line(facts, f"{flag} {_missing_events(facts)}".strip()),
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -12,18 +11,14 @@ import msgspec
 
 from controlplane.fleet.connect.refusal import ConnectRefusedError
 from controlplane.fleet.engine_url import CheckedUrl
-from controlplane.fleet.preflight.engine import EngineUnderTest, ModelCard
-from gateway.engines.engine_metrics import EngineMetrics
+from controlplane.fleet.preflight.engine import EngineUnderTest, ModelCard, ServerInfo
 from gateway.engines.vllm_adapter import EngineAnswerError, EngineUnreachableError, KvEventSource
 from routing.values.prepared_struct import prepared
 
 ANSWER_S = 3.0
 ASK_S = 20.0
 """Longest for all questions together."""
-MAX_INFO_BYTES = 1 << 20
 VLLM, SGLANG = "vLLM", "SGLang"
-
-Wanted = TypeVar("Wanted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +46,6 @@ class EngineFacts:
 
 
 class _Version(msgspec.Struct):
-    version: str = ""
-
-
-class _ServerInfo(msgspec.Struct):
-    """What SGLang tells of its arguments."""
-
-    page_size: int | None = None
-    dp_size: int = 1
-    max_total_num_tokens: int | None = None
-    kv_events_config: str | None = None
     version: str = ""
 
 
@@ -108,9 +93,8 @@ class _Engine(EngineUnderTest):
         if own is None:
             raise EngineAnswerError("it serves no model")
         self._served_model = own.id
-        version = (await self._told("/version", _Version) or _Version()).version
-        metrics = await self._metrics_told()
-        info = await self._server_info() if metrics is None or metrics.block_size is None else None
+        version = (await self.told("/version", _Version) or _Version()).version
+        metrics, info = await self.sizes()
         sources = await self.kv_event_sources()
         events, replay = _endpoints(sources, info, self.url)
         return EngineFacts(
@@ -129,27 +113,6 @@ class _Engine(EngineUnderTest):
             tokenizes=await self._tokenizes(),
         )
 
-    async def _metrics_told(self) -> EngineMetrics | None:
-        """Return its metrics; None where it exports none that we know (SGLang's have names of their own)."""
-        try:
-            return await self.full_metrics()
-        except EngineAnswerError:
-            return None
-
-    async def _server_info(self) -> _ServerInfo | None:
-        for path in ("/server_info", "/get_server_info"):
-            if (info := await self._told(path, _ServerInfo)) and info.page_size:
-                return info
-        return None
-
-    async def _told(self, path: str, kind: type[Wanted]) -> Wanted | None:
-        """Return the answer; None where it has none for us."""
-        try:
-            answer = await self._get(path, path, limit=MAX_INFO_BYTES)
-            return msgspec.json.decode(answer, type=prepared(kind))
-        except (EngineAnswerError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
-
     async def _tokenizes(self) -> bool:
         try:
             return bool(await self.tokenize("Switchyard"))
@@ -163,7 +126,7 @@ def _names(cards: tuple[ModelCard, ...], own: ModelCard) -> tuple[str, ...]:
     return tuple(card.id for card in cards if card.parent is None and card.root == own.root)
 
 
-def _endpoints(sources: tuple[KvEventSource, ...], info: _ServerInfo | None, url: str) -> tuple[str, str]:
+def _endpoints(sources: tuple[KvEventSource, ...], info: ServerInfo | None, url: str) -> tuple[str, str]:
     """Return where the first rank publishes and replays, seen from here; SGLang names its sockets in its arguments."""
     if sources:
         first = min(sources, key=lambda source: source.data_parallel_rank)

@@ -200,23 +200,24 @@ class EnginePreflight:
         )
 
     async def _block_size(self) -> Step:
-        metrics = await self._engine.full_metrics()
-        wanted, told = self._subject.block_tokens, metrics.block_size
         if not self._subject.exact:
             return Step(key="block_size", state=SKIPPED, sentence="The pool's blocks are bytes of text, not tokens.")
+        metrics, info = await self._engine.sizes()
+        remark = "" if metrics else "Its metrics are not read: its load is what is dispatched to it."
+        wanted, told = self._subject.block_tokens, info.page_size if info else metrics.block_size if metrics else None
         if told is None:
-            sentence = "Its metrics do not report a block size; the last step checks it."
-            return Step(key="block_size", state=SKIPPED, sentence=sentence)
+            sentence = "It does not report a block size; the last step checks it."
+            return Step(key="block_size", state=SKIPPED, sentence=sentence, remedy=remark)
         if told != wanted and self._subject.alone:
             self.block_tokens = told
             sentence = f"Block size {told}, which becomes the pool's: no other engine of it is in use."
-            return Step(key="block_size", state=OK, sentence=sentence)
+            return Step(key="block_size", state=OK, sentence=sentence, remedy=remark)
         if told != wanted:
             raise PreflightFailedError(
                 f"Its blocks have {count(told, 'token')}, the pool's {wanted}.",
                 f"Start it with {block_size_flag(wanted)}, or register it in a pool with blocks of {told}.",
             )
-        return Step(key="block_size", state=OK, sentence=f"Block size {told}, same as the pool's.")
+        return Step(key="block_size", state=OK, sentence=f"Block size {told}, same as the pool's.", remedy=remark)
 
     async def _events(self) -> Step:
         if not self._subject.exact:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.engines.engine_metrics import EngineMetrics
 from gateway.engines.vllm_adapter import EngineAnswerError, VllmAdapter
 from routing.values.prepared_struct import prepared
 
 COMPLETION_S = 12.0
 """A busy engine may let the probe wait; longer than this says that it is too busy to be judged."""
 MAX_COMPLETION_BYTES = 256 << 10
+MAX_INFO_BYTES = 1 << 20
 
 Wanted = TypeVar("Wanted")
 
@@ -29,6 +32,16 @@ class ModelCard(msgspec.Struct, frozen=True):
 
 class _Cards(msgspec.Struct):
     data: list[ModelCard]
+
+
+class ServerInfo(msgspec.Struct, frozen=True):
+    """What SGLang tells of its arguments; its pages are blocks."""
+
+    page_size: int | None = None
+    dp_size: int = 1
+    max_total_num_tokens: int | None = None
+    kv_events_config: str | None = None
+    version: str = ""
 
 
 class _PromptDetails(msgspec.Struct):
@@ -64,6 +77,25 @@ class EngineUnderTest(VllmAdapter):
         """Return the models that the engine serves."""
         answer = await self._get("/v1/models", "models")
         return tuple(_decode(answer, _Cards, "models").data)
+
+    async def sizes(self) -> tuple[EngineMetrics | None, ServerInfo | None]:
+        """Return what metrics tell, else what SGLang's arguments do, whose metrics have names of their own."""
+        metrics = None
+        with contextlib.suppress(EngineAnswerError):
+            metrics = await self.full_metrics()
+        if metrics is not None and metrics.block_size is not None:
+            return metrics, None
+        for path in ("/server_info", "/get_server_info"):
+            if (info := await self.told(path, ServerInfo)) and info.page_size:
+                return metrics, info
+        return metrics, None
+
+    async def told(self, path: str, kind: type[Wanted]) -> Wanted | None:
+        """Return the answer of a path that not every engine has; None where it has none for us."""
+        try:
+            return _decode(await self._get(path, path, limit=MAX_INFO_BYTES), kind, path)
+        except EngineAnswerError:
+            return None
 
     async def complete(self, prompt: str) -> Completion:
         """Have the engine prefill the prompt and answer one token."""

@@ -51,11 +51,11 @@ class Command(BaseCommand):
         try:
             return connecting.connect(url)
         except ConnectRefusedError as refusal:
-            self.stdout.write(f"  ✗ {refusal.sentence}\n    → {refusal.remedy}")
+            lines = [f"✗ {refusal.sentence}", f"→ {refusal.remedy}"]
             if refusal.estimable:
-                self.stdout.write("    → Or repeat with --approximate: a new pool estimates hits from prompts.")
+                lines.append("→ Or repeat with --approximate: a new pool estimates hits from prompts.")
             if refusal.start_line:
-                self.stdout.write(
-                    f"    The whole start line, as far as the engine tells it:\n      {refusal.start_line}"
-                )
+                lines += ["The whole start line, as far as the engine tells it:", refusal.start_line]
+            for line in lines:
+                connecting.say(line)
             return False

@@ -88,6 +88,12 @@ def test_without_events_it_estimates_where_that_is_wanted(start: Start) -> None:
     assert (status, "Routing by estimated hits." in said) == (0, True)
 
 
+def test_what_an_engine_says_moves_no_cursor(start: Start) -> None:
+    _, said = connect(start(model="evil\x1b[2J", events=False).url)
+    assert "serves evil [2J." in said
+    assert "\x1b" not in said
+
+
 def test_an_address_is_allowed_by_a_person_or_by_yes(
     start: Start, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ def test_the_size_of_the_memory_is_blocks_times_their_size() -> None:
 def test_ranks_are_summed_and_their_usage_is_averaged() -> None:
     text = METRICS + METRICS.replace(b"0.25", b"0.75")
     metrics = parse_engine_metrics(text)
-    assert (metrics.running, metrics.waiting, metrics.kv_usage) == (6, 4, 0.5)
+    assert (metrics.running, metrics.waiting, metrics.kv_usage, metrics.ranks) == (6, 4, 0.5, 2)
 
 
 def test_old_names_are_understood() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.contracts.engine_report import EngineReport, encode_report, load_topic
 from gateway.contracts.fleet_sample import STATES
 from gateway.traffic.traffic_window import COMPLETED, RequestResult
 from routing.policy.policy_document import RoutingPolicy
@@ -29,6 +30,15 @@ async def test_samples_are_numbered_complete_and_in_a_stable_order(tmp_path: Pat
             assert first.snapshot_version == 4
             assert {engine.state for engine in first.engines} <= set(STATES)
             await until(lambda: live.sample().seq > first.seq)
+
+
+async def test_an_engine_has_the_block_size_that_it_reports(tmp_path: Path) -> None:
+    async with fake_engine() as one, live_gateway(tmp_path, snapshot([engine_entry("a", one.url)])) as live:
+        await until(lambda: live.bus.latest("fleet"))
+        assert live.sample().engines[0].block_tokens is None
+        told = EngineReport(engine_id="a", at=time.time(), reachable=True, healthy=True, reason="", block_size=32)
+        live.bus.publish(load_topic("a"), encode_report(told))
+        await until(lambda: live.sample().engines[0].block_tokens == 32)
 
 
 async def test_a_pool_in_which_others_route_says_so(tmp_path: Path) -> None:

@@ -21,6 +21,22 @@ async def test_it_names_its_model_and_its_longest_request(engine: RunningEngine)
     assert body["data"][0]["max_model_len"] == engine.settings.max_model_len
 
 
+async def test_it_has_further_names_and_serves_under_each(start_engine: StartEngine) -> None:
+    engine = await start_engine(aliases=("short",))
+    _, body = await _json(engine, "GET", "/v1/models")
+    assert [(card["id"], card["root"]) for card in body["data"]] == [("demo", "demo"), ("short", "demo")]
+    asked = {"model": "short", "prompt": "x", "max_tokens": 1}
+    assert (await _json(engine, "POST", "/v1/completions", json=asked))[0] == 200
+
+
+async def test_a_key_closes_v1_alone(start_engine: StartEngine) -> None:
+    engine = await start_engine(api_key="secret")
+    assert (await _json(engine, "GET", "/v1/models"))[0] == 401
+    bearer = {"Authorization": "Bearer secret"}
+    assert (await _json(engine, "GET", "/v1/models", headers=bearer))[0] == 200
+    assert (await _json(engine, "GET", "/load"))[0] == 200
+
+
 async def test_health_is_empty_and_200(engine: RunningEngine) -> None:
     async with engine.http.get(engine.url + "/health") as response:
         assert (response.status, await response.read()) == (200, b"")

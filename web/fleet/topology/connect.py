@@ -14,7 +14,7 @@ from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.request_actor import actor_of
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from web.fleet.topology.connect_form import ALLOW, KEY, POOL, URL, Typed, allowed_by, connect_drawer
+from web.fleet.topology.connect_form import ALLOW, KEY, POOL, URL, allowed_by, connect_drawer, text_of, wishes_of
 from web.fleet.topology.page import NOTE, seen_pools, topology_page
 from web.fleet.topology.scope import TopologyScope
 
@@ -27,26 +27,28 @@ def connect(request: HttpRequest) -> HttpResponse:
     actor = actor_of(request, CONSOLE)
     if not may(actor, Role.ADMIN):
         return topology_page(request, actor, seen_pools(actor), note=ADMINS_ONLY, status=403)
-    typed = Typed({name: list(values) for name, values in request.POST.lists()})
     try:
-        return _next_step(request, actor, typed)
+        return _next_step(request, actor)
     except ConnectRefusedError as error:
         refusal = error
     except (RejectedUrlError, InvalidFieldsError) as error:
         found = error.field_problems if isinstance(error, RejectedUrlError) else error.problems
         refusal = ConnectRefusedError(" ".join(f"{each.path}: {each.message}" for each in found), "Put it right.")
-    return topology_page(request, actor, seen_pools(actor), drawer=connect_drawer(typed, refusal=refusal), status=422)
+    return topology_page(
+        request, actor, seen_pools(actor), drawer=connect_drawer(request.POST, refusal=refusal), status=422
+    )
 
 
-def _next_step(request: HttpRequest, actor: Actor, typed: Typed) -> HttpResponse:
-    address = engine_address(typed.text(URL))
-    allowed = typed.text(ALLOW) == allowed_by(address)
+def _next_step(request: HttpRequest, actor: Actor) -> HttpResponse:
+    posted = request.POST
+    address = engine_address(text_of(posted, URL))
+    allowed = text_of(posted, ALLOW) == allowed_by(address)
     if not allowed and not may_be_asked(address):
-        return topology_page(request, actor, seen_pools(actor), drawer=connect_drawer(typed, consent=address))
-    facts = facts_at(address, pool=typed.text(POOL), key_variable=typed.text(KEY))
-    plan = plan_connection(facts, address, typed.wishes)
-    if typed.text("do") != "connect" or (plan.networks and not allowed):
-        return topology_page(request, actor, seen_pools(actor), drawer=connect_drawer(typed, plan=plan))
+        return topology_page(request, actor, seen_pools(actor), drawer=connect_drawer(posted, consent=address))
+    facts = facts_at(address, pool=text_of(posted, POOL), key_variable=text_of(posted, KEY))
+    plan = plan_connection(facts, address, wishes_of(posted))
+    if text_of(posted, "do") != "connect" or (plan.networks and not allowed):
+        return topology_page(request, actor, seen_pools(actor), drawer=connect_drawer(posted, plan=plan))
     engine = make_connection(plan, actor=actor)
     request.session[NOTE] = f"{engine.name} registered; it serves as soon as its preflight passes."
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(engine=engine.engine_id))

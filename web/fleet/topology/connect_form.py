@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from django.http import QueryDict
 
 from controlplane.fleet.connect.connection import Connection, Wishes
 from controlplane.fleet.connect.refusal import ConnectRefusedError
@@ -29,20 +29,14 @@ _FURTHER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """What was sent; `allow` holds the addresses that the person was shown and allowed."""
+def wishes_of(posted: QueryDict) -> Wishes:
+    """Return the wishes that the form knows."""
+    return Wishes(text_of(posted, POOL), text_of(posted, REGION), text_of(posted, KEY), ESTIMATE in posted)
 
-    values: Mapping[str, Sequence[str]]
 
-    def text(self, name: str) -> str:
-        """Return one typed value."""
-        return next(iter(self.values.get(name, ())), "").strip()[:300]
-
-    @property
-    def wishes(self) -> Wishes:
-        """The wishes that the form knows."""
-        return Wishes(self.text(POOL), self.text(REGION), self.text(KEY), bool(self.text(ESTIMATE)))
+def text_of(posted: QueryDict, name: str) -> str:
+    """Return one typed value."""
+    return posted.get(name, "").strip()[:300]
 
 
 def allowed_by(address: CheckedUrl) -> str:
@@ -51,14 +45,14 @@ def allowed_by(address: CheckedUrl) -> str:
 
 
 def connect_drawer(
-    typed: Typed | None = None,
+    posted: QueryDict | None = None,
     *,
     consent: CheckedUrl | None = None,
     plan: Connection | None = None,
     refusal: ConnectRefusedError | None = None,
 ) -> dict[str, Any]:
     """Return what the drawer shows: the empty form, the question of consent, the plan, or why it was refused."""
-    values = typed.values if typed else {}
+    values = dict(posted.lists()) if posted else {}
     drawer: dict[str, Any] = {"kind": "connect", "refusal": refusal, "fields": filled([_URL], values)}
     drawer["further"] = filled(_FURTHER, values)
     drawer["open"] = any(field.value for field in drawer["further"]) or bool(refusal and refusal.estimable)

@@ -23,7 +23,7 @@ from web.fleet.topology.new_pool_form import new_pool_drawer
 from web.fleet.topology.page import NOTE, seen_pools, topology_page
 from web.fleet.topology.scope import TopologyScope
 
-Made = TypeVar("Made")
+Made = TypeVar("Made", Region, Policy)
 
 
 @require_POST
@@ -46,38 +46,26 @@ def _created(request: HttpRequest, actor: Actor, why: str) -> Pool:
     return create_pool(
         sent(request, "slug"),
         sent(request, "name"),
-        _region(request, actor, why),
+        _chosen(request, "region", Region, lambda slug: create_region(slug, slug.capitalize(), actor=actor, why=why)),
         sent(request, "served_model"),
-        _policy(request, actor, why),
+        _chosen(
+            request, "policy", Policy, lambda slug: create_live_policy(slug, slug.capitalize(), actor=actor, why=why)
+        ),
         actor=actor,
         why=why,
         key_source=sent(request, "key_source"),
     )
 
 
-def _named(field: str, create: Callable[[], Made]) -> Made:
-    """Return what was created; what is wrong with its one name is told at the field it was typed into."""
-    try:
-        return create()
-    except InvalidFieldsError as error:
-        raise problem(field, error.problems[0].message) from None
-
-
-def _region(request: HttpRequest, actor: Actor, why: str) -> Region:
-    slug, new = sent(request, "region"), sent(request, "new_region")
+def _chosen(request: HttpRequest, field: str, model: type[Made], create: Callable[[str], Made]) -> Made:
+    """Return the chosen object, or the new one that is named beside it; what is wrong is told at its field."""
+    slug, new = sent(request, field), sent(request, f"new_{field}")
     if not slug:
-        return _named("new_region", lambda: create_region(new, new.capitalize(), actor=actor, why=why))
-    region = Region.objects.filter(slug=slug).first()
-    if region is None:
-        raise problem("region", "Choose a region.")
-    return region
-
-
-def _policy(request: HttpRequest, actor: Actor, why: str) -> Policy:
-    slug, new = sent(request, "policy"), sent(request, "new_policy")
-    if not slug:
-        return _named("new_policy", lambda: create_live_policy(new, new.capitalize(), actor=actor, why=why))
-    policy = Policy.objects.filter(slug=slug).first()
-    if policy is None:
-        raise problem("policy", "Choose a policy.")
-    return policy
+        try:
+            return create(new)
+        except InvalidFieldsError as error:
+            raise problem(f"new_{field}", error.problems[0].message) from None
+    found = model._default_manager.filter(slug=slug).first()
+    if found is None:
+        raise problem(field, f"Choose a {field}.")
+    return found

@@ -161,6 +161,8 @@ def test_where_pools_or_regions_are_several_it_asks_for_a_name(pool: Pool) -> No
         Pool.objects.create(slug=slug, name=slug, region=pool.region, served_model="llama", policy=pool.policy)
     assert "--pool" in refused(FACTS).remedy
     assert planned(pool="two").pool_slug == "two"
+    refusal = refused(FACTS, pool="three")
+    assert refusal.sentence == "meta/Llama-3.1-8B is served already, by one, two."
 
 
 def test_only_admins_connect() -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import aiohttp
 import pytest
 
 from controlplane.fleet.connect.engine_facts import EngineFacts, ask_engine
 from controlplane.fleet.connect.refusal import ConnectRefusedError
 from controlplane.fleet.connect.start_line import start_line
-from controlplane.fleet.engine_url import CheckedUrl
+from controlplane.fleet.engine_url import CheckedUrl, EngineUrlRules
+from controlplane.fleet.preflight.checks import EnginePreflight, PreflightSubject
 from controlplane.fleet.preflight.engine_flags import block_size_flag, events_flag
-from tests.controlplane.automation.actuators.http_exchange import http_server
+from tests.controlplane.automation.actuators.http_exchange import Answerer, http_server
 from tests.controlplane.simulated_engine import free_ports
 
 CARD = {"object": "model", "root": "/models/tiny", "parent": None, "max_model_len": 512}
@@ -54,14 +56,18 @@ SGLANG: dict[str, Any] = {
 }
 
 
-async def asked(answers: dict[str, Any]) -> EngineFacts:
+def answering(answers: dict[str, Any]) -> Answerer:
     def answer(_method: str, path: str, _headers: dict[str, str], _body: bytes) -> tuple[int, bytes]:
         found = answers.get(path, 404)
         if isinstance(found, int):
             return found, b"{}"
         return 200, found.encode() if isinstance(found, str) else json.dumps(found).encode()
 
-    with http_server(answer, types={"/metrics": "text/plain"}) as (url, _):
+    return answer
+
+
+async def asked(answers: dict[str, Any]) -> EngineFacts:
+    with http_server(answering(answers), types={"/metrics": "text/plain"}) as (url, _):
         return await at(url)
 
 
@@ -88,6 +94,17 @@ async def test_sglang_tells_page_size_and_socket_in_its_arguments() -> None:
 async def test_an_older_sglang_answers_under_its_older_path() -> None:
     old = {("/get_server_info" if path == "/server_info" else path): answer for path, answer in SGLANG.items()}
     assert (await asked(old)).block_tokens == 64
+
+
+async def test_sglangs_pages_are_blocks_to_the_preflight_too() -> None:
+    with http_server(answering({**SGLANG, "/health": ""}), types={"/metrics": "text/plain"}) as (url, _):
+        rules = EngineUrlRules((), allow_loopback=True)
+        subject = PreflightSubject(url, url, "tiny", True, 64, 512, rules=rules)
+        async with aiohttp.ClientSession(auto_decompress=False) as session:
+            steps = {step.key: step async for step in EnginePreflight(subject, session).run()}
+    assert steps["block_size"].sentence == "Block size 64, same as the pool's."
+    assert "metrics are not read" in steps["block_size"].remedy
+    assert "--kv-events-config" in steps["events"].remedy
 
 
 async def test_what_an_engine_does_not_tell_stays_unknown() -> None:

@@ -140,6 +140,24 @@ def test_a_pass_sets_the_engine_ready_and_keeps_what_it_named(engine: Engine) ->
     assert (engine.desired_state, engine.kv_events_endpoint) == ("ready", "tcp://10.0.0.1:5557")
 
 
+def test_the_block_size_that_was_found_is_the_pools_only_while_no_other_engine_is_in_use(
+    engine: Engine, pool: Pool
+) -> None:
+    other = Engine.objects.create(
+        pool=pool, name="other", url="http://10.0.0.9:8000", connect_url="http://10.0.0.9:8000"
+    )
+    outcome = conclude(run_of(engine).pk, engine.revision, PASSED, EventSource(), 32)
+    pool.refresh_from_db()
+    engine.refresh_from_db()
+    assert (pool.block_tokens, engine.desired_state) == (512, "maintenance")
+    assert "Another engine came into use meanwhile" in outcome["remark"]
+    other.delete()
+    conclude(run_of(engine).pk, engine.revision, PASSED, EventSource(), 32)
+    pool.refresh_from_db()
+    engine.refresh_from_db()
+    assert (pool.block_tokens, engine.desired_state) == (32, "ready")
+
+
 def test_a_pass_without_that_wish_changes_nothing(engine: Engine) -> None:
     start_preflight(engine, actor=PROGRAM, then_ready=False)
     assert conclude(run_of(engine).pk, engine.revision, PASSED, EventSource())["remark"] == ""
