@@ -15,7 +15,7 @@ FUZZED := tests/fuzz tests/gateway/http/test_json_body.py tests/gateway/http/tes
 TEST_WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run up test test-thorough fuzz check format bench bench-peers evidence soak clean
+.PHONY: help setup run up test test-thorough test-proxies fuzz check format bench bench-peers evidence soak clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ test: setup ## run all tests except the longest
 
 test-thorough: setup ## run the longest tests
 	@SWITCHYARD_STATE_DIR="$$(mktemp -d)" CHROMIUM="$$(.ci/setup-chromium)" $(PYTHON) -m pytest -m thorough
+
+test-proxies: setup ## run the tests of deploy/ with the real nginx, HAProxy and Envoy, installed where that is allowed
+	@eval export $$(.ci/setup-proxies) && SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) tests/deploy
 
 fuzz: setup ## run FUZZ_EXAMPLES inputs through each parser test (make test: 100)
 	@FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) SWITCHYARD_STATE_DIR="$$(mktemp -d)" $(PYTHON) -m pytest -n $(TEST_WORKERS) $(FUZZED)

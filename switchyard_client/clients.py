@@ -17,6 +17,8 @@ try:
 except ImportError:  # older openai packages bring httpx, which has the same interface
     import httpx  # type: ignore[import-not-found,no-redef]
 
+__all__ = ["AsyncSwitchyard", "Switchyard", "httpx", "run_blocking"]
+
 T = TypeVar("T")
 
 

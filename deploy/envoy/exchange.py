@@ -11,7 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from envoy.config.core.v3 import base_pb2 as core
 from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
@@ -31,7 +31,8 @@ TAIL = 4096
 BACKUPS = 2
 """Further endpoints that the proxy may try, in order."""
 
-Reply = ext_proc.ProcessingResponse
+Reply: TypeAlias = Any
+"""A ProcessingResponse; the generated messages have no types."""
 
 
 class Exchange:
@@ -74,7 +75,10 @@ class Exchange:
                 return [_immediate(413, b"")]
             return await self._picked() if part.end_of_stream else None
         if kind == "request_trailers":
-            return [*await self._picked(ends=False), Reply(request_trailers=ext_proc.TrailersResponse())]
+            return [
+                *await self._picked(ends=False),
+                ext_proc.ProcessingResponse(request_trailers=ext_proc.TrailersResponse()),
+            ]
         return self._watched(kind, part, message.metadata_context)
 
     def _unread(self) -> list[Reply]:
@@ -127,7 +131,9 @@ class Exchange:
             remove_headers=["x-data-parallel-rank", "authorization", "accept-encoding"],
         )
         common = ext_proc.CommonResponse(header_mutation=mutation, clear_route_cache=True)
-        return Reply(request_headers=ext_proc.HeadersResponse(response=common), dynamic_metadata=metadata)
+        return ext_proc.ProcessingResponse(
+            request_headers=ext_proc.HeadersResponse(response=common), dynamic_metadata=metadata
+        )
 
     def _watched(self, kind: str, part: Any, metadata: Any) -> list[Reply]:
         if kind == "response_headers":
@@ -135,14 +141,14 @@ class Exchange:
             self._status = int(values.get(":status", "0"))
             self._served = _value(metadata, *SERVED) or ""
             self._seen(b"", ends=part.end_of_stream)
-            return [Reply(response_headers=ext_proc.HeadersResponse())]
+            return [ext_proc.ProcessingResponse(response_headers=ext_proc.HeadersResponse())]
         if kind == "response_body":
             self._seen(part.body, ends=part.end_of_stream)
             if self._echoes:
                 return list(_pieces(part.body, ends=part.end_of_stream, answer=True))
-            return [Reply(response_body=ext_proc.BodyResponse())]
+            return [ext_proc.ProcessingResponse(response_body=ext_proc.BodyResponse())]
         self._seen(b"", ends=True)
-        return [Reply(response_trailers=ext_proc.TrailersResponse())]
+        return [ext_proc.ProcessingResponse(response_trailers=ext_proc.TrailersResponse())]
 
     def _seen(self, chunk: bytes, *, ends: bool) -> None:
         if chunk and not self._tail and self._status < 400 and not self._elsewhere():
@@ -194,7 +200,11 @@ def _pieces(body: bytes, *, ends: bool, answer: bool = False) -> Iterator[Reply]
         piece = ext_proc.StreamedBodyResponse(body=body[start : start + CHUNK], end_of_stream=last)
         common = ext_proc.CommonResponse(body_mutation=ext_proc.BodyMutation(streamed_response=piece))
         whole = ext_proc.BodyResponse(response=common)
-        yield Reply(response_body=whole) if answer else Reply(request_body=whole)
+        yield (
+            ext_proc.ProcessingResponse(response_body=whole)
+            if answer
+            else ext_proc.ProcessingResponse(request_body=whole)
+        )
 
 
 def _immediate(status: int, body: bytes, retry_after_s: float | None = None) -> Reply:
@@ -202,7 +212,9 @@ def _immediate(status: int, body: bytes, retry_after_s: float | None = None) -> 
     if retry_after_s is not None:
         headers.append(_header("retry-after", f"{retry_after_s:.0f}"))
     mutation = ext_proc.HeaderMutation(set_headers=headers)
-    return Reply(immediate_response=ext_proc.ImmediateResponse(status={"code": status}, headers=mutation, body=body))  # type: ignore[arg-type]
+    return ext_proc.ProcessingResponse(
+        immediate_response=ext_proc.ImmediateResponse(status={"code": status}, headers=mutation, body=body)
+    )
 
 
 def _header(name: str, value: str) -> core.HeaderValueOption:

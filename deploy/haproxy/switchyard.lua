@@ -150,9 +150,7 @@ local function decide(txn)
     local model = txn.c:json_query(body, "$.model") or ""
     if txn.f:nbsrv(BACKEND) == 0 then return fail_open(txn, model, "down") end
     if now() < away_until then return fail_open(txn, model, "away") end
-    -- Of two fields of one name the later one counts, so that a client may ask to wait.
-    local question = body:gsub("^%s*{", '{"wait":false,', 1)
-    local reply = core.httpclient():post({ url = URL .. "/api/v1/route", headers = HEADERS, body = question,
+    local reply = core.httpclient():post({ url = URL .. "/api/v1/route?wait=false", headers = HEADERS, body = body,
                                            timeout = LATE_MS })
     local status = reply and reply.status or 0
     local said = reply and reply.body or ""

@@ -122,7 +122,7 @@ class Agent:
                 await self._write(render(pools))
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 # What nginx knows stays as it is, so that it can go on alone.
-                log.warning("the fleet cannot be read: %s", error or type(error).__name__)
+                log.warning("the fleet cannot be read: %s", str(error) or type(error).__name__)
             await asyncio.sleep(POLL_S)
 
     async def _write(self, text: str) -> None:

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from gateway.pool.live_pool import LivePool
 
 
+NO_WAIT = b"wait=false"
+"""The query that says the same as the body's field, for proxies that pass on a client's body as it came."""
+
+
 class RouteAnswer(msgspec.Struct, frozen=True, gc=False):
     """One decision. Times in seconds, `expires_at` in unix seconds: the reservation is released then at the latest.
 
@@ -82,6 +86,8 @@ class RouteApi:
         """Serve `POST /api/v1/route`."""
         arrived_s = monotonic()
         asked = await read(await exchange.body())
+        if exchange.scope["query_string"] == NO_WAIT:
+            asked.wait = False
         head = exchange.head
         if head.given:
             made = functools.partial(self._one, exchange, caller, asked, self._gateway.new_id(), arrived_s)

@@ -12,7 +12,7 @@ import aiohttp
 
 from tests.gateway.served_gateway import MODEL, ServedGateway
 
-PATIENT_S = 60.0
+PATIENT_S = 180.0
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello " * 20}]}
 
 

@@ -29,6 +29,12 @@ def binary(name: str) -> str:
     return found
 
 
+def require_grpc() -> None:
+    """Skip the module where the endpoint picker's packages are missing, except where they are required."""
+    if "grpc" not in os.environ.get("PROXIES_REQUIRED", "").split():
+        pytest.importorskip("grpc", reason="no deploy/requirements-envoy.txt: make test-proxies installs it")
+
+
 def free_port() -> int:
     """Return a port that was free a moment ago."""
     with socket.socket() as probe:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("grpc", reason="deploy/requirements-envoy.txt is not installed: make test-proxies does")
-pytest.importorskip("envoy.service.ext_proc.v3")
+from tests.deploy.real_proxy import free_port, require_grpc
+
+require_grpc()
 
 import grpc
 from envoy.extensions.filters.http.ext_proc.v3.processing_mode_pb2 import ProcessingMode
@@ -24,7 +25,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from deploy.envoy.exchange import CHUNK, ENDPOINT, MAX_BODY
 from deploy.envoy.picker import EXT_PROC, Settings, served
 from tests.deploy.behind import CHAT, PATIENT_S, counted
-from tests.deploy.real_proxy import free_port
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway
 from tests.gateway.served_gateway import served as served_gateway

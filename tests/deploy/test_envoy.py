@@ -13,12 +13,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-pytest.importorskip("grpc", reason="deploy/requirements-envoy.txt is not installed: make test-proxies does")
+from tests.deploy.real_proxy import ROOT, binary, free_port, require_grpc, running
+
+require_grpc()
 
 from deploy.envoy.picker import Settings
 from deploy.envoy.picker import served as served_picker
 from tests.deploy.behind import CHAT, PATIENT_S, ask, counted
-from tests.deploy.real_proxy import ROOT, binary, free_port, running
 from tests.gateway.scripted_engine import ScriptedEngine
 from tests.gateway.served_gateway import KEY, ServedGateway, served
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+EXTRA_LOCKS = ("deploy/requirements-envoy.lock", ".ci/requirements-proxies.lock")
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[a-z,]+\])?==([A-Za-z0-9.+]+)", re.MULTILINE)
 
 
@@ -22,16 +25,27 @@ def test_the_lock_has_every_pin_in_the_same_version() -> None:
     assert not missing, "run .ci/lock-python"
 
 
+@pytest.mark.parametrize("lock", EXTRA_LOCKS)
+def test_an_extra_lock_has_its_pins_and_contradicts_none(lock: str) -> None:
+    locked, base = pins(lock), pins("requirements.lock")
+    wanted = pins("deploy/requirements-envoy.txt") | pins(lock.replace(".lock", ".txt"))
+    assert wanted.items() <= locked.items(), "run .ci/lock-python"
+    assert {name: base[name] for name in base.keys() & locked.keys()} == {
+        name: locked[name] for name in base.keys() & locked.keys()
+    }
+
+
 def test_what_is_locked_is_pinned() -> None:
     platforms = {"async-timeout", "cffi", "colorama", "httpx2-jsfetch", "pycparser", "tzdata"}
     unpinned = pins("requirements.lock").keys() - pins("requirements.txt").keys() - pins("constraints.txt").keys()
     assert unpinned <= platforms, "add them to constraints.txt, and run .ci/lock-python"
 
 
-def test_every_locked_package_has_hashes_and_nothing_says_where_it_comes_from() -> None:
-    text = (ROOT / "requirements.lock").read_text()
+@pytest.mark.parametrize("lock", ["requirements.lock", *EXTRA_LOCKS])
+def test_every_locked_package_has_hashes_and_nothing_says_where_it_comes_from(lock: str) -> None:
+    text = (ROOT / lock).read_text()
     packages = re.split(r"\n(?=[^\s#])", text.strip())
-    assert len(packages) == len(pins("requirements.lock"))
+    assert len(packages) == len(pins(lock))
     assert [each for each in packages if "--hash=sha256:" not in each] == []
     assert "://" not in text
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("kvstore", "routing", "planning", "gateway", "simulator", "controlplane", "web", "bench", "tests")
+CORE = ("kvstore", "routing", "planning", "gateway", "simulator", "controlplane", "web")
+ROOMS = (*CORE, "deploy", "switchyard_client", "bench", "tests")
 SOURCES = [
     path
     for room in ROOMS

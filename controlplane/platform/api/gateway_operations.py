@@ -75,6 +75,7 @@ def _paths() -> dict[str, dict[str, Operation]]:
         "/ready": {"get": _open("ready", "Readiness of the gateway; 503 gives the reason.")},
         "/metrics": {"get": _open("metrics", "Prometheus metrics.", "text/plain")},
     }
+    paths[ROUTE]["post"]["parameters"] = [_NO_WAIT]
     for path, operations in paths.items():
         if "{id}" in path:
             for operation in operations.values():
@@ -123,6 +124,12 @@ def _ref(name: str) -> dict[str, str]:
 
 
 _ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "maxLength": 256}}
+_NO_WAIT = {
+    "name": "wait",
+    "in": "query",
+    "description": "false: as in the body, for proxies that pass on a client's body as it came.",
+    "schema": {"type": "string", "enum": ["false"]},
+}
 _ERROR = {
     "type": "object",
     "title": "GatewayError",

@@ -131,6 +131,15 @@ async def test_bad_input_gets_its_status_is_counted_and_disturbs_nothing(gateway
     assert (await gateway.post(ROUTE, {"model": MODEL, "block_hashes": [1], "wait": False}))[0] == 200
 
 
+async def test_the_query_says_not_to_wait_for_a_body_that_does_not(tmp_path: Path) -> None:
+    async with ScriptedEngine() as engine, served([engine.url], tmp_path, policy=TIGHT) as gateway:
+        question = {"model": MODEL, "prompt": "y" * 64}
+        decided = [await gateway.post(f"{ROUTE}?wait=false", question) for _ in range(4)]
+        assert {status for status, _, _ in decided} == {200}
+        status, answer, _ = await gateway.post(ROUTE, question)
+        assert (status, answer["error"]["code"]) == (429, "wait_expired")
+
+
 async def test_a_repeated_name_gets_the_same_decision(gateway: ServedGateway) -> None:
     question = {"model": MODEL, "block_hashes": [1], "wait": False}
     named = {"x-request-id": "job-1"}

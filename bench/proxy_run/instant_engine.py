@@ -1,0 +1,79 @@
+"""An engine that answers each request at once with the same few tokens, and what else routers and the agent ask of it.
+
+`python -m bench.proxy_run.instant_engine PORT [OTHER_PORT …]`: the fleet that it tells the agent of is all these ports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+import uvloop
+
+MODEL = "instant-8b"
+_USAGE = {"prompt_tokens": 400, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 128}}
+_MESSAGE = {"role": "assistant", "content": "Hello."}
+_CHAT = {
+    "id": "chatcmpl-1",
+    "object": "chat.completion",
+    "created": 1,
+    "model": MODEL,
+    "choices": [{"index": 0, "finish_reason": "stop", "message": _MESSAGE}],
+    "usage": _USAGE,
+}
+
+
+def answers(ports: list[str]) -> dict[bytes, bytes]:
+    """Return the body for each path; any other path gets an empty object."""
+    engines = [
+        {"engine_id": f"engine-{port}", "pool": "pool", "connect_url": f"http://127.0.0.1:{port}"} for port in ports
+    ]
+    pools = [{"slug": "pool", "served_model": MODEL, "isolated": False}]
+    told = {
+        b"/v1/chat/completions": _CHAT,
+        b"/v1/models": {"object": "list", "data": [{"id": MODEL, "object": "model"}]},
+        b"/get_model_info": {"model_path": MODEL, "is_generation": True},
+        b"/get_server_info": {"model_path": MODEL},
+        b"/api/v1/engines": {"results": engines, "next": None},
+        b"/api/v1/pools": {"results": pools, "next": None},
+    }
+    return {path: json.dumps(body).encode() for path, body in told.items()}
+
+
+class Connection(asyncio.Protocol):
+    """One connection: reads heads with a Content-Length, answers each request."""
+
+    def __init__(self, bodies: dict[bytes, bytes]) -> None:
+        self._bodies = bodies
+        self._buffer = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            head = bytes(self._buffer[:end]).lower()
+            _, found, length = head.partition(b"content-length: ")
+            total = end + 4 + (int(length.partition(b"\r\n")[0]) if found else 0)
+            if len(self._buffer) < total:
+                return
+            del self._buffer[:total]
+            path = head.partition(b" ")[2].partition(b" ")[0].partition(b"?")[0]
+            body = self._bodies.get(path, b"{}")
+            self._transport.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+            )
+
+
+async def serve(ports: list[str]) -> None:
+    """Serve until killed."""
+    bodies = answers(ports)
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(bodies), "127.0.0.1", int(ports[0]))
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(sys.argv[1:]))

@@ -1,0 +1,53 @@
+"""What nginx's datagrams mean."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from deploy.nginx.feedback import Report, read
+
+ID = "01a20632-ea65-7441-b781-201c172b24b9"
+USUAL = {
+    "switchyard": "decided", "decision": ID, "status": "200", "whole": "1", "address": "10.0.0.1:8000",
+    "upstream": "10.0.0.1:8000", "cached_tokens": "64", "output_tokens": "2", "prompt_tokens": "",
+}  # fmt: skip
+
+
+def datagram(**changes: Any) -> bytes:
+    return b"<190>Nov 23 02:00:00 nginx: " + json.dumps({**USUAL, **changes}, separators=(",", ":")).encode()
+
+
+def test_a_whole_answer_completes_with_what_the_engine_told() -> None:
+    assert read(datagram()) == ("decided", Report(ID, "complete", {"cached_tokens": 64, "output_tokens": 2}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "verb"),
+    [
+        ({"status": "500"}, "fail"),
+        ({"status": "502", "whole": "", "upstream": ""}, "fail"),
+        ({"upstream": "10.0.0.1:8000, 10.0.0.2:8000"}, "fail"),
+        ({"status": "400"}, "cancel"),
+        ({"status": "499", "whole": ""}, "cancel"),
+        ({"whole": ""}, "cancel"),
+    ],
+)
+def test_only_the_engines_own_failures_fail(changes: dict[str, str], verb: str) -> None:
+    assert read(datagram(**changes)) == ("decided", Report(ID, verb))
+
+
+def test_a_first_token_is_told_by_the_script() -> None:
+    line = f"<190>Nov 23 02:00:00 nginx: 2026/11/23 [info] 7#7: *1 js: switchyard first_token {ID}, client: x".encode()
+    assert read(line) == ("", Report(ID, "first_token"))
+
+
+def test_what_was_not_decided_is_counted_and_not_reported() -> None:
+    assert read(datagram(switchyard="failed_open_down", decision="")) == ("failed_open_down", None)
+
+
+@pytest.mark.parametrize("noise", [b"", b"<190>nginx: client closed", b'{"switchyard"', datagram(status="x")])
+def test_noise_is_nothing(noise: bytes) -> None:
+    assert read(noise) == ("", None)

@@ -1,0 +1,60 @@
+"""What nginx is told of the fleet."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.nginx.upstreams import Pool, render, skipped
+
+CHAT = Pool("chat", "m-8b", False, {f"e{number}": f"http://10.0.0.{number}:8000" for number in range(1, 5)})
+
+
+def test_an_engine_has_an_upstream_that_two_others_stand_in_for() -> None:
+    text = render([CHAT])
+    assert (
+        "upstream switchyard_engine_e4 { server 10.0.0.4:8000 max_fails=0; server 10.0.0.1:8000 backup; "
+        "server 10.0.0.2:8000 backup; keepalive 32; }"
+    ) in text
+    assert "    e4 switchyard_engine_e4;\n" in text
+    assert "default $switchyard_address;" in text
+
+
+def test_a_model_fails_open_to_its_pool_unless_the_pool_is_salted() -> None:
+    salted = Pool("private", "p-8b", True, {"p1": "http://10.0.1.1:8000"})
+    text = render([salted, CHAT])
+    assert '    "m-8b" switchyard_pool_chat;\n' in text
+    assert '"p-8b"' not in text
+    assert "switchyard_engine_p1" in text
+
+
+def test_of_two_pools_of_a_model_the_first_by_name_stands_in() -> None:
+    other = Pool("another", "m-8b", False, {"x1": "http://10.0.2.1:8000"})
+    assert '"m-8b" switchyard_pool_another;' in render([CHAT, other])
+    assert render([CHAT, other]) == render([other, CHAT])
+
+
+def test_a_fleet_without_engines_is_still_a_configuration() -> None:
+    text = render([Pool("empty", "m", False, {})])
+    assert "upstream" not in text.replace("$switchyard_upstream", "").replace("# Written by", "")
+    assert text.count("map $") == 2
+
+
+@pytest.mark.parametrize("url", ["https://10.0.0.1:8000", "http://10.0.0.1", "http://e:8000/base", "http://a b:1"])
+def test_an_address_that_nginx_cannot_have_is_named_and_left_out(url: str) -> None:
+    pool = Pool("chat", "m", False, {"bad": url, "good": "http://[fd00::1]:8000/"})
+    assert skipped([pool]) == ["bad"]
+    text = render([pool])
+    assert "server [fd00::1]:8000;" in text
+    assert "bad" not in text
+
+
+@pytest.mark.parametrize("model", ['m"; evil', "m\\", "$host", "~.*", "a\nb"])
+def test_a_model_name_never_becomes_configuration(model: str) -> None:
+    with pytest.raises(ValueError, match="cannot map"):
+        render([Pool("chat", model, False, CHAT.engines)])
+    with pytest.raises(ValueError, match="no slug"):
+        render([Pool("chat {", "m", False, CHAT.engines)])
+
+
+def test_an_engine_id_never_becomes_configuration() -> None:
+    assert "evil" not in render([Pool("chat", "m", False, {"e; evil": "http://10.0.0.1:8000"})])
