@@ -13,7 +13,7 @@ from django.db import DatabaseError
 from controlplane.history.collector import FINE_S, FleetCollector, fleet_collector
 from controlplane.history.rollups import COARSE_S, HOUR_TOPIC, encode_hour, store_finished, stored_hour
 from controlplane.platform.bus import get_bus
-from controlplane.platform.jobs.lease import Lease, acquire, renew, this_owner
+from controlplane.platform.jobs.lease import Lease, acquire, release, this_owner
 from controlplane.platform.models.job_run import JobRun
 from gateway.bus.bus import Bus
 
@@ -39,9 +39,8 @@ def keep(collector: FleetCollector, bus: Bus, at: float) -> None:
         if lease is None:
             return
         run = store_finished(collector, columns, at)
-        # A lease of no length is a release that brings the progress along.
         rows = {f"rows_of_{FINE_S}_s": run.fine, f"of_{COARSE_S}_s": run.coarse, "expired": run.forgotten}
-        renew(lease, timedelta(0), progress=_added(lease, rows))
+        release(lease, progress=_added(lease, rows))
         _tell_hour(bus, at)
     except DatabaseError as error:
         # The columns wait in the collector until the database is back.

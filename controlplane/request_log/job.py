@@ -13,7 +13,7 @@ from celery import shared_task
 from django.db import DatabaseError
 
 from controlplane.platform.bus import get_bus
-from controlplane.platform.jobs.lease import acquire, renew, this_owner
+from controlplane.platform.jobs.lease import acquire, release, this_owner
 from controlplane.platform.stream_intake import StreamIntake
 from controlplane.request_log.models.recording import Recording
 from controlplane.request_log.recordings.kept_traces import recording_store
@@ -76,8 +76,7 @@ def keep(intake: RequestIntake) -> Stored:
         progress = {
             "stored": intake.decisions, "recorded": intake.requests, "dropped_batches": heard.dropped
         }  # fmt: skip
-        # A lease of no length is a release that brings the progress along.
-        renew(lease, timedelta(0), progress=progress)
+        release(lease, progress=progress)
     except (DatabaseError, OSError) as error:
         heard.give_back(values)
         # Also where nothing can be stored: a disk that is full may be full of old segments.

@@ -20,6 +20,7 @@ from controlplane.fleet.jobs.probe_shards import shard_count, shard_of
 from controlplane.platform.bus import get_bus
 from controlplane.platform.jobs.cooperative_stop import stop_requested
 from controlplane.platform.jobs.lease import Lease, acquire, finish, held_at, release, renew, this_owner
+from controlplane.platform.jobs.one_at_a_time import one_at_a_time
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.platform.snapshot_change import TOPIC
 from gateway.bus.bus import Bus
@@ -44,22 +45,15 @@ _END_S = 2.0
 
 Targets = Callable[[], Sequence[EngineEntry]]
 
-# One loop serves all shards of a process; a second wake-up would only take a thread away from other jobs.
-_probing = threading.Lock()
-
 
 @shared_task(name="controlplane.probe", ignore_result=True)
+@one_at_a_time
 def probe() -> None:
     """Probe the shards that are free until their leases are lost or the process stops; return at once without any."""
-    if not _probing.acquire(blocking=False):
-        return
-    try:
-        holder = ShardHolder(get_bus(), this_owner())
-        holder.take(time.monotonic())
-        if holder.held:
-            holder.hold(stop_requested)
-    finally:
-        _probing.release()
+    holder = ShardHolder(get_bus(), this_owner())
+    holder.take(time.monotonic())
+    if holder.held:
+        holder.hold(stop_requested)
 
 
 @dataclass(slots=True)

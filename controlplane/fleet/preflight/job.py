@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from datetime import timedelta
 
 import aiohttp
 from asgiref.sync import async_to_sync, sync_to_async
 from celery import shared_task
 from django.conf import settings
-from django.db.models import QuerySet
-from django.utils import timezone
 
 from controlplane.fleet.preflight.checks import STEP_S, EnginePreflight
 from controlplane.fleet.preflight.lifecycle import JOB
 from controlplane.fleet.preflight.outcome import conclude, preflight_subject
 from controlplane.fleet.preflight.steps import failed_step, fresh_steps, replaced, to_progress
 from controlplane.platform.jobs.cooperative_stop import stop_requested
-from controlplane.platform.jobs.lease import Lease, acquire, finish, held_at, renew, this_owner
-from controlplane.platform.models.job_run import JobRun, JobState
+from controlplane.platform.jobs.lease import Lease, finish, renew, take_waiting, waiting
+from controlplane.platform.jobs.one_at_a_time import one_at_a_time
+from controlplane.platform.models.job_run import JobState
 from gateway.base.engine_api_keys import engine_key
 
 logger = logging.getLogger(__name__)
@@ -29,26 +27,20 @@ LEASE = timedelta(seconds=STEP_S + 10)
 AT_ONCE = 16
 LOOK_S = 0.2
 
-# One loop serves all preflights of a process; a second wake-up would only take a thread away from other jobs.
-_working = threading.Lock()
-
 
 @shared_task(name="controlplane.preflight", ignore_result=True)
+@one_at_a_time
 def preflight() -> None:
-    """Look at all engines that wait for it; return at once where nobody waits or the work is being done."""
-    if not _waiting().exists() or not _working.acquire(blocking=False):
-        return
-    try:
+    """Look at all engines that wait for it, in one loop."""
+    if waiting(JOB).exists():
         async_to_sync(_serve)()
-    finally:
-        _working.release()
 
 
 async def _serve() -> None:
     running: dict[asyncio.Task[None], Lease] = {}
     try:
         while not stop_requested.is_set():
-            for lease in await sync_to_async(_take)(AT_ONCE - len(running)):
+            for lease in await sync_to_async(take_waiting)(JOB, LEASE, AT_ONCE - len(running)):
                 running[asyncio.create_task(_look(lease))] = lease
             if not running:
                 return
@@ -67,17 +59,6 @@ async def _account(task: asyncio.Task[None], lease: Lease) -> None:
         logger.error("a preflight failed", exc_info=error)
         outcome = {"result": "ended", "reason": f"the preflight itself failed ({type(error).__name__})"}
         await sync_to_async(finish)(lease, outcome=outcome, state=JobState.ABANDONED)
-
-
-def _waiting() -> QuerySet[JobRun]:
-    return JobRun.objects.filter(~held_at(timezone.now()), job=JOB, state=JobState.ACTIVE)
-
-
-def _take(limit: int) -> list[Lease]:
-    """Take up to `limit` waiting runs."""
-    shards = list(_waiting().order_by("started_at", "pk").values_list("shard", flat=True)[: max(0, limit)])
-    leases = (acquire(JOB, this_owner(), LEASE, shard=shard) for shard in shards)
-    return [lease for lease in leases if lease is not None]
 
 
 async def _look(lease: Lease) -> None:

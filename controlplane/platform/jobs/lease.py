@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from django.db import IntegrityError, models, transaction
@@ -26,6 +27,8 @@ from controlplane.platform.models.job_run import JobRun, JobState
 Clock = Callable[[], datetime]
 
 CANCELLED = "the run was cancelled"
+_SPARE = 20
+"""Waiting runs beyond those wanted that are tried: others take them too."""
 LONGEST = timedelta(seconds=90)
 """No lease and no rest between rounds is longer, clocks of machines that differ by seconds included.
 
@@ -69,6 +72,19 @@ def acquire(job: str, owner: str, duration: timedelta, *, shard: int = 0, clock:
     return Lease(run.pk, owner, run.fencing_token + 1, until, max(ahead, timedelta())) if taken else None
 
 
+def waiting(job: str) -> models.QuerySet[JobRun]:
+    """Return the job's runs that nobody holds, the oldest first."""
+    runs = JobRun.objects.filter(~held_at(timezone.now()), job=job, state=JobState.ACTIVE)
+    return runs.order_by("started_at", "pk")
+
+
+def take_waiting(job: str, duration: timedelta, most: int = 1) -> list[Lease]:
+    """Take runs that wait, up to `most`."""
+    shards = waiting(job).values_list("shard", flat=True)[: most + _SPARE]
+    leases = (acquire(job, this_owner(), duration, shard=shard) for shard in shards)
+    return list(islice((lease for lease in leases if lease is not None), most))
+
+
 def held_at(now: datetime) -> models.Q:
     """Return the condition on job runs that somebody holds, or that rest until their next round."""
     return models.Q(lease_until__gt=now, lease_until__lte=now + LONGEST)
@@ -89,9 +105,10 @@ def renew(
     return None
 
 
-def release(lease: Lease, *, clock: Clock = timezone.now) -> bool:
+def release(lease: Lease, *, progress: Mapping[str, Any] | None = None, clock: Clock = timezone.now) -> bool:
     """Give the run back for the next holder to take at once; False when the lease was lost before."""
-    return bool(_held(lease).update(lease_until=clock(), lease_owner=""))
+    news = {} if progress is None else {"progress": dict(progress)}
+    return bool(_held(lease).update(lease_until=clock(), lease_owner="", **news))
 
 
 def finish(

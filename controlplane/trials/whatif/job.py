@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from datetime import timedelta
 
 import msgspec
 from celery import shared_task
 from django.db import transaction
-from django.utils import timezone
 
 from controlplane.platform.field_problems import InvalidFieldsError
 from controlplane.platform.jobs.cooperative_stop import stop_requested
-from controlplane.platform.jobs.lease import Lease, acquire, finish, held_at, release, renew, this_owner
+from controlplane.platform.jobs.lease import Lease, finish, release, renew, take_waiting, waiting
+from controlplane.platform.jobs.one_at_a_time import one_at_a_time
 from controlplane.platform.models.job_run import JobRun, JobState
 from controlplane.request_log.recordings.kept_traces import RecordingGoneError
 from controlplane.trials.models.whatif import WhatIf
@@ -30,31 +29,16 @@ logger = logging.getLogger(__name__)
 LEASE = timedelta(seconds=20)
 RENEW_S = 2.0
 
-# Simulations take every core that is free; a second wake-up would only take a thread away from other jobs.
-_working = threading.Lock()
-
 
 @shared_task(name="controlplane.whatif", ignore_result=True)
+@one_at_a_time
 def whatif() -> None:
-    """Answer all what-ifs that wait; return at once where none does or they are being answered."""
-    if not _waiting() or not _working.acquire(blocking=False):
+    """Answer all what-ifs that wait, each with every core that is free."""
+    if not waiting(JOB).exists():
         return
-    try:
-        while not stop_requested.is_set() and (lease := _take()) is not None:
-            _serve(lease)
-        forget_whatifs()
-    finally:
-        _working.release()
-
-
-def _waiting() -> list[int]:
-    runs = JobRun.objects.filter(~held_at(timezone.now()), job=JOB, state=JobState.ACTIVE)
-    return list(runs.order_by("started_at", "pk").values_list("shard", flat=True)[:20])
-
-
-def _take() -> Lease | None:
-    leases = (acquire(JOB, this_owner(), LEASE, shard=shard) for shard in _waiting())
-    return next((lease for lease in leases if lease is not None), None)
+    while not stop_requested.is_set() and (leases := take_waiting(JOB, LEASE)):
+        _serve(leases[0])
+    forget_whatifs()
 
 
 def _serve(lease: Lease) -> None:

@@ -1,9 +1,10 @@
 /* Entry of the Steering page of a pool. Words and verbs work without it.
    It draws the charts and keeps the page fresh. */
 
-import { byId, closest, find, findAll, isWithin } from '../shell/element.js';
+import { byId, closest, find, findAll, isWithin, required } from '../shell/element.js';
+import { morph } from '../shell/morph.js';
 import { startToast } from '../shell/page_toast.js';
-import { startFreshParts } from './fresh_parts.js';
+import { startRefresh } from '../shell/refresh.js';
 import { startOverridePreview } from './override_preview.js';
 import './steps.js';
 import { Timeline } from './timeline.js';
@@ -14,7 +15,10 @@ const root = byId('steering');
 const timeline = new Timeline(byId('steering-charts'));
 
 timeline.load();
-startFreshParts(root);
+// The charts between the words keep themselves fresh.
+startRefresh(root, (_, fresh) => {
+  for (const part of ['steering-top', 'steering-lists']) morph(byId(part), required(fresh, `#${part}`));
+});
 startToast();
 startOverridePreview();
 (find(document, '.ledger-problem') ?? find(document, '.drawer input:not([type=hidden])'))?.focus();

@@ -2,24 +2,17 @@
 
 import { ago, clock, count, dayClock } from '../shell/format.js';
 import { byId, find, findAll, icon, isWithin, make, setText } from '../shell/element.js';
-import { placeMarkers } from '../fleet/heatmap/marker_lane.js';
+import { placeMarkers, timeTicks } from '../charts/time_axis.js';
 import { onPaletteChange, paletteChanged } from '../charts/palette.js';
 import { chartRows, summary } from './chart_rows.js';
 import { valueAt } from './series.js';
 import { showTwin } from './twin.js';
-/** @import { Capsule } from '../fleet/heatmap/marker_lane.js' */
+/** @import { Capsule } from '../charts/time_axis.js' */
 /** @import { ChartData, ChartRow, ChartSeries } from './chart_rows.js' */
 /** @import { Steps } from './steps.js' */
 
 /** @type {Record<string, number>} */
 const EVERY_MS = { '5m': 5000, '1h': 5000, '24h': 30_000 };
-/** Spans up to which ticks stand so many seconds apart. */
-/** @type {[spanS: number, stepS: number][]} */
-const AXIS_STEPS = [
-  [600, 60],
-  [7200, 600],
-  [Infinity, 3 * 3600],
-];
 const NARROW_PX = 480;
 /** @type {Record<string, string>} */
 const ICONS = {
@@ -89,9 +82,9 @@ export class Timeline {
    */
   #keep(range) {
     const page = byId('steering');
-    const fragment = new URL(page.dataset.fragment ?? '', location.href);
+    const fragment = new URL(page.dataset.refresh ?? '', location.href);
     fragment.searchParams.set('range', range);
-    page.dataset.fragment = fragment.pathname + fragment.search;
+    page.dataset.refresh = fragment.pathname + fragment.search;
     for (const link of findAll(page, 'a[href*="do="], .drawer a', HTMLAnchorElement)) {
       const target = new URL(link.href);
       if (target.pathname !== location.pathname) continue;
@@ -215,16 +208,11 @@ export class Timeline {
     const capsules = placed.map((stack) => this.#capsule(stack, width));
     this.lane.replaceChildren(...capsules);
     if (focused) capsules.find((each) => each.dataset.at === focused)?.focus();
-    const [, step] = AXIS_STEPS.find(([longest]) => to - from <= longest) ?? AXIS_STEPS[2];
-    const every = width < NARROW_PX ? step * 2 : step;
-    const ticks = [];
-    for (let at = Math.ceil(from / every) * every; at < to; at += every) {
-      const share = (100 * (at - from)) / (to - from);
-      if (share > 92 || share < 2) continue;
-      const tick = make('span', '', every >= 600 ? clock(at).slice(0, 5) : clock(at));
-      tick.style.left = `${share}%`;
-      ticks.push(tick);
-    }
+    const ticks = timeTicks(from, to - from, 92, width < NARROW_PX ? 2 : 1).map(([label, left]) => {
+      const tick = make('span', '', label);
+      tick.style.left = `${left}%`;
+      return tick;
+    });
     this.axis.replaceChildren(...ticks, make('span', 'axis-now', data.live ? 'now' : clock(to).slice(0, 5)));
   }
 

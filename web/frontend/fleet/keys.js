@@ -1,6 +1,6 @@
 /* Keys of the Fleet page. None acts inside a field or an open dialog, and nothing dangerous has one. */
 
-import { keyIsTaken } from '../shell/keys.js';
+import { onKeys } from '../shell/keys.js';
 /** @import { Range } from '../live/timeline.js' */
 /** @import { View } from './view.js' */
 
@@ -21,8 +21,7 @@ import { keyIsTaken } from '../shell/keys.js';
 export function listenToKeys({ view, toggleLive, toggleTable, setRange, search }) {
   /** @param {KeyboardEvent} event */
   const far = (event) => (event.shiftKey ? 10 : 1);
-  /** @type {Record<string, (event: KeyboardEvent) => void>} */
-  const actions = {
+  onKeys({
     ArrowUp: (event) => view.moveCursor(-far(event), 0),
     ArrowDown: (event) => view.moveCursor(far(event), 0),
     ArrowLeft: (event) => view.moveCursor(0, -far(event)),
@@ -43,12 +42,5 @@ export function listenToKeys({ view, toggleLive, toggleTable, setRange, search }
     '/': search,
     j: () => view.stepEngine(1),
     k: () => view.stepEngine(-1),
-  };
-  document.addEventListener('keydown', (event) => {
-    if (keyIsTaken(event)) return;
-    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-    if (!action || (event.repeat && !event.key.startsWith('Arrow'))) return;
-    event.preventDefault();
-    action(event);
   });
 }

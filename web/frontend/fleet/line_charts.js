@@ -3,6 +3,7 @@
 import { ON_TIME_TARGET } from './fleet_figures.js';
 import { clock, count, percent, percentText, ratio, NARROW } from '../shell/format.js';
 import { byId, make, setText } from '../shell/element.js';
+import { timeTicks } from '../charts/time_axis.js';
 /** @import { Lines } from '../charts/lines.js' */
 /** @import { FleetState } from '../live/fleet_state.js' */
 /** @import { View } from './view.js' */
@@ -11,14 +12,6 @@ import { byId, make, setText } from '../shell/element.js';
 const NAMED_POOLS = 4;
 const CV_TOPS = [1, 2, 3, 5, 8, 16];
 const ON_TIME_BOTTOMS = [0.8, 0.5, 0];
-/** Spans up to which ticks stand so many seconds apart. */
-/** @type {[spanS: number, stepS: number][]} */
-const AXIS_STEPS = [
-  [600, 60],
-  [7200, 600],
-  [Infinity, 3 * 3600],
-];
-
 /**
  * The smallest printed range that holds the values: CV grows upward from 0.
  * @param {number[]} values
@@ -35,25 +28,6 @@ export function cvTop(values) {
 export function onTimeBottom(values) {
   const lowest = values.reduce((least, value) => (value < least ? value : least), 1);
   return ON_TIME_BOTTOMS.find((bottom) => lowest >= bottom) ?? 0;
-}
-
-/**
- * Round moments within the columns, as [label, percent from the left]; those too near the right end are left out.
- * @param {FleetState} state
- */
-export function axisTicks(state, most = 92) {
-  const from = state.timeOf(state.first);
-  const span = state.columns * state.columnS;
-  const [, step] = AXIS_STEPS.find(([longest]) => span <= longest) ?? AXIS_STEPS[2];
-  /** @type {(at: number) => string} */
-  const words = step >= 600 ? (at) => clock(at).slice(0, 5) : clock;
-  /** @type {[label: string, left: number][]} */
-  const ticks = [];
-  for (let at = Math.ceil(from / step) * step; at < from + span; at += step) {
-    const left = ((at - from) / span) * 100;
-    if (left >= 3 && left <= most) ticks.push([words(at), left]);
-  }
-  return ticks;
 }
 
 export class LineCharts {
@@ -164,7 +138,7 @@ export class LineCharts {
     const { state } = this.view;
     const axis = byId('axis');
     const end = this.view.stands ? clock(state.timeOf(state.last + 1)).slice(0, state.spanS > 600 ? 5 : 8) : 'now';
-    const ticks = axisTicks(state, end === 'now' ? 92 : 84);
+    const ticks = timeTicks(state.timeOf(state.first), state.columns * state.columnS, end === 'now' ? 92 : 84);
     const key = `${state.first} ${ticks.length} ${end}`;
     if (axis.dataset.key === key) return;
     axis.dataset.key = key;

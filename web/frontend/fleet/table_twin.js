@@ -1,73 +1,139 @@
 /* The same data as the pictures, as tables: the engines at the cursor's moment, the lines, the strip, the moments. */
 
-import { clock, count, dayClock, duration, percentText, ratio, short, whole } from '../shell/format.js';
+import { clock, count, dayClock, duration, percentText, rate, ratio, short, whole } from '../shell/format.js';
 import { perSecond, queueFigures, refusalText } from './queue/queue_figures.js';
 import { byId, findAll, make, setText, stateShape } from '../shell/element.js';
 import { stepWords } from '../shell/span_words.js';
 /** @import { FleetState } from '../live/fleet_state.js' */
 /** @import { View } from './view.js' */
 
-const HEAD = [
-  ['Engine', ''],
-  ['State', ''],
-  ['Pool', ''],
-  ['In flight, tok', 'number'],
-  ['To go', 'number'],
-  ['Mean to go', 'number'],
-  ['Running', 'number'],
-  ['Bound', 'number'],
-  ['Oldest queued', 'number'],
-  ['KV in use', 'number'],
-  ['Hit, reported', 'number'],
-  ['Hit, predicted', 'number'],
-  ['Index', ''],
-  ['Report age', 'number'],
-];
-const LINE_HEAD = [
-  'Load CV',
-  'On time',
-  'Hit, reported',
-  'TTFT p50',
-  'TTFT p90',
-  'TTFT p99',
-  'Requests, /s',
-  'Unbound',
-  'Late',
-];
+/** @type {[string, string]} */
+const TIME = ['Time, UTC', ''];
 /** Rows of one page of a table. */
 const PAGE = 200;
 /** Rows at most of the tables over time; where there are more columns, every second, third … is shown. */
 const MOMENTS = 180;
 
 /**
- * The cells of one engine as texts, in the order of HEAD; `index` null means now.
+ * A column of a table: title, class of its cells, text of a row.
+ * @template {unknown[]} Row
+ * @typedef {[title: string, kind: string, text: (...row: Row) => string]} Column
+ */
+
+/**
+ * What an engine had in a column, or has now.
+ * @param {FleetState} state
+ * @param {string} name
+ * @param {number} row
+ * @param {number | null} index
+ */
+const valueOf = (state, name, row, index) =>
+  index === null ? state.nowOf(name, row) : state.engineAt(name, row, index);
+
+/** Columns of the engines; `index` null means now. @type {Column<[FleetState, number, number | null]>[]} */
+const ENGINES = [
+  ['Engine', '', (state, row) => state.engines[row].name],
+  [
+    'State',
+    '',
+    (state, row, index) => (index === null ? state.engines[row].state : state.stateAt(row, index) || 'unknown'),
+  ],
+  ['Pool', '', (state, row) => state.pools[state.poolRow(state.engines[row].pool)].name],
+  ['In flight, tok', 'number', (state, row, index) => short(valueOf(state, 'tokens', row, index))],
+  ['To go', 'number', (state, row, index) => duration(valueOf(state, 'seconds', row, index))],
+  ['Mean to go', 'number', (state, row, index) => duration(state.engineAt('mean_s', row, index ?? state.index))],
+  ['Running', 'number', (state, row, index) => whole(valueOf(state, 'running', row, index))],
+  ['Bound', 'number', (state, row, index) => whole(valueOf(state, 'bound', row, index))],
+  [
+    'Oldest queued',
+    'number',
+    (state, row, index) =>
+      index === null && state.nowOf('bound', row) > 0 ? duration(state.nowOf('oldest_s', row)) : '—',
+  ],
+  [
+    'KV in use',
+    'number',
+    (state, row, index) => percentText(index === null ? state.nowOf('kv', row) : state.shareAt('kv', row, index)),
+  ],
+  ['Hit, reported', 'number', (state, row, index) => percentText(state.shareAt('hit', row, index ?? state.index))],
+  [
+    'Hit, predicted',
+    'number',
+    (state, row, index) => percentText(state.shareAt('predicted', row, index ?? state.index)),
+  ],
+  ['Index', '', (state, row) => state.engines[row].trust || '—'],
+  ['Report age', 'number', (state, row, index) => (index === null ? duration(state.nowOf('report_age_s', row)) : '—')],
+];
+
+/**
+ * A column of a pool's figure over time.
+ * @param {string} title
+ * @param {string} name
+ * @param {(value: number) => string} words
+ * @returns {Column<[FleetState, number, number]>}
+ */
+const figure = (title, name, words) => [
+  title,
+  'number',
+  (state, pool, index) => words(state.poolAt(name, pool, index)),
+];
+
+const LINES = [
+  figure('Load CV', 'cv', ratio),
+  figure('On time', 'on_time', percentText),
+  figure('Hit, reported', 'hit', percentText),
+  figure('TTFT p50', 'ttft_p50_s', duration),
+  figure('TTFT p90', 'ttft_p90_s', duration),
+  figure('TTFT p99', 'ttft_p99_s', duration),
+  figure('Requests, /s', 'requests_per_s', rate),
+  figure('Unbound', 'unbound', whole),
+  figure('Late', 'late', whole),
+];
+/** @type {Column<[FleetState, number, number]>[]} */
+const QUEUE = [
+  figure('Bound', 'bound', whole),
+  figure('Unbound', 'unbound', whole),
+  figure('Oldest unbound', 'oldest_wait_s', duration),
+  figure('Dispatched at once, /s', 'granted_at_once_per_s', perSecond),
+  figure('After waiting, /s', 'granted_waited_per_s', perSecond),
+  figure('Wait, mean', 'queue_wait_mean_s', duration),
+  figure('Wait, p90', 'queue_wait_p90_s', duration),
+  figure('Overtaken, /s', 'overtaken_per_s', perSecond),
+  figure('Migrated, /s', 'migrations_per_s', perSecond),
+  figure('Refused, /s', 'refusals_per_s', perSecond),
+  [
+    'Refused because',
+    'wrap',
+    (state, pool, index) => {
+      const { codes } = queueFigures(state, [pool], index);
+      return refusalText(codes, codes.length);
+    },
+  ],
+];
+
+/**
+ * The texts of one row.
+ * @template {unknown[]} Row
+ * @param {Column<Row>[]} columns
+ * @param {Row} row
+ */
+const texts = (columns, ...row) => columns.map(([, , text]) => text(...row));
+
+/**
+ * The cells of one engine as texts; `index` null means now.
  * @param {FleetState} state
  * @param {number} row
  * @param {number | null} index
  */
-export function tableRow(state, row, index) {
-  const engine = state.engines[row];
-  const at = index ?? state.index;
-  /** @param {string} name */
-  const value = (name) => (index === null ? state.nowOf(name, row) : state.engineAt(name, row, index));
-  const kv = index === null ? state.nowOf('kv', row) : state.shareAt('kv', row, index);
-  return [
-    engine.name,
-    index === null ? engine.state : state.stateAt(row, index) || 'unknown',
-    state.pools[state.poolRow(engine.pool)].name,
-    short(value('tokens')),
-    duration(value('seconds')),
-    duration(state.engineAt('mean_s', row, at)),
-    whole(value('running')),
-    whole(value('bound')),
-    index === null && value('bound') > 0 ? duration(state.nowOf('oldest_s', row)) : '—',
-    percentText(kv),
-    percentText(state.shareAt('hit', row, at)),
-    percentText(state.shareAt('predicted', row, at)),
-    engine.trust || '—',
-    index === null ? duration(state.nowOf('report_age_s', row)) : '—',
-  ];
-}
+export const tableRow = (state, row, index) => texts(ENGINES, state, row, index);
+
+/**
+ * The cells of one pool in one column of time.
+ * @param {FleetState} state
+ * @param {number} pool
+ * @param {number} index
+ */
+export const lineRow = (state, pool, index) => texts(LINES, state, pool, index);
 
 /**
  * Places of the columns shown in a table over time, newest first: of `total` columns from number `first` on those whose
@@ -80,66 +146,6 @@ export function everyFew(first, total, most = MOMENTS) {
   const places = [];
   for (let place = total - 1; place >= 0; place -= 1) if ((first + place) % step === 0) places.push(place);
   return { step, places };
-}
-
-/**
- * The cells of one pool in one column, in the order of LINE_HEAD.
- * @param {FleetState} state
- * @param {number} pool
- * @param {number} index
- */
-export function lineRow(state, pool, index) {
-  /** @param {string} name */
-  const value = (name) => state.poolAt(name, pool, index);
-  return [
-    ratio(value('cv')),
-    percentText(value('on_time')),
-    percentText(value('hit')),
-    duration(value('ttft_p50_s')),
-    duration(value('ttft_p90_s')),
-    duration(value('ttft_p99_s')),
-    Number.isNaN(value('requests_per_s')) ? '—' : value('requests_per_s').toFixed(1),
-    whole(value('unbound')),
-    whole(value('late')),
-  ];
-}
-
-const QUEUE_HEAD = [
-  'Bound',
-  'Unbound',
-  'Oldest unbound',
-  'Dispatched at once, /s',
-  'After waiting, /s',
-  'Wait, mean',
-  'Wait, p90',
-  'Overtaken, /s',
-  'Migrated, /s',
-  'Refused, /s',
-];
-
-/**
- * The cells of one pool's queue in one column, in the order of QUEUE_HEAD, and why requests were refused.
- * @param {FleetState} state
- * @param {number} pool
- * @param {number} index
- */
-export function queueRow(state, pool, index) {
-  /** @param {string} name */
-  const value = (name) => state.poolAt(name, pool, index);
-  const { codes } = queueFigures(state, [pool], index);
-  return [
-    whole(value('bound')),
-    whole(value('unbound')),
-    duration(value('oldest_wait_s')),
-    perSecond(value('granted_at_once_per_s')),
-    perSecond(value('granted_waited_per_s')),
-    duration(value('queue_wait_mean_s')),
-    duration(value('queue_wait_p90_s')),
-    perSecond(value('overtaken_per_s')),
-    perSecond(value('migrations_per_s')),
-    perSecond(value('refusals_per_s')),
-    refusalText(codes, codes.length),
-  ];
 }
 
 const VIEWS = { engines: 'Engines', lines: 'Lines', queue: 'Queue', strip: 'Strip', moments: 'Moments' };
@@ -197,7 +203,7 @@ export class TableTwin {
     byId('twin-body').scrollTop = 0;
   }
 
-  /** @param {string[][]} heads */
+  /** @param {[title: string, kind: string, ...rest: unknown[]][]} heads */
   #columns(heads) {
     const key = JSON.stringify(heads);
     if (this.headKey === key) return;
@@ -224,7 +230,7 @@ export class TableTwin {
     this.page = Math.min(this.page, pages - 1);
     const rows = all.slice(this.page * PAGE, (this.page + 1) * PAGE);
     const index = cursor && cell ? cell.index : null;
-    this.#columns(HEAD);
+    this.#columns(ENGINES);
     const when =
       index === null
         ? `Now, ${clock(this.view.end ? state.timeOf(state.last + 1) : state.at)} UTC`
@@ -242,7 +248,7 @@ export class TableTwin {
   }
 
   #row() {
-    const row = make('tr', 'opens', ...HEAD.map(([, kind]) => make('td', kind)));
+    const row = make('tr', 'opens', ...ENGINES.map(([, kind]) => make('td', kind)));
     row.addEventListener('click', () => this.view.openEngine(row.dataset.engine ?? ''));
     return row;
   }
@@ -255,11 +261,10 @@ export class TableTwin {
   #fill(line, row, index) {
     const { state, engineId } = this.view;
     const engine = state.engines[row];
-    const texts = tableRow(state, row, index);
     line.dataset.engine = engine.id;
     line.classList.toggle('selected', engine.id === engineId);
     const cells = findAll(line, 'td');
-    texts.forEach((text, place) => {
+    tableRow(state, row, index).forEach((text, place) => {
       const cell = cells[place];
       if (cell.dataset.text === text) return;
       cell.dataset.text = text;
@@ -281,76 +286,49 @@ export class TableTwin {
     byId('twin-more').hidden = true;
     if (key === this.key) return;
     this.key = key;
-    if (this.shown === 'lines') this.#lines(state, pools);
-    else if (this.shown === 'queue') this.#queue(state, pools);
+    if (this.shown === 'lines') this.#figures(state, pools, LINES);
+    else if (this.shown === 'queue') this.#figures(state, pools, QUEUE);
     else if (this.shown === 'strip') this.#strip(state, pools);
     else this.#moments(state, pools);
   }
 
   /**
-   * @param {FleetState} state
-   * @param {number[]} pools
+   * @param {string} caption
+   * @param {[title: string, kind: string][]} heads
+   * @param {string[][]} rows
    */
-  #lines(state, pools) {
-    const several = pools.length > 1;
-    this.#columns([
-      ['Time, UTC', ''],
-      ...(several ? [['Pool', '']] : []),
-      ...LINE_HEAD.map((words) => [words, 'number']),
-    ]);
-    const { step, places } = everyFew(state.first, state.columns, Math.ceil(MOMENTS / pools.length));
-    setText(
-      this.caption,
-      `Lines, newest first; ` +
-        (step > 1 ? `every ${stepWords(step * state.columnS)}` : `columns of ${stepWords(state.columnS)}`),
-    );
-    const words = state.spanS > 43_200 ? dayClock : clock;
+  #show(caption, heads, rows) {
+    this.#columns(heads);
+    setText(this.caption, caption);
     this.body.replaceChildren(
-      ...places.flatMap((place) =>
-        pools.map((pool) =>
-          cells(
-            [
-              words(state.timeOf(state.first + place)),
-              ...(several ? [state.pools[pool].name] : []),
-              ...lineRow(state, pool, state.first + place),
-            ],
-            several ? 2 : 1,
-          ),
-        ),
-      ),
+      ...rows.map((row) => make('tr', '', ...row.map((text, place) => make('td', heads[place][1], text)))),
     );
   }
 
   /**
    * @param {FleetState} state
    * @param {number[]} pools
+   * @param {Column<[FleetState, number, number]>[]} columns
    */
-  #queue(state, pools) {
-    this.#columns([
-      ['Time, UTC', ''],
-      ['Pool', ''],
-      ...QUEUE_HEAD.map((words) => [words, 'number']),
-      ['Refused because', 'wrap'],
-    ]);
+  #figures(state, pools, columns) {
     const { step, places } = everyFew(state.first, state.columns, Math.ceil(MOMENTS / pools.length));
-    setText(
-      this.caption,
-      `Queue at the gateway, newest first; tickets are peaks within ${stepWords(state.columnS)}, ` +
-        `rates those of its end${step > 1 ? `; every ${stepWords(step * state.columnS)}` : ''}`,
-    );
+    const width = stepWords(state.columnS);
+    const every = step > 1 ? `every ${stepWords(step * state.columnS)}` : '';
     const words = state.spanS > 43_200 ? dayClock : clock;
-    this.body.replaceChildren(
-      ...places.flatMap((place) =>
-        pools.map((pool) => {
-          const texts = queueRow(state, pool, state.first + place);
-          const line = cells(
-            [words(state.timeOf(state.first + place)), state.pools[pool].name, ...texts.slice(0, -1)],
-            2,
-          );
-          line.append(make('td', 'wrap', texts[texts.length - 1]));
-          return line;
-        }),
-      ),
+    this.#show(
+      columns === LINES
+        ? `Lines, newest first; ${every || `columns of ${width}`}`
+        : `Queue at the gateway, newest first; tickets are peaks within ${width}, ` +
+            `rates those of its end${every && `; ${every}`}`,
+      [TIME, ['Pool', ''], ...columns.map(([title, kind]) => /** @type {[string, string]} */ ([title, kind]))],
+      places.flatMap((place) => {
+        const index = state.first + place;
+        return pools.map((pool) => [
+          words(state.timeOf(index)),
+          state.pools[pool].name,
+          ...texts(columns, state, pool, index),
+        ]);
+      }),
     );
   }
 
@@ -359,31 +337,29 @@ export class TableTwin {
    * @param {number[]} pools
    */
   #strip(state, pools) {
-    this.#columns([['Time, UTC', ''], ...pools.map((pool) => [`${state.pools[pool].name}, peak wait`, 'number'])]);
     const from = state.hourIndex - state.hourColumns + 1;
     const { step, places } = everyFew(from, state.hourColumns);
-    setText(
-      this.caption,
-      `Strip, newest first; tallest queue of any engine, within ${stepWords(state.hourColumnS)}` +
-        (step > 1 ? `, highest of ${step}` : ''),
-    );
     const words = state.hourColumns * state.hourColumnS > 43_200 ? dayClock : clock;
     /**
      * @param {number} pool
      * @param {number} place
      */
     const peak = (pool, place) => {
-      let most = NaN;
-      for (let ahead = 0; ahead < step && place + ahead < state.hourColumns; ahead += 1) {
-        const value = state.hour[pool * state.hourColumns + place + ahead];
-        if (!(most >= value) && !Number.isNaN(value)) most = value;
-      }
-      return most;
+      const first = pool * state.hourColumns + place;
+      const known = [...state.hour.slice(first, first + Math.min(step, state.hourColumns - place))];
+      return known.reduce((most, value) => (most >= value || Number.isNaN(value) ? most : value), NaN);
     };
-    this.body.replaceChildren(
-      ...places.map((place) =>
-        cells([words((from + place) * state.hourColumnS), ...pools.map((pool) => duration(peak(pool, place)))], 1),
-      ),
+    this.#show(
+      `Strip, newest first; tallest queue of any engine, within ${stepWords(state.hourColumnS)}` +
+        (step > 1 ? `, highest of ${step}` : ''),
+      [
+        TIME,
+        ...pools.map((pool) => /** @type {[string, string]} */ ([`${state.pools[pool].name}, peak wait`, 'number'])),
+      ],
+      places.map((place) => [
+        words((from + place) * state.hourColumnS),
+        ...pools.map((pool) => duration(peak(pool, place))),
+      ]),
     );
   }
 
@@ -392,31 +368,12 @@ export class TableTwin {
    * @param {number[]} pools
    */
   #moments(state, pools) {
-    this.#columns([
-      ['Time, UTC', ''],
-      ['Pool', ''],
-      ['What happened', 'wrap'],
-    ]);
     const ids = pools.map((pool) => state.pools[pool].id);
     const markers = state.markers.filter((marker) => ids.includes(marker.pool_id)).reverse();
-    setText(this.caption, `${count(markers.length, 'moment')} marked, newest first`);
-    this.body.replaceChildren(
-      ...markers.map((marker) =>
-        cells([clock(marker.at), state.pools[state.poolRow(marker.pool_id)].name, marker.text], 3),
-      ),
+    this.#show(
+      `${count(markers.length, 'moment')} marked, newest first`,
+      [TIME, ['Pool', ''], ['What happened', 'wrap']],
+      markers.map((marker) => [clock(marker.at), state.pools[state.poolRow(marker.pool_id)].name, marker.text]),
     );
   }
-}
-
-/**
- * A table row of texts; those from `numbersFrom` on are numbers.
- * @param {string[]} texts
- * @param {number} numbersFrom
- */
-function cells(texts, numbersFrom) {
-  return make(
-    'tr',
-    '',
-    ...texts.map((text, place) => make('td', place >= numbersFrom ? 'number' : place === 2 ? 'wrap' : '', text)),
-  );
 }

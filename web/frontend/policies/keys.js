@@ -1,6 +1,7 @@
 /* Keys of the policy editor; single keys are off inside fields and under an open dialog. */
 
-import { isWithin } from '../shell/element.js';
+import { find } from '../shell/element.js';
+import { onKeys } from '../shell/keys.js';
 
 /**
  * What the keys do; a page may lack some.
@@ -15,18 +16,10 @@ import { isWithin } from '../shell/element.js';
 /** @param {KeyActions} actions */
 export function listenToPolicyKeys({ validate, toggleDiff, step, copy, whatif }) {
   document.addEventListener('keydown', (event) => {
-    if (document.querySelector('dialog[open]')) return;
-    if ((event.ctrlKey || event.metaKey) && event.key === 'Enter' && validate) {
-      event.preventDefault();
-      validate();
+    if (!(event.ctrlKey || event.metaKey) || event.key !== 'Enter' || !validate || find(document, 'dialog[open]'))
       return;
-    }
-    if (event.ctrlKey || event.metaKey || event.altKey || isWithin(event, 'input, textarea, select')) return;
-    const action = { d: toggleDiff, c: copy, w: whatif, '[': step && (() => step(-1)), ']': step && (() => step(1)) }[
-      event.key.toLowerCase()
-    ];
-    if (!action || (event.repeat && event.key.length === 1 && !'[]'.includes(event.key))) return;
     event.preventDefault();
-    action();
+    validate();
   });
+  onKeys({ d: toggleDiff, c: copy, w: whatif, '[': step && (() => step(-1)), ']': step && (() => step(1)) });
 }

@@ -1,6 +1,7 @@
 /* Entry of Decisions and of one decision. Both can be read without it. */
 
 import { byId, closest, find, findAll, isWithin, required } from '../shell/element.js';
+import { onKeys } from '../shell/keys.js';
 import { startBrush } from './brush.js';
 import { Tap } from './tap.js';
 
@@ -59,8 +60,7 @@ function step(by) {
   links[at < 0 ? 0 : Math.min(links.length - 1, Math.max(0, at + by))]?.focus();
 }
 
-/** @type {Record<string, () => void>} */
-const ACTIONS = {
+onKeys({
   j: () => step(1),
   k: () => step(-1),
   '/': () => find(document, '[data-find]')?.focus(),
@@ -68,16 +68,6 @@ const ACTIONS = {
   ' ': () => tap?.hold(),
   c: () => one && copyJson(),
   x: () => one && find(one, '[data-whatif]')?.click(),
-};
-
-document.addEventListener('keydown', (event) => {
-  const { key } = event;
-  if (event.ctrlKey || event.metaKey || event.altKey || event.repeat || document.querySelector('dialog[open]')) return;
-  if (isWithin(event, 'input, textarea, select') || (key === ' ' && isWithin(event, 'button, a, summary'))) return;
-  const action = ACTIONS[key.length === 1 ? key.toLowerCase() : key];
-  if (!action) return;
-  event.preventDefault();
-  action();
 });
 document.addEventListener('click', (event) => {
   const button = closest(event, '[data-copy-text], [data-copy-json]');

@@ -16,6 +16,19 @@ export function keyIsTaken(event) {
   return [' ', 'Enter'].includes(event.key) && isWithin(event, 'button, a, summary');
 }
 
+/**
+ * Call what belongs to a key of the page; letters are named in lower case.
+ * @param {Record<string, ((event: KeyboardEvent) => void) | undefined>} actions
+ */
+export function onKeys(actions) {
+  document.addEventListener('keydown', (event) => {
+    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!action || keyIsTaken(event) || (event.repeat && !/^Arrow|^[[\]]$/.test(event.key))) return;
+    event.preventDefault();
+    action(event);
+  });
+}
+
 /** `?` and the button in the bottom line open the list of keys; `G` and a letter go to a page. */
 export function listenToShellKeys() {
   const dialog = find(document, '#keys-dialog', HTMLDialogElement);

@@ -11,6 +11,7 @@ startDialogs();
 startRowKeys();
 startCopy();
 startToast();
-startRefresh(find(document, '[data-refresh]'));
+const part = find(document, '[data-refresh]');
+if (part) startRefresh(part);
 find(document, '.ledger-problem')?.focus();
 find(document, '[data-select]', HTMLInputElement)?.select();

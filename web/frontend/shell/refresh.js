@@ -6,22 +6,26 @@ import { morph } from './morph.js';
 const EVERY_MS = 2000;
 
 /**
- * Keep `part` fresh from its data-refresh address; a hidden page asks nothing.
- * @param {HTMLElement | null} part
+ * Keep `part` fresh from its data-refresh address; a hidden page asks nothing. Returns what asks at once.
+ * @param {HTMLElement} part
+ * @param {(part: HTMLElement, fresh: HTMLElement) => void} show
  */
-export function startRefresh(part) {
-  if (!part) return;
+export function startRefresh(part, show = morph) {
   const words = required(document, '[data-refreshed]');
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
   let lost = 0;
   const look = async () => {
+    const asked = part.dataset.refresh ?? '';
     if (!document.hidden) {
       try {
-        const answer = await fetch(part.dataset.refresh ?? '', { redirect: 'manual' });
+        const answer = await fetch(asked, { redirect: 'manual' });
         // Whoever is signed out is sent to the login, which is no part of this page.
         if (answer.type === 'opaqueredirect') return location.reload();
         if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
         const fresh = new DOMParser().parseFromString(await answer.text(), 'text/html').body;
-        morph(part, fresh);
+        // Somebody may have asked for another state meanwhile.
+        if (asked === part.dataset.refresh) show(part, fresh);
         // What is over will not change any more.
         const settled = find(fresh, '[data-settled]');
         if (settled) {
@@ -32,11 +36,14 @@ export function startRefresh(part) {
         words.textContent = 'Live';
       } catch {
         lost ||= performance.now();
-        words.textContent = `Reconnecting, ${Math.round((performance.now() - lost) / 1000)} s`;
+        words.textContent = `Reconnecting, ${Math.round((performance.now() - lost) / 1000)}\u202fs`;
       }
+      part.classList.toggle('lost', Boolean(lost));
     }
-    setTimeout(look, EVERY_MS);
+    clearTimeout(timer);
+    timer = setTimeout(look, EVERY_MS);
     return undefined;
   };
-  setTimeout(look, EVERY_MS);
+  timer = setTimeout(look, EVERY_MS);
+  return look;
 }

@@ -1,6 +1,7 @@
 /* Rows by keyboard and mouse: J and K, Enter, Esc, / and what single pages add by attributes. */
 
 import { closest, find, findAll, isWithin } from './element.js';
+import { onKeys } from './keys.js';
 
 /**
  * Which row comes next: `at` -1 is none yet; stays inside the list.
@@ -12,20 +13,6 @@ export function stepped(at, by, count) {
   if (count === 0) return -1;
   if (at < 0) return by > 0 ? 0 : count - 1;
   return Math.min(count - 1, Math.max(0, at + by));
-}
-
-/**
- * Whether the key belongs to a field, a dialog or the browser rather than to the page.
- * @param {KeyboardEvent} event
- */
-function taken(event) {
-  return (
-    event.ctrlKey ||
-    event.metaKey ||
-    event.altKey ||
-    Boolean(document.querySelector('dialog:modal')) ||
-    isWithin(event, 'input, textarea, select, [contenteditable]')
-  );
 }
 
 /** @param {number} by */
@@ -40,26 +27,17 @@ function step(by) {
   else link.focus();
 }
 
-/** @type {Record<string, () => void>} */
-const ACTIONS = {
-  j: () => step(1),
-  k: () => step(-1),
-  '/': () => find(document, '[data-search]')?.focus(),
-  f: () => find(document, '[data-failed]')?.click(),
-  c: () => find(document, '.drawer [data-copy]')?.click(),
-  Escape: () => find(document, '.drawer [data-close]')?.click(),
-};
-
 export function startRowKeys() {
   document.addEventListener('keydown', (event) => {
-    const field = closest(event, 'input, select');
-    if (event.key === 'Escape' && field) field.blur();
-    else if (!taken(event) && !event.repeat) {
-      const action = ACTIONS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-      if (!action) return;
-      event.preventDefault();
-      action();
-    }
+    if (event.key === 'Escape') closest(event, 'input, select')?.blur();
+  });
+  onKeys({
+    j: () => step(1),
+    k: () => step(-1),
+    '/': () => find(document, '[data-search]')?.focus(),
+    f: () => find(document, '[data-failed]')?.click(),
+    c: () => find(document, '.drawer [data-copy]')?.click(),
+    Escape: () => find(document, '.drawer [data-close]')?.click(),
   });
   document.addEventListener('click', (event) => {
     const row = closest(event, '[data-row]');

@@ -1,8 +1,10 @@
 /* Moments on the time axis: capsules in the lane, their icons centred on the moment. */
 
-import { ago, clock, count } from '../../shell/format.js';
+import { ago, clock } from '../../shell/format.js';
 import { byId, findAll, icon, make } from '../../shell/element.js';
+import { CAPSULE, placeMarkers } from '../../charts/time_axis.js';
 import { firstHeard } from './gaps.js';
+/** @import { Capsule } from '../../charts/time_axis.js' */
 /** @import { FleetState } from '../../live/fleet_state.js' */
 /** @import { Annotation } from '../../live/frame_types.js' */
 /** @import { Told, View } from '../view.js' */
@@ -17,10 +19,6 @@ const ICONS = {
   left: 'i-left',
   events: 'i-events',
 };
-const CAPSULE = 20;
-const GAP = 3;
-const LETTER = 6.3;
-const PADDING = 7;
 /** Width left of the first data below which there is nothing to explain, CSS pixels. */
 const NOTE_ROOM = 180;
 
@@ -34,40 +32,6 @@ const WORST_FIRST = ['lost', 'quarantined', 'hot', 'degraded', 'policy', 'unknow
 export function capsuleKind(markers) {
   if (markers.length === 1) return markers[0].kind;
   return WORST_FIRST.find((kind) => markers.some((marker) => marker.kind === kind)) ?? 'events';
-}
-
-/**
- * Width of a capsule with its words, CSS pixels.
- * @param {string} label
- */
-const wordyWidth = (label) => CAPSULE + label.length * LETTER + PADDING;
-
-/**
- * @template {Placeable} M
- * @typedef {{ x: number, label: string, wordy: boolean, markers: M[] }} Capsule markers that stand for one another
- */
-
-/** @typedef {{ x: number, label: string }} Placeable x in CSS pixels */
-
-/**
- * Place markers, ascending in x, without overlap: crowding drops words first, then stacks.
- * @template {Placeable} M
- * @param {M[]} markers
- * @returns {Capsule<M>[]}
- */
-export function placeMarkers(markers) {
-  /** @type {{ x: number, markers: M[] }[]} */
-  const stacks = [];
-  for (const marker of markers) {
-    const last = stacks.at(-1);
-    if (last && marker.x - last.x < CAPSULE + GAP) last.markers.push(marker);
-    else stacks.push({ x: marker.x, markers: [marker] });
-  }
-  return stacks.map((stack, place) => {
-    const label = stack.markers.length > 1 ? count(stack.markers.length, 'event') : stack.markers[0].label;
-    const next = stacks[place + 1];
-    return { ...stack, label, wordy: !next || stack.x + wordyWidth(label) + GAP <= next.x };
-  });
 }
 
 /**

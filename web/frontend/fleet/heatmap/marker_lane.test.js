@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { capsuleKind, markersParts, placeMarkers } from './marker_lane.js';
+import { placeMarkers } from '../../charts/time_axis.js';
+import { capsuleKind, markersParts } from './marker_lane.js';
 
 test('markers with room keep their words', () => {
   const placed = placeMarkers([

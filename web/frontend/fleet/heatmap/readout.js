@@ -68,7 +68,7 @@ export function cellParts(state, { row, index }) {
   ];
 }
 
-/** The server judges engines by their mean work over so long, too (web/live/recent_look.py). */
+/** The server judges engines by their mean work over so long, too (web/live/recent_state.py). */
 export const MEAN_S = 15;
 
 /**
