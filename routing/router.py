@@ -195,8 +195,11 @@ class Router:
         dispatcher = self._dispatcher
         if dispatcher.observer is not None and view.roster.accepting and not excluded:
             dispatcher.show(request, choice, now)
-        # Dispatch, or queue.
-        outcome = dispatcher.take(request, choice, now, hold, excluded)
+        # Dispatch, or queue. Most choices name an engine, so that is asked here: a call less per decision.
+        if choice.target != CENTRAL:
+            outcome = dispatcher.bind(request, choice, now, hold)
+        else:
+            outcome = dispatcher.take(request, choice, now, hold, excluded)
         if type(outcome) is Queued:
             self._follow_queued(request, outcome.decision, now)
         return outcome

@@ -109,9 +109,13 @@ class RequestLifecycle:
         took_s = monotonic() - asked_s
         decision, record = outcome.decision, earlier
         if record is None:
-            record = new_record(decision, pool, request, keyed, engines_of(decision), asked_s)
-            record.proxied, record.reporter = wanted.proxied, wanted.reporter
+            tried = (decision.engine_id,) if decision.pair is None else engines_of(decision)
+            record = new_record(decision, pool, request, keyed, tried, asked_s)
             record.tracked = wanted.tracked and not wanted.reporter
+            if wanted.proxied:
+                record.proxied = True
+            elif wanted.reporter:
+                record.reporter = wanted.reporter
         else:
             record.decision = decision
             record.attempts += engines_of(decision)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kvstore.index.prefix_index import PrefixIndex
 from kvstore.index.target_table import TargetTable
-from routing.ledger.fleet_view import NEVER, EngineFacts, FleetView
+from routing.ledger.fleet_view import EngineFacts, FleetView
 from routing.ledger.ready_targets import LOOKED_AT, ReadyOrder
 
 
@@ -73,13 +73,7 @@ class FleetTable:
         roster, load = self._view.roster, self._view.load
         while len(roster.engine_ids) <= target:
             roster.engine_ids.append("")
-            load.ready_at.append(NEVER)
-            load.in_flight_tokens.append(0)
-            load.in_flight_requests.append(0)
-            load.pending_requests.append(0)
-            load.active_blocks.append(0)
-            load.sent_blocks.append(0)
-            load.sending_until.append(0.0)
+            load.grow()
             roster.costs.append(None)
             roster.decode_costs.append(None)
             roster.speeds.append(1.0)
@@ -92,13 +86,7 @@ class FleetTable:
         roster.speeds[target] = facts.speed
         roster.trusts[target] = facts.trust
         if is_new:
-            load.in_flight_tokens[target] = 0
-            load.in_flight_requests[target] = 0
-            load.pending_requests[target] = 0
-            load.active_blocks[target] = 0
-            load.sent_blocks[target] = 0
-            load.sending_until[target] = 0.0
-            load.ready_at[target] = NEVER
+            load.clear(target)
 
     def _renew_view(self) -> None:
         view, roster, load = self._view, self._view.roster, self._view.load

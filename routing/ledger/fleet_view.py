@@ -120,6 +120,22 @@ class FleetLoad:
         self.sending_until: list[float] = []
         """When the transfers that other engines were promised from the target are expected to be over."""
 
+    def grow(self) -> None:
+        """Make room for one more target, which has nothing to do."""
+        for name, nothing in _NOTHING.items():
+            getattr(self, name).append(nothing)
+
+    def clear(self, target: int) -> None:
+        """Forget what the target had to do."""
+        for name, nothing in _NOTHING.items():
+            getattr(self, name)[target] = nothing
+
+
+_NOTHING = {
+    "ready_at": NEVER, "in_flight_tokens": 0, "in_flight_requests": 0, "pending_requests": 0, "active_blocks": 0,
+    "sent_blocks": 0, "sending_until": 0.0,
+}  # fmt: skip
+
 
 class FleetCache(NamedTuple):
     """Who holds which blocks."""
