@@ -6,7 +6,6 @@ import functools
 import secrets
 import threading
 import time
-from concurrent.futures import TimeoutError as AnswerTimeoutError
 from queue import Empty, SimpleQueue
 
 from controlplane.platform.bus import get_bus
@@ -63,7 +62,7 @@ class RecentDecisions:
             hearing = told.result(self._wait_s)
             while len(answers) < hearing and not _is_found(question, answers):
                 answers.append(came.get(timeout=max(0.0, until_s - time.monotonic())))
-        except (BusAwayError, AnswerTimeoutError, Empty):
+        except (BusAwayError, TimeoutError, Empty):
             return answers
         finally:
             with self._lock:
