@@ -24,6 +24,8 @@ Resolver = Callable[[str, int], list[str]]
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 _NUMBER_LABEL = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
+_HTTP: dict[str, int | None] = {"http": 80, "https": 443}
+"""Schemes of engines with their default ports."""
 _PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*/?")
 _METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
 # Services of cloud machines that hand out credentials and answer outside the link-local range.
@@ -94,7 +96,7 @@ def resolve(host: str, port: int) -> list[str]:
 
 def check_engine_url(url: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
     """Return the http or https address to connect to; raises RejectedUrlError."""
-    return _check(url, {"http": 80, "https": 443}, rules, resolver)
+    return _check(url, _HTTP, rules, resolver)
 
 
 def check_kv_endpoint(endpoint: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
@@ -105,13 +107,23 @@ def check_kv_endpoint(endpoint: str, rules: EngineUrlRules, resolver: Resolver =
     return checked
 
 
+def normal_url(url: str) -> str:
+    """Return an engine's address as it is stored, without asking a name server; raises RejectedUrlError."""
+    return _written(_parts(url, _HTTP))
+
+
+def _written(parts: SplitResult) -> str:
+    host = (parts.hostname or "").removesuffix(".")
+    return f"{parts.scheme}://{_bracketed(host)}:{parts.port or _HTTP.get(parts.scheme)}{parts.path.rstrip('/')}"
+
+
 def check_webhook_url(url: str, rules: EngineUrlRules, resolver: Resolver = resolve) -> CheckedUrl:
     """Return the http or https address of a service of the operator's, in any network; raises RejectedUrlError.
 
     Loopback, metadata services and our own database are refused as for engines.
     """
     anywhere = replace(rules, networks=(ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")))
-    return _check(url.partition("?")[0], {"http": 80, "https": 443}, anywhere, resolver)
+    return _check(url.partition("?")[0], _HTTP, anywhere, resolver)
 
 
 def _check(url: str, schemes: dict[str, int | None], rules: EngineUrlRules, resolver: Resolver) -> CheckedUrl:
@@ -131,7 +143,7 @@ def _check(url: str, schemes: dict[str, int | None], rules: EngineUrlRules, reso
     first = addresses[0]
     connect_host = host if parts.scheme == "https" else str(first)
     return CheckedUrl(
-        url=f"{parts.scheme}://{_bracketed(host)}:{port}{path}",
+        url=_written(parts),
         connect_url=f"{parts.scheme}://{_bracketed(connect_host)}:{port}{path}",
         address=str(first),
         port=port,

@@ -14,6 +14,7 @@ from controlplane.fleet.engine_paste import (
     parse_lines,
     split_lines,
 )
+from controlplane.fleet.engine_url import RejectedUrlError, normal_url
 
 
 def engines_of_file(source: DiscoverySource) -> list[FoundEngine]:
@@ -36,9 +37,12 @@ def engines_of_file(source: DiscoverySource) -> list[FoundEngine]:
             raise DiscoveryOutageError(f"{source.place}, line {line.number}: {' '.join(line.problems)}")
         if line.engine.pool not in ("", source.pool):
             raise DiscoveryOutageError(f"{source.place}, line {line.number}: the file is for pool {source.pool}")
-        engines.append(_found(line.engine))
+        try:
+            engines.append(_found(line.engine))
+        except RejectedUrlError as error:
+            raise DiscoveryOutageError(f"{source.place}, line {line.number}: {error}") from error
     return engines
 
 
 def _found(engine: PastedEngine) -> FoundEngine:
-    return FoundEngine(engine.name, engine.url, engine.events, engine.replay, engine.speed, engine.role)
+    return FoundEngine(engine.name, normal_url(engine.url), engine.events, engine.replay, engine.speed, engine.role)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,8 +16,10 @@ from controlplane.fleet.discovery.file_source import engines_of_file
 from controlplane.fleet.discovery.found_engine import DiscoveryOutageError, FoundEngine, Presence
 from controlplane.fleet.discovery.kubernetes_source import engines_of_cluster
 from controlplane.fleet.discovery.setting import DiscoverySource
-from controlplane.fleet.engine_url import UnresolvedHostError
+from controlplane.fleet.engine_url import EngineUrlRules, UnresolvedHostError, check_engine_url
 from tests.controlplane.automation.actuators.http_exchange import http_server
+
+ANYWHERE = EngineUrlRules((ip_network("0.0.0.0/0"), ip_network("::/0")))
 
 
 def of_text(tmp_path: Path, text: str) -> list[FoundEngine]:
@@ -33,7 +36,17 @@ def test_a_file_lists_engines_as_they_are_pasted(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "e-1, http://10.0.0.1:8000\ne-2, htt", "e-1, other, http://10.0.0.1:8000"])
+def test_addresses_of_a_file_are_as_engines_have_them(tmp_path: Path) -> None:
+    found = of_text(tmp_path, "a, http://Engine.Internal./\nb, https://[FD00::1]/path/\n")
+    assert [each.url for each in found] == ["http://engine.internal:80", "https://[fd00::1]:443/path"]
+    assert [check_engine_url(each.url, ANYWHERE, lambda *_: ["10.0.0.1"]).url for each in found] == [
+        each.url for each in found
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a, http://user@10.0.0.1", "e-1, http://10.0.0.1:8000\ne-2, htt", "e-1, other, http://10.0.0.1:8000"]
+)
 def test_a_file_that_is_half_written_or_for_others_is_not_believed(tmp_path: Path, text: str) -> None:
     with pytest.raises(DiscoveryOutageError):
         of_text(tmp_path, text)

@@ -54,7 +54,8 @@ def text_of(answer: Any) -> str:
     return answer.content.decode()
 
 
-def test_an_empty_fleet_page_offers_it_to_admins(admin: Client) -> None:
+def test_an_empty_fleet_page_offers_it_to_admins(admin: Client, feed: FleetFeed) -> None:
+    feed.take(encoded(sample_of([])))
     assert "Connect your first engine" in text_of(admin.get("/"))
     make_engines(make_pool(), 1)
     assert "Connect your first engine" not in text_of(admin.get("/"))

@@ -190,3 +190,22 @@ def test_forms_work_without_scripts(browser: Browser, page: Page, program: Progr
     plain.click("#filters >> text=Show")
     assert "state=lost" in plain.url
     context.close()
+
+
+@pytest.mark.parametrize("drawer", ["connect", "pool"])
+def test_the_drawers_of_admins_are_readable_in_both_themes(page: Page, program: Program, drawer: str) -> None:
+    page.goto(f"{program.url}/topology?do={drawer}")
+    expect(page.locator("#topology-drawer h2")).to_be_visible()
+    assert serious_violations_in_both_themes(page) == []
+
+
+def test_connecting_asks_the_engine_and_shows_its_preflight(
+    page: Page, program: Program, start: Callable[[int], SimulatedEngine]
+) -> None:
+    page.goto(f"{program.url}/topology?do=connect")
+    page.fill("#field-url", start(512).url)
+    page.click("text=Ask the engine")
+    expect(page.locator("#topology-drawer")).to_contain_text("Blocks of 512 tokens")
+    assert serious_violations(page) == []
+    page.click("#connect-form >> text=Connect")
+    expect(page.locator("#checklist")).to_contain_text("passed, 7 of 7", timeout=LONG_MS)
