@@ -13,7 +13,7 @@ local KNOWN_S = 600 -- an engine is forgotten once its model's decisions have no
 local MAX_KNOWN = 1024 -- models, and engines of each
 local TAIL = 4096
 -- Fields by which a body steers an engine. HAProxy cannot take them out, so it takes no such request.
-local OWNED = { "kv_transfer_params", "data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank",
+local OWNED = { "cache_salt", "kv_transfer_params", "data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank",
                 "bootstrap_host", "bootstrap_port", "bootstrap_room" }
 local HEADERS = { ["authorization"] = { "Bearer " .. KEY }, ["content-type"] = { "application/json" } }
 
@@ -146,6 +146,9 @@ local function decide(txn)
         if body:find('"' .. name .. '"', 1, true) then
             return refuse(txn, 400, "bad_field", "The field " .. name .. " is not for clients.")
         end
+    end
+    if body:find('"[%w_\\]*\\u00[4-7]%x[%w_\\]*"%s*:') then
+        return refuse(txn, 400, "bad_field", "Write the names of fields without escapes.")
     end
     local model = txn.c:json_query(body, "$.model") or ""
     if txn.f:nbsrv(BACKEND) == 0 then return fail_open(txn, model, "down") end
