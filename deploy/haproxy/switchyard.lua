@@ -159,15 +159,16 @@ local function decide(txn)
     local said = reply and reply.body or ""
     if status == 200 then return decided(txn, model, said) end
     if status == 409 then return fail_open(txn, model, "observes") end
-    if status == 0 or status == 504 then
+    if status == 0 or (status >= 500 and said:sub(1, 1) ~= "{") then
+        -- HAProxy's own word, not Switchyard's, which is JSON.
         away_until = now() + AWAY_S
-        return fail_open(txn, model, "late")
+        return fail_open(txn, model, (status == 0 or status == 504) and "late" or "down")
     end
     if status < 500 or said:find('"no_engine"', 1, true) then
         requests.rejected = requests.rejected + 1
         return answer(txn, status, said, (reply.headers["retry-after"] or {})[0])
     end
-    fail_open(txn, model, status == 502 and "down" or "error")
+    fail_open(txn, model, "error")
 end
 
 core.register_action("switchyard", { "http-req" }, decide, 0)
