@@ -62,6 +62,7 @@ bench: setup ## run the benchmarks; results in var/bench
 bench-peers: setup ## compare with other products, installed into var/peers (needs the traces)
 	@$(PYTHON) -m bench.peers.dynamo_replay
 	@$(PYTHON) -m bench.peers.dynamo_decision
+	@$(PYTHON) -m bench.proxy
 
 evidence: setup ## generate docs/evidence.md and its figures from bench/results
 	@$(PYTHON) -m bench.evidence

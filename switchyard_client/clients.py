@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from switchyard_client.decisions import Decisions, RejectedError, Route
+from switchyard_client.decisions import Decisions, RejectedError, Route, model_of
 
 try:
     import httpx2 as httpx
@@ -80,7 +80,7 @@ class AsyncSwitchyard:
         await self._http.aclose()
 
     async def _ask(self, request: Mapping[str, Any]) -> Route:
-        model = str(request.get("model", ""))
+        model = model_of(request)
         if self.decisions.away(now := time.monotonic()):
             return self.decisions.fallback(model, "away", now)
         try:

@@ -77,7 +77,10 @@ class Decisions:
         """Return the decision in an answer of `/api/v1/route`, or a fallback; raises RejectedError."""
         self._away_until = 0.0
         if status == 200:
-            return self._decided(model, json.loads(body), now)
+            try:
+                return self._decided(model, json.loads(body), now)
+            except (ValueError, KeyError, TypeError):
+                return self.fallback(model, "error", now)
         if status == 409:
             return self.fallback(model, "observes", now)
         if status < 500 or b'"no_engine"' in body:
@@ -92,9 +95,9 @@ class Decisions:
     def fallback(self, model: str, reason: str, now: float, among: Callable[[str], bool] = bool) -> Route:
         """Return the next of the known engines in turn, `among` those; raises RejectedError where none may be used.
 
-        A model whose decisions carried a cache salt has none: without it tenants would share their caches.
+        A model whose decisions carry a cache salt has none: without it tenants would share their caches.
         """
-        urls = [] if model in self._salted else self.known(model, now, among)
+        urls = [] if model in self._salted or model.endswith(_SALTED) else self.known(model, now, among)
         if not urls:
             self.fail_opens["impossible"] += 1
             raise RejectedError(503, _AWAY, 1.0)
@@ -125,14 +128,19 @@ class Decisions:
             known = self._known.setdefault(model, {})
             if url in known or len(known) < MAX_KNOWN:
                 known[url] = now
-            if "cache_salt" in answer["body"]:
-                self._salted.add(model)
+            (self._salted.add if "cache_salt" in answer["body"] else self._salted.discard)(model)
         return Route(url, str(answer["decision_id"]), answer["body"])
 
 
+_SALTED = "\0salted"
 _AWAY = json.dumps(
     {"error": {"message": "Switchyard does not answer; retry.", "type": "server_error", "code": "no_decision"}}
 ).encode()
+
+
+def model_of(request: Mapping[str, Any]) -> str:
+    """Return under what a request's decisions are remembered: its model, apart where it brings a cache salt."""
+    return str(request.get("model", "")) + (_SALTED if "cache_salt" in request else "")
 
 
 def usage_in(tail: bytes) -> dict[str, int]:

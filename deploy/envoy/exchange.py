@@ -19,7 +19,7 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from google.protobuf.struct_pb2 import Struct
 
 from switchyard_client.clients import AsyncSwitchyard
-from switchyard_client.decisions import OWNED_FIELDS, RejectedError, Route, usage_in
+from switchyard_client.decisions import OWNED_FIELDS, RejectedError, Route, model_of, usage_in
 
 ENDPOINT = "x-gateway-destination-endpoint"
 SUBSET = "envoy.lb.subset_hint", f"{ENDPOINT}-subset"
@@ -105,14 +105,14 @@ class Exchange:
         if OWNED_FIELDS & request.keys() and not route.body:
             body = json.dumps({name: value for name, value in request.items() if name not in OWNED_FIELDS}).encode()
         body = route.merged(body)
-        return [self._headers(route, str(request.get("model", "")), len(body)), *_pieces(body, ends=ends)]
+        return [self._headers(route, model_of(request), len(body)), *_pieces(body, ends=ends)]
 
     async def _decide(self, request: dict[str, Any]) -> Route:
         """Return the decision, or a fallback where it is outside of the subset; raises RejectedError."""
         route = await self._client.decide(request)
         if self._allows(route.engine_url):
             return route
-        model = str(request.get("model", ""))
+        model = model_of(request)
         await self._client.report(route, "cancel")
         return self._client.decisions.fallback(model, "outside_subset", time.monotonic(), self._allows)
 

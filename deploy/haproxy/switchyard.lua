@@ -13,7 +13,7 @@ local KNOWN_S = 600 -- an engine is forgotten once its model's decisions have no
 local MAX_KNOWN = 1024 -- models, and engines of each
 local TAIL = 4096
 -- Fields by which a body steers an engine. HAProxy cannot take them out, so it takes no such request.
-local OWNED = { "kv_transfer_params", "data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank",
+local OWNED = { "cache_salt", "kv_transfer_params", "data_parallel_rank", "routed_dp_rank", "disagg_prefill_dp_rank",
                 "bootstrap_host", "bootstrap_port", "bootstrap_room" }
 local HEADERS = { ["authorization"] = { "Bearer " .. KEY }, ["content-type"] = { "application/json" } }
 
@@ -147,6 +147,9 @@ local function decide(txn)
             return refuse(txn, 400, "bad_field", "The field " .. name .. " is not for clients.")
         end
     end
+    if body:find('"[%w_\\]*\\u00[4-7]%x[%w_\\]*"%s*:') then
+        return refuse(txn, 400, "bad_field", "Write the names of fields without escapes.")
+    end
     local model = txn.c:json_query(body, "$.model") or ""
     if txn.f:nbsrv(BACKEND) == 0 then return fail_open(txn, model, "down") end
     if now() < away_until then return fail_open(txn, model, "away") end
@@ -156,15 +159,16 @@ local function decide(txn)
     local said = reply and reply.body or ""
     if status == 200 then return decided(txn, model, said) end
     if status == 409 then return fail_open(txn, model, "observes") end
-    if status == 0 or status == 504 then
+    if status == 0 or (status >= 500 and said:sub(1, 1) ~= "{") then
+        -- HAProxy's own word, not Switchyard's, which is JSON.
         away_until = now() + AWAY_S
-        return fail_open(txn, model, "late")
+        return fail_open(txn, model, (status == 0 or status == 504) and "late" or "down")
     end
     if status < 500 or said:find('"no_engine"', 1, true) then
         requests.rejected = requests.rejected + 1
         return answer(txn, status, said, (reply.headers["retry-after"] or {})[0])
     end
-    fail_open(txn, model, status == 502 and "down" or "error")
+    fail_open(txn, model, "error")
 end
 
 core.register_action("switchyard", { "http-req" }, decide, 0)

@@ -87,15 +87,16 @@ function reject(r, reply) {
 
 // Switchyard is down, late or only observes: the pool's engines take turns.
 function failOpen(r, body, reason) {
-    let model;
+    let fields;
     try {
-        model = JSON.parse(body).model;
+        fields = JSON.parse(body);
     } catch (e) {
         r.return(400);
         return;
     }
-    r.variables.switchyard_model = String(model);
-    if (!r.variables.switchyard_pool) {
+    r.variables.switchyard_model = String(fields.model);
+    // Without a decision there is no salt to put in the place of the client's.
+    if (!r.variables.switchyard_pool || fields.cache_salt !== undefined) {
         unavailable(r);
         return;
     }

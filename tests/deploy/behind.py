@@ -39,7 +39,8 @@ async def counted(gateway: ServedGateway, **wanted: float) -> None:
 async def counts(gateway: ServedGateway) -> dict[str, float]:
     """Return what is not zero of the same."""
     text = await gateway.metrics()
-    found = dict(re.findall(r'switchyard_requests_total\{outcome="(\w+)",pool="pool"\} (\S+)', text))
+    ended = "completed|failed|cancelled"
+    found = dict(re.findall(rf'switchyard_requests_total\{{outcome="({ended})",pool="pool"\}} (\S+)', text))
     for name, metric in (("first_tokens", "ttft_seconds_count"), ("cached_tokens", "cached_tokens_total")):
         value = re.search(rf'switchyard_{metric}\{{pool="pool"\}} (\S+)', text)
         found[name] = value[1] if value else "0"

@@ -83,13 +83,19 @@ def status(code: int, served_by: str = "") -> Any:
     return ParseDict(message, ext_proc.ProcessingRequest())
 
 
-async def ask(stream: Any, request: Any = CHAT, subset: list[str] | None = None) -> Any:
-    """Send one request and return the first message that comes back."""
+async def ask(opened: Any, request: Any = CHAT, subset: list[str] | None = None) -> tuple[Any, Any]:
+    """Send one request and return its stream and the first message; what a busy gateway rejects is asked again."""
     data = request if isinstance(request, bytes) else json.dumps(request).encode()
-    await stream.write(headers(subset))
-    await stream.write(body(data[:20], ends=False))
-    await stream.write(body(data[20:], ends=True))
-    return await stream.read()
+    async with asyncio.timeout(PATIENT_S):
+        while True:
+            stream = opened()
+            await stream.write(headers(subset))
+            await stream.write(body(data[:20], ends=False))
+            await stream.write(body(data[20:], ends=True))
+            first = await stream.read()
+            if b"gateway_late" not in first.immediate_response.body:
+                return stream, first
+            await asyncio.sleep(1.0)
 
 
 def endpoint_of(message: Any) -> list[str]:
@@ -108,8 +114,7 @@ async def test_an_endpoint_is_picked_and_the_answers_course_is_reported(
     engines: list[ScriptedEngine], gateway: ServedGateway
 ) -> None:
     async with picker(settings(gateway.url)) as opened:
-        stream = opened()
-        first = await ask(stream)
+        stream, first = await ask(opened)
         assert endpoint_of(first)[0] in addresses(engines)
         piece = (await stream.read()).request_body.response.body_mutation.streamed_response
         assert (json.loads(piece.body), piece.end_of_stream) == (CHAT, True)
@@ -127,8 +132,8 @@ async def test_an_endpoint_is_picked_and_the_answers_course_is_reported(
 async def test_a_long_body_comes_back_whole_in_pieces(gateway: ServedGateway) -> None:
     request = {**CHAT, "pad": "x" * (2 * CHUNK)}
     async with picker(settings(gateway.url)) as opened:
-        stream = opened()
-        assert endpoint_of(await ask(stream, request))
+        stream, first = await ask(opened, request)
+        assert endpoint_of(first)
         pieces = []
         while not pieces or not pieces[-1].end_of_stream:
             pieces.append((await stream.read()).request_body.response.body_mutation.streamed_response)
@@ -141,17 +146,17 @@ async def test_it_picks_inside_the_subset_or_not_at_all(engines: list[ScriptedEn
     async with picker(settings(gateway.url, *(each.url for each in engines))) as opened:
         for allowed in ([one], [two]):
             for _ in range(3):
-                assert endpoint_of(await ask(opened(), subset=allowed)) == allowed
+                assert endpoint_of((await ask(opened, subset=allowed))[1]) == allowed
         for none in ([], ["192.0.2.1:8000"]):
-            refused = (await ask(opened(), subset=none)).immediate_response
+            refused = (await ask(opened, subset=none))[1].immediate_response
             assert refused.status.code == 503
 
 
 async def test_rejections_come_back_at_once(gateway: ServedGateway) -> None:
     async with picker(settings(gateway.url)) as opened:
-        gone = (await ask(opened(), {**CHAT, "model": "nobody"})).immediate_response
+        gone = (await ask(opened, {**CHAT, "model": "nobody"}))[1].immediate_response
         assert (gone.status.code, json.loads(gone.body)["error"]["code"]) == (404, "model_not_found")
-        assert (await ask(opened(), b"x" * 40)).immediate_response.status.code == 400
+        assert (await ask(opened, b"x" * 40))[1].immediate_response.status.code == 400
         stream = opened()
         await stream.write(headers())
         for _ in range(5):
@@ -167,7 +172,7 @@ async def test_load_shed_by_switchyard_is_429_with_its_retry_after() -> None:
 
     server = await asyncio.start_server(shed, "127.0.0.1", 0)
     async with server, picker(settings(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")) as opened:
-        refused = (await ask(opened())).immediate_response
+        refused = (await ask(opened))[1].immediate_response
         assert refused.status.code == 429
         named = {each.header.key: each.header.raw_value for each in refused.headers.set_headers}
         assert named["retry-after"] == b"7"
@@ -176,8 +181,7 @@ async def test_load_shed_by_switchyard_is_429_with_its_retry_after() -> None:
 async def test_an_endpoint_that_another_stood_in_for_and_one_that_failed_are_reported(gateway: ServedGateway) -> None:
     async with picker(settings(gateway.url)) as opened:
         for message in (status(200, "192.0.2.1:8000"), status(500)):
-            stream = opened()
-            await ask(stream)
+            stream, _ = await ask(opened)
             await stream.write(message)
             await stream.read()
             await stream.read()
@@ -188,8 +192,7 @@ async def test_an_endpoint_that_another_stood_in_for_and_one_that_failed_are_rep
 
 async def test_a_stream_that_ends_early_cancels(gateway: ServedGateway) -> None:
     async with picker(settings(gateway.url)) as opened:
-        stream = opened()
-        await ask(stream)
+        stream, _ = await ask(opened)
         stream.cancel()
         await counted(gateway, cancelled=1)
 
@@ -201,8 +204,7 @@ async def test_a_salt_goes_into_the_body_and_a_clients_steering_fields_do_not(
         served_gateway([each.url for each in engines], tmp_path, isolated=True) as gateway,
         picker(settings(gateway.url)) as opened,
     ):
-        stream = opened()
-        await ask(stream, {**CHAT, "kv_transfer_params": {}, "cache_salt": "mine"})
+        stream, _ = await ask(opened, {**CHAT, "kv_transfer_params": {}, "cache_salt": "mine"})
         sent = json.loads((await stream.read()).request_body.response.body_mutation.streamed_response.body)
         assert "kv_transfer_params" not in sent
         assert sent["cache_salt"] not in ("", "mine")
@@ -223,8 +225,8 @@ async def test_it_fails_open_and_its_health_says_whether_it_can(engines: list[Sc
                     while (await checked(checks, service)) != wanted:
                         await asyncio.sleep(0.02)
             assert await checked(checks, "liveness") == health_pb2.HealthCheckResponse.SERVING
-            stream = ext_proc_grpc.ExternalProcessorStub(channel).Process(timeout=PATIENT_S)
-            first = await ask(stream)
+            stub = ext_proc_grpc.ExternalProcessorStub(channel)
+            stream, first = await ask(lambda stub=stub: stub.Process(timeout=PATIENT_S))
             if healthy:
                 assert set(endpoint_of(first)) == set(addresses(engines))
             else:

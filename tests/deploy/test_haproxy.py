@@ -190,8 +190,9 @@ async def test_what_haproxy_cannot_do_is_refused(engines: list[ScriptedEngine], 
     ):
         status, text, _ = await ask(proxy.url, CHAT)
         assert (status, json.loads(text)["error"]["code"]) == (501, "isolated_pool")
-        status, text, _ = await ask(proxy.url, {**CHAT, "kv_transfer_params": {}})
-        assert (status, json.loads(text)["error"]["code"]) == (400, "bad_field")
+        for steering in ({**CHAT, "kv_transfer_params": {}}, b'{"model": "tiny", "kv\\u005ftransfer_params" : {}}'):
+            status, text, _ = await ask(proxy.url, steering)
+            assert (status, json.loads(text)["error"]["code"]) == (400, "bad_field")
         status, text, _ = await ask(proxy.url, {**CHAT, "pad": ["x" * 1000] * 1100})
         assert (status, json.loads(text)["error"]["code"]) == (413, "body_too_large")
         assert not any(each.bodies for each in engines)

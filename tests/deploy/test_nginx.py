@@ -196,8 +196,9 @@ async def test_without_an_answer_the_pools_engines_take_turns_and_it_is_counted(
             for _ in range(8):
                 assert (await ask(proxy.url, CHAT))[0] == 200
             assert all(len(each.bodies) >= 2 for each in engines)
-            status, _, headers = await ask(proxy.url, {**CHAT, "model": "nobody"})
-            assert (status, headers["Retry-After"]) == (503, "1")
+            for impossible in ({**CHAT, "model": "nobody"}, {**CHAT, "cache_salt": "mine"}):
+                status, _, headers = await ask(proxy.url, impossible)
+                assert (status, headers["Retry-After"]) == (503, "1")
             await proxy.counts("requests", f"failed_open_{reason}")
             await proxy.counts("requests", "unavailable")
             assert f'switchyard_nginx_fail_open_total{{reason="{reason}"}}' in proxy.agent.metrics()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from switchyard_client.decisions import AVOIDED_S, AWAY_S, KNOWN_S, Decisions, RejectedError, Route, usage_in
+from switchyard_client.decisions import AVOIDED_S, AWAY_S, KNOWN_S, Decisions, RejectedError, Route, model_of, usage_in
 
 
 def answer(url: str, **body: object) -> bytes:
@@ -93,3 +93,19 @@ def test_usage_is_read_from_the_end_of_an_answer() -> None:
     tail = b'{"usage": {"prompt_tokens": 100, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 64}}}'
     assert usage_in(tail) == {"prompt_tokens": 100, "output_tokens": 2, "cached_tokens": 64}
     assert usage_in(b"data: [DONE]") == {}
+
+
+def test_a_salt_concerns_the_requests_that_bring_one_and_a_pool_may_stop_isolating() -> None:
+    decisions = Decisions(["http://a:1"])
+    with pytest.raises(RejectedError):
+        decisions.fallback(model_of({"model": "m", "cache_salt": "mine"}), "down", 0.0)
+    decided(decisions, "http://a:1", 0.0, cache_salt="s")
+    decided(decisions, "http://a:1", 1.0)
+    assert decisions.fallback(model_of({"model": "m"}), "down", 2.0).engine_url == "http://a:1"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"engine": 1, "decision_id": "d", "body": {}}'])
+def test_an_answer_that_nobody_can_read_fails_open(body: bytes) -> None:
+    decisions = Decisions(["http://a:1"])
+    assert decisions.answered("m", 200, body, None, 0.0) == Route("http://a:1")
+    assert decisions.fail_opens == {"error": 1}
