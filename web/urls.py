@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.urls import path
+from django.views.decorators.cache import never_cache
 
 from web.access import keys as access_keys
 from web.access import people as access_people
@@ -11,13 +12,12 @@ from web.access import tenants as access_tenants
 from web.access import you as access_you
 from web.access.audit import audit, audit_download
 from web.access.login import sign_in, sign_out
-from web.automation import changes as steering_changes
 from web.automation import jobs
+from web.automation.changes import steer
 from web.automation.page import steering, steering_pool
 from web.automation.timeline import steering_timeline
 from web.fleet.engine import card, decision, set_state
 from web.fleet.fleet import fleet
-from web.fleet.history import fleet_history
 from web.fleet.topology import changes as topology_changes
 from web.fleet.topology import new_pool as topology_new_pool
 from web.fleet.topology import pool_change as topology_pool_change
@@ -26,6 +26,7 @@ from web.fleet.topology.live import topology_checklist, topology_live
 from web.fleet.topology.page import topology
 from web.fleet.topology.paste import topology_paste
 from web.history.affinity import affinity, affinity_pool
+from web.history.fleet_past import fleet_history
 from web.policies.check import check as policy_check
 from web.policies.check import state as policy_state
 from web.policies.compare import compare as policy_compare
@@ -124,25 +125,22 @@ urlpatterns = [
     path("steering", steering, name="steering"),
     path("steering/<slug:slug>", steering_pool, name="steering-pool"),
     path("steering/<slug:slug>/timeline", steering_timeline, name="steering-timeline"),
-    path("steering/<slug:slug>/freeze", steering_changes.freeze, name="steering-freeze"),
-    path("steering/<slug:slug>/unfreeze", steering_changes.unfreeze, name="steering-unfreeze"),
-    path("steering/<slug:slug>/override", steering_changes.override, name="steering-override"),
-    path("steering/<slug:slug>/end-override", steering_changes.end_override, name="steering-end-override"),
-    path("steering/<slug:slug>/follow", steering_changes.follow, name="steering-follow"),
-    path(
-        "steering/<slug:slug>/orders/<str:key>/confirm", steering_changes.confirm_order, name="steering-order-confirm"
+    *(
+        path(f"steering/<slug:slug>/{do}", steer, {"do": do}, name=f"steering-{do}")
+        for do in ("freeze", "unfreeze", "override", "end-override", "follow")
     ),
-    path(
-        "steering/<slug:slug>/orders/<str:key>/withdraw",
-        steering_changes.withdraw_order,
-        name="steering-order-withdraw",
+    *(
+        path(f"steering/<slug:slug>/orders/<str:key>/{do}", steer, {"do": do}, name=f"steering-order-{do}")
+        for do in ("confirm", "withdraw")
     ),
-    path(
-        "steering/<slug:slug>/engines/<str:engine_id>/quarantine",
-        steering_changes.quarantine,
-        name="steering-quarantine",
+    *(
+        path(f"steering/<slug:slug>/engines/<str:engine_id>/{do}", steer, {"do": do}, name=f"steering-{do}")
+        for do in ("quarantine", "trust")
     ),
-    path("steering/<slug:slug>/engines/<str:engine_id>/trust", steering_changes.trust, name="steering-trust"),
     path("login", sign_in, name="login"),
     path("logout", sign_out, name="logout"),
 ]
+
+# What somebody sees is theirs alone, and of this moment: no page can forget it.
+for address in urlpatterns:
+    address.callback = never_cache(address.callback)

@@ -65,7 +65,7 @@ class JobCancellation(_RunChange):
 
     def post(self, request: Request, *, run: int) -> Response:
         """Ask the run to end; its holder hears of it within its lease."""
-        return self.once(lambda: self.control(run, job_control.cancel, 200))
+        return self.control(run, job_control.cancel, 200)
 
 
 class JobRetry(_RunChange):
@@ -75,4 +75,4 @@ class JobRetry(_RunChange):
 
     def post(self, request: Request, *, run: int) -> Response:
         """Start a new run with the same inputs."""
-        return self.once(lambda: self.control(run, job_control.retry, 201))
+        return self.control(run, job_control.retry, 201)

@@ -79,7 +79,7 @@ def test_a_key_opens_the_gateway_until_it_is_revoked(admin: Page, program: Progr
     admin.goto(f"{program.url}/audit?verb=key.revoke")
     admin.click("tr[data-row] .ledger-open")
     expect(admin.locator(".drawer")).to_contain_text("end of the test", timeout=PATIENCE_MS)
-    expect(admin.locator(".diff-added u").first).to_contain_text("20", timeout=PATIENCE_MS)
+    expect(admin.locator(".diff-line.added mark").first).to_contain_text("20", timeout=PATIENCE_MS)
     assert trouble == []
 
 

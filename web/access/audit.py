@@ -13,18 +13,18 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from controlplane.access.audit_search import EXPORT_LIMIT, NAMED_KINDS, AuditFilter, exported, search, visible_events
 from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.actor import Actor
+from controlplane.platform.format import moment
 from controlplane.platform.models.audit_event import AuditEvent
-from controlplane.platform.request_actor import actor_of
 from controlplane.platform.search_filter import UnreadableFilterError
-from web.access.record_diff import record_diff
+from controlplane.policies.document.diff import DiffRun, diff_runs
+from controlplane.policies.document.schema import ABSENT
+from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
-from web.shell.moments import moment
 
 ADDRESS = "/audit"
 PAGE_ROWS = 50
@@ -33,12 +33,11 @@ MAX_POOLS = 1000
 _LABELS = {"request": "request id", "since": "from", "until": "to"}
 
 
-@never_cache
 @require_safe
 def audit(request: HttpRequest) -> HttpResponse:
     """Show a page of events, and the one that is opened with its before and after."""
     now, begin_s = timezone.now(), perf_counter()
-    actor, wanted = actor_of(request, CONSOLE), AuditFilter.of(request.GET)
+    actor, wanted = console_actor(request), AuditFilter.of(request.GET)
     problem, events, older, newer, total = "", [], None, None, 0
     try:
         found = search(actor, wanted)
@@ -68,13 +67,12 @@ def audit(request: HttpRequest) -> HttpResponse:
     return render(request, "access/audit.html", context, status=400 if problem else 200)
 
 
-@never_cache
 @require_safe
 def audit_download(request: HttpRequest) -> HttpResponse:
     """Return the filtered events as a JSON file, the newest EXPORT_LIMIT of them."""
     wanted = AuditFilter.of(request.GET)
     try:
-        events = list(search(actor_of(request, CONSOLE), wanted)[: EXPORT_LIMIT + 1])
+        events = list(search(console_actor(request), wanted)[: EXPORT_LIMIT + 1])
     except UnreadableFilterError as error:
         return JsonResponse({"error": str(error)}, status=400)
     document = {
@@ -120,10 +118,17 @@ def _opened(actor: Actor, text: str, now: datetime, wanted: AuditFilter) -> dict
     return {
         **_row(event, now, wanted),
         "exact": event.at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3],
-        "lines": record_diff(event.before, event.after),
+        "runs": _runs(event),
         "json": json.dumps(exported(event), indent=2),
         "close": _link(wanted),
     }
+
+
+def _runs(event: AuditEvent) -> tuple[DiffRun, ...]:
+    """Return what differs; nothing where the event has no values."""
+    if event.before is None and event.after is None:
+        return ()
+    return diff_runs(*(ABSENT if each is None else each for each in (event.before, event.after)))
 
 
 def _row(event: AuditEvent, now: datetime, wanted: AuditFilter) -> dict[str, Any]:

@@ -14,26 +14,24 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 from django.utils.crypto import get_random_string
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.access.api_keys import change_api_key, create_api_key, revoke_api_key
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.format import count, moment
 from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.revisions import StaleRevisionError
 from web.access.key_form import change_fields, creation_fields, typed_values
-from web.access.page import PAGE_ROWS, access_page, admins_only, asked, console_actor, go, kept, sent, why
-from web.live.wording import count
+from web.access.page import PAGE_ROWS, access_page, admins_only
+from web.shell.console_request import asked, console_actor, go, kept, sent, typed_fields, why
 from web.shell.form_field import filled, general_problem, whole_number
-from web.shell.moments import moment
 
 ADDRESS = "/access/keys"
 SOON = timedelta(days=7)
 _FORM_MEMORY_S = 3600
 
 
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 @admins_only
 def keys(request: HttpRequest) -> HttpResponse:
@@ -43,7 +41,6 @@ def keys(request: HttpRequest) -> HttpResponse:
     return _page(request)
 
 
-@never_cache
 @require_POST
 @admins_only
 def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
@@ -76,7 +73,6 @@ def change_key(request: HttpRequest, key_id: str) -> HttpResponse:
     return go(ADDRESS, key=key_id, said="key-changed")
 
 
-@never_cache
 @require_POST
 @admins_only
 def revoke_key(request: HttpRequest, key_id: str) -> HttpResponse:
@@ -137,7 +133,7 @@ def _page(
     if opened is None and request.method != "POST" and (key_id := asked(request, "key")):
         opened = ApiKey.objects.select_related("tenant").filter(key_id=key_id).first()
     creating = creating or (request.method != "POST" and "new" in request.GET)
-    typed = {name: request.POST.getlist(name) for name in request.POST} if keep_typed else {}
+    typed = typed_fields(request) if keep_typed else {}
     fields = creation_fields() if creating else change_fields(opened) if opened else []
     return access_page(
         request,

@@ -8,7 +8,6 @@ from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -21,7 +20,6 @@ MAX_FIELD = 256
 
 @sensitive_post_parameters("password")
 @login_not_required
-@never_cache
 @require_http_methods(["GET", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
     """Show the form; on POST sign in and go on to `next` where that is a path of this site."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
-from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from controlplane.platform.actor import CONSOLE, Actor
-from controlplane.platform.one_line import one_line
-from controlplane.platform.request_actor import actor_of
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may, role_in
+from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 PAGE_ROWS = 50
@@ -43,11 +40,6 @@ SAID = {
 """What the page after a change says; the address carries the code."""
 
 View = Callable[..., HttpResponse]
-
-
-def console_actor(request: HttpRequest) -> Actor:
-    """Return who asks."""
-    return actor_of(request, CONSOLE)
 
 
 def admins_only(view: View) -> View:
@@ -79,32 +71,3 @@ def access_page(request: HttpRequest, tab: str, *, status: int = 200, **page: An
         **page,
     )
     return render(request, f"access/{tab}.html", context, status=status)
-
-
-def go(address: str, **parameters: str) -> HttpResponse:
-    """Return the redirect after a change."""
-    query = urlencode({name: value for name, value in parameters.items() if value})
-    answer = HttpResponseRedirect(f"{address}?{query}" if query else address)
-    answer.status_code = 303
-    return answer
-
-
-def kept(**parameters: str) -> str:
-    """Return the parameters that are set as the start of a query, to which a link adds its own."""
-    query = urlencode({name: value for name, value in parameters.items() if value})
-    return f"{query}&" if query else ""
-
-
-def asked(request: HttpRequest, name: str, limit: int = 200) -> str:
-    """Return a query parameter as one short line; no database takes a NUL."""
-    return one_line(request.GET.get(name, ""))[:limit]
-
-
-def sent(request: HttpRequest, name: str, limit: int = 400) -> str:
-    """Return a field of a form as one line; longer than `limit` it is cut, and the field's own limit says so."""
-    return one_line(request.POST.get(name, ""))[:limit]
-
-
-def why(request: HttpRequest) -> str:
-    """Return the reason that was typed for the audit."""
-    return sent(request, "why", 200)

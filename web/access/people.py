@@ -12,7 +12,6 @@ from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -20,12 +19,13 @@ from controlplane.access import people as service
 from controlplane.access.sessions import sign_out_everywhere
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.format import moment
 from controlplane.platform.one_line import one_line
 from controlplane.platform.role import Role
-from web.access.page import PAGE_ROWS, access_page, admins_only, asked, console_actor, go, kept, sent, why
+from web.access.page import PAGE_ROWS, access_page, admins_only
 from web.access.session_record import keep_signed_in
+from web.shell.console_request import asked, console_actor, go, kept, sent, typed_fields, why
 from web.shell.form_field import CHECKS, PASSWORD, SELECT, FormField, Option, filled, general_problem
-from web.shell.moments import moment
 
 ADDRESS = "/access/people"
 MAX_POOLS = 1000
@@ -34,7 +34,6 @@ _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
 
 
 @sensitive_post_parameters("password")
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 @admins_only
 def people(request: HttpRequest) -> HttpResponse:
@@ -56,7 +55,6 @@ def people(request: HttpRequest) -> HttpResponse:
     return go(ADDRESS, person=user.username, said="person-created")
 
 
-@never_cache
 @require_POST
 @admins_only
 def grant(request: HttpRequest, person_id: int) -> HttpResponse:
@@ -73,7 +71,6 @@ def grant(request: HttpRequest, person_id: int) -> HttpResponse:
     return _changed(request, person_id, change)
 
 
-@never_cache
 @require_POST
 @admins_only
 def withdraw(request: HttpRequest, person_id: int) -> HttpResponse:
@@ -86,7 +83,6 @@ def withdraw(request: HttpRequest, person_id: int) -> HttpResponse:
     return _changed(request, person_id, change)
 
 
-@never_cache
 @require_POST
 @admins_only
 def activity(request: HttpRequest, person_id: int) -> HttpResponse:
@@ -101,7 +97,6 @@ def activity(request: HttpRequest, person_id: int) -> HttpResponse:
 
 
 @sensitive_post_parameters("password")
-@never_cache
 @require_POST
 @admins_only
 def password(request: HttpRequest, person_id: int) -> HttpResponse:
@@ -119,7 +114,6 @@ def password(request: HttpRequest, person_id: int) -> HttpResponse:
     return _changed(request, person_id, change)
 
 
-@never_cache
 @require_POST
 @admins_only
 def sign_out_person(request: HttpRequest, person_id: int) -> HttpResponse:
@@ -160,7 +154,7 @@ def _page(
         opened = _people().get(pk=opened.pk)
     creating = creating or (request.method != "POST" and "new" in request.GET)
     pools = list(Pool.objects.order_by("slug")[:MAX_POOLS]) if creating or opened else []
-    typed = {name: request.POST.getlist(name) for name in request.POST}
+    typed = typed_fields(request)
     fields = filled(_creation_fields(pools), typed, problems) if creating else []
     return access_page(
         request,

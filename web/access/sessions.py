@@ -10,14 +10,14 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.access.models.console_session import ConsoleSession
 from controlplane.access.sessions import open_sessions, sign_out, sign_out_everybody
+from controlplane.platform.format import moment
 from controlplane.platform.roles import NotAllowedError
-from web.access.page import PAGE_ROWS, access_page, admins_only, console_actor, go, refused, why
-from web.shell.moments import moment
+from web.access.page import PAGE_ROWS, access_page, admins_only, refused
+from web.shell.console_request import console_actor, go, why
 
 ADDRESS = "/access/sessions"
 _BROWSERS = re.compile(r"(Edg|OPR|Firefox|Chrome|Version)/(\d+)")
@@ -25,7 +25,6 @@ _NAMES = {"Edg": "Edge", "OPR": "Opera", "Version": "Safari"}
 _SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS X", "Linux")
 
 
-@never_cache
 @require_safe
 @admins_only
 def sessions(request: HttpRequest) -> HttpResponse:
@@ -41,7 +40,6 @@ def sessions(request: HttpRequest) -> HttpResponse:
     )
 
 
-@never_cache
 @require_POST
 def end_session(request: HttpRequest, session_id: str) -> HttpResponse:
     """End one session: everybody their own, admins all."""
@@ -54,7 +52,6 @@ def end_session(request: HttpRequest, session_id: str) -> HttpResponse:
     return go(back, said="signed-out" if ended else "nothing")
 
 
-@never_cache
 @require_POST
 @admins_only
 def end_all_sessions(request: HttpRequest) -> HttpResponse:

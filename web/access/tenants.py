@@ -10,7 +10,6 @@ from django.core.paginator import Paginator
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.fleet.topology import change_tenant, create_tenant, delete_tenant
@@ -18,7 +17,8 @@ from controlplane.platform.field_problems import FieldProblem, InvalidFieldsErro
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.recorded_change import InUseError
 from controlplane.platform.revisions import StaleRevisionError
-from web.access.page import PAGE_ROWS, access_page, admins_only, asked, console_actor, go, kept, sent, why
+from web.access.page import PAGE_ROWS, access_page, admins_only
+from web.shell.console_request import asked, console_actor, go, kept, sent, typed_fields, why
 from web.shell.form_field import FormField, filled, general_problem, whole_number
 
 ADDRESS = "/access/tenants"
@@ -35,7 +35,6 @@ _MODELS = FormField(
 _WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)
 
 
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 @admins_only
 def tenants(request: HttpRequest) -> HttpResponse:
@@ -52,7 +51,6 @@ def tenants(request: HttpRequest) -> HttpResponse:
     return go(ADDRESS, tenant=slug, said="tenant-created")
 
 
-@never_cache
 @require_POST
 @admins_only
 def rename_tenant(request: HttpRequest, slug: str) -> HttpResponse:
@@ -72,7 +70,6 @@ def rename_tenant(request: HttpRequest, slug: str) -> HttpResponse:
     return go(ADDRESS, tenant=slug, said="tenant-changed")
 
 
-@never_cache
 @require_POST
 @admins_only
 def remove_tenant(request: HttpRequest, slug: str) -> HttpResponse:
@@ -102,7 +99,7 @@ def _page(
     slug = opened.slug if opened else asked(request, "tenant")
     shown = _counted().filter(slug=slug).first() if slug else None
     creating = creating or (request.method != "POST" and "new" in request.GET)
-    typed = {name: request.POST.getlist(name) for name in request.POST} if keep_typed else {}
+    typed = typed_fields(request) if keep_typed else {}
     fields = [_SLUG, _NAME, _MODELS, _WHY] if creating else _change_fields(shown)
     return access_page(
         request,

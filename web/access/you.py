@@ -8,7 +8,6 @@ from typing import cast
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
@@ -20,10 +19,11 @@ from controlplane.platform.role import Role
 from controlplane.platform.roles import role_in
 from web.access.keys import keys
 from web.access.login_throttle import LoginThrottle, hashing
-from web.access.page import access_page, console_actor, go
+from web.access.page import access_page
 from web.access.session_record import keep_signed_in
 from web.access.sessions import session_row
 from web.shell.client_address import client_address
+from web.shell.console_request import console_actor, go
 from web.shell.form_field import PASSWORD, FormField, filled, general_problem
 
 ADDRESS = "/access/you"
@@ -42,14 +42,12 @@ _FIELDS = (
 )
 
 
-@never_cache
 @require_safe
 def access(request: HttpRequest) -> HttpResponse:
     """Open Access: the API keys for admins, the own account for everybody else."""
     return keys(request) if role_in(request.user) == Role.ADMIN else _page(request)
 
 
-@never_cache
 @require_safe
 def you(request: HttpRequest) -> HttpResponse:
     """Show the own account."""
@@ -57,7 +55,6 @@ def you(request: HttpRequest) -> HttpResponse:
 
 
 @sensitive_post_parameters("old", "password")
-@never_cache
 @require_POST
 def change_own_password(request: HttpRequest) -> HttpResponse:
     """Set the own password, which ends the other sessions; guesses at the old one are throttled as at the login."""
@@ -79,7 +76,6 @@ def change_own_password(request: HttpRequest) -> HttpResponse:
     return go(ADDRESS, said="password-set")
 
 
-@never_cache
 @require_POST
 def end_other_sessions(request: HttpRequest) -> HttpResponse:
     """End the own sessions elsewhere."""

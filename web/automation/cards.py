@@ -11,11 +11,10 @@ from controlplane.automation.models.plan_record import PlanRecord
 from controlplane.automation.plan_advice import advice_key
 from controlplane.automation.reading import AutomationStanding
 from controlplane.fleet.models.pool import Pool
+from controlplane.platform.format import Moment, count, moment, moment_of, percent, sentence
 from planning.documents.automation_document import AutomationPolicy
 from web.automation.next_action import next_change
 from web.automation.words import MODES, TITLES, change_words, remap_words
-from web.live.wording import count, percent, sentence
-from web.shell.moments import Moment, moment, moment_of
 
 SILENT_S = 30.0
 """Rounds are at most five seconds apart; after this time without one the card says so."""

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from controlplane.platform.format import duration, moment
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
-from web.live.wording import duration
-from web.shell.moments import moment
 
 _TITLES = {
     "probe": "Probe engines",

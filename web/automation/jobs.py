@@ -11,21 +11,19 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.job_runs import control as job_control
 from controlplane.job_runs.reading import visible_runs
-from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.actor import Actor
+from controlplane.platform.format import moment
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.models.job_run import JobRun, JobState
-from controlplane.platform.request_actor import actor_of
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may
-from web.access.page import asked, go, kept, why
 from web.automation.job_words import evidence, run_row, title
+from web.shell.console_request import asked, console_actor, go, kept, why
 from web.shell.frame import shell_context
-from web.shell.moments import moment
 
 ADDRESS = "/jobs"
 PAGE_ROWS = 50
@@ -39,21 +37,18 @@ SAID = {
 }
 
 
-@never_cache
 @require_safe
 def jobs(request: HttpRequest) -> HttpResponse:
     """Show running runs first, then those that ended, and the one that is opened."""
     return _page(request)
 
 
-@never_cache
 @require_POST
 def cancel_run(request: HttpRequest, run_id: int) -> HttpResponse:
     """Ask a run to end."""
     return _control(request, run_id, job_control.cancel)
 
 
-@never_cache
 @require_POST
 def retry_run(request: HttpRequest, run_id: int) -> HttpResponse:
     """Start a new run with the same inputs."""
@@ -62,7 +57,7 @@ def retry_run(request: HttpRequest, run_id: int) -> HttpResponse:
 
 def _control(request: HttpRequest, run_id: int, verb: Callable[..., JobRun]) -> HttpResponse:
     """Do it, and show the run that it led to."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     run = get_object_or_404(visible_runs(actor), pk=run_id)
     try:
         after = verb(run, actor=actor, why=why(request))
@@ -77,7 +72,7 @@ def _status(error: Exception) -> int:
 
 
 def _page(request: HttpRequest, *, opened: JobRun | None = None, problem: str = "", status: int = 200) -> HttpResponse:
-    now, actor = timezone.now(), actor_of(request, CONSOLE)
+    now, actor = timezone.now(), console_actor(request)
     job, failed = asked(request, "job", 64), "failed" in request.GET
     runs = visible_runs(actor)
     wanted = runs.filter(job=job) if job else runs

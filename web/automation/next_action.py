@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from controlplane.platform.format import span
 from planning.documents.automation_document import AutomationPolicy
 from planning.documents.ratio_document import RatioDocument
 from planning.documents.rebalance_document import RebalanceDocument
 from planning.documents.scaling_document import ScalingDocument
-from web.live.wording import span
 
 ANY_TIME = "At any time."
 

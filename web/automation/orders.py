@@ -9,11 +9,9 @@ from datetime import datetime
 from controlplane.automation.models.engine_order import OPEN_STATES, EngineOrder, OrderState
 from controlplane.fleet.drain_progress import DrainProgress
 from controlplane.fleet.models.pool import ActuatorKind
+from controlplane.platform.format import Moment, count, moment, roughly, sentence, span
 from gateway.contracts.fleet_sample import EngineSample
 from web.automation.words import ORDER_STATES, order_words
-from web.fleet.topology.words import about
-from web.live.wording import count, sentence, span
-from web.shell.moments import Moment, moment
 
 SHOWN_OPEN = 100
 SHOWN_ENDED = 12
@@ -88,7 +86,7 @@ def _row(
 def drain_words(progress: DrainProgress | None, sample: EngineSample | None) -> str:
     """Return how far a drain is; empty where nobody knows."""
     if progress is not None and progress.left:
-        rest = "no estimate yet" if progress.about_s is None else f"about {about(progress.about_s)} to go"
+        rest = "no estimate yet" if progress.about_s is None else f"about {roughly(progress.about_s)} to go"
         return f"{count(progress.left, 'request')} left, {rest}."
     if sample is None:
         return ""

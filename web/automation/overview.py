@@ -14,10 +14,9 @@ from controlplane.automation.pool_policy import mode_in_force, pool_policy, stee
 from controlplane.automation.reading import DOCUMENTS
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
+from controlplane.platform.format import moment, sentence
 from controlplane.platform.models.job_run import JobRun, JobState
 from web.automation.words import MODES, TITLES, change_words
-from web.live.wording import sentence
-from web.shell.moments import moment
 
 
 def overview_rows(pools: Sequence[Pool], now: datetime) -> list[dict[str, Any]]:

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.actor import CONSOLE, Actor
-from controlplane.platform.request_actor import actor_of
+from controlplane.platform.actor import Actor
+from controlplane.platform.format import moment
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
-from web.access.page import asked
 from web.automation.overview import overview_rows
 from web.automation.pool import pool_page
 from web.automation.questions import AutomationQuestion, ask
 from web.history.past_range import RANGES
+from web.shell.console_request import asked, console_actor
 from web.shell.frame import shell_context
-from web.shell.moments import moment
+from web.shell.seen_pools import seen_pool, seen_pools
 
-MAX_POOLS = 200
 RANGE_WORDS = (("5m", "5 min", "1"), ("1h", "1 h", "2"), ("24h", "24 h", "3"))
 SAID = {
     "frozen": "Frozen. No automation of the pool acts.",
@@ -44,20 +40,18 @@ SAID = {
 
 
 @require_safe
-@never_cache
 def steering(request: HttpRequest) -> HttpResponse:
     """Show one row per pool: who steers it, and what its automations make of it."""
     now = timezone.now()
-    pools = seen_pools(actor_of(request, CONSOLE))
+    pools = seen_pools(console_actor(request))
     context = shell_context(request, page="Automation", rows=overview_rows(pools, now), at=moment(now, now))
     return render(request, "automation/page.html", context)
 
 
 @require_safe
-@never_cache
 def steering_pool(request: HttpRequest, slug: str) -> HttpResponse:
     """Show one pool, and the question that the address asks."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     pool = seen_pool(actor, slug)
     do = asked(request, "do", 32)
     query = {name: asked(request, name, 64) for name in ("job", "order", "engine")}
@@ -97,15 +91,3 @@ def pool_response(
         return render(request, "automation/live.html", context)
     context["pools"] = seen_pools(actor)
     return render(request, "automation/pool.html", context, status=status)
-
-
-def seen_pools(actor: Actor) -> Sequence[Pool]:
-    """Return the pools that the person may see, by region and name, with what steers them."""
-    pools = visible_pools(actor).select_related("region", "policy__live_version", "steering")
-    return list(pools.order_by("region__slug", "slug")[:MAX_POOLS])
-
-
-def seen_pool(actor: Actor, slug: str) -> Pool:
-    """Return one of them; 404 otherwise."""
-    pools = visible_pools(actor).select_related("region", "policy__live_version", "steering")
-    return get_object_or_404(pools, slug=slug)

@@ -14,12 +14,12 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.history.collector import FINE_S
 from controlplane.history.pool_counts import PoolCounts, live_counts, stored_counts
 from controlplane.history.rollups import COARSE_S, FACTOR
+from controlplane.platform.format import sentence
 from controlplane.platform.models.audit_event import AuditEvent
 from planning.documents.scaling_document import ScalingDocument
 from web.automation.words import MODES, TITLES, change_words
 from web.history.past_range import Stretch
 from web.live.feed import FleetFeed
-from web.live.wording import sentence
 
 MAX_PLANS = 4000
 """Of one automation in one answer; of more, the newest."""

@@ -14,6 +14,7 @@ from controlplane.automation.reading import PoolStanding, pool_standing
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform.actor import Actor
+from controlplane.platform.format import count, moment, percent, sentence, span
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import EngineSample, PoolSample
@@ -26,8 +27,6 @@ from web.fleet.topology.drains import drain_watch
 from web.fleet.topology.drawer import FRESH_S
 from web.live.engine_health import watched
 from web.live.feed import fleet_feed
-from web.live.wording import count, percent, sentence, span
-from web.shell.moments import moment
 
 SHOWN_PLANS = 20
 UNKNOWN = "—"

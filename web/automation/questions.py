@@ -15,8 +15,8 @@ from controlplane.automation.reading import automation_standings
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import ActuatorKind, Pool
 from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.format import count, sentence
 from web.automation.words import TITLES, change_words, order_words
-from web.live.wording import count, sentence
 from web.shell.form_field import NUMBER, SELECT, FormField, Option, filled, general_problem
 
 WHY = FormField("why", "Why", help="Optional; for the audit.", limit=200)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import msgspec
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.actor import CONSOLE
-from controlplane.platform.request_actor import actor_of
-from web.automation.page import seen_pool
 from web.automation.past import steering_past
 from web.history.past_range import BadRangeError, stretch_of
 from web.live.feed import fleet_feed
+from web.shell.console_request import console_actor
+from web.shell.seen_pools import seen_pool
 
 
 @require_safe
-@never_cache
 def steering_timeline(request: HttpRequest, slug: str) -> HttpResponse:
     """Answer a stretch of a pool's steering: `range` 5m, 1h or 24h, `end` unix seconds (none: now)."""
-    pool = seen_pool(actor_of(request, CONSOLE), slug)
+    pool = seen_pool(console_actor(request), slug)
     now = timezone.now()
     try:
         stretch = stretch_of(request.GET.get("range", "1h"), request.GET.get("end", ""), now.timestamp())

@@ -8,10 +8,9 @@ from datetime import datetime
 
 from controlplane.automation.reading import PoolStanding
 from controlplane.fleet.models.pool import Pool
+from controlplane.platform.format import count, moment
 from web.automation.cards import AutomationCard
 from web.automation.words import order_words
-from web.live.wording import count
-from web.shell.moments import moment
 
 
 @dataclass(frozen=True, slots=True)

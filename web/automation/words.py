@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controlplane.automation.models.engine_order import OrderKind, OrderState
-from web.live.wording import count, percent
+from controlplane.platform.format import count, percent
 
 TITLES = {
     "engine_health": "Engine health",

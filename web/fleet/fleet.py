@@ -7,24 +7,22 @@ import json
 import msgspec
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from controlplane.automation.pool_policy import pool_policy
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.actor import CONSOLE
-from controlplane.platform.request_actor import actor_of
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import FleetSample
 from routing.policy.schema_versions import SchemaError
-from web.automation.page import seen_pools
 from web.fleet.block_sizes import seen_block_size_problems
 from web.live.feed import fleet_feed
 from web.live.scope import scope_of
 from web.live.verdict import Verdict
+from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
+from web.shell.seen_pools import seen_pools
 
 TILES = ("On time", "TTFT p50, p90", "Hit rate, reported", "Load CV", "Requests", "Queued requests")
 """Labels of the first paint; the live feed adds SLO and pool to them."""
@@ -39,10 +37,9 @@ PAST = Verdict("quiet", "Past data.", "Loading history.", shape="unknown")
 
 
 @require_safe
-@never_cache
 def fleet(request: HttpRequest) -> HttpResponse:
     """Show the verdict on the newest sample, and the frame that the live feed fills."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     feed, scope = fleet_feed(), scope_of(actor)
     region = _region_words(feed.seen(scope))
     pools = seen_pools(actor)

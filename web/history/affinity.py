@@ -8,41 +8,36 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
 from controlplane.history.affinity.intake import PoolWord, affinity_hearing
 from controlplane.history.affinity.rings import engine_id_of
-from controlplane.platform.actor import CONSOLE
-from controlplane.platform.request_actor import actor_of
-from web.access.page import asked
-from web.automation.page import seen_pool, seen_pools
+from controlplane.platform.format import count, span
 from web.history.affinity_hits import hits_picture, pool_hits
 from web.history.affinity_links import Links
 from web.history.affinity_prefixes import prefix_picture
 from web.history.affinity_rings import rings_picture
 from web.history.affinity_ttft import WINDOWS, ttft_picture
-from web.live.wording import count, span
+from web.shell.console_request import asked, console_actor
 from web.shell.frame import shell_context
+from web.shell.seen_pools import seen_pool, seen_pools
 
 DEFAULTS = {"window": "5"}
 
 
 @require_safe
-@never_cache
 def affinity(request: HttpRequest) -> HttpResponse:
     """Show one row per pool: its placement, its hottest prefix, and how far its engines' indices are right."""
     now, hearing = time.time(), affinity_hearing()
-    rows = [_row(pool, hearing.of(pool.slug, now)) for pool in seen_pools(actor_of(request, CONSOLE))]
+    rows = [_row(pool, hearing.of(pool.slug, now)) for pool in seen_pools(console_actor(request))]
     return render(request, "history/affinity.html", shell_context(request, page="Cache locality", rows=rows))
 
 
 @require_safe
-@never_cache
 def affinity_pool(request: HttpRequest, slug: str) -> HttpResponse:
     """Show one pool's rings, prefixes, parts of TTFT and hits; `?fragment` the changing parts alone."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     pool, now = seen_pool(actor, slug), time.time()
     asked_for = {name: asked(request, name, 64) for name in ("without", "prefix", "window")}
     if asked_for["window"] not in WINDOWS:

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from controlplane.platform.format import count, percent, sentence, short, span
 from gateway.contracts.affinity_sample import EngineAffinity, HitPoint, PoolAffinity
 from gateway.engines.hit_words import CAUSE_TITLES
-from web.fleet.topology.words import short
-from web.live.wording import count, percent, sentence, span
+from web.shell.chart import place, x, y
 
 MAX_TWIN = 60
-_LEFT, _RIGHT, _TOP, _BOTTOM = 9.0, 98.0, 4.0, 88.0
-"""The plot within its picture, percent."""
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _TRUSTS = {"exact": "Exact", "degraded": "Degraded", "blind": "Blind"}
 
@@ -75,13 +73,13 @@ def hits_picture(told: PoolAffinity, now: float) -> HitsPicture:
         pool=_pool_row(told),
         rows=tuple(_row(told, engine, now) for engine in told.engines if engine.compared or engine.accepts),
         dots=tuple(
-            Dot(_x(_root(point.believed_tokens, top)), _y(_root(point.reported_tokens, top)), point.differs)
+            Dot(place(x(_root(point.believed_tokens, top))), place(y(_root(point.reported_tokens, top))), point.differs)
             for _, point in sorted(points, key=lambda each: each[1].differs)
         ),
-        begin=(_x(0), _y(0)),
-        end=(_x(1), _y(1)),
-        x_ticks=tuple((_x(each), short(round(each * each * top))) for each in _TICKS),
-        y_ticks=tuple((_y(each), short(round(each * each * top))) for each in _TICKS),
+        begin=(place(x(0)), place(y(0))),
+        end=(place(x(1)), place(y(1))),
+        x_ticks=tuple((place(x(each)), short(round(each * each * top))) for each in _TICKS),
+        y_ticks=tuple((place(y(each)), short(round(each * each * top))) for each in _TICKS),
         twin=tuple(_twin(engine, point) for engine, point in points[:MAX_TWIN]),
         summary=f"{count(len(points), 'request')}, predicted against reported cached tokens; {differing} differing",
         finding=_finding(told),
@@ -169,17 +167,9 @@ def _finding(told: PoolAffinity) -> str:
 
 
 def _bar(reported: int, believed: int) -> str:
-    return f"{100 * min(1.0, reported / believed if believed else 0.0):.1f}%"
+    return place(100 * min(1.0, reported / believed if believed else 0.0), 1)
 
 
 def _root(tokens: int, top: int) -> float:
     """Return the place on a square-root scale, on which short hits are seen beside long ones."""
     return math.sqrt(max(0, tokens) / top)
-
-
-def _x(share: float) -> str:
-    return f"{_LEFT + share * (_RIGHT - _LEFT):.2f}%"
-
-
-def _y(share: float) -> str:
-    return f"{_BOTTOM - share * (_BOTTOM - _TOP):.2f}%"

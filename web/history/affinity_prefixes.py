@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from controlplane.platform.format import count, percent
 from gateway.contracts.affinity_sample import PoolAffinity, SharedPrefix
 from web.history.affinity_links import Links
-from web.live.wording import count, percent
 
 ROW_PX = 26
 HASH_DIGITS = 6

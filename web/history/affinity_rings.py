@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from controlplane.history.affinity.intake import PoolWord
 from controlplane.history.affinity.rings import RingLine, rings_reading
+from controlplane.platform.format import count, percent
 from gateway.contracts.affinity_sample import PoolAffinity
 from routing.rings.hash_ring import RING, HashRing
 from routing.rings.ring_shares import RingShares
 from web.history.affinity_links import Links
-from web.live.wording import count, percent
+from web.shell.chart import place
 
 TURN = 10_000
 """Length of a drawn ring; arcs are whole numbers of it."""
@@ -96,7 +97,7 @@ def rings_picture(word: PoolWord, without: str, links: Links) -> RingsPicture:
         ring_names=_NAMES[: shares.rings] if shares is not None and 1 < shares.rings <= len(_NAMES) else (),
         rows=tuple(_row(line, ideal, scale, without, links) for line in lines),
         ideal=percent(ideal),
-        ideal_at=_at(ideal / scale),
+        ideal_at=place(100 * ideal / scale),
         without=chosen,
         clear=links.to(without=""),
         moves=_moves(shares, chosen) if shares is not None and chosen else "",
@@ -124,14 +125,14 @@ def _row(line: RingLine, ideal: float, scale: float, without: str, links: Links)
         step=_step(share, ideal),
         by_ring=tuple(f"{100 * each:.1f}" for each in placed.by_ring) if placed is not None else (),
         share=f"{100 * share:.1f}" if known else "—",
-        bar=_at(share / scale),
+        bar=place(100 * share / scale),
         gain=_points(gain),
-        gain_at=_at(share / scale),
-        gain_bar=_at(max(0.0, gain or 0.0) / scale),
+        gain_at=place(100 * share / scale),
+        gain_bar=place(100 * (gain or 0.0) / scale),
         traffic=f"{100 * placed.traffic:.1f}" if placed is not None and placed.traffic is not None else "—",
-        traffic_gain=_points(placed.traffic_gain) if placed is not None else "",
+        traffic_gain=_points(placed.traffic_gain if placed is not None else None),
         granted=f"{100 * line.granted:.1f}" if line.granted is not None else "—",
-        granted_bar=_at((line.granted or 0.0) / scale),
+        granted_bar=place(100 * min(1.0, (line.granted or 0.0) / scale)),
     )
 
 
@@ -184,13 +185,7 @@ def _step(share: float, ideal: float) -> int:
 
 
 def _points(gain: float | None) -> str:
-    if gain is None:
-        return ""
-    return f"{'−' if gain < -0.0005 else '+'}{abs(100 * gain):.1f}"
-
-
-def _at(share: float) -> str:
-    return f"{100 * min(1.0, max(0.0, share)):.2f}%"
+    return "" if gain is None else f"{'−' if gain < -0.0005 else '+'}{abs(100 * gain):.1f}"
 
 
 def _moves(shares: RingShares, name: str) -> str:

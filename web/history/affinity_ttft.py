@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+from controlplane.platform.format import duration
 from gateway.contracts.affinity_sample import EngineAffinity, PoolAffinity, SplitMean, SplitSpan
 from web.history.affinity_links import Links
-from web.live.wording import duration
-from web.request_log.decision_pictures import Bar, ticks
+from web.shell.chart import Bar, bars, place, ticks
 
 WINDOWS = {"1": 60.0, "5": 300.0, "15": 900.0}
 MAX_ROWS = 40
@@ -54,7 +54,7 @@ def ttft_picture(told: PoolAffinity, window: str, links: Links) -> TtftPicture:
         windows=tuple((f"{each} min", links.to(window=each), each == window) for each in WINDOWS),
         rows=tuple(_row(told, engine, span, end_s) for engine, span in shown),
         left_out=len(spans) - len(shown),
-        ticks=tuple((f"{100 * each / end_s:.2f}%", duration(each) if each else "0") for each in ticks(end_s)),
+        ticks=tuple((place(100 * each / end_s), duration(each) if each else "0") for each in ticks(end_s)),
         summary="; ".join(
             f"{engine.name} mean {duration(_total(span.mean))}, p90 {duration(_total(span.p90))}"
             for engine, span in shown[:8]
@@ -77,13 +77,7 @@ def _row(told: PoolAffinity, engine: EngineAffinity, span: SplitSpan, end_s: flo
 
 
 def _bars(parts: SplitMean, end_s: float) -> tuple[Bar, ...]:
-    bars, at = [], 0.0
-    for term, seconds in (("queue", parts.queue_s), ("transfer", parts.transfer_s), ("prefill", parts.prefill_s)):
-        if seconds > 0:
-            wide = 100 * seconds / end_s
-            bars.append(Bar(term, f"{at:.2f}%", f"{wide:.2f}%", f"{at + wide / 2:.2f}%"))
-            at += wide
-    return tuple(bars)
+    return bars((("queue", parts.queue_s), ("transfer", parts.transfer_s), ("prefill", parts.prefill_s)), end_s)
 
 
 def _cells(parts: SplitMean) -> tuple[str, ...]:

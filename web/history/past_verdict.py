@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable
 
 from controlplane.history.bucket import POOL_FLOATS
+from controlplane.platform.format import clock_time, count, day_time, percent, span
 from web.history.past import PastPicture
 from web.live.verdict import NAMED_ENGINES, ON_TIME_TARGET, Verdict
-from web.live.wording import clock_time, count, day_time, percent
 
 _ON_TIME = POOL_FLOATS.index("on_time")
 _REQUESTS = POOL_FLOATS.index("requests_per_s")
@@ -51,12 +51,8 @@ def judge_past(picture: PastPicture) -> Verdict:
         severity = "bad" if severity == "bad" else "warn"
         parts.append(f"{lost} lost")
     if gap > 1:
-        parts.append(f"nothing recorded for {_length(gap * stretch.range.column_s)}")
+        parts.append(f"nothing recorded for {span(gap * stretch.range.column_s)}")
     return Verdict(severity, lead, "; ".join(parts) + ".", shape="" if severity != "ok" else "serving")
-
-
-def _length(seconds: int) -> str:
-    return f"{seconds // 60} min" if seconds >= 60 else f"{seconds} s"
 
 
 def _names(labels: Iterable[str]) -> str:

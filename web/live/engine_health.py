@@ -9,9 +9,8 @@ from datetime import datetime
 from controlplane.automation.engine_trust import BY_HAND, TRUSTED, held_by_hand
 from controlplane.automation.models.engine_health import EngineHealth, HealthState
 from controlplane.fleet.models.engine import Engine
+from controlplane.platform.format import NARROW_SPACE, Moment, count, duration, moment, sentence, span
 from gateway.contracts.fleet_sample import EngineSample
-from web.live.wording import NARROW_SPACE, count, duration, sentence, span
-from web.shell.moments import Moment, moment
 
 SHOWN = 100
 HEALTH = {

@@ -33,8 +33,8 @@ from controlplane.history.annotation import Annotation
 from controlplane.history.bucket import ENGINE_BYTES, ENGINE_FLOATS, POOL_FLOATS, UNKNOWN_BYTE, Column
 from controlplane.history.roster import Roster
 from gateway.contracts.fleet_sample import STATES, EngineSample, FleetSample, PoolSample
-from web.history.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS
 from web.live.history import COLUMN_S, RemovedEngine, ScopedHistory
+from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS
 from web.live.verdict import Verdict
 
 PROTOCOL = 3

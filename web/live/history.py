@@ -11,7 +11,7 @@ from controlplane.history.collector import FINE_S
 from controlplane.history.roster import NOBODY, Roster
 from controlplane.history.window import FleetWindow
 from gateway.contracts.fleet_sample import FleetSample
-from web.history.hour_strip import HourStrip
+from web.live.hour_strip import HourStrip
 from web.live.missing_prefix import missing_prefix
 from web.live.recent_state import LatenessWatch, RecentState, recent_state
 from web.live.scope import Scope, scoped_column, scoped_markers, scoped_sample

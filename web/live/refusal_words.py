@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from controlplane.platform.format import NARROW_SPACE, rate
 from routing.values import reasons
-from web.live.wording import NARROW_SPACE, rate
 
 _WORDS = {
     reasons.NO_ENGINE: "no engine available",

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from controlplane.history.annotation import Annotation
+from controlplane.platform.format import clock_time, count, duration, percent, rate, setting, span
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample, Lateness, PoolSample
 from web.live.recent_state import MEAN_S, NO_LOOK, RecentState
 from web.live.refusal_words import refused_words
-from web.live.wording import clock_time, count, duration, percent, rate, setting, span
 
 ON_TIME_TARGET = 0.90
 """Goodput is counted at this share of requests within the TTFT SLO; below it the fleet is in trouble."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 
-from controlplane.platform.actor import CONSOLE, Actor
-from controlplane.platform.request_actor import actor_of
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.reading import PolicyStanding, policy_of
+from web.shell.console_request import console_actor, row_number
 from web.shell.no_role import lacks_role
 
 NEEDS_OPERATOR = "This requires the role operator in every pool of the policy."
@@ -16,11 +15,6 @@ NEEDS_OPERATOR = "This requires the role operator in every pool of the policy."
 UNPROCESSABLE = 422
 PRECONDITION_FAILED = 412
 CONFLICT = 409
-
-
-def console_actor(request: HttpRequest) -> Actor:
-    """Return the signed-in person as the actor of this request."""
-    return actor_of(request, CONSOLE)
 
 
 def opened(request: HttpRequest, slug: str) -> PolicyStanding:
@@ -33,7 +27,7 @@ def opened(request: HttpRequest, slug: str) -> PolicyStanding:
 
 def version_number(text: str | None) -> int | None:
     """Return a version number from an address or a form; None where the text is none."""
-    return int(text) if text and text.isdecimal() and text.isascii() and len(text) < 10 else None
+    return row_number(text, 9)
 
 
 def refused(request: HttpRequest, standing: PolicyStanding, reason: str = NEEDS_OPERATOR) -> HttpResponse:

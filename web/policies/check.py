@@ -5,14 +5,14 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from controlplane.platform.format import moment_of
 from controlplane.policies.reading import version_of
 from web.policies.access import opened, refused, version_number
 from web.policies.editor.draft_form import form_as_typed
 from web.policies.rollout_words import reach_of
-from web.policies.words import author_of, moment
+from web.policies.words import author_of
 
 
 @require_POST
@@ -28,7 +28,6 @@ def check(request: HttpRequest, slug: str) -> HttpResponse:
 
 
 @require_safe
-@never_cache
 def state(request: HttpRequest, slug: str) -> JsonResponse:
     """Return which version is live, who published it, and how far the asked version has come."""
     standing = opened(request, slug)
@@ -38,7 +37,7 @@ def state(request: HttpRequest, slug: str) -> JsonResponse:
         {
             "live": standing.live_number,
             "author": author_of(live) if live else "",
-            "ago": moment(live.published_at, timezone.now()).ago if live and live.published_at else "",
+            "ago": moment_of(live.published_at, timezone.now()).ago if live and live.published_at else "",
             "reach": reach_of(standing, number) if number is not None else None,
         }
     )

@@ -5,21 +5,20 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from controlplane.platform.format import moment_of
 from controlplane.policies.document.diff import diff_runs
 from controlplane.policies.document.merge import changes_between
 from controlplane.policies.document.text import completed, document_text
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import PolicyStanding, version_of
 from web.policies.access import opened, version_number
-from web.policies.words import author_of, change_lines, moment
+from web.policies.words import author_of, change_lines
 from web.shell.frame import shell_context
 
 
 @require_safe
-@never_cache
 def compare(request: HttpRequest, slug: str) -> HttpResponse:
     """Show the diff from version `from` to version `to`."""
     standing = opened(request, slug)
@@ -27,7 +26,7 @@ def compare(request: HttpRequest, slug: str) -> HttpResponse:
     now = timezone.now()
     before, after = completed(old.document), completed(new.document)
     sides = [
-        {"version": each, "author": author_of(each), "at": moment(each.published_at or each.created_at, now)}
+        {"version": each, "author": author_of(each), "at": moment_of(each.published_at or each.created_at, now)}
         for each in (old, new)
     ]
     context = shell_context(

@@ -16,10 +16,11 @@ from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import change_policy
 from controlplane.policies.reading import PolicyStanding, version_of
 from controlplane.policies.scheduled_publishes import ScheduleError, cancel_schedule, waiting_schedule
-from web.policies.access import CONFLICT, PRECONDITION_FAILED, console_actor, opened, refused, version_number
+from web.policies.access import CONFLICT, PRECONDITION_FAILED, opened, refused, version_number
 from web.policies.editor.draft_form import form_of_version
-from web.policies.editor.page import render_editor, with_parameters
+from web.policies.editor.page import render_editor
 from web.policies.questions import PUBLISH
+from web.shell.console_request import console_actor, with_query
 
 
 @require_POST
@@ -47,7 +48,7 @@ def cancel_publish(request: HttpRequest, slug: str) -> HttpResponse:
         cancel_schedule(schedule, actor=console_actor(request))
     except ScheduleError as error:
         return _said(request, standing, str(error), CONFLICT)
-    return redirect(with_parameters(reverse("policy", args=[slug]), draft=schedule.version.number))
+    return redirect(with_query(reverse("policy", args=[slug]), draft=schedule.version.number))
 
 
 @require_POST
@@ -80,7 +81,7 @@ def _decided(request: HttpRequest, slug: str, decide: Callable[..., object]) -> 
         decide(version, actor=console_actor(request))
     except CannotApproveError as error:
         return _said(request, standing, str(error), CONFLICT, version)
-    return redirect(with_parameters(reverse("policy", args=[slug]), draft=version.number, ask=PUBLISH))
+    return redirect(with_query(reverse("policy", args=[slug]), draft=version.number, ask=PUBLISH))
 
 
 def _said(

@@ -8,19 +8,18 @@ from datetime import datetime
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, Moment, count, moment_of, percent, rate, setting
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import PolicyStanding, open_drafts, policies_of
 from controlplane.policies.upgrade import baseline_note, reading_problem
 from gateway.contracts.fleet_sample import FleetSample, PoolSample
 from web.live.feed import fleet_feed
-from web.live.wording import NARROW_SPACE, count, percent, rate, setting
-from web.policies.access import console_actor
-from web.policies.words import NOTHING, Moment, author_of, moment
+from web.policies.words import author_of
+from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 LISTED_DRAFTS = 3
@@ -68,7 +67,6 @@ TARGET_SHARE = 0.9
 
 
 @require_safe
-@never_cache
 def policies(request: HttpRequest) -> HttpResponse:
     """Show one row per pool and policy, from the database and the newest fleet sample."""
     standings = policies_of(console_actor(request))
@@ -102,16 +100,16 @@ def _row(
         served_model=pool.served_model if pool else "",
         live=standing.live_number,
         author=author_of(live) if live else "",
-        at=moment(published_at, now) if published_at else None,
+        at=moment_of(published_at, now) if published_at else None,
         message=live.message if live else "",
-        placement=document.get("placement", {}).get("name", NOTHING),
-        order=document.get("order", {}).get("name", NOTHING),
-        slo=setting(document["ttft_slo_s"]) if "ttft_slo_s" in document else NOTHING,
-        requests=rate(heard.requests_per_s) if heard else NOTHING,
-        on_time=NOTHING if share is None else percent(share),
+        placement=document.get("placement", {}).get("name", UNKNOWN),
+        order=document.get("order", {}).get("name", UNKNOWN),
+        slo=setting(document["ttft_slo_s"]) if "ttft_slo_s" in document else UNKNOWN,
+        requests=rate(heard.requests_per_s) if heard else UNKNOWN,
+        on_time=UNKNOWN if share is None else percent(share),
         on_time_note=_window_words(pool, heard, sample, standing.live_number, published_at, now),
         low=share is not None and share < TARGET_SHARE,
-        drafts=tuple(DraftLine(each.number, author_of(each), moment(each.created_at, now)) for each in drafts)[
+        drafts=tuple(DraftLine(each.number, author_of(each), moment_of(each.created_at, now)) for each in drafts)[
             :LISTED_DRAFTS
         ],
         more_drafts=max(0, len(drafts) - LISTED_DRAFTS),

@@ -18,18 +18,10 @@ from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import StalePolicyError, publish_version, roll_back
 from controlplane.policies.reading import PolicyStanding, version_of
 from controlplane.policies.scheduled_publishes import ScheduleError, schedule_publish
-from web.policies.access import (
-    CONFLICT,
-    PRECONDITION_FAILED,
-    UNPROCESSABLE,
-    console_actor,
-    opened,
-    refused,
-    version_number,
-)
+from web.policies.access import CONFLICT, PRECONDITION_FAILED, UNPROCESSABLE, opened, refused, version_number
 from web.policies.editor.draft_form import form_of_version, with_problems
 from web.policies.editor.merge import render_merge
-from web.policies.editor.page import render_editor, with_parameters
+from web.policies.editor.page import render_editor
 from web.policies.questions import (
     LATER,
     NOW,
@@ -43,6 +35,7 @@ from web.policies.questions import (
 from web.policies.rollout import version_watch
 from web.policies.schedule_words import NO_TIME, read_moment
 from web.policies.words import author_of
+from web.shell.console_request import console_actor, with_query
 
 
 @require_POST
@@ -98,7 +91,7 @@ def _scheduled(request: HttpRequest, standing: PolicyStanding, question: Questio
         return _asked_again(request, standing, replace(question, refusal=str(error)), CONFLICT)
     except (StalePolicyError, NotAllowedError, InvalidPolicyError) as error:
         return _not_published(request, slug, version, error)
-    return redirect(with_parameters(reverse("policy", args=[slug]), draft=version.number))
+    return redirect(with_query(reverse("policy", args=[slug]), draft=version.number))
 
 
 def _asked_again(request: HttpRequest, standing: PolicyStanding, question: Question, status: int) -> HttpResponse:
@@ -146,7 +139,7 @@ def _not_published(request: HttpRequest, slug: str, version: PolicyVersion, erro
 
 
 def _published(slug: str, version: PolicyVersion) -> HttpResponse:
-    return redirect(with_parameters(reverse("policy", args=[slug]), published=version.number))
+    return redirect(with_query(reverse("policy", args=[slug]), published=version.number))
 
 
 def _asked(request: HttpRequest, slug: str) -> tuple[PolicyStanding, PolicyVersion]:

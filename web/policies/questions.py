@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from controlplane.fleet.ready_engines import ready_engines
 from controlplane.platform.actor import Actor
+from controlplane.platform.format import NARROW_SPACE, count, rate
 from controlplane.policies.approvals import approvals_of, who_may_approve, why_not_approve
 from controlplane.policies.document.merge import changes_between
 from controlplane.policies.document.text import completed
@@ -15,7 +16,6 @@ from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import PolicyStanding
 from gateway.contracts.fleet_sample import FleetSample
 from web.live.feed import fleet_feed
-from web.live.wording import NARROW_SPACE, count, rate
 from web.policies.schedule_words import suggested
 from web.policies.words import ChangeLine, change_lines
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from django.urls import reverse
 
+from controlplane.platform.format import Moment, moment_of
 from controlplane.policies.reading import PolicyStanding
 from controlplane.policies.release_timeline import (
     APPROVED,
@@ -24,7 +25,6 @@ from controlplane.policies.release_timeline import (
     TimelineStep,
 )
 from controlplane.policies.trials_of_version import CANARY, SHADOW, TRIALS, WHAT_IF
-from web.policies.words import Moment, moment
 
 TITLES = {
     DRAFTED: "Drafted",
@@ -151,7 +151,7 @@ def line_of(journey: Sequence[TimelineStep], now: datetime) -> tuple[ShownStep, 
 
 
 def _shown(step: TimelineStep, now: datetime, href: str, action: str) -> ShownStep:
-    at = moment(step.at, now) if step.at is not None else None
+    at = moment_of(step.at, now) if step.at is not None else None
     title, words = TITLES[step.step], step.words
     if step.by_rollback:
         title, words = words.capitalize(), ""

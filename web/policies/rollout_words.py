@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from controlplane.platform.format import NARROW_SPACE
 from controlplane.policies.reading import PolicyStanding, version_of
-from web.live.wording import NARROW_SPACE
 from web.policies.rollout import Reach, version_watch
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from controlplane.platform.format import relative
 from controlplane.policies.models.scheduled_publish import ScheduledPublish, ScheduleState
 from controlplane.policies.reading import PolicyStanding
-from web.shell.moments import relative
 
 NO_TIME = "Enter date and time in UTC, for example 2027-01-31T09:00."
 TOLD_FOR = timedelta(days=2)

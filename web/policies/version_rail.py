@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from controlplane.platform.format import Moment, moment_of
 from controlplane.policies.document.merge import changes_between
 from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.reading import RAIL_LENGTH, PolicyStanding
-from web.policies.words import Moment, author_of, change_summary, moment
+from web.policies.words import author_of, change_summary
 
 LIVE, PUBLISHED, DRAFT, PASSED = "live", "published", "draft", "passed"
 
@@ -54,7 +55,7 @@ def rail_of(
     for version in shown:
         base = documents.get(version.based_on) if version.based_on is not None else None
         changes = "" if base is None else change_summary(changes_between(base, documents[version.number]))
-        at = moment(version.published_at or version.created_at, now)
+        at = moment_of(version.published_at or version.created_at, now)
         state = _state(version, standing.live_number)
         entries.append(
             RailEntry(

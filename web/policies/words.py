@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from controlplane.platform.format import NARROW_SPACE, NO_BREAK_SPACE, UNKNOWN
 from controlplane.policies.document.merge import MergedPlace
 from controlplane.policies.document.paths import value_at
 from controlplane.policies.document.schema import (
@@ -22,24 +22,12 @@ from controlplane.policies.document.schema import (
 )
 from controlplane.policies.document.text import value_text
 from controlplane.policies.models.policy_version import PolicyVersion
-from web.live.wording import NARROW_SPACE, NO_BREAK_SPACE
 
 PROGRAM = "Switchyard"
 """The author of versions that the program itself made."""
 
-NOTHING = "—"
-
 _LISTED_CHANGES = 3
 """Changes that a line names before it counts the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """One moment for a <time> element."""
-
-    iso: str
-    exact: str
-    ago: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +38,6 @@ class ChangeLine:
     title: str
     was: str
     now: str
-
-
-def moment(at: datetime, now: datetime) -> Moment:
-    """Return the moment in UTC, and how long ago it was."""
-    return Moment(at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S} UTC", ago((now - at).total_seconds()))
-
-
-def ago(seconds: float) -> str:
-    """Return an age: just now, 41 s ago, 4 min ago, 3 h ago, 12 d ago; never negative."""
-    if seconds < 1:
-        return "just now"
-    for from_s, length_s, unit in ((86_400, 86_400, "d"), (7200, 3600, "h"), (120, 60, "min")):
-        if seconds >= from_s:
-            return f"{int(seconds // length_s):,}{NARROW_SPACE}{unit} ago"
-    return f"{int(seconds)}{NARROW_SPACE}s ago"
 
 
 def author_of(version: PolicyVersion) -> str:
@@ -110,7 +83,7 @@ def title_and_unit(path: Path) -> tuple[str, str]:
 def value_words(value: Any, unit: str = "") -> str:
     """Return a value for a sentence: a rule by its name and parameters, a number as JSON writes it with its unit."""
     if isinstance(value, Absent):
-        return NOTHING
+        return UNKNOWN
     if isinstance(value, str):
         return value
     name = value_at(value, ("name",))

@@ -9,36 +9,32 @@ import msgspec
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.actor import CONSOLE, Actor
-from controlplane.platform.request_actor import actor_of
+from controlplane.platform.actor import Actor
+from controlplane.platform.format import count, duration, moment, plain, whole
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.request_log.api.decisions import detail
 from controlplane.request_log.decision_reading import FoundDecision, find_decision
 from controlplane.request_log.decision_search import visible_decisions
 from controlplane.request_log.decision_story.certainty import beta_of, conditions, firmness, name_of
-from controlplane.request_log.decision_story.figures import plain, seconds, whole
 from controlplane.request_log.decision_story.story import story_of
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.contracts.stored_decision import RUNNING, StoredDecision
 from gateway.engines.hit_words import CAUSE_TITLES, cause_words
-from web.live.wording import count
 from web.request_log import decision_pictures as pictures
+from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
-from web.shell.moments import moment
 
 JSON = "application/json"
 
 
-@never_cache
 @require_safe
 def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
     """Show one decision, stored or still in a gateway's memory; 404 where it is unknown or another's."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     found = find_decision(actor, decision_id)
     if found is None:
         context = shell_context(request, page="Decisions", decision_id=decision_id[:64], missing=True)
@@ -50,11 +46,10 @@ def decision(request: HttpRequest, decision_id: str) -> HttpResponse:
     return render(request, "request_log/decision.html", context)
 
 
-@never_cache
 @require_safe
 def decision_json(request: HttpRequest, decision_id: str) -> HttpResponse:
     """Return the record and its story as the API does."""
-    found = find_decision(actor_of(request, CONSOLE), decision_id)
+    found = find_decision(console_actor(request), decision_id)
     if found is None or found.record is None:
         raise Http404("decision")
     document = msgspec.json.encode(detail(found.record, stored=found.row is not None))
@@ -87,7 +82,7 @@ def _context(actor: Actor, found: FoundDecision, record: StoredDecision) -> dict
         "rival": name_of(record, firm.rival) if firm else "",
         "regret": regret,
         "regret_against": name_of(record, regret.best_engine_id) if regret else "",
-        "regret_total": seconds(regret.seconds) if regret else "",
+        "regret_total": duration(regret.seconds) if regret else "",
         "regret_rows": pictures.regret_rows(record),
         "predicted": whole(record.believed_tokens),
         "predicted_words": count(record.believed_tokens, "token"),

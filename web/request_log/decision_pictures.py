@@ -2,68 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Any
 
+from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.certainty import Firmness, beta_of, name_of
-from controlplane.request_log.decision_story.figures import age, plain, seconds, whole
 from gateway.contracts.regret import SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values import reasons
 from routing.values.decision import Candidate
 from web.live.engine_card import DECODE_REASONS
+from web.shell.chart import bars, place, ticks
 
 MAX_CELLS = 48
-_TICKS = 5
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _SLO_WITHIN = 2.5
 """Times the first token's time up to which the objective is drawn."""
 _NAMES_APART = 9.0
 """Percent of the height that names beside each other need."""
-LEAST_WORDED = 7.0
-"""Percent of the width below which a bar has no words in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A piece of a bar: where it begins and how wide it is, in percent."""
-
-    term: str
-    at: str
-    width: str
-    middle: str
-    words: str = ""
-
-
-def _percent(value: float) -> str:
-    return f"{max(0.0, value):.2f}%"
-
-
-def _bars(parts: list[tuple[str, float]], whole_: float, worded: str = "") -> list[Bar]:
-    """Return parts (term, length) one after the other as bars of a scale that ends at `whole_`."""
-    bars, at = [], 0.0
-    for term, length in parts:
-        if length <= 0:
-            continue
-        wide = 100 * length / whole_
-        words = worded.format(seconds(length)) if worded and wide >= LEAST_WORDED else ""
-        bars.append(
-            Bar(term, _percent(100 * at / whole_), _percent(wide), _percent(100 * at / whole_ + wide / 2), words)
-        )
-        at += length
-    return bars
-
-
-def ticks(end: float) -> list[float]:
-    """Return round values from 0 up to the end of a scale, about _TICKS of them."""
-    if end <= 0:
-        return [0.0]
-    rough = end / _TICKS
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * each for each in _STEPS if power * each >= rough - 1e-12)
-    return [step * number for number in range(int(end / step + 1e-9) + 1)]
 
 
 def timeline(stored: StoredDecision) -> dict[str, Any] | None:
@@ -95,25 +50,25 @@ def timeline(stored: StoredDecision) -> dict[str, Any] | None:
         # Hindsight takes away what admission took, and nothing else of what came before the choice.
         first_s = min(best_s, regret.gateway_s if regret is not None and regret.admission_s else before_s)
         queue_s = max(0.0, best_s - first_s - best.compute_s)
-        instead = _bars([("before", first_s), ("queue", queue_s), ("prefill", best.compute_s)], end_s)
+        instead = bars([("before", first_s), ("queue", queue_s), ("prefill", best.compute_s)], end_s)
     return {
-        "estimated": _bars(
-            [("before", before_s), ("queue", chosen.wait_s), ("prefill", chosen.compute_s)], end_s, "{}"
+        "estimated": bars(
+            [("before", before_s), ("queue", chosen.wait_s), ("prefill", chosen.compute_s)], end_s, worded=True
         ),
-        "estimated_s": seconds(estimate_s),
-        "actual": _bars(parts, end_s, "{}"),
-        "before": seconds(before_s) if before_s >= SLOW_GATEWAY_S else "",
-        "actual_s": seconds(ttft_s),
+        "estimated_s": duration(estimate_s),
+        "actual": bars(parts, end_s, worded=True),
+        "before": duration(before_s) if before_s >= SLOW_GATEWAY_S else "",
+        "actual_s": duration(ttft_s),
         "instead": instead,
         "instead_name": name_of(stored, best.engine_id) if best is not None else "",
-        "instead_s": seconds(best_s),
-        "instead_end": _percent(100 * best_s / end_s),
-        "ticks": [(_percent(100 * each / end_s), seconds(each) if each else "0") for each in ticks(end_s)],
-        "granted": _percent(100 * dispatched_s / end_s) if dispatched_s / end_s > 0.02 else "",
-        "first": _percent(100 * ttft_s / end_s),
+        "instead_s": duration(best_s),
+        "instead_end": place(100 * best_s / end_s),
+        "ticks": [(place(100 * each / end_s), duration(each) if each else "0") for each in ticks(end_s)],
+        "granted": place(100 * dispatched_s / end_s) if dispatched_s / end_s > 0.02 else "",
+        "first": place(100 * ttft_s / end_s),
         "first_near_end": ttft_s / end_s > 0.8,
-        "slo": _percent(100 * stored.ttft_slo_s / end_s) if stored.ttft_slo_s <= end_s else "",
-        "slo_words": f"SLO {seconds(stored.ttft_slo_s)}",
+        "slo": place(100 * stored.ttft_slo_s / end_s) if stored.ttft_slo_s <= end_s else "",
+        "slo_words": f"SLO {duration(stored.ttft_slo_s)}",
     }
 
 
@@ -123,23 +78,23 @@ def candidates(stored: StoredDecision) -> list[dict[str, Any]]:
     known = {each.engine_id: each for each in stored.known}
     dearest = max((_shown_cost(each, beta) for each in decision.candidates), default=0.0) or 1.0
     rows = []
-    for place, each in enumerate(decision.candidates):
+    for number, each in enumerate(decision.candidates):
         then = known.get(each.engine_id)
         terms = [("queue", each.wait_s), ("prefill", (beta or 1.0) * each.compute_s)]
         rows.append(
             {
                 "name": name_of(stored, each.engine_id),
                 "engine_id": each.engine_id,
-                "chosen": place == 0 and bool(decision.engine_id),
-                "note": _note(stored, each, place),
+                "chosen": number == 0 and bool(decision.engine_id),
+                "note": _note(stored, each, number),
                 "hit": whole(each.hit_tokens),
-                "hit_share": _percent(100 * each.hit_tokens / max(1, decision.prompt_tokens)),
-                "wait": seconds(each.wait_s),
-                "prefill": seconds(each.compute_s),
-                "bars": _bars(terms, dearest * 1.02),
+                "hit_share": place(100 * each.hit_tokens / max(1, decision.prompt_tokens)),
+                "wait": duration(each.wait_s),
+                "prefill": duration(each.compute_s),
+                "bars": bars(terms, dearest * 1.02),
                 "cost": plain(each.cost),
                 "trust": then.trust if then else "",
-                "age": age(then.report_age_s if then else None),
+                "age": duration(then.report_age_s if then else None),
             }
         )
     return rows
@@ -169,21 +124,21 @@ def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
     top = max(each.wait_s + most * each.compute_s for each in stored.decision.candidates) * 1.04 or 1.0
 
     def high(cost: float) -> str:
-        return _percent(100 - 100 * cost / top)
+        return place(100 - 100 * cost / top)
 
     chosen = stored.decision.candidates[0]
     # Where names would lie upon each other, that of the chosen one is written, then the rival's.
     ranked = sorted(stored.decision.candidates[1:], key=lambda each: each.engine_id != firm.rival)
     lines: list[dict[str, str]] = []
     named: list[float] = []
-    for place, each in enumerate((chosen, *ranked)):
+    for number, each in enumerate((chosen, *ranked)):
         end = each.wait_s + most * each.compute_s
         free = all(abs(end - other) > top * _NAMES_APART / 100 for other in named)
         named += [end] if free else []
         lines.append(
             {
                 "name": name_of(stored, each.engine_id) if free else "",
-                "kind": "chosen" if place == 0 else "rival" if each.engine_id == firm.rival else "other",
+                "kind": "chosen" if number == 0 else "rival" if each.engine_id == firm.rival else "other",
                 "begin": high(each.wait_s),
                 "end": high(end),
             }
@@ -191,13 +146,13 @@ def firm_lines(stored: StoredDecision, firm: Firmness) -> dict[str, Any]:
     at = firm.beta_at if firm.beta_at is not None and firm.beta_at <= most else None
     return {
         "lines": lines[::-1],
-        "beta": _percent(100 * firm.beta / most),
+        "beta": place(100 * firm.beta / most),
         "beta_words": plain(firm.beta),
         "beta_high": high(chosen.wait_s + firm.beta * chosen.compute_s),
-        "crossing": _percent(100 * at / most) if at is not None else "",
+        "crossing": place(100 * at / most) if at is not None else "",
         "crossing_high": high(chosen.wait_s + at * chosen.compute_s) if at is not None else "",
         "crossing_words": plain(at) if at is not None else "",
-        "ticks": [(_percent(100 * each / most), plain(each)) for each in ticks(most)],
+        "ticks": [(place(100 * each / most), plain(each)) for each in ticks(most)],
         "costs": [(high(each), plain(each)) for each in ticks(top)],
     }
 
@@ -211,9 +166,9 @@ def regret_rows(stored: StoredDecision) -> list[dict[str, Any]]:
     return [
         {
             "words": CAUSE_WORDS[cause],
-            "value": seconds(part),
+            "value": duration(part),
             "some": part >= 0.0005,
-            "width": _percent(100 * part / total),
+            "width": place(100 * part / total),
         }
         for cause, part in regret.parts.items()
     ]
@@ -242,13 +197,13 @@ def inputs(stored: StoredDecision) -> list[tuple[str, str, str]]:
         return []
     chosen = stored.decision.candidates[0]
     name = first.name or first.engine_id
-    index_age = age(first.index_age_s) if first.index_age_s is not None else "as sent"
+    index_age = duration(first.index_age_s) if first.index_age_s is not None else "as sent"
     snapshot = f"v{stored.snapshot_version}" if stored.snapshot_version else "—"
     return [
-        (f"Wait for {name}", f"{seconds(chosen.wait_s)}, own ledger", seconds(0.0)),
-        (f"Report of {name}", "last received", age(first.report_age_s)),
+        (f"Wait for {name}", f"{duration(chosen.wait_s)}, own ledger", duration(0.0)),
+        (f"Report of {name}", "last received", duration(first.report_age_s)),
         ("Prefix index", first.trust or "—", index_age),
-        ("Topology, policy", f"{snapshot}, v{stored.decision.policy_version}", _long(stored.snapshot_age_s)),
+        ("Topology, policy", f"{snapshot}, v{stored.decision.policy_version}", duration(stored.snapshot_age_s)),
     ]
 
 
@@ -258,7 +213,7 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
     output = f", {whole(stored.output_tokens)} tok" if stored.output_tokens is not None else ""
     found = [
         ("Prompt, output", f"{whole(decision.prompt_tokens)} tok{output}"),
-        ("Deadline", seconds(stored.ttft_slo_s)),
+        ("Deadline", duration(stored.ttft_slo_s)),
         ("Placement, order", f"{decision.placement}, {decision.order}"),
         ("Key source", stored.key_source),
         ("Migrated", "yes" if decision.migrated_s else "no"),
@@ -276,7 +231,7 @@ def facts(stored: StoredDecision) -> list[tuple[str, str]]:
     if len(stored.attempts) > 1:
         found.append(("Attempts", f"{len(stored.attempts)}, on {', '.join(stored.attempts)}"))
     if stored.finished_after_s is not None:
-        found.append(("Outcome", f"{stored.outcome}, {seconds(stored.finished_after_s)}{_pace(stored)}"))
+        found.append(("Outcome", f"{stored.outcome}, {duration(stored.finished_after_s)}{_pace(stored)}"))
     return found
 
 
@@ -285,9 +240,3 @@ def _pace(stored: StoredDecision) -> str:
     if output is None or output < 2 or first_s is None or end_s is None:
         return ""
     return f", {1000 * (end_s - first_s) / (output - 1):.0f}\u202fms/tok"
-
-
-def _long(value: float | None) -> str:
-    if value is None:
-        return "—"
-    return seconds(value) if value < 120 else f"{value / 60:.0f}\u202fmin"

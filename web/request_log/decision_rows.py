@@ -11,14 +11,15 @@ from django.db.models import Count, F, FloatField, Q, QuerySet, Sum, Value
 from django.db.models.functions import Cast
 
 from controlplane.fleet.models.engine import Engine
+from controlplane.platform.format import clock_time, duration, whole
+from controlplane.platform.format import count as count_words
 from controlplane.request_log.decision_search import narrowed
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
-from controlplane.request_log.decision_story.figures import seconds, whole
 from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.engines.hit_words import CAUSE_TITLES
 from routing.trials.arms import CANARY, CONTROL, LIVE
 from web.live.engine_card import reason_title
-from web.live.wording import count as count_words
+from web.shell.chart import place
 
 BARS = 150
 MAX_SPAN_MS = 3_600_000
@@ -78,9 +79,9 @@ def _line(row: DecisionIndex, engine: str) -> dict[str, Any]:
         "predicted": whole(row.predicted_tokens),
         "reported": "—" if row.reported_tokens is None else whole(row.reported_tokens),
         "mismatch": CAUSE_TITLES.get(row.mismatch, ""),
-        "ttft": "—" if row.ttft_ms is None else seconds(row.ttft_ms / 1000),
-        "regret": seconds(regret_ms / 1000) if regret_ms else "0",
-        "regret_width": f"{min(100.0, 100 * regret_ms / _FULL_REGRET_MS):.1f}%",
+        "ttft": "—" if row.ttft_ms is None else duration(row.ttft_ms / 1000),
+        "regret": duration(regret_ms / 1000) if regret_ms else "0",
+        "regret_width": place(min(100.0, 100 * regret_ms / _FULL_REGRET_MS), 1),
         "tried": ARM_WORDS[row.arm] if row.arm in (CANARY, CONTROL) else "",
         "regret_cause": CAUSE_WORDS.get(row.regret_cause, ""),
     }
@@ -108,8 +109,8 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
         "running": _percent_of_running(span, now_ms),
         "begin_ms": span.begin_ms,
         "end_ms": span.end_ms,
-        "begin": _clock(span.begin_ms),
-        "end": _clock(span.end_ms),
+        "begin": clock_time(span.begin_ms / 1000),
+        "end": clock_time(span.end_ms / 1000),
         "seconds": f"{bar_s:g}",
         "total": count_words(round(sum(count for _, count, _ in counts) * bar_s), "decision"),
         "late": whole(sum(late for _, _, late in counts) * bar_s),
@@ -119,24 +120,20 @@ def strip(rows: QuerySet[DecisionIndex], span: Span, now_ms: int) -> dict[str, A
 def _percent_of_running(span: Span, now_ms: int) -> str:
     """Return where the part of the strip begins in which many requests still run; empty where it shows none."""
     begin_ms = max(span.begin_ms, now_ms - RUNNING_MS)
-    return f"{100 * (begin_ms - span.begin_ms) / (span.end_ms - span.begin_ms):.2f}%" if begin_ms < span.end_ms else ""
+    return place(100 * (begin_ms - span.begin_ms) / (span.end_ms - span.begin_ms)) if begin_ms < span.end_ms else ""
 
 
 def _strip_bar(span: Span, counted: tuple[int, float, float], most: float, wide: float) -> dict[str, str]:
     number, count, late = counted
     high, late_high = 100 * count / most, 100 * min(late, count) / most
     return {
-        "x": f"{number * wide:.3f}%",
-        "width": f"{wide * 0.86:.3f}%",
-        "y": f"{100 - high:.2f}%",
-        "height": f"{high:.2f}%",
-        "late_y": f"{100 - late_high:.2f}%",
-        "late_height": f"{late_high:.2f}%",
-        "clock": _clock(span.begin_ms + number * span.bar_ms),
+        "x": place(number * wide, 3),
+        "width": place(wide * 0.86, 3),
+        "y": place(100 - high),
+        "height": place(high),
+        "late_y": place(100 - late_high),
+        "late_height": place(late_high),
+        "clock": clock_time((span.begin_ms + number * span.bar_ms) / 1000),
         "count": f"{count:.1f}",
         "late": f"{late:.1f}",
     }
-
-
-def _clock(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M:%S")

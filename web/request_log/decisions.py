@@ -11,13 +11,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.actor import CONSOLE, Actor
-from controlplane.platform.request_actor import actor_of
+from controlplane.platform.actor import Actor
 from controlplane.platform.search_filter import UnreadableFilterError
 from controlplane.request_log.decision_search import DecisionFilter, search, unix_ms
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
@@ -25,6 +23,7 @@ from controlplane.request_log.models.decision_index import DecisionIndex
 from gateway.engines.hit_words import CAUSE_TITLES
 from web.live.engine_card import REASONS
 from web.request_log.decision_rows import ARM_WORDS, MAX_SPAN_MS, Span, lines, strip
+from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 ADDRESS = "/decisions"
@@ -36,11 +35,10 @@ SHOWN_S = 900
 _LABELS = {"since": "from", "until": "to", "late": "late", "cause": "regret", "mismatch": "hit mismatch"}
 
 
-@never_cache
 @require_safe
 def decisions(request: HttpRequest) -> HttpResponse:
     """Show a page of decisions under the strip of their rate; an id that names one leads to it."""
-    begin_s, actor = perf_counter(), actor_of(request, CONSOLE)
+    begin_s, actor = perf_counter(), console_actor(request)
     wanted = DecisionFilter.of(request.GET)
     problem, rows, older, shown = "", [], "", None
     try:
@@ -76,7 +74,6 @@ def decisions(request: HttpRequest) -> HttpResponse:
     return render(request, "request_log/decisions.html", context, status=400 if problem else 200)
 
 
-@never_cache
 @require_safe
 def decisions_tap(request: HttpRequest) -> HttpResponse:
     """Answer what was stored after a row, newest first, as the table's lines; with `strip` the strip too."""
@@ -85,7 +82,7 @@ def decisions_tap(request: HttpRequest) -> HttpResponse:
         return JsonResponse({"error": "after must be the number of a row."}, status=400)
     wanted = DecisionFilter.of(request.GET)
     try:
-        found = search(actor_of(request, CONSOLE), wanted)
+        found = search(console_actor(request), wanted)
         fresh = list(found.filter(pk__gt=int(after)).order_by("-pk")[:TAP_ROWS])
         shown = strip(found, span_of(wanted, time()), int(time() * 1000)) if "strip" in request.GET else None
     except UnreadableFilterError as error:

@@ -9,11 +9,11 @@ from django.core.files.uploadedfile import UploadedFile
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.format import duration, moment, percent
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may, may_somewhere
 from controlplane.platform.search_filter import UnreadableFilterError
@@ -31,13 +31,12 @@ from controlplane.request_log.recordings.lifecycle import (
     visible_recordings,
 )
 from controlplane.request_log.recordings.upload import MAX_UPLOAD_BYTES, BadTraceError
-from web.access.page import asked, console_actor, go, sent
-from web.live.wording import duration, percent
+from web.shell.console_request import asked, console_actor, go, listed, row_number, sent, typed_fields
 from web.shell.form_field import SELECT, FormField, Option, filled, general_problem
 from web.shell.frame import shell_context
-from web.shell.moments import moment
 from web.shell.no_role import lacks_role
-from web.trials.trial_page import TABS, Refusal, attempted, chosen_pool, listed, needed_role, operated_pools
+from web.shell.refusal import Refusal, attempted
+from web.shell.seen_pools import chosen_pool, needed_role, operated_pools
 
 ADDRESS = "/experiments/recordings"
 WINDOW, UPLOAD = "window", "upload"
@@ -45,7 +44,6 @@ SAID = {"kept": "Recording kept.", "deleted": "Recording deleted; results based 
 _UNKNOWN = "—"
 
 
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def recordings(request: HttpRequest) -> HttpResponse:
     """List the recordings; on POST keep a window or an uploaded trace."""
@@ -58,7 +56,6 @@ def recordings(request: HttpRequest) -> HttpResponse:
     return go(ADDRESS, recording=str(made.pk), said="kept")
 
 
-@never_cache
 @require_POST
 def delete(request: HttpRequest, recording_id: int) -> HttpResponse:
     """Delete one."""
@@ -70,7 +67,6 @@ def delete(request: HttpRequest, recording_id: int) -> HttpResponse:
     return go(ADDRESS, said="deleted")
 
 
-@never_cache
 @require_safe
 def download(request: HttpRequest, recording_id: int) -> HttpResponse:
     """Return its trace."""
@@ -113,8 +109,7 @@ def _page(request: HttpRequest, refusal: Refusal | None = None, *, creating: str
     now, actor = timezone.now(), console_actor(request)
     page = listed(request, visible_recordings(actor))
     problems = refusal.problems if refusal else ()
-    opened_id = asked(request, "recording")
-    opened = visible_recordings(actor).filter(pk=int(opened_id)).first() if _is_id(opened_id) else None
+    opened = visible_recordings(actor).filter(pk=row_number(asked(request, "recording"))).first()
     may_change = opened is not None and may(actor, Role.OPERATOR, opened.pool)
     needed = needed_role(request, actor) if creating in (WINDOW, UPLOAD) else ""
     if opened is not None and "delete" in request.GET and not may_change:
@@ -122,12 +117,11 @@ def _page(request: HttpRequest, refusal: Refusal | None = None, *, creating: str
     if needed:
         return lacks_role(request, "Trials", needed, ADDRESS)
     fields = _fields(actor, creating, now) if creating else []
-    typed = {name: request.POST.getlist(name) for name in request.POST}
+    typed = typed_fields(request)
     context = shell_context(
         request,
         page="Trials",
         tab="recordings",
-        tabs=TABS,
         rows=[_row(each, now) for each in page.object_list],
         paging=page,
         keep="",
@@ -184,7 +178,3 @@ def _row(recording: Recording, now: Any) -> dict[str, Any]:
         "hits": _UNKNOWN if hits is None else percent(hits),
         "kib": f"{recording.file_bytes / 1024:,.0f}",
     }
-
-
-def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 18

@@ -10,10 +10,9 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from controlplane.platform.actor import CONSOLE
-from controlplane.platform.request_actor import actor_of
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may_somewhere
+from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 ONES_OWN = frozenset(
@@ -38,7 +37,7 @@ class NoRoleMiddleware:
         match = request.resolver_match
         if match is None or match.route.startswith("api/") or match.url_name in ONES_OWN:
             return None
-        if not request.user.is_authenticated or may_somewhere(actor_of(request, CONSOLE), Role.VIEWER):
+        if not request.user.is_authenticated or may_somewhere(console_actor(request), Role.VIEWER):
             return None
         context = shell_context(request, page="No role", admins=_admins()) | {"navigation": ()}
         return render(request, "shell/no_role.html", context, status=403)

@@ -6,24 +6,15 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from web.live.wording import NARROW_SPACE, setting
+from controlplane.platform.format import NARROW_SPACE, setting
+from web.shell.chart import LEFT, RIGHT, Tick, place, y
 
-LEFT, RIGHT, TOP, BOTTOM = 9.0, 98.0, 5.0, 88.0
-"""The plot within its picture, percent."""
 _MOMENTS = (0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _APART = 7.5
 """Percent of the width that two words on the axis need."""
 
 Axis = Callable[[float], float]
 """From a value to its place, percent of the width."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A line of the grid, or a word on the axis."""
-
-    at: str
-    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +37,6 @@ class Picture:
     """The same as a table: moment or percentile, then each side."""
     summary: str
     slo: Tick | None = None
-
-
-def place(value: float) -> str:
-    """Return a place as SVG has it."""
-    return f"{value:.2f}%"
-
-
-def y(share: float) -> float:
-    """Return the height of a share of the plot, 0..1 from below."""
-    return BOTTOM - share * (BOTTOM - TOP)
-
-
-def point(x: float, share: float) -> str:
-    """Return one point of a polyline."""
-    return f"{x:.2f},{y(share):.2f}"
 
 
 def ttft_picture(

@@ -3,96 +3,33 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
-from django.core.paginator import Page, Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.fleet.models.pool import Pool
-from controlplane.fleet.visibility import visible_pools
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
-from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.field_problems import problem
 from controlplane.platform.role import Role
-from controlplane.platform.roles import NotAllowedError, may, may_somewhere
-from web.access.page import asked, console_actor, sent
+from controlplane.platform.roles import may_somewhere
+from web.shell.console_request import console_actor, listed, sent, sent_or_asked, typed_fields
 from web.shell.form_field import FormField, filled, general_problem
 from web.shell.frame import shell_context
 from web.shell.no_role import lacks_role
+from web.shell.refusal import Refusal, attempted
+from web.shell.seen_pools import chosen_pool, needed_role, operated_pools
 
 ADDRESS = "/experiments"
-TABS = (
-    ("whatifs", "What-ifs", ADDRESS),
-    ("shadows", "Shadows", f"{ADDRESS}/shadows"),
-    ("canaries", "Canaries", f"{ADDRESS}/canaries"),
-    ("recordings", "Recordings", f"{ADDRESS}/recordings"),
-)
-PAGE_ROWS = 40
 _LISTED_POOLS = 20
-
-Made = TypeVar("Made")
-Listed = TypeVar("Listed", bound=Model)
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a verb did nothing, and with which status its page is shown again."""
-
-    problems: tuple[FieldProblem, ...]
-    status: int
-    error: Exception
-
-    @property
-    def words(self) -> str:
-        """All of it in one line."""
-        return " ".join(each.message for each in self.problems)
-
-
-def attempted(act: Callable[[], Made], *conflicts: type[Exception]) -> Made | Refusal:
-    """Return what `act` returns, or the refusal; `conflicts` are the errors that time or room may heal."""
-    try:
-        return act()
-    except InvalidFieldsError as error:
-        return Refusal(tuple(error.problems), 422, error)
-    except NotAllowedError as error:
-        return Refusal((FieldProblem("", str(error)),), 403, error)
-    except conflicts as error:
-        return Refusal((FieldProblem("", str(error)),), 409, error)
-
-
-def chosen_pool(actor: Actor, slug: str) -> Pool | None:
-    """Return the visible pool of that name, without one the first in which the actor may start trials."""
-    pools = visible_pools(actor).select_related("policy__live_version").order_by("slug")
-    return pools.filter(slug=slug).first() if slug else next(iter(operated_pools(actor)), None)
-
-
-def operated_pools(actor: Actor) -> list[Pool]:
-    """Return the pools in which the actor may start trials and keep recordings."""
-    pools = visible_pools(actor).select_related("policy__live_version").order_by("slug")
-    return [pool for pool in pools if may(actor, Role.OPERATOR, pool)]
-
-
-def needed_role(request: HttpRequest, actor: Actor) -> str:
-    """Return which role the form of the asked pool needs; empty where the actor has it."""
-    slug = sent_or_asked(request, "pool")
-    pool = visible_pools(actor).filter(slug=slug).first() if slug else None
-    allowed = may(actor, Role.OPERATOR, pool) if pool else may_somewhere(actor, Role.OPERATOR)
-    return "" if allowed else f"This requires the role operator in {f'pool {pool.slug}' if pool else 'a pool'}."
-
-
-def listed(request: HttpRequest, found: QuerySet[Listed]) -> Page[Listed]:
-    """Return the page of the list that the address names."""
-    return Paginator(found, PAGE_ROWS).get_page(request.GET.get("page"))
 
 
 class TrialPages(ABC):
@@ -165,23 +102,23 @@ class TrialPages(ABC):
         """Name of the address that starts one."""
         return f"{self.key}-start"
 
-    @method_decorator((never_cache, require_safe))
+    @method_decorator(require_safe)
     def list_view(self, request: HttpRequest) -> HttpResponse:
         """List them; with `new` beside the form that starts one."""
         return self._list(request)
 
-    @method_decorator((never_cache, require_POST))
+    @method_decorator(require_POST)
     def start_view(self, request: HttpRequest) -> HttpResponse:
         """Start one and lead to its page."""
         made = attempted(lambda: self.start(request, console_actor(request)), *self.conflicts)
         return self._list(request, made) if isinstance(made, Refusal) else redirect(self._address(made))
 
-    @method_decorator((never_cache, require_safe))
+    @method_decorator(require_safe)
     def page_view(self, request: HttpRequest, **ids: object) -> HttpResponse:
         """Show one; with `fragment` only the part that changes while it runs."""
         return self._page(request, ids)
 
-    @method_decorator((never_cache, require_POST))
+    @method_decorator(require_POST)
     def turn_view(self, request: HttpRequest, *, verb: str, **ids: object) -> HttpResponse:
         """Carry out one of its verbs and lead back to its page."""
         found, actor = self._found(request, ids), console_actor(request)
@@ -200,12 +137,12 @@ class TrialPages(ABC):
         if creating and (needed := self.form_needs(request, actor)):
             return lacks_role(request, "Trials", needed, self.address)
         paging = listed(request, self.visible(actor))
-        context = shell_context(request, page="Trials", kind=self, tabs=TABS, paging=paging, keep="", creating=creating)
+        context = shell_context(request, page="Trials", kind=self, paging=paging, keep="", creating=creating)
         context["may_new"] = may_somewhere(actor, Role.OPERATOR)
         context |= self.rows(list(paging.object_list), actor, timezone.now())
         if creating:
             form, problems = self.form(request, actor), refusal.problems if refusal else ()
-            typed = {name: request.POST.getlist(name) for name in request.POST}
+            typed = typed_fields(request)
             context |= {**form, "fields": filled(form["fields"], typed, problems)}
             context["problem"] = general_problem(form["fields"], problems)
         return render(request, f"trials/{self.key}/list.html", context, status=refusal.status if refusal else 200)
@@ -234,7 +171,3 @@ def sent_pool(request: HttpRequest, actor: Actor) -> Pool:
     if pool is None:
         raise problem("", "No such pool.")
     return pool
-
-
-def sent_or_asked(request: HttpRequest, name: str) -> str:
-    return sent(request, name) if request.method == "POST" else asked(request, name)

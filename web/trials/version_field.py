@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from controlplane.platform.field_problems import problem
 from controlplane.policies.models.policy import Policy
 from controlplane.policies.models.policy_version import PolicyVersion
+from web.shell.console_request import row_number
 from web.shell.form_field import SELECT, FormField, Option
 
 _LISTED = 40
@@ -46,13 +47,8 @@ def version_words(version: PolicyVersion) -> str:
 
 def version_of(policy: Policy, name: str, text: str) -> PolicyVersion:
     """Return the version that a form names; raises InvalidFieldsError at the field `name`."""
-    number = row_number(text)
+    number = row_number(text, 9)
     found = None if number is None else policy.versions.filter(number=number).first()
     if found is None:
         raise problem(name, "No such version; save a draft of the policy first.")
     return found
-
-
-def row_number(text: str) -> int | None:
-    """Return the number that is written; None: it is none, or none that a row can have."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None

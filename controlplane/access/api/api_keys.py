@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import override
 
 from controlplane.access.api.api_key_shape import ApiKeyChange, ApiKeyShape, CreatedApiKeyShape, NewApiKey
 from controlplane.access.api_keys import change_api_key, create_api_key, revoke_api_key
+from controlplane.platform.actor import Actor
 from controlplane.platform.api.base import ApiView, by_method, taken_why
 from controlplane.platform.api.changeable_object import Changeable
 from controlplane.platform.api.etags import expected_revision
@@ -21,7 +19,8 @@ from controlplane.platform.models.api_key import ApiKey
 from controlplane.platform.role import Role
 
 
-def _keys() -> QuerySet[ApiKey]:
+def _keys(_actor: Actor) -> QuerySet[ApiKey]:
+    """Return all keys: who may see one may see them all."""
     return ApiKey.objects.select_related("tenant")
 
 
@@ -49,13 +48,10 @@ class ApiKeys(ApiView):
 
     def get(self, request: Request) -> Response:
         """List API keys."""
-        return self.show_page(_keys())
+        return self.show_page(_keys(self.actor))
 
     def post(self, request: Request) -> Response:
         """Create an API key; the answer is the only place where its text is ever shown."""
-        return self.once(self._create)
-
-    def _create(self) -> Response:
         key, text = create_api_key(**self.body(), actor=self.actor)
         key.text = text  # shown once, stored nowhere
         return self.show(key, 201, shape=CreatedApiKeyShape)
@@ -66,19 +62,11 @@ class OneApiKey(Changeable):
 
     noun = "keys"
     shape = ApiKeyShape
+    rows = staticmethod(_keys)
+    changed = staticmethod(change_api_key)
     bodies = by_method(PUT=ApiKeyChange, PATCH=ApiKeyChange)
     changes_need = Role.ADMIN
     whole_fleet = True
-
-    @override
-    def thing(self, *, key_id: str) -> ApiKey:
-        """Return the key."""
-        return _keys().get(key_id=key_id)
-
-    @override
-    def change(self, thing: ApiKey, changes: dict[str, Any], *, expected: int | None, why: str) -> ApiKey:
-        """Change it."""
-        return change_api_key(thing, changes, actor=self.actor, expected=expected, why=why)
 
 
 class ApiKeyRevocation(ApiView):
@@ -93,10 +81,7 @@ class ApiKeyRevocation(ApiView):
 
     def post(self, request: Request, *, key_id: str) -> Response:
         """Revoke the key for good; every gateway refuses it within seconds. Repeating it changes nothing."""
-        return self.once(lambda: self._revoke(key_id))
-
-    def _revoke(self, key_id: str) -> Response:
-        key = _keys().get(key_id=key_id)
+        key = _keys(self.actor).get(key_id=key_id)
         expected = expected_revision(self.request, key, required=False)
         revoke_api_key(key, actor=self.actor, expected=expected, why=taken_why(self.body()))
-        return self.show(_keys().get(key_id=key_id))
+        return self.show(_keys(self.actor).get(key_id=key_id))

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import override
 
 from controlplane.access.api.tenant_shape import NewTenant, TenantChange, TenantShape
 from controlplane.fleet import topology
+from controlplane.platform.actor import Actor
 from controlplane.platform.api.base import ApiView, by_method
 from controlplane.platform.api.changeable_object import Changeable, Deletable
 from controlplane.platform.api.filters import contains
 from controlplane.platform.api.listing import Listing
 from controlplane.platform.models.tenant import Tenant
 from controlplane.platform.role import Role
+
+
+def _tenants(_actor: Actor) -> QuerySet[Tenant]:
+    """Return all tenants: who may see one may see them all."""
+    return Tenant.objects.all()
 
 
 class Tenants(ApiView):
@@ -32,13 +36,10 @@ class Tenants(ApiView):
 
     def get(self, request: Request) -> Response:
         """List tenants."""
-        return self.show_page(Tenant.objects.all())
+        return self.show_page(_tenants(self.actor))
 
     def post(self, request: Request) -> Response:
         """Create a tenant."""
-        return self.once(self._create)
-
-    def _create(self) -> Response:
         body = self.body()
         return self.show(topology.create_tenant(**body, actor=self.actor), 201)
 
@@ -48,22 +49,10 @@ class OneTenant(Changeable, Deletable):
 
     noun = "tenants"
     shape = TenantShape
+    rows = staticmethod(_tenants)
+    changed = staticmethod(topology.change_tenant)
+    deleted = staticmethod(topology.delete_tenant)
     bodies = by_method(PUT=TenantChange, PATCH=TenantChange)
     answers = by_method(DELETE=(204, None))
     changes_need = Role.ADMIN
     whole_fleet = True
-
-    @override
-    def thing(self, *, slug: str) -> Tenant:
-        """Return the tenant."""
-        return Tenant.objects.get(slug=slug)
-
-    @override
-    def change(self, thing: Tenant, changes: dict[str, Any], *, expected: int | None, why: str) -> Tenant:
-        """Change it."""
-        return topology.change_tenant(thing, changes, actor=self.actor, expected=expected, why=why)
-
-    @override
-    def remove(self, thing: Tenant, *, expected: int | None, why: str) -> None:
-        """Delete it."""
-        topology.delete_tenant(thing, actor=self.actor, expected=expected, why=why)

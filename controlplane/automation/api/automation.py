@@ -61,7 +61,7 @@ class PoolFreeze(_Switch):
 
     def post(self, request: Request, *, slug: str) -> Response:
         """Let no automation of the pool do anything; orders that were not begun are taken back."""
-        return self.once(lambda: self.turn(slug, steering.freeze))
+        return self.turn(slug, steering.freeze)
 
 
 class PoolUnfreeze(_Switch):
@@ -69,7 +69,7 @@ class PoolUnfreeze(_Switch):
 
     def post(self, request: Request, *, slug: str) -> Response:
         """Let the pool's automations go on as its policy says."""
-        return self.once(lambda: self.turn(slug, steering.unfreeze))
+        return self.turn(slug, steering.unfreeze)
 
 
 class PoolOverride(_Switch):
@@ -79,7 +79,7 @@ class PoolOverride(_Switch):
 
     def post(self, request: Request, *, slug: str) -> Response:
         """Have so many engines until a moment, whatever the automations plan."""
-        return self.once(lambda: self.turn(slug, steering.take_over))
+        return self.turn(slug, steering.take_over)
 
 
 class PoolOverrideEnd(_Switch):
@@ -87,7 +87,7 @@ class PoolOverrideEnd(_Switch):
 
     def post(self, request: Request, *, slug: str) -> Response:
         """End an override before its time."""
-        return self.once(lambda: self.turn(slug, steering.give_back))
+        return self.turn(slug, steering.give_back)
 
 
 class PoolAdvice(_Switch):
@@ -97,9 +97,6 @@ class PoolAdvice(_Switch):
 
     def post(self, request: Request, *, slug: str) -> Response:
         """Order what the automation's last plan advises, once; 409 where it advises something else by now."""
-        return self.once(lambda: self._follow(slug))
-
-    def _follow(self, slug: str) -> Response:
         pool, body = self.pool(slug), self.body()
         why = taken_why(body)
         follow_advice(pool, body["job"], body["advice"], actor=self.actor, at=timezone.now(), why=why)
@@ -162,7 +159,7 @@ class OrderConfirmation(_OrderAnswer):
 
     def post(self, request: Request, *, key: str) -> Response:
         """Say that it is done; only for pools whose actuator is a person."""
-        return self.once(lambda: self.answer(key, engine_orders.confirm))
+        return self.answer(key, engine_orders.confirm)
 
 
 class OrderWithdrawal(_OrderAnswer):
@@ -170,4 +167,4 @@ class OrderWithdrawal(_OrderAnswer):
 
     def post(self, request: Request, *, key: str) -> Response:
         """Take it back; an engine that drains for it takes work again."""
-        return self.once(lambda: self.answer(key, engine_orders.withdraw))
+        return self.answer(key, engine_orders.withdraw)

@@ -58,7 +58,7 @@ class EngineQuarantine(_Judgement):
 
     def post(self, request: Request, *, engine_id: str) -> Response:
         """Let the engine get no new work until a person trusts it again or ends the verdict."""
-        return self.once(lambda: self.judge(engine_id, engine_trust.quarantine))
+        return self.judge(engine_id, engine_trust.quarantine)
 
 
 class EngineTrust(_Judgement):
@@ -67,7 +67,7 @@ class EngineTrust(_Judgement):
     def post(self, request: Request, *, engine_id: str) -> Response:
         """Give a quarantined or returning engine its whole load; for ten minutes no verdict of engine health counts."""
         refusal = "The engine is neither quarantined nor returning, so there is nothing to override."
-        return self.once(lambda: self.judge(engine_id, engine_trust.trust_again, refusal))
+        return self.judge(engine_id, engine_trust.trust_again, refusal)
 
 
 class EngineVerdictEnd(_Judgement):
@@ -76,4 +76,4 @@ class EngineVerdictEnd(_Judgement):
     def post(self, request: Request, *, engine_id: str) -> Response:
         """End a quarantine by hand, or trust, before its time: engine health judges the engine again."""
         refusal = "No override is active for the engine; its state comes from engine health."
-        return self.once(lambda: self.judge(engine_id, engine_trust.end_verdict, refusal))
+        return self.judge(engine_id, engine_trust.end_verdict, refusal)

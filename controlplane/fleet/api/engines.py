@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from time import time
-from typing import Any
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -63,9 +62,6 @@ class Engines(ApiView):
 
     def post(self, request: Request) -> Response:
         """Register an engine."""
-        return self.once(self._register)
-
-    def _register(self) -> Response:
         body = self.body()
         pool = visible_pools(self.actor).filter(slug=body.pop("pool")).first()
         if pool is None:
@@ -78,18 +74,10 @@ class OneEngine(Changeable, Deletable):
 
     noun = "engines"
     shape = EngineShape
+    rows = staticmethod(visible_engines)
+    changed = staticmethod(change_engine)
     bodies = by_method(PUT=EngineChange, PATCH=EngineChange)
     answers = by_method(DELETE=(204, None))
-
-    @override
-    def thing(self, *, engine_id: str) -> Engine:
-        """Return the engine."""
-        return visible_engines(self.actor).get(engine_id=engine_id)
-
-    @override
-    def change(self, thing: Engine, changes: dict[str, Any], *, expected: int | None, why: str) -> Engine:
-        """Change it."""
-        return change_engine(thing, changes, actor=self.actor, expected=expected, why=why)
 
     @override
     def remove(self, thing: Engine, *, expected: int | None, why: str) -> None:
@@ -110,9 +98,6 @@ class EngineState(ApiView):
 
     def post(self, request: Request, *, engine_id: str) -> Response:
         """Say what is wanted; If-Match is heeded where it is sent."""
-        return self.once(lambda: self._set(engine_id))
-
-    def _set(self, engine_id: str) -> Response:
         engine = visible_engines(self.actor).get(engine_id=engine_id)
         expected = expected_revision(self.request, engine, required=False)
         body = self.body()
@@ -130,9 +115,6 @@ class EngineBulk(ApiView):
 
     def post(self, request: Request) -> Response:
         """Carry out all operations, or none; with dry_run only say what would happen."""
-        return self.once(self._change)
-
-    def _change(self) -> Response:
         body = self.body()
         outcomes = change_many(body["operations"], actor=self.actor, dry_run=body["dry_run"], why=taken_why(body))
         return Response(BulkAnswer({"dry_run": body["dry_run"], "results": outcomes}).data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import override
@@ -12,6 +13,7 @@ from controlplane.fleet import topology
 from controlplane.fleet.api.pool_shape import NewPool, PoolChange, PoolShape
 from controlplane.fleet.models.pool import KeySource, Pool, PoolMode
 from controlplane.fleet.visibility import visible_pools
+from controlplane.platform.actor import Actor
 from controlplane.platform.api.base import ApiView, by_method
 from controlplane.platform.api.changeable_object import Changeable, Deletable
 from controlplane.platform.api.filters import contains, exact, one_of
@@ -20,6 +22,10 @@ from controlplane.platform.field_problems import problem
 from controlplane.platform.role import Role
 
 _SAY_THE_MODE = 'This pool observes, and a PUT without mode would make it route; send "mode": "observe" or "route".'
+
+
+def _pools(actor: Actor) -> QuerySet[Pool]:
+    return visible_pools(actor).select_related("region", "policy")
 
 
 class Pools(ApiView):
@@ -45,15 +51,10 @@ class Pools(ApiView):
 
     def get(self, request: Request) -> Response:
         """List pools."""
-        return self.show_page(
-            visible_pools(self.actor).select_related("region", "policy").prefetch_related("learned_costs")
-        )
+        return self.show_page(_pools(self.actor).prefetch_related("learned_costs"))
 
     def post(self, request: Request) -> Response:
         """Create a pool."""
-        return self.once(self._create)
-
-    def _create(self) -> Response:
         return self.show(topology.create_pool(**self.body(), actor=self.actor), 201)
 
 
@@ -62,14 +63,12 @@ class OnePool(Changeable, Deletable):
 
     noun = "pools"
     shape = PoolShape
+    rows = staticmethod(_pools)
+    changed = staticmethod(topology.change_pool)
+    deleted = staticmethod(topology.delete_pool)
     bodies = by_method(PUT=PoolChange, PATCH=PoolChange)
     answers = by_method(DELETE=(204, None))
     changes_need = Role.ADMIN
-
-    @override
-    def thing(self, *, slug: str) -> Pool:
-        """Return the pool."""
-        return visible_pools(self.actor).select_related("region", "policy").get(slug=slug)
 
     @override
     def put(self, request: Request, **names: Any) -> Response:
@@ -87,13 +86,3 @@ class OnePool(Changeable, Deletable):
         if self.request.method == "PUT" and current.mode == PoolMode.OBSERVE and "mode" not in values:
             raise problem("mode", _SAY_THE_MODE)
         return values
-
-    @override
-    def change(self, thing: Pool, changes: dict[str, Any], *, expected: int | None, why: str) -> Pool:
-        """Change it."""
-        return topology.change_pool(thing, changes, actor=self.actor, expected=expected, why=why)
-
-    @override
-    def remove(self, thing: Pool, *, expected: int | None, why: str) -> None:
-        """Delete it."""
-        topology.delete_pool(thing, actor=self.actor, expected=expected, why=why)

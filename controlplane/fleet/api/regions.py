@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import override
 
 from controlplane.fleet import topology
 from controlplane.fleet.api.region_shape import NewRegion, RegionChange, RegionShape
-from controlplane.fleet.models.region import Region
 from controlplane.fleet.visibility import visible_regions
 from controlplane.platform.api.base import ApiView, by_method
 from controlplane.platform.api.changeable_object import Changeable, Deletable
@@ -36,9 +32,6 @@ class Regions(ApiView):
 
     def post(self, request: Request) -> Response:
         """Create a region."""
-        return self.once(self._create)
-
-    def _create(self) -> Response:
         body = self.body()
         return self.show(topology.create_region(**body, actor=self.actor), 201)
 
@@ -48,21 +41,9 @@ class OneRegion(Changeable, Deletable):
 
     noun = "regions"
     shape = RegionShape
+    rows = staticmethod(visible_regions)
+    changed = staticmethod(topology.change_region)
+    deleted = staticmethod(topology.delete_region)
     bodies = by_method(PUT=RegionChange, PATCH=RegionChange)
     answers = by_method(DELETE=(204, None))
     changes_need = Role.ADMIN
-
-    @override
-    def thing(self, *, slug: str) -> Region:
-        """Return the region."""
-        return visible_regions(self.actor).get(slug=slug)
-
-    @override
-    def change(self, thing: Region, changes: dict[str, Any], *, expected: int | None, why: str) -> Region:
-        """Change it."""
-        return topology.change_region(thing, changes, actor=self.actor, expected=expected, why=why)
-
-    @override
-    def remove(self, thing: Region, *, expected: int | None, why: str) -> None:
-        """Delete it."""
-        topology.delete_region(thing, actor=self.actor, expected=expected, why=why)

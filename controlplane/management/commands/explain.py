@@ -9,11 +9,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from typing_extensions import override
 
 from controlplane.platform.actor import program
+from controlplane.platform.format import NARROW_SPACE, duration, plain, whole
 from controlplane.request_log.api.decisions import detail
 from controlplane.request_log.decision_reading import find_decision
 from controlplane.request_log.decision_story.advice import CAUSE_WORDS
 from controlplane.request_log.decision_story.certainty import conditions, firmness, name_of
-from controlplane.request_log.decision_story.figures import NO_BREAK, age, plain, seconds, whole
 from controlplane.request_log.decision_story.story import story_of, text_of
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values.counted import count
@@ -62,7 +62,7 @@ def explained(stored: StoredDecision) -> list[str]:
         "",
         *_candidates(stored),
     ]
-    return [line.replace(NO_BREAK, " ") for line in [*lines, *_regret(stored), *_firm(stored)]]
+    return [line.replace(NARROW_SPACE, " ") for line in [*lines, *_regret(stored), *_firm(stored)]]
 
 
 def _candidates(stored: StoredDecision) -> list[str]:
@@ -74,9 +74,9 @@ def _candidates(stored: StoredDecision) -> list[str]:
         then = known.get(each.engine_id)
         chosen = " *" if place == 0 and stored.decision.engine_id else ""
         lines.append(
-            f"{name_of(stored, each.engine_id) + chosen:20}{whole(each.hit_tokens):>10}{seconds(each.wait_s):>10}"
-            f"{seconds(each.compute_s):>10}{plain(each.cost):>10}{then.trust if then else '':>10}"
-            f"{age(then.report_age_s if then else None):>12}"
+            f"{name_of(stored, each.engine_id) + chosen:20}{whole(each.hit_tokens):>10}{duration(each.wait_s):>10}"
+            f"{duration(each.compute_s):>10}{plain(each.cost):>10}{then.trust if then else '':>10}"
+            f"{duration(then.report_age_s if then else None):>12}"
         )
     return lines
 
@@ -86,8 +86,8 @@ def _regret(stored: StoredDecision) -> list[str]:
     if regret is None:
         return []
     against = name_of(stored, regret.best_engine_id)
-    lines = ["", f"Regret against {against}: {seconds(regret.seconds)}, {count(round(regret.tokens), 'token')}"]
-    return lines + [f"  {CAUSE_WORDS[cause]:38}{seconds(part):>10}" for cause, part in regret.parts.items() if part]
+    lines = ["", f"Regret against {against}: {duration(regret.seconds)}, {count(round(regret.tokens), 'token')}"]
+    return lines + [f"  {CAUSE_WORDS[cause]:38}{duration(part):>10}" for cause, part in regret.parts.items() if part]
 
 
 def _firm(stored: StoredDecision) -> list[str]:

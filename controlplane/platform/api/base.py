@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -81,9 +82,14 @@ class ApiView(APIView):
             raise NotAuthenticated
         (require if self.whole_fleet else require_somewhere)(self.actor, Role.VIEWER)
         if request.method not in _SAFE:
-            if not hasattr(self, str(request.method).lower()):
+            method = str(request.method).lower()
+            handler = getattr(self, method, None)
+            if handler is None:
                 raise MethodNotAllowed(str(request.method))
             require_somewhere(self.actor, self.changes_need)
+            if method == "post" and not self.only_asks:
+                # What dispatch calls next: a POST happens once per Idempotency-Key, and no view can forget it.
+                setattr(self, method, partial(self._once, handler))
 
     @override
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
@@ -160,9 +166,8 @@ class ApiView(APIView):
             following = f"{self.request.path}?{query.urlencode()}"
         return Response({"results": self.shaped(page.rows, many=True).data, "next": following})
 
-    def once(self, make: Any) -> Response:
-        """Answer a POST with what `make` answers, at most once per Idempotency-Key."""
-        return answer_once(self.request, self.caller, self.shown_once, make)
+    def _once(self, handler: Callable[..., Response], *args: Any, **kwargs: Any) -> Response:
+        return answer_once(self.request, self.caller, self.shown_once, partial(handler, *args, **kwargs))
 
 
 def taken_why(body: dict[str, Any]) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane.platform.actor import Actor
 from controlplane.platform.api.base import ApiView, taken_why, why_of
 from controlplane.platform.api.etags import expected_revision
 
@@ -15,10 +17,12 @@ class ObjectView(ApiView):
     """One object with a revision. Subclasses say which; PUT, PATCH and DELETE come with the mixins below."""
 
     has_etag = True
+    rows: Callable[[Actor], Any]
+    """The objects that an actor may see, as a query; the names in the address are its fields."""
 
-    def thing(self, *args: Any, **names: Any) -> Any:
+    def thing(self, *_args: Any, **names: Any) -> Any:
         """Return the object that the address names, if the actor may see it; raises DoesNotExist."""
-        raise TypeError(f"{type(self).__name__} does not say which object")
+        return self.rows(self.actor).get(**names)
 
     def get(self, request: Request, **names: Any) -> Response:
         """Return the object."""
@@ -28,9 +32,8 @@ class ObjectView(ApiView):
 class Changeable(ObjectView):
     """An object that PUT (all values) and PATCH (some) change."""
 
-    def change(self, thing: Any, changes: dict[str, Any], *, expected: int | None, why: str) -> Any:
-        """Call the service that changes the object, and return it."""
-        raise TypeError(f"{type(self).__name__} does not say how it changes")
+    changed: Callable[..., Any]
+    """The service that changes the object and returns it."""
 
     def put(self, request: Request, **names: Any) -> Response:
         """Replace all values that can change; what is left out takes its default."""
@@ -45,15 +48,18 @@ class Changeable(ObjectView):
         expected = expected_revision(self.request, thing)
         changes = self.body(thing)
         why = taken_why(changes)
-        return self.show(self.change(thing, changes, expected=expected, why=why))
+        return self.show(self.changed(thing, changes, actor=self.actor, expected=expected, why=why))
 
 
 class Deletable(ObjectView):
     """An object that can be deleted."""
 
+    deleted: Callable[..., Any]
+    """The service that deletes the object."""
+
     def remove(self, thing: Any, *, expected: int | None, why: str) -> None:
-        """Call the service that deletes the object."""
-        raise TypeError(f"{type(self).__name__} does not say how it is deleted")
+        """Call the service; a subclass may tell it more."""
+        self.deleted(thing, actor=self.actor, expected=expected, why=why)
 
     def delete(self, request: Request, **names: Any) -> Response:
         """Delete the object."""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from drf_spectacular.types import OpenApiTypes
 from rest_framework.request import Request
 from rest_framework.response import Response
-from typing_extensions import override
 
 from controlplane.platform.api.base import ApiView, by_method
 from controlplane.platform.api.changeable_object import Changeable, Deletable
@@ -18,7 +15,6 @@ from controlplane.policies import publish as policies
 from controlplane.policies.api.policy_shape import CheckedDocument, NewPolicy, PolicyChange, PolicyDocument, PolicyShape
 from controlplane.policies.document.problems import InvalidPolicyError, validated
 from controlplane.policies.document.whole_policy import WholePolicy
-from controlplane.policies.models.policy import Policy
 from controlplane.policies.reading import visible_policies
 
 
@@ -45,9 +41,6 @@ class Policies(ApiView):
 
     def post(self, request: Request) -> Response:
         """Create a policy without versions."""
-        return self.once(self._create)
-
-    def _create(self) -> Response:
         return self.show(policies.create_policy(**self.body(), actor=self.actor), 201)
 
 
@@ -56,23 +49,11 @@ class OnePolicy(Changeable, Deletable):
 
     noun = "policies"
     shape = PolicyShape
+    rows = staticmethod(visible_policies)
+    changed = staticmethod(policies.change_policy)
+    deleted = staticmethod(policies.delete_policy)
     bodies = by_method(PUT=PolicyChange, PATCH=PolicyChange)
     answers = by_method(DELETE=(204, None))
-
-    @override
-    def thing(self, *, slug: str) -> Policy:
-        """Return the policy."""
-        return visible_policies(self.actor).get(slug=slug)
-
-    @override
-    def change(self, thing: Policy, changes: dict[str, Any], *, expected: int | None, why: str) -> Policy:
-        """Change it."""
-        return policies.change_policy(thing, changes, actor=self.actor, expected=expected, why=why)
-
-    @override
-    def remove(self, thing: Policy, *, expected: int | None, why: str) -> None:
-        """Delete it, if it has neither versions nor pools."""
-        policies.delete_policy(thing, actor=self.actor, expected=expected, why=why)
 
 
 class PolicySchema(ApiView):

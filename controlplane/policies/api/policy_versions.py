@@ -57,9 +57,6 @@ class PolicyVersions(_VersionView):
 
     def post(self, request: Request, *, slug: str) -> Response:
         """Store a document as the next version; it changes nothing until it is published."""
-        return self.once(lambda: self._draft(slug))
-
-    def _draft(self, slug: str) -> Response:
         policy, body = self.policy(slug), self.body()
         return self.show(policies.draft(policy, **body, actor=self.actor), 201)
 
@@ -79,9 +76,6 @@ class PolicyPublication(_VersionView):
 
     def post(self, request: Request, *, slug: str, number: int) -> Response:
         """Make the version live everywhere at once; 412 with the live one when it is not `instead_of`."""
-        return self.once(lambda: self._publish(slug, number))
-
-    def _publish(self, slug: str, number: int) -> Response:
         version, body = self.version(slug, number), self.body()
         published = policies.publish_version(
             version, instead_of=body["instead_of"], actor=self.actor, why=taken_why(body)
@@ -96,9 +90,6 @@ class VersionApproval(_VersionView):
 
     def post(self, request: Request, *, slug: str, number: int) -> Response:
         """Approve the version; 409 for its author and for API keys. Asked twice it changes nothing."""
-        return self.once(lambda: self._approve(slug, number))
-
-    def _approve(self, slug: str, number: int) -> Response:
         version = self.version(slug, number)
         policy_approvals.approve(version, actor=self.actor, why=taken_why(self.body()))
         return self.show(version)
@@ -111,9 +102,6 @@ class VersionApprovalWithdrawal(_VersionView):
 
     def post(self, request: Request, *, slug: str, number: int) -> Response:
         """Take one's own approval back; 409 where there is none."""
-        return self.once(lambda: self._withdraw(slug, number))
-
-    def _withdraw(self, slug: str, number: int) -> Response:
         version = self.version(slug, number)
         policy_approvals.withdraw_approval(version, actor=self.actor, why=taken_why(self.body()))
         return self.show(version)
@@ -140,7 +128,11 @@ class VersionSchedule(_VersionView):
 
     def post(self, request: Request, *, slug: str, number: int) -> Response:
         """Have the version go live then, refused or not as a publish at that moment; 409 while another one waits."""
-        return self.once(lambda: self._schedule(slug, number))
+        version, body = self.version(slug, number), self.body()
+        made = scheduled_publishes.schedule_publish(
+            version, body["at"], instead_of=body["instead_of"], actor=self.actor, why=taken_why(body)
+        )
+        return self.show(made, 201)
 
     def delete(self, request: Request, *, slug: str, number: int) -> Response:
         """Call the appointment off; 409 where it has ended already."""
@@ -148,13 +140,6 @@ class VersionSchedule(_VersionView):
         expected = expected_revision(request, schedule)
         scheduled_publishes.cancel_schedule(schedule, actor=self.actor, expected=expected, why=why_of(request))
         return self.show(schedule)
-
-    def _schedule(self, slug: str, number: int) -> Response:
-        version, body = self.version(slug, number), self.body()
-        made = scheduled_publishes.schedule_publish(
-            version, body["at"], instead_of=body["instead_of"], actor=self.actor, why=taken_why(body)
-        )
-        return self.show(made, 201)
 
 
 class PolicyRollBack(_VersionView):
@@ -165,9 +150,6 @@ class PolicyRollBack(_VersionView):
 
     def post(self, request: Request, *, slug: str) -> Response:
         """Publish a copy of an earlier version; 412 with the live one when it is not `instead_of`."""
-        return self.once(lambda: self._roll_back(slug))
-
-    def _roll_back(self, slug: str) -> Response:
         policy, body = self.policy(slug), self.body()
         copy = policies.roll_back(
             policy, body["number"], instead_of=body["instead_of"], actor=self.actor, why=taken_why(body)

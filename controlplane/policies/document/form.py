@@ -59,6 +59,13 @@ class FormField:
     live: str
     """What the live version has here; empty where that has no such setting."""
     choices: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What is wrong with what was typed."""
+
+    @property
+    def id(self) -> str:
+        """The control's id on the page."""
+        return f"field-{self.key}"
 
     @property
     def changed(self) -> bool:

@@ -60,9 +60,6 @@ class Recordings(ApiView):
 
     def post(self, request: Request) -> Response:
         """Keep a window of a pool's traffic."""
-        return self.once(self._record)
-
-    def _record(self) -> Response:
         body = self.body()
         why, pool = taken_why(body), _pool(self, body["pool"])
         try:
@@ -90,9 +87,6 @@ class RecordingUpload(ApiView):
 
     def post(self, request: Request) -> Response:
         """Check every line of a trace in Mooncake's form and keep it; nothing is kept where one is wrong."""
-        return self.once(self._upload)
-
-    def _upload(self) -> Response:
         asked = self.request.query_params
         pool = _pool(self, asked.get("pool", ""))
         name = one_line(asked.get("name", ""))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from controlplane.platform.format import duration, plain
 from controlplane.request_log.decision_story.certainty import firmness, name_of
-from controlplane.request_log.decision_story.figures import age, plain, seconds
 from gateway.contracts.regret import ADMISSION, GATEWAY, LOAD, QUEUE_ORDER, STALE_VIEW, TRADE, WRONG_INDEX
 from gateway.contracts.stored_decision import StoredDecision
 from gateway.engines.hit_words import cause_words
@@ -46,7 +46,7 @@ def _by_cause(stored: StoredDecision, cause: str) -> str:
         known = f": {cause_words(stored.mismatch)}" if stored.mismatch else ""
         return f"The index was wrong about {name}{known}."
     if cause == STALE_VIEW:
-        old = age(stored.known[0].report_age_s if stored.known else None)
+        old = duration(stored.known[0].report_age_s if stored.known else None)
         return (
             f"The last report of {name} was {old} old. Check that the probe job runs, and why this engine answers late."
         )
@@ -76,7 +76,7 @@ def _refused(stored: StoredDecision) -> str:
     regret = stored.regret
     if regret is not None and regret.seconds:
         name = name_of(stored, regret.best_engine_id)
-        left = seconds(regret.seconds)
+        left = duration(regret.seconds)
         return f"{name} would have had {left} to spare: admission is too strict. Raise its threshold."
     if not stored.decision.candidates:
         return "Check on the Fleet page whether engines of this pool are available and how many requests are queued."

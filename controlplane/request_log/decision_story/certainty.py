@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.request_log.decision_story.figures import plain, seconds, whole
+from controlplane.platform.format import duration, plain, whole
 from gateway.contracts.stored_decision import StoredDecision
 from routing.values.counted import count
 from routing.values.decision import Candidate
@@ -77,7 +77,7 @@ def conditions(stored: StoredDecision, firm: Firmness) -> list[tuple[str, str, s
         under = "under" if firm.beta_at < firm.beta else "over"
         found.append((f"β were {under}", plain(firm.beta_at), f"it was {plain(firm.beta)}"))
     name = name_of(stored, chosen.engine_id)
-    found.append((f"{name}'s wait exceeded", seconds(firm.wait_at_s), f"estimated {seconds(chosen.wait_s)}"))
+    found.append((f"{name}'s wait exceeded", duration(firm.wait_at_s), f"estimated {duration(chosen.wait_s)}"))
     if firm.hit_at is not None and chosen.hit_tokens:
         found.append(("it held less than", count(round(firm.hit_at), "token"), f"believed {whole(chosen.hit_tokens)}"))
     return found

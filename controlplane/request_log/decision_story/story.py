@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from controlplane.platform.format import duration, plain, whole
 from controlplane.request_log.decision_story.advice import advice
 from controlplane.request_log.decision_story.certainty import beta_of, name_of, runner_up
-from controlplane.request_log.decision_story.figures import plain, seconds, whole
 from gateway.contracts.regret import GATEWAY, SLOW_GATEWAY_S
 from gateway.contracts.stored_decision import RUNNING, UNANSWERED, StoredDecision
 from routing.values import reasons
@@ -43,7 +43,7 @@ def verdict_of(stored: StoredDecision) -> str:
     ttft_s = stored.first_token_after_s
     if stored.outcome == "completed" and ttft_s is not None:
         over_s = ttft_s - stored.ttft_slo_s
-        return f"Late by {seconds(over_s)}" if over_s > 0 else "On time"
+        return f"Late by {duration(over_s)}" if over_s > 0 else "On time"
     named = {
         "completed": "Completed",
         "failed": "Failed",
@@ -70,8 +70,8 @@ def _title(stored: StoredDecision) -> str:
     if regret is None:
         return sent
     if regret.cause == GATEWAY:
-        return f"{sent}; the gateway took {seconds(regret.gateway_s)} to decide"
-    return f"{sent}; {best} would have been {seconds(spared_s)} faster" if gained else f"{sent}; no engine was faster"
+        return f"{sent}; the gateway took {duration(regret.gateway_s)} to decide"
+    return f"{sent}; {best} would have been {duration(spared_s)} faster" if gained else f"{sent}; no engine was faster"
 
 
 def _sent(stored: StoredDecision) -> str:
@@ -111,10 +111,10 @@ def _against(stored: StoredDecision, rival_name: str) -> Words:
     longer_s, margin = chosen.wait_s - rival.wait_s, rival.cost - chosen.cost
     won = [("It won by ", False), (plain(margin), True), (f", or {_percent(margin, rival.cost)}.", False)]
     if beta is not None and longer_s >= 0.001 and chosen.compute_s < rival.compute_s:
-        weighed = [(f"At β = {plain(beta)} that outweighed ", False), (seconds(longer_s), True)]
+        weighed = [(f"At β = {plain(beta)} that outweighed ", False), (duration(longer_s), True)]
         return (*weighed, (f" more waiting than {rival_name}. ", False), *won)
     if longer_s <= -0.001:
-        shorter = [("Its queue was ", False), (seconds(-longer_s), True), (f" shorter than {rival_name}'s. ", False)]
+        shorter = [("Its queue was ", False), (duration(-longer_s), True), (f" shorter than {rival_name}'s. ", False)]
         return (*shorter, *won) if margin > 0 else (*shorter, (_because(stored), False))
     return (*won, (f" {rival_name} came second.", False)) if margin > 0 else ((_because(stored), False),)
 
@@ -133,19 +133,22 @@ def _why_refused(stored: StoredDecision) -> Words:
     if candidates:
         best = min(candidates, key=lambda each: each.wait_s + each.compute_s)
         words += [(f"The best engine, {name_of(stored, best.engine_id)}, was expected to take ", False)]
-        words += [(seconds(best.wait_s + best.compute_s), True), (f"; the SLO is {seconds(stored.ttft_slo_s)}.", False)]
+        words += [
+            (duration(best.wait_s + best.compute_s), True),
+            (f"; the SLO is {duration(stored.ttft_slo_s)}.", False),
+        ]
     return tuple(words)
 
 
 def _happened(stored: StoredDecision) -> Words:
     decision = stored.decision
     if not decision.engine_id:
-        return ((f"The client got an error after {seconds(stored.finished_after_s or 0.0)} ({stored.error}).", False),)
+        return ((f"The client got an error after {duration(stored.finished_after_s or 0.0)} ({stored.error}).", False),)
     words = [*_waited(stored), *_found(stored)]
     ttft_s = stored.first_token_after_s
     if ttft_s is not None:
-        words += [(" First token after ", False), (seconds(ttft_s), True)]
-        words += [(f"; the SLO is {seconds(stored.ttft_slo_s)}.", False)]
+        words += [(" First token after ", False), (duration(ttft_s), True)]
+        words += [(f"; the SLO is {duration(stored.ttft_slo_s)}.", False)]
     return (*words, (_end(stored), False))
 
 
@@ -153,7 +156,7 @@ def _waited(stored: StoredDecision) -> list[tuple[str, bool]]:
     decision = stored.decision
     before_s = stored.decided_after_s
     late = (
-        [("The decision came after ", False), (seconds(before_s), True), (". ", False)]
+        [("The decision came after ", False), (duration(before_s), True), (". ", False)]
         if before_s >= SLOW_GATEWAY_S
         else []
     )
@@ -166,8 +169,8 @@ def _waited(stored: StoredDecision) -> list[tuple[str, bool]]:
     longer_s = waited_s - decision.wait_s
     compared = "as long as estimated"
     if abs(longer_s) >= 0.01:
-        compared = f"{seconds(abs(longer_s))} {'longer' if longer_s > 0 else 'shorter'} than estimated"
-    return [*late, ("It waited ", False), (seconds(waited_s), True), (f", {compared}", False)]
+        compared = f"{duration(abs(longer_s))} {'longer' if longer_s > 0 else 'shorter'} than estimated"
+    return [*late, ("It waited ", False), (duration(waited_s), True), (f", {compared}", False)]
 
 
 def _found(stored: StoredDecision) -> list[tuple[str, bool]]:

@@ -45,9 +45,6 @@ class Canaries(ApiView):
 
     def post(self, request: Request) -> Response:
         """Let a version place a share of the sessions beside the live one; 409 where a canary runs already."""
-        return self.once(self._start)
-
-    def _start(self) -> Response:
         body = self.body()
         why = taken_why(body)
         policy = visible_policies(self.actor).filter(slug=body.pop("policy")).first()
@@ -87,7 +84,7 @@ class CanaryStep(_OfCanary):
 
     def post(self, request: Request, *, canary: str) -> Response:
         """Give it its next share; 409 names the evidence that is missing. If-Match is heeded where it is sent."""
-        return self.once(lambda: self.turn(canary, canaries.take_step))
+        return self.turn(canary, canaries.take_step)
 
 
 class CanaryPromotion(_OfCanary):
@@ -97,7 +94,7 @@ class CanaryPromotion(_OfCanary):
 
     def post(self, request: Request, *, canary: str) -> Response:
         """Publish its version for all sessions; 409 names the evidence that is missing. If-Match is heeded."""
-        return self.once(lambda: self.turn(canary, canaries.promote))
+        return self.turn(canary, canaries.promote)
 
 
 class CanaryAbort(_OfCanary):
@@ -107,4 +104,4 @@ class CanaryAbort(_OfCanary):
 
     def post(self, request: Request, *, canary: str) -> Response:
         """Give all sessions back to the live version; If-Match is heeded where it is sent."""
-        return self.once(lambda: self.turn(canary, canaries.abort))
+        return self.turn(canary, canaries.abort)

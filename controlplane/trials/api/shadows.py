@@ -39,9 +39,6 @@ class Shadows(ApiView):
 
     def post(self, request: Request) -> Response:
         """Let a draft choose beside the live policy; 409 while another one does so in the pool."""
-        return self.once(self._start)
-
-    def _start(self) -> Response:
         body = self.body()
         why = taken_why(body)
         pool = visible_pools(self.actor).select_related("policy__live_version").filter(slug=body["pool"]).first()
@@ -72,8 +69,5 @@ class ShadowStop(ApiView):
 
     def post(self, request: Request, *, shadow: int) -> Response:
         """End the shadow; 409 where it is over already."""
-        return self.once(lambda: self._stop(shadow))
-
-    def _stop(self, number: int) -> Response:
-        found, body = visible_shadows(self.actor).get(pk=number), self.body()
+        found, body = visible_shadows(self.actor).get(pk=shadow), self.body()
         return self.show(stop_shadow(found, actor=self.actor, why=taken_why(body)))

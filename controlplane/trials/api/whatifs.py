@@ -33,9 +33,6 @@ class WhatIfs(ApiView):
 
     def post(self, request: Request) -> Response:
         """Have a draft compared with the live version on a recording; the answer comes with `state` done."""
-        return self.once(self._start)
-
-    def _start(self) -> Response:
         body = self.body()
         why = taken_why(body)
         recording = visible_recordings(self.actor).filter(pk=body["recording"]).first()

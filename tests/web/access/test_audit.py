@@ -147,8 +147,9 @@ def test_an_event_shows_what_differed(viewer: Client) -> None:
         request_id="0199f3c2",
     )
     page = show(viewer, f"?event={told.pk}")
-    assert "<code>  &quot;state&quot;: &quot;<u>ready</u>&quot;,</code>" in page.replace("\n", "")
-    assert "<code>  &quot;state&quot;: &quot;<u>draining</u>&quot;,</code>" in page.replace("\n", "")
+    for kind, state in (("removed", "ready"), ("added", "draining")):
+        name = '<span class="name">"state"</span>'
+        assert f"{kind}: </span>  {name}: &quot;<mark>{state}</mark>&quot;," in page
     assert "kernel update" in page
     assert 'href="/audit?request=0199f3c2"' in page
     assert f'id="row-{told.pk}"' in page

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from controlplane.fleet.drain_progress import DrainProgress
+from controlplane.platform.format import sentence, span
 from planning.documents.automation_document import AutomationPolicy
 from web.automation.next_action import next_change
 from web.automation.orders import drain_words
 from web.automation.words import change_words, order_words
-from web.live.wording import sentence, span
 
 NAMES = {"a": "e-01", "b": "e-02"}
 NOW_S = 1_800_000_000.0

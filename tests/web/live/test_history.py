@@ -9,8 +9,8 @@ import msgspec
 from controlplane.history.bucket import UNKNOWN_BYTE, share_byte, state_byte
 from gateway.contracts.fleet_sample import FleetSample
 from tests.web.fake_fleet import FakeFleet
-from web.history.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS, HourStrip
 from web.live.history import FleetHistory
+from web.live.hour_strip import STRIP_COLUMN_S, STRIP_COLUMNS, HourStrip
 
 START = 1_800_000_000.0
 

@@ -17,9 +17,8 @@ from controlplane.fleet.engine_url import RejectedUrlError
 from controlplane.fleet.models.engine import DesiredState, Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.preflight.lifecycle import preflight_of, register_for_preflight, start_preflight
-from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import InvalidFieldsError
-from controlplane.platform.request_actor import actor_of
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.roles import NotAllowedError
 from web.fleet.topology.drawer import VERBS, confirm_delete, engine_drawer, history, in_flight, sample_of
@@ -27,6 +26,7 @@ from web.fleet.topology.form import LABELS, MAX_WHY, EngineForm, merged
 from web.fleet.topology.page import GONE, NOTE, seen_engine, seen_pools, topology_page
 from web.fleet.topology.scope import TopologyScope
 from web.live.feed import fleet_feed
+from web.shell.console_request import console_actor
 
 Change = Callable[[HttpRequest, Engine], HttpResponse]
 
@@ -37,7 +37,7 @@ def on_engine(change: Change) -> Callable[[HttpRequest, str], HttpResponse]:
     @require_POST
     @wraps(change)
     def view(request: HttpRequest, engine_id: str) -> HttpResponse:
-        actor = actor_of(request, CONSOLE)
+        actor = console_actor(request)
         pools = seen_pools(actor)
         engine = seen_engine(engine_id, pools)
         if engine is None:
@@ -53,7 +53,7 @@ def on_engine(change: Change) -> Callable[[HttpRequest, str], HttpResponse]:
 @require_POST
 def register(request: HttpRequest) -> HttpResponse:
     """Register an engine and start its preflight; it takes no work before that has passed."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     pools = seen_pools(actor)
     form = EngineForm.of_post(request.POST)
     form.check()
@@ -93,7 +93,7 @@ def _registered(form: EngineForm, pool: Pool, actor: Actor) -> Engine:
 @on_engine
 def change(request: HttpRequest, engine: Engine) -> HttpResponse:
     """Store what was changed in the form and look at the engine again; 412 where somebody was faster."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     form = EngineForm.of_post(request.POST)
     changes = form.changes()
     if not form.errors:
@@ -123,7 +123,7 @@ def move(request: HttpRequest, engine: Engine) -> HttpResponse:
     state = VERBS[do][0]
     try:
         set_desired_state(
-            engine, state, actor=actor_of(request, CONSOLE), expected=seen_revision(request), why=_why(request)
+            engine, state, actor=console_actor(request), expected=seen_revision(request), why=_why(request)
         )
     except StaleRevisionError as error:
         return _stale_move(request, error.current, state)
@@ -141,7 +141,7 @@ def delete(request: HttpRequest, engine: Engine) -> HttpResponse:
     try:
         delete_engine(
             engine,
-            actor=actor_of(request, CONSOLE),
+            actor=console_actor(request),
             in_flight=in_flight(seen),
             lost=seen is not None and seen.state == "lost",
             expected=seen_revision(request),
@@ -161,13 +161,13 @@ def delete(request: HttpRequest, engine: Engine) -> HttpResponse:
 def check(request: HttpRequest, engine: Engine) -> HttpResponse:
     """Look at the engine again; one that waits for its first pass takes work after it."""
     then_ready = engine.desired_state == DesiredState.MAINTENANCE and bool(request.POST.get("then_ready"))
-    start_preflight(engine, actor=actor_of(request, CONSOLE), then_ready=then_ready)
+    start_preflight(engine, actor=console_actor(request), then_ready=then_ready)
     return HttpResponseRedirect(TopologyScope.of(request.GET).address(engine=engine.engine_id))
 
 
 def _stale_change(request: HttpRequest, form: EngineForm, theirs: Engine) -> HttpResponse:
     """Show base, theirs and mine, and my changes on top of theirs to be saved."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     mine, lines = merged(form, theirs)
     drawer = {"kind": "form", "form": mine, "engine": theirs, "revision": theirs.revision, "conflict": lines}
     drawer["history"] = history(theirs, time.time())
@@ -189,7 +189,7 @@ def _stale_move(request: HttpRequest, theirs: Engine, wanted: DesiredState) -> H
 
 def _again(request: HttpRequest, engine: Engine, *, note: str = "", status: int, **drawer: Any) -> HttpResponse:
     """Render the page with the engine's drawer open; `drawer` adds to what it shows."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     pools = seen_pools(actor)
     shown = engine_drawer(engine, fleet_feed().latest, actor, pools) | drawer
     return topology_page(request, actor, pools, drawer=shown, note=note, status=status)

@@ -14,6 +14,7 @@ from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.preflight.lifecycle import Preflight, preflight_of
 from controlplane.fleet.preflight.steps import SKIPPED
 from controlplane.platform.actor import Actor
+from controlplane.platform.format import ago, clock_time, count, duration, iso, roughly, span
 from controlplane.platform.models.audit_event import AuditEvent
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
@@ -22,9 +23,7 @@ from web.fleet.topology.drains import drain_watch
 from web.fleet.topology.form import EngineForm
 from web.fleet.topology.learned_costs import learned_words
 from web.fleet.topology.rows import EngineRow, engine_line
-from web.fleet.topology.words import about, ago, iso
 from web.live.engine_health import engine_health, never_answered
-from web.live.wording import clock_time, count, duration
 
 HISTORY = 5
 FRESH_S = 5.0
@@ -121,8 +120,8 @@ def flight_words(engine: Engine, seen: EngineSample | None) -> dict[str, Any]:
     progress = drain_watch().progress(engine.engine_id)
     if progress is None or not progress.left:
         return {"text": f"{count(left, 'request')} left. New requests go elsewhere.", "left": left, "done": False}
-    longest = f"the longest has run for at least {about(progress.longest_s)}"
-    rest = "no estimate yet" if progress.about_s is None else f"about {about(progress.about_s)} to go"
+    longest = f"the longest has run for at least {span(progress.longest_s)}"
+    rest = "no estimate yet" if progress.about_s is None else f"about {roughly(progress.about_s)} to go"
     return {"text": f"{count(left, 'request')} left, {longest}; {rest}.", "left": left, "done": False}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controlplane.fleet.learned_costs import fitted_of
 from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.learned_cost import LearnedCost
-from web.live.wording import count
+from controlplane.platform.format import count
 
 _PROMPT_TOKENS = 4096
 

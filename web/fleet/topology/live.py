@@ -8,26 +8,23 @@ from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.preflight.lifecycle import preflight_of
-from controlplane.platform.actor import CONSOLE
-from controlplane.platform.request_actor import actor_of
 from web.fleet.topology.drawer import VERBS, checklist, flight_effect, flight_words, report_words, sample_of
 from web.fleet.topology.page import finding, seen_engine, seen_pools, stale_words, summary
 from web.fleet.topology.rows import TopologyRows, topology_rows
 from web.fleet.topology.scope import TopologyScope
 from web.live.feed import fleet_feed
+from web.shell.console_request import console_actor
 
 _NOT_SENT = ("kind", "pool", "name", "role", "id", "phrase", "since_at", "since_clock")
 
 
 @require_safe
-@never_cache
 def topology_live(request: HttpRequest) -> JsonResponse:
     """Answer with the words and figures of the rows that the scope shows, and of the open drawer."""
-    pools = seen_pools(actor_of(request, CONSOLE))
+    pools = seen_pools(console_actor(request))
     sample = fleet_feed().latest
     now = time.time()
     rows = topology_rows(pools, TopologyScope.of(request.GET), sample, now)
@@ -56,10 +53,9 @@ def topology_live(request: HttpRequest) -> JsonResponse:
 
 
 @require_safe
-@never_cache
 def topology_checklist(request: HttpRequest, engine_id: str) -> HttpResponse:
     """Answer with the engine's newest preflight as a piece of the page."""
-    engine = seen_engine(engine_id, seen_pools(actor_of(request, CONSOLE)))
+    engine = seen_engine(engine_id, seen_pools(console_actor(request)))
     if engine is None:
         raise Http404
     shown = checklist(preflight_of(engine), time.time())

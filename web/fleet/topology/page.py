@@ -8,7 +8,6 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from controlplane.fleet.discovery.job import discovery_problems
@@ -16,8 +15,8 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.shared_caches import with_shared_caches
 from controlplane.fleet.visibility import visible_pools
-from controlplane.platform.actor import CONSOLE, Actor
-from controlplane.platform.request_actor import actor_of
+from controlplane.platform.actor import Actor
+from controlplane.platform.format import clock_time, count, span
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from gateway.contracts.fleet_sample import STATES, TAKING_WORK, FleetSample
@@ -30,9 +29,9 @@ from web.fleet.topology.new_pool_form import new_pool_drawer
 from web.fleet.topology.pool import pool_drawer, seen_pool
 from web.fleet.topology.rows import TopologyRows, topology_rows
 from web.fleet.topology.scope import NOT_SERVING, SORTS, TopologyScope
-from web.fleet.topology.words import SEVERITY, STATE_PHRASES, STATE_WORDS, about
+from web.fleet.topology.words import SEVERITY, STATE_PHRASES, STATE_WORDS
 from web.live.feed import fleet_feed
-from web.live.wording import clock_time, count
+from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 NOTE = "topology_note"
@@ -44,10 +43,9 @@ GONE = "That engine was deleted, or you cannot see its pool."
 
 
 @require_safe
-@never_cache
 def topology(request: HttpRequest) -> HttpResponse:
     """Show the table, and the drawer that the address names."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     pools = seen_pools(actor)
     do, engine_id = request.GET.get("do", ""), request.GET.get("engine", "")
     drawer: dict[str, Any] | None = None
@@ -166,7 +164,7 @@ def stale_words(sample: FleetSample | None, now: float) -> str:
     if sample is None or now - sample.at <= FRESH_S:
         return ""
     return (
-        f"The gateway has not reported for {about(now - sample.at)}; states and loads are from "
+        f"The gateway has not reported for {span(now - sample.at)}; states and loads are from "
         f"{clock_time(sample.at)} UTC. Changes are stored and take effect when it is back."
     )
 

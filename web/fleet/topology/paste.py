@@ -10,7 +10,6 @@ from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from controlplane.fleet.engine_paste import (
@@ -25,22 +24,21 @@ from controlplane.fleet.engine_paste import (
 )
 from controlplane.fleet.engine_paste_preview import apply, preview
 from controlplane.fleet.models.pool import Pool
-from controlplane.platform.actor import CONSOLE, Actor
-from controlplane.platform.request_actor import actor_of
+from controlplane.platform.actor import Actor
+from controlplane.platform.format import count
 from web.fleet.topology.form import MAX_WHY
 from web.fleet.topology.page import NOTE, changeable_pools, seen_pools
-from web.live.wording import count
+from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 _SALT = "topology-paste"
 _SHOWN_S = 3600
 
 
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def topology_paste(request: HttpRequest) -> HttpResponse:
     """Show the empty form; on POST the preview, or register what the last preview showed."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     pools = changeable_pools(actor, seen_pools(actor))
     if not pools:
         error = "This requires the role operator in a pool; ask an admin under Access."

@@ -7,23 +7,22 @@ from django.views.decorators.http import require_POST
 
 from controlplane.fleet.models.pool import Pool, PoolMode
 from controlplane.fleet.topology import change_pool
-from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import InvalidFieldsError
-from controlplane.platform.request_actor import actor_of
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import NotAllowedError, may
-from web.access.page import sent
 from web.fleet.topology.changes import seen_revision
 from web.fleet.topology.page import NOTE, POOL_GONE, seen_pools, topology_page
 from web.fleet.topology.pool import pool_drawer, seen_pool, wanted
 from web.fleet.topology.scope import TopologyScope
+from web.shell.console_request import console_actor, sent
 
 
 @require_POST
 def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
     """Change a pool's settings as somebody saw them; 412 with how they stand where somebody else was first."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     pools = seen_pools(actor)
     pool = seen_pool(slug, pools)
     if pool is None:
@@ -45,7 +44,7 @@ def change_settings(request: HttpRequest, slug: str) -> HttpResponse:
 @require_POST
 def observe(request: HttpRequest, slug: str) -> HttpResponse:
     """Let a pool route nothing any more and only observe; its name is typed to confirm."""
-    actor = actor_of(request, CONSOLE)
+    actor = console_actor(request)
     pools = seen_pools(actor)
     pool = seen_pool(slug, pools)
     if pool is None:

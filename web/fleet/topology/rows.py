@@ -11,6 +11,7 @@ from controlplane.fleet.models.engine import Engine
 from controlplane.fleet.models.pool import Pool
 from controlplane.fleet.pool_roles import role_problems
 from controlplane.fleet.preflight.lifecycle import failed_engines
+from controlplane.platform.format import ago, clock_time, count, iso
 from gateway.contracts.fleet_sample import TAKING_WORK, EngineSample, FleetSample
 from web.fleet.topology.scope import NOT_SERVING, PAGE_ROWS, TopologyScope
 from web.fleet.topology.words import (
@@ -19,14 +20,11 @@ from web.fleet.topology.words import (
     STATE_WORDS,
     TRUST_WORDS,
     age_words,
-    ago,
     heat_step,
     hit_words,
-    iso,
     load_place,
     load_words,
 )
-from web.live.wording import clock_time, count
 
 _COLUMNS = ("pk", "engine_id", "name", "url", "pool_id", "desired_state", "role")
 _NOT_REPORTED = "not reported by the gateway"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
 
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, duration, short
 from gateway.contracts.fleet_sample import EngineSample
-from web.live.wording import NARROW_SPACE, duration
 
-UNKNOWN = "—"
 STATE_WORDS = {
     "serving": "Serving",
     "hot": "Hot",
@@ -28,17 +26,6 @@ SEVERITY = ("lost", "quarantined", "degraded", "hot", "unknown", "starting", "dr
 _SCALE_S = 0.5
 _TOP_SLOS = 4
 HEAT_STEPS = 9
-
-
-def short(value: float) -> str:
-    """Return a number with three significant digits when short, base 1000: 640, 3.6k, 128k, 0.98M."""
-    if value < 999.5:
-        return str(round(value))
-    if value < 9950:
-        return f"{value / 1000:.1f}k"
-    if value < 979_500:
-        return f"{round(value / 1000)}k"
-    return f"{value / 1e6:.2f}M" if value < 9.95e6 else f"{value / 1e6:,.0f}M"
 
 
 def load_words(engine: EngineSample | None) -> str:
@@ -74,28 +61,3 @@ def hit_words(engine: EngineSample | None) -> str:
 def age_words(age_s: float | None) -> str:
     """Return a report's age."""
     return UNKNOWN if age_s is None else duration(max(0.0, age_s))
-
-
-def ago(seconds: float) -> str:
-    """Return how long ago in one unit or two; never negative, because clocks differ."""
-    if seconds < 1:
-        return "just now"
-    if seconds < 120:
-        return f"{int(seconds)}{NARROW_SPACE}s ago"
-    minutes = int(seconds // 60)
-    if minutes < 120:
-        return f"{minutes}{NARROW_SPACE}min ago"
-    hours = minutes // 60
-    return f"{hours}{NARROW_SPACE}h ago" if hours < 48 else f"{hours // 24}{NARROW_SPACE}d ago"
-
-
-def about(seconds: float) -> str:
-    """Return a rough length of time."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))}{NARROW_SPACE}s"
-    return f"{round(seconds / 60)}{NARROW_SPACE}min"
-
-
-def iso(at: float) -> str:
-    """Return unix seconds for a time element."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

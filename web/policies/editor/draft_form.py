@@ -26,40 +26,6 @@ LONG_MESSAGE = f"Longer than {MAX_MESSAGE} characters."
 
 
 @dataclass(frozen=True, slots=True)
-class ShownField:
-    """One control with what is wrong with it."""
-
-    field: FormField
-    problems: tuple[str, ...]
-
-    @property
-    def id(self) -> str:
-        """The control's id on the page."""
-        return f"field-{self.field.key}"
-
-
-@dataclass(frozen=True, slots=True)
-class ShownRule:
-    """The parameters of one name of a stage; those of other names than the chosen one are out of force."""
-
-    name: str
-    sentence: str
-    chosen: bool
-    fields: tuple[ShownField, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShownGroup:
-    """One part of the form."""
-
-    title: str
-    sentence: str
-    path: str
-    fields: tuple[ShownField, ...]
-    rules: tuple[ShownRule, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ShownProblem:
     """One problem of the summary; `target` is the id of the control it belongs to."""
 
@@ -108,17 +74,14 @@ class DraftForm:
         return form_groups(self.document, self.live_document)
 
     @property
-    def shown_groups(self) -> tuple[ShownGroup, ...]:
-        """The form's controls with what is wrong with each."""
+    def shown_groups(self) -> tuple[FormGroup, ...]:
+        """The form's controls with what is wrong with each; rules that are not chosen are out of force."""
         return tuple(
-            ShownGroup(
-                group.title,
-                group.sentence,
-                group.path,
-                self._shown(group.fields),
-                tuple(
-                    ShownRule(rule.name, rule.sentence, rule.chosen, self._shown(rule.fields, told=rule.chosen))
-                    for rule in group.rules
+            replace(
+                group,
+                fields=self._told(group.fields),
+                rules=tuple(
+                    replace(rule, fields=self._told(rule.fields)) if rule.chosen else rule for rule in group.rules
                 ),
             )
             for group in self.groups
@@ -168,7 +131,7 @@ class DraftForm:
     @property
     def shown_problems(self) -> tuple[ShownProblem, ...]:
         """All problems in the form's order, each with the control it belongs to."""
-        targets = {each.path: f"field-{each.key}" for each in self._controls()}
+        targets = {each.path: each.id for each in self._controls()}
         order = list(targets)
         problems = [ShownProblem(one.path, one.message, targets.get(one.path, "document")) for one in self.problems]
         problems.sort(key=lambda one: order.index(one.path) if one.path in targets else len(order))
@@ -181,10 +144,10 @@ class DraftForm:
         """How many settings the form shows."""
         return len(self._controls())
 
-    def _shown(self, fields: tuple[FormField, ...], *, told: bool = True) -> tuple[ShownField, ...]:
-        problems = self.problems if told else ()
+    def _told(self, fields: tuple[FormField, ...]) -> tuple[FormField, ...]:
         return tuple(
-            ShownField(each, tuple(one.message for one in problems if one.path == each.path)) for each in fields
+            replace(each, problems=tuple(one.message for one in self.problems if one.path == each.path))
+            for each in fields
         )
 
     def _controls(self) -> list[FormField]:

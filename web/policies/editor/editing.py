@@ -6,23 +6,22 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft as store_draft
 from controlplane.policies.reading import PolicyStanding, version_of
-from web.policies.access import UNPROCESSABLE, console_actor, opened, refused, version_number
+from web.policies.access import UNPROCESSABLE, opened, refused, version_number
 from web.policies.editor.draft_form import DraftForm, form_as_typed, form_of_version, ready_to_publish, ready_to_store
 from web.policies.editor.kept_text import forget, keep, kept_text
-from web.policies.editor.page import render_editor, with_parameters
+from web.policies.editor.page import render_editor
 from web.policies.questions import PUBLISH, ROLL_BACK, Question, publish_question, roll_back_question, second_person
+from web.shell.console_request import console_actor, with_query
 
 CHECK, SAVE, DISCARD = "check", "save", "discard"
 """What the editor's buttons ask for, beside PUBLISH."""
 
 
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def policy(request: HttpRequest, slug: str) -> HttpResponse:
     """Show the editor; on POST check what was typed, and store it where that was asked and nothing is wrong."""
@@ -37,7 +36,7 @@ def _shown(request: HttpRequest, standing: PolicyStanding) -> HttpResponse:
     draft = version_of(standing.policy, number) if number is not None else None
     form = form_of_version(standing.live, draft)
     if draft is not None and draft.published_at is None and form.stale and request.GET.get("ask") == PUBLISH:
-        return redirect(with_parameters(reverse("policy-merge", args=[standing.policy.slug]), draft=draft.number))
+        return redirect(with_query(reverse("policy-merge", args=[standing.policy.slug]), draft=draft.number))
     said = f"There is no v{number}; this is the live version." if number is not None and draft is None else ""
     kept = kept_text(request, standing.policy.slug)
     if draft is None and kept is not None and standing.may_draft:
@@ -92,6 +91,6 @@ def _stored(request: HttpRequest, standing: PolicyStanding, form: DraftForm, *, 
     slug = standing.policy.slug
     forget(request, slug)
     if publish and form.stale:
-        return redirect(with_parameters(reverse("policy-merge", args=[slug]), draft=version.number))
+        return redirect(with_query(reverse("policy-merge", args=[slug]), draft=version.number))
     ask = PUBLISH if publish else None
-    return redirect(with_parameters(reverse("policy", args=[slug]), draft=version.number, ask=ask))
+    return redirect(with_query(reverse("policy", args=[slug]), draft=version.number, ask=ask))

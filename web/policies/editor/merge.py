@@ -9,10 +9,10 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods
 
 from controlplane.platform.field_problems import FieldProblem
+from controlplane.platform.format import moment_of
 from controlplane.policies.document.merge import (
     BOTH,
     CONFLICT,
@@ -29,9 +29,9 @@ from controlplane.policies.document.text import completed
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.policies.publish import draft as store_draft
 from controlplane.policies.reading import PolicyStanding, version_of
-from web.policies.access import PRECONDITION_FAILED, UNPROCESSABLE, console_actor, opened, refused, version_number
-from web.policies.editor.page import with_parameters
-from web.policies.words import author_of, moment, title_and_unit, value_words
+from web.policies.access import PRECONDITION_FAILED, UNPROCESSABLE, opened, refused, version_number
+from web.policies.words import author_of, title_and_unit, value_words
+from web.shell.console_request import console_actor, with_query
 from web.shell.frame import shell_context
 
 _SIDES = (THEIRS, MINE)
@@ -52,7 +52,6 @@ class MergeRow:
     unresolved: bool
 
 
-@never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def merge(request: HttpRequest, slug: str) -> HttpResponse:
     """Show a draft that began before the live version beside it; on POST store both changes as a new draft."""
@@ -64,7 +63,7 @@ def merge(request: HttpRequest, slug: str) -> HttpResponse:
         raise Http404("No such version.")
     if request.method != "POST":
         if draft.based_on == standing.live_number:
-            return redirect(with_parameters(reverse("policy", args=[slug]), draft=draft.number))
+            return redirect(with_query(reverse("policy", args=[slug]), draft=draft.number))
         return render_merge(request, standing, draft)
     if not standing.may_draft:
         return refused(request, standing)
@@ -93,7 +92,7 @@ def _merged(
     except InvalidPolicyError as error:
         # Each side is valid, and yet what was chosen of both need not go together.
         return render_merge(request, standing, draft, choices=choices, problems=error.found, status=UNPROCESSABLE)
-    return redirect(with_parameters(reverse("policy", args=[standing.policy.slug]), draft=both.number))
+    return redirect(with_query(reverse("policy", args=[standing.policy.slug]), draft=both.number))
 
 
 def render_merge(
@@ -119,7 +118,7 @@ def render_merge(
         draft=draft,
         live=live,
         who=author_of(live) if live else "Somebody",
-        when=moment(live.published_at or live.created_at, timezone.now()) if live else None,
+        when=moment_of(live.published_at or live.created_at, timezone.now()) if live else None,
         rows=rows,
         conflicts=sum(row.side == CONFLICT for row in rows),
         mine_count=mine,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
 from controlplane.fleet.ready_engines import ready_engines
+from controlplane.platform.format import moment_of
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.policies.models.policy_version import PolicyVersion
@@ -19,14 +19,15 @@ from controlplane.policies.scheduled_publishes import newest_schedule
 from controlplane.policies.upgrade import baseline_note
 from controlplane.trials.canary.lifecycle import running_canary
 from routing.policy.policy_document import SCHEMA_VERSION
-from web.policies.access import console_actor, version_number
+from web.policies.access import version_number
 from web.policies.editor.draft_form import MAX_MESSAGE, DraftForm
 from web.policies.questions import Question, traffic_words
 from web.policies.release_timeline_words import line_of, strip_of
 from web.policies.rollout_words import reach_of
 from web.policies.schedule_words import schedule_line
 from web.policies.version_rail import rail_of
-from web.policies.words import author_of, moment
+from web.policies.words import author_of
+from web.shell.console_request import console_actor
 from web.shell.frame import shell_context
 
 
@@ -76,12 +77,6 @@ def render_editor(
     return render(request, "policies/editor.html", context, status=status)
 
 
-def with_parameters(address: str, **parameters: Any) -> str:
-    """Return an address with those query parameters that are not None."""
-    told = {name: value for name, value in parameters.items() if value is not None}
-    return f"{address}?{urlencode(told)}" if told else address
-
-
 def _next_number(form: DraftForm, versions: list[PolicyVersion]) -> int:
     if form.draft is not None and form.draft.published_at is None:
         return form.draft.number
@@ -94,7 +89,7 @@ def _version_words(version: PolicyVersion | None, now: Any) -> dict[str, Any] | 
     return {
         "number": version.number,
         "author": author_of(version),
-        "at": moment(version.published_at or version.created_at, now),
+        "at": moment_of(version.published_at or version.created_at, now),
         "message": version.message,
         "based_on": version.based_on,
         "copies": version.copies,

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from planning.trials.arm_comparison import TAIL, TTFT, GuardrailReading
+from web.shell.chart import place
 
 _MARGIN = 0.06
 """Of the bar, left free at either end."""
@@ -37,14 +38,14 @@ def interval(reading: GuardrailReading) -> Interval | None:
     start, end = min(lower, limit, none or 0.0), max(upper, limit)
     span = max(end - start, 1e-9)
 
-    def place(value: float) -> float:
+    def at(value: float) -> float:
         return (_MARGIN + (value - start) / span * (1 - 2 * _MARGIN)) * 100
 
     return Interval(
-        _percent(place(lower)), _percent(place(difference)), _percent(place(upper)),
-        _percent(place(upper) - place(lower)), _percent(place(limit)), "" if none is None else _percent(place(none)),
-    )  # fmt: skip
-
-
-def _percent(value: float) -> str:
-    return f"{value:.1f}%"
+        lower=place(at(lower), 1),
+        difference=place(at(difference), 1),
+        upper=place(at(upper), 1),
+        width=place(at(upper) - at(lower), 1),
+        limit=place(at(limit), 1),
+        none="" if none is None else place(at(none), 1),
+    )

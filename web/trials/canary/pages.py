@@ -15,6 +15,7 @@ from controlplane.fleet.ready_engines import ready_engines
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError, problem
+from controlplane.platform.format import moment, sentence
 from controlplane.platform.revisions import StaleRevisionError
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may_somewhere
@@ -29,16 +30,15 @@ from controlplane.trials.canary.holdback import visible_slices
 from controlplane.trials.models.canary import Canary, CanaryState
 from planning.documents.guardrail_document import GuardDocument
 from routing.values.prepared_struct import prepared
-from web.access.page import sent, why
-from web.live.wording import sentence
 from web.policies.access import NEEDS_OPERATOR
 from web.policies.questions import word_to_type, wrong_word
+from web.shell.console_request import sent, sent_or_asked, why
 from web.shell.form_field import FormField
-from web.shell.moments import moment
+from web.shell.refusal import Refusal
 from web.trials.canary import words
 from web.trials.canary.form import asked_from, canary_fields
 from web.trials.canary.pictures import distribution, late_course
-from web.trials.trial_page import ADDRESS, Refusal, TrialPages, sent_or_asked
+from web.trials.trial_page import ADDRESS, TrialPages
 
 VERBS: dict[str, Callable[..., Canary]] = {
     "step": service.take_step,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from controlplane.platform.format import NARROW_SPACE, clock_time, duration, or_dash, percent
 from controlplane.trials.canary.evaluation import ArmFigures, CanaryEvaluation, EvaluationPoint
 from planning.trials.arm_window import ArmWindow, bucket_end_s, quantile_s
-from web.live.wording import NARROW_SPACE, clock_time, duration
-from web.trials.pictures import LEFT, RIGHT, Axis, Line, Picture, Tick, place, point, ttft_picture, y
-from web.trials.words import or_dash, share_words
+from web.shell.chart import LEFT, RIGHT, Tick, place, point, y
+from web.trials.pictures import Axis, Line, Picture, ttft_picture
 
 _SHARES = (0.5, 0.75, 0.9, 0.95, 0.99)
 _ROWS = 12
@@ -55,10 +55,10 @@ def late_course(look: CanaryEvaluation) -> Picture | None:
         up=tuple(Tick(place(y(each)), f"{each * top * 100:g}") for each in (0.0, 0.5, 1.0)),
         lines=(*runs("base", lambda each: each.base_late), *runs("draft", lambda each: each.tried_late)),
         rows=tuple(
-            (clock_time(each.at), share_words(each.base_late), share_words(each.tried_late)) for each in points[-_ROWS:]
+            (clock_time(each.at), percent(each.base_late), percent(each.tried_late)) for each in points[-_ROWS:]
         ),
         summary=f"Share of late requests over {duration(last - first)}: at the end "
-        f"{share_words(points[-1].tried_late)} in the canary, {share_words(points[-1].base_late)} live",
+        f"{percent(points[-1].tried_late)} in the canary, {percent(points[-1].base_late)} live",
     )
 
 

@@ -7,6 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from controlplane.platform.format import (
+    NARROW_SPACE,
+    UNKNOWN,
+    Moment,
+    count,
+    duration,
+    moment,
+    percent,
+    roughly,
+    sentence,
+    signed,
+)
 from controlplane.trials.canary.evaluation import CanaryEvaluation, read_look
 from controlplane.trials.canary.evidence import GUARD_TITLES, Standing
 from controlplane.trials.canary.pool_arms import slice_document
@@ -15,10 +27,7 @@ from controlplane.trials.models.control_slice import ControlSlice, SliceState
 from planning.documents.guardrail_document import GuardDocument
 from planning.trials.arm_comparison import TAIL, TTFT, GuardrailReading
 from planning.trials.guardrail_certainty import BROKEN, HOLDS, NOT_YET, GuardrailCertainty
-from web.live.wording import NARROW_SPACE, count, duration, percent, sentence
-from web.shell.moments import Moment, moment
 from web.trials.canary.interval import Interval, interval
-from web.trials.words import UNKNOWN, or_dash, share_words, signed_number
 
 STATES = {
     CanaryState.RUNNING: ("serving", "running"),
@@ -119,8 +128,8 @@ def slice_row(stored: ControlSlice, now: datetime) -> SliceRow:
         share=percent_words(stored.share),
         since=moment(stored.since, now),
         reason=sentence(stored.reason),
-        late=f"{share_words(look.base.late_share)} / {share_words(look.tried.late_share)}" if look else UNKNOWN,
-        p90=f"{or_dash(look.base.p90_s, duration)} / {or_dash(look.tried.p90_s, duration)}" if look else UNKNOWN,
+        late=f"{percent(look.base.late_share)} / {percent(look.tried.late_share)}" if look else UNKNOWN,
+        p90=f"{duration(look.base.p90_s)} / {duration(look.tried.p90_s)}" if look else UNKNOWN,
     )
 
 
@@ -129,12 +138,12 @@ def figure_lines(look: CanaryEvaluation) -> list[FigureLine]:
     base, tried = look.base, look.tried
     return [
         FigureLine("Requests judged", f"{base.requests:,}", f"{tried.requests:,}"),
-        FigureLine("Late", share_words(base.late_share), share_words(tried.late_share)),
-        FigureLine("Failed", share_words(base.failed_share), share_words(tried.failed_share)),
-        FigureLine("TTFT p50, upper bound", or_dash(base.p50_s, duration), or_dash(tried.p50_s, duration)),
-        FigureLine("TTFT p90, upper bound", or_dash(base.p90_s, duration), or_dash(tried.p90_s, duration)),
-        FigureLine("TTFT p99, upper bound", or_dash(base.p99_s, duration), or_dash(tried.p99_s, duration)),
-        FigureLine("Cache hits", share_words(base.hit_share), share_words(tried.hit_share)),
+        FigureLine("Late", percent(base.late_share), percent(tried.late_share)),
+        FigureLine("Failed", percent(base.failed_share), percent(tried.failed_share)),
+        FigureLine("TTFT p50, upper bound", duration(base.p50_s), duration(tried.p50_s)),
+        FigureLine("TTFT p90, upper bound", duration(base.p90_s), duration(tried.p90_s)),
+        FigureLine("TTFT p99, upper bound", duration(base.p99_s), duration(tried.p99_s)),
+        FigureLine("Cache hits", percent(base.hit_share), percent(tried.hit_share)),
     ]
 
 
@@ -162,10 +171,10 @@ def percent_words(share: float) -> str:
 def _guard(reading: GuardrailReading, label: str, known: GuardrailCertainty) -> GuardLine:
     shape, verdict = _VERDICTS[known.verdict]
     if reading.guard == TTFT:
-        base, tried = or_dash(reading.base, duration), or_dash(reading.tried, duration)
+        base, tried = duration(reading.base), duration(reading.tried)
         limit = f"at most {reading.limit:.2f}{NARROW_SPACE}×"
     else:
-        base, tried = share_words(reading.base), share_words(reading.tried)
+        base, tried = percent(reading.base), percent(reading.tried)
         points = f"{reading.limit * 100:.3g}"
         limit = f"at most {points}{NARROW_SPACE}%" if reading.guard == TAIL else f"at most +{points} points"
     return GuardLine(
@@ -185,18 +194,10 @@ def _note(known: GuardrailCertainty) -> str:
     return "no estimate yet" if known.wait_s is None else f"needs about {roughly(known.wait_s)} more"
 
 
-def roughly(wait_s: float) -> str:
-    """Return an estimated wait in one unit."""
-    for unit, of_s, most in (("s", 1.0, 90), ("min", 60.0, 90), ("h", 3600.0, 48)):
-        if wait_s / of_s < most:
-            return f"{math.ceil(wait_s / of_s - 1e-6)}{NARROW_SPACE}{unit}"
-    return count(math.ceil(wait_s / 86_400), "day")
-
-
 def _difference(reading: GuardrailReading, value: float | None) -> str:
     if value is None:
         return UNKNOWN
     if reading.guard == TTFT:
         return f"{value:.2f}{NARROW_SPACE}×"
     # A share of requests lies between nothing and all of them.
-    return percent(min(1.0, max(0.0, value))) if reading.guard == TAIL else signed_number(value * 100)
+    return percent(min(1.0, max(0.0, value))) if reading.guard == TAIL else signed(value * 100)

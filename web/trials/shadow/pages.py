@@ -16,6 +16,7 @@ from controlplane.fleet.models.pool import Pool, PoolMode
 from controlplane.fleet.topology import change_pool
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError
+from controlplane.platform.format import Moment, duration, moment, moment_of, percent, short, span
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.request_log.models.decision_index import DecisionIndex
@@ -24,16 +25,15 @@ from controlplane.trials.shadow.lifecycle import start_shadow, stop_shadow, visi
 from controlplane.trials.shadow.reading import ShadowFigures, figures_of
 from gateway.contracts.shadow_tally import Disagreement
 from routing.values.decision import Candidate
-from web.access.page import asked, sent
 from web.live.engine_card import reason_title
-from web.live.wording import duration, span
+from web.shell.console_request import asked, sent
 from web.shell.form_field import NUMBER, SELECT, FormField, Option, whole_number
-from web.shell.moments import Moment, moment, moment_of
+from web.shell.refusal import Refusal
 from web.trials.shadow.pictures import engine_shifts, gain_picture, gain_words
 from web.trials.shadow.words import fidelity_words, finding, tiles, uncompared_words
-from web.trials.trial_page import ADDRESS, Refusal, TrialPages, sent_pool
+from web.trials.trial_page import ADDRESS, TrialPages, sent_pool
 from web.trials.version_field import drafts_of, version_field, version_of, version_words
-from web.trials.words import Finding, share_words, tokens_words
+from web.trials.words import Finding
 
 LENGTHS = (("15", "15 min"), ("60", "1 h"), ("480", "8 h"), ("1440", "1 d"))
 
@@ -165,7 +165,7 @@ def _fields(pool: Pool, draft: str) -> list[FormField]:
 
 def _row(shadow: Shadow, now: datetime) -> ShadowRow:
     figures = figures_of(shadow)
-    compared, agreement = f"{figures.tally.compared:,}", share_words(figures.agreement)
+    compared, agreement = f"{figures.tally.compared:,}", percent(figures.agreement)
     return ShadowRow(shadow, moment(shadow.created_at, now), finding(shadow, figures), compared, agreement)
 
 
@@ -210,7 +210,7 @@ def _example(one: Disagreement, kept: bool, names: Mapping[str, str], now: datet
         one.decision_id,
         kept,
         moment_of(datetime.fromtimestamp(one.at, UTC), now),
-        tokens_words(one.prompt_tokens),
+        short(one.prompt_tokens),
         _side(one.live, one.live_reason, names),
         _side(one.shadow, one.shadow_reason, names),
         gain_words(gain_s),
@@ -219,10 +219,7 @@ def _example(one: Disagreement, kept: bool, names: Mapping[str, str], now: datet
 
 
 def _side(scored: Candidate, reason: str, names: Mapping[str, str]) -> Side:
-    terms = (
-        f"{duration(scored.wait_s)} wait + {duration(scored.compute_s)} prefill, "
-        f"{tokens_words(scored.hit_tokens)} cached"
-    )
+    terms = f"{duration(scored.wait_s)} wait + {duration(scored.compute_s)} prefill, {short(scored.hit_tokens)} cached"
     return Side(names.get(scored.engine_id, scored.engine_id), reason_title(reason), terms)
 
 

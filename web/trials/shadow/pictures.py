@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controlplane.request_log.decision_story.figures import seconds
+from controlplane.platform.format import NARROW_SPACE, duration, percent, setting, short, signed
 from controlplane.trials.shadow.reading import ShadowFigures
 from gateway.contracts.shadow_tally import GAIN_EDGES_S, EngineShare
-from web.live.wording import NARROW_SPACE, percent, setting
-from web.trials.pictures import BOTTOM, LEFT, RIGHT, Tick, place, y
-from web.trials.words import signed_number, tokens_words
+from web.shell.chart import BOTTOM, LEFT, RIGHT, Tick, place, y
 
 _GAP = 0.35
 _SHOWN_ENGINES = 24
@@ -124,8 +122,8 @@ def _shift(name: str, share: EngineShare, compared: int, most: int) -> EngineShi
         place(100 * share.shadow_requests / most),
         percent(share.live_requests / compared),
         percent(share.shadow_requests / compared),
-        f"{signed_number(points)}{NARROW_SPACE}pt",
-        f"{tokens_words(share.live_tokens)} → {tokens_words(share.shadow_tokens)}",
+        f"{signed(points)}{NARROW_SPACE}pt",
+        f"{short(share.live_tokens)} → {short(share.shadow_tokens)}",
     )
 
 
@@ -133,4 +131,4 @@ def gain_words(value_s: float) -> str:
     """Return one request's gain: 120 ms sooner."""
     if abs(value_s) < 0.0005:
         return "the same"
-    return f"{seconds(abs(value_s))} {'sooner' if value_s > 0 else 'later'}"
+    return f"{duration(abs(value_s))} {'sooner' if value_s > 0 else 'later'}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from controlplane.request_log.decision_story.figures import seconds
+from controlplane.platform.format import NARROW_SPACE, count, duration, or_dash, percent, signed
 from controlplane.trials.models.shadow import Shadow, ShadowState
 from controlplane.trials.shadow.reading import ShadowFigures
 from controlplane.trials.whatif.finding import BETTER, EVEN, WORSE
-from web.live.wording import NARROW_SPACE, count, percent
-from web.trials.words import UNKNOWN, Finding, or_dash, share_words, signed_number
+from web.trials.words import Finding
 
 ENOUGH = 100
 """Requests below which nothing is judged."""
@@ -66,10 +65,10 @@ def finding(shadow: Shadow, figures: ShadowFigures) -> Finding:
     where = f"v{draft} would have sent {percent(share)} of requests elsewhere; their predicted TTFT is "
     each_s = tally.gain_s / figures.disagreed
     if abs(gain_s) < _LEAST_S:
-        return Finding(EVEN, "Different engines, the same TTFT", f"{where}the same within {seconds(_LEAST_S)}.")
+        return Finding(EVEN, "Different engines, the same TTFT", f"{where}the same within {duration(_LEAST_S)}.")
     sooner = gain_s > 0
-    title = f"Predicted TTFT {seconds(abs(gain_s))} {'shorter' if sooner else 'longer'} per request"
-    words = f"{where}{seconds(abs(each_s))} {'shorter' if sooner else 'longer'} on average{_tokens_words(figures)}."
+    title = f"Predicted TTFT {duration(abs(gain_s))} {'shorter' if sooner else 'longer'} per request"
+    words = f"{where}{duration(abs(each_s))} {'shorter' if sooner else 'longer'} on average{_tokens_words(figures)}."
     return Finding(BETTER if sooner else WORSE, title, words)
 
 
@@ -77,17 +76,17 @@ def tiles(figures: ShadowFigures) -> list[Tile]:
     """Return the figures above the pictures."""
     tally = figures.tally
     low, middle, high = (figures.gain_quantile_s(each) for each in (0.1, 0.5, 0.9))
-    spread = f"p10 {signed(low)}, p90 {signed(high)}" if low is not None and high is not None else "no disagreement yet"
+    spread = f"p10 {_gain(low)}, p90 {_gain(high)}" if low is not None and high is not None else "no disagreement yet"
     cpu_s = figures.cpu_s
     return [
-        Tile("Agreement", share_words(figures.agreement), f"{tally.agreed:,} of {tally.compared:,} requests"),
-        Tile("Gain per request", signed(figures.mean_gain_s), "mean over all, in predicted TTFT"),
-        Tile("Gain where they differ", signed(middle), f"median; {spread}"),
+        Tile("Agreement", percent(figures.agreement), f"{tally.agreed:,} of {tally.compared:,} requests"),
+        Tile("Gain per request", _gain(figures.mean_gain_s), "mean over all, in predicted TTFT"),
+        Tile("Gain where they differ", _gain(middle), f"median; {spread}"),
         Tile("Cached tokens", or_dash(figures.mean_gain_hit_tokens, _signed_tokens), "mean per request, predicted"),
         Tile(
             "CPU per choice",
-            or_dash(cpu_s, micro),
-            f"longest {micro(tally.cpu_max_s)}" if cpu_s is not None else "of the shadow only",
+            or_dash(cpu_s, duration),
+            f"longest {duration(tally.cpu_max_s)}" if cpu_s is not None else "of the shadow only",
         ),
         Tile("Not compared", f"{tally.left_out + tally.unbound:,}", _left_out_words(figures)),
     ]
@@ -108,21 +107,12 @@ def fidelity_words(figures: ShadowFigures) -> str:
     if expected_s is None or measured_s is None:
         return ""
     answered = count(figures.tally.answered, "compared request")
-    return f"Measured mean TTFT of {answered}: {seconds(measured_s)}; predicted: {seconds(expected_s)}."
+    return f"Measured mean TTFT of {answered}: {duration(measured_s)}; predicted: {duration(expected_s)}."
 
 
-def signed(value_s: float | None) -> str:
+def _gain(value_s: float | None) -> str:
     """Return a gain in time with its sign; a dash where it is unknown."""
-    if value_s is None:
-        return UNKNOWN
-    return f"{'+' if value_s >= 0.0005 else ''}{seconds(value_s)}"
-
-
-def micro(value_s: float) -> str:
-    """Return CPU time: 48 µs, 1.2 ms."""
-    if value_s < 0.0009995:
-        return f"{value_s * 1e6:.0f}{NARROW_SPACE}µs"
-    return f"{value_s * 1e3:.1f}{NARROW_SPACE}ms"
+    return f"{'+' if value_s and value_s > 0 else ''}{duration(value_s)}"
 
 
 def _nothing(shadow: Shadow, figures: ShadowFigures) -> tuple[str, str]:
@@ -153,4 +143,4 @@ def _left_out_words(figures: ShadowFigures) -> str:
 
 
 def _signed_tokens(value: float) -> str:
-    return f"{signed_number(value, 0)}{NARROW_SPACE}tok"
+    return f"{signed(value, 0)}{NARROW_SPACE}tok"

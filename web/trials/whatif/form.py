@@ -11,14 +11,15 @@ from django.utils import timezone
 from controlplane.fleet.models.pool import Pool
 from controlplane.platform.actor import Actor
 from controlplane.platform.field_problems import FieldProblem, InvalidFieldsError, problem
+from controlplane.platform.format import count
 from controlplane.policies.models.policy_version import PolicyVersion
 from controlplane.request_log.models.recording import Recording
 from controlplane.request_log.recordings.lifecycle import record_window, recorded_words, visible_recordings
 from controlplane.trials.whatif.conditions import AUTO, Conditions, conditions_of
 from routing.registry import BASELINES
-from web.live.wording import count
+from web.shell.console_request import row_number
 from web.shell.form_field import CHECKS, NUMBER, SELECT, FormField, Option, whole_number
-from web.trials.version_field import listed_versions, row_number, version_field, version_of, version_words
+from web.trials.version_field import listed_versions, version_field, version_of, version_words
 
 WINDOWS = {"5": "Last 5 min", "15": "Last 15 min", "60": "Last hour"}
 _LISTED_RECORDINGS = 100
@@ -100,7 +101,7 @@ def _recording(text: str, pool: Pool, actor: Actor) -> Recording:
             return record_window(pool, now - timedelta(minutes=int(minutes)), now, actor=actor)
         except InvalidFieldsError as error:
             raise InvalidFieldsError([FieldProblem("recording", each.message) for each in error.problems]) from error
-    number = row_number(text)
+    number = row_number(text, 9)
     found = None if number is None else visible_recordings(actor).filter(pool=pool, pk=number).first()
     if found is None:
         raise problem("recording", "Not a recording of this pool; choose one from the list.")

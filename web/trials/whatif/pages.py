@@ -16,6 +16,7 @@ from controlplane.job_runs import control as job_control
 from controlplane.platform.actor import Actor
 from controlplane.platform.conflict import ConflictError
 from controlplane.platform.field_problems import InvalidFieldsError
+from controlplane.platform.format import Moment, count, moment
 from controlplane.platform.role import Role
 from controlplane.platform.roles import may
 from controlplane.request_log.recordings.lifecycle import NoRoomError, delete_recording
@@ -30,11 +31,10 @@ from controlplane.trials.whatif.lifecycle import (
     visible_whatifs,
 )
 from controlplane.trials.whatif.stand_in import LEARNED, LEARNED_PREFILL, WRITTEN
-from web.access.page import asked, sent
-from web.live.wording import count
+from web.shell.console_request import asked, sent
 from web.shell.form_field import FormField
-from web.shell.moments import Moment, moment
-from web.trials.trial_page import ADDRESS, Refusal, TrialPages, sent_pool
+from web.shell.refusal import Refusal
+from web.trials.trial_page import ADDRESS, TrialPages, sent_pool
 from web.trials.whatif.form import asked_from, is_window, whatif_fields
 from web.trials.whatif.pictures import band_picture, distribution
 from web.trials.whatif.words import coarse_words, figure_rows, finding, model_words

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from controlplane.platform.format import NARROW_SPACE, duration, percent, short
 from controlplane.trials.whatif.result import Band, Side, WhatIfResult
-from web.live.wording import NARROW_SPACE, duration, percent
-from web.trials.pictures import LEFT, RIGHT, Axis, Line, Picture, Tick, place, point, share_ticks, ttft_picture, y
-from web.trials.words import share_words, tokens_words
+from web.shell.chart import LEFT, RIGHT, Tick, place, point, y
+from web.trials.pictures import Axis, Line, Picture, share_ticks, ttft_picture
 
 _WORD_HIGH = 4.0
 """Percent of the height that a figure takes on either side of its middle."""
@@ -82,7 +82,7 @@ def band_picture(result: WhatIfResult) -> BandPicture:
         (
             _label(band),
             f"{band.requests:,}",
-            share_words(band.actual),
+            percent(band.actual),
             percent(band.base.mean),
             percent(band.draft.mean),
         )
@@ -118,7 +118,7 @@ def _mark(band: Band, at: float, height: Callable[[float], str]) -> BandMark:
 
 
 def _label(band: Band) -> str:
-    return f"{tokens_words(band.from_tokens)}–{tokens_words(band.to_tokens)}"
+    return f"{short(band.from_tokens)}–{short(band.to_tokens)}"
 
 
 def _points(side: Side, x: Axis) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from controlplane.platform.format import NARROW_SPACE, UNKNOWN, duration, percent, setting, signed
 from controlplane.trials.whatif.finding import ABOUT, EVEN, LEAST_POINTS, SHARES, headline, verdict_of
 from controlplane.trials.whatif.result import (
     CV,
@@ -20,8 +21,7 @@ from controlplane.trials.whatif.result import (
     Spread,
     WhatIfResult,
 )
-from web.live.wording import NARROW_SPACE, duration, percent, setting
-from web.trials.words import UNKNOWN, Finding, signed_number
+from web.trials.words import Finding
 
 _TIMES = (TTFT_MEAN, TTFT_P50, TTFT_P90, TTFT_P99)
 
@@ -124,8 +124,8 @@ def change_words(difference: Difference) -> str:
     """Return the change: points of shares, percent of the base's value of others."""
     change, base = difference.change.mean, difference.base.mean
     if difference.figure in SHARES:
-        return f"{signed_number(change * 100)}{NARROW_SPACE}pt"
-    return f"{signed_number(100 * change / base)}{NARROW_SPACE}%" if base else UNKNOWN
+        return f"{signed(change * 100)}{NARROW_SPACE}pt"
+    return f"{signed(100 * change / base)}{NARROW_SPACE}%" if base else UNKNOWN
 
 
 def _sentence(main: Difference, draft: int, base: str, seeds: int) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from controlplane.request_log.decision_story.certainty import conditions, firmness
-from controlplane.request_log.decision_story.figures import seconds
 from controlplane.request_log.decision_story.story import Story, story_of, text_of
 from gateway.contracts.regret import CAUSES, Regret
 from gateway.contracts.stored_decision import StoredDecision
@@ -141,20 +140,3 @@ def test_every_end_has_its_words(fields: dict[str, Any], verdict: str, ending: s
     story = told(**fields)
     assert story.verdict == verdict
     assert text_of(story.happened).endswith(ending)
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (0.0, "0 ms"),
-        (0.0007, "< 1 ms"),
-        (0.41, "410 ms"),
-        (0.9999, "1.00 s"),
-        (3.357, "3.36 s"),
-        (-0.5, "−500 ms"),
-        (60.53, "60.5 s"),
-        (1234.5, "1,234 s"),
-    ],
-)
-def test_lengths_of_time_read_well(value: float, words: str) -> None:
-    assert plain(seconds(value)) == words

@@ -22,7 +22,7 @@ from tests.controlplane.trials.shadow.test_lifecycle import report, tally
 from tests.controlplane.trials.whatif.installation import ACTOR, live_and_draft
 from tests.web.role_clients import client_of, make_person, make_pool
 from web.trials.shadow.pictures import engine_shifts, gain_picture
-from web.trials.shadow.words import BETTER, EVEN, WORSE, finding, micro, signed
+from web.trials.shadow.words import BETTER, EVEN, WORSE, finding
 
 pytestmark = pytest.mark.django_db
 
@@ -205,14 +205,4 @@ def test_pictures_of_nothing_are_none() -> None:
     assert [(each.name, each.live_words, each.draft_words) for each in shifts] == [
         ("e-2", "0.0\u202f%", "100.0\u202f%"),
         ("first", "100.0\u202f%", "0.0\u202f%"),
-    ]
-
-
-def test_small_times_read_well() -> None:
-    assert [micro(4.8e-5), micro(0.0123)] == ["48\u202fµs", "12.3\u202fms"]
-    assert [signed(0.25), signed(-0.25), signed(0.0), signed(None)] == [
-        "+250\u202fms",
-        "−250\u202fms",
-        "0\u202fms",
-        "—",
     ]

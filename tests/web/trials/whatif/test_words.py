@@ -9,7 +9,6 @@ import pytest
 from controlplane.trials.whatif.result import HIT_RATE, ON_TIME, TTFT_MEAN, Band, Difference, Side, Spread, WhatIfResult
 from web.trials.whatif.pictures import band_picture, distribution
 from web.trials.whatif.words import coarse_words, figure_rows, finding, model_words
-from web.trials.words import tokens_words
 
 CURVE = [0.1 + number / 50 for number in range(101)]
 
@@ -105,8 +104,3 @@ def test_nobody_answered_is_no_error() -> None:
     empty = Side(figures={}, ttft_quantiles_s=[], answered_share=0.0)
     assert distribution(result(base=empty, draft=empty)).lines == ()
     assert band_picture(result(bands=[])).marks == ()
-
-
-@pytest.mark.parametrize(("tokens", "words"), [(640, "640"), (3600, "3.6k"), (128_000, "128k"), (8_704_000, "8.70M")])
-def test_tokens_are_short(tokens: int, words: str) -> None:
-    assert tokens_words(tokens) == words

@@ -5,20 +5,17 @@ from __future__ import annotations
 import time
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from controlplane.platform.actor import CONSOLE
-from controlplane.platform.request_actor import actor_of
 from web.history.past import read_picture
 from web.history.past_frames import encode_past
 from web.history.past_range import BadRangeError, stretch_of
 from web.live.feed import fleet_feed
 from web.live.scope import scope_of
+from web.shell.console_request import console_actor
 
 
 @require_safe
-@never_cache
 def fleet_history(request: HttpRequest) -> HttpResponse:
     """Answer a stretch of the past: `range` 5m, 1h or 24h, `end` unix seconds (none: now).
 
@@ -30,7 +27,7 @@ def fleet_history(request: HttpRequest) -> HttpResponse:
         after = _column(query.get("after", ""))
     except BadRangeError as error:
         return JsonResponse({"error": str(error)}, status=400)
-    picture = read_picture(stretch, fleet_feed(), scope_of(actor_of(request, CONSOLE)))
+    picture = read_picture(stretch, fleet_feed(), scope_of(console_actor(request)))
     frame = encode_past(picture, after=after, known=query.get("roster", ""))
     return HttpResponse(frame, content_type="application/octet-stream")
 

@@ -1,0 +1,178 @@
+"""Numbers, shares, times and moments as people read them; web/frontend/shell/format.js follows the same rules.
+
+Where None can come in, a dash stands for what is not known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from routing.values import counted
+
+NARROW_SPACE = "\u202f"
+NO_BREAK_SPACE = "\u00a0"
+UNKNOWN = "—"
+_MINUS = "−"
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+count = counted.count
+Value = TypeVar("Value")
+
+
+def or_dash(value: Value | None, words: Callable[[Value], str]) -> str:
+    """Return the value in words; a dash where it is not known."""
+    return UNKNOWN if value is None else words(value)
+
+
+def whole(value: float | None) -> str:
+    """Return a whole number with its thousands apart: 11,904."""
+    return UNKNOWN if value is None else f"{value:,.0f}"
+
+
+def plain(value: float) -> str:
+    """Return a cost or setting without zeros that say nothing: 8, 5.8, 0.94."""
+    return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(value) < 100 else whole(value)
+
+
+def short(value: float) -> str:
+    """Return a count with three significant digits when short, base 1000: 640, 3.6k, 128k, 0.98M, 8.7M."""
+    if value < 999.5:
+        return str(round(value))
+    if value < 9950:
+        return f"{value / 1000:.1f}k"
+    if value < 979_500:
+        return f"{round(value / 1000)}k"
+    return f"{value / 1e6:.{2 if value < 999_500 else 1}f}M" if value < 9.95e6 else f"{value / 1e6:,.0f}M"
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """Return the number with a true sign: +5.0, −1,200; what rounds to nothing has none."""
+    rounded = round(value, digits)
+    return f"{'+' if rounded > 0 else _MINUS if rounded < 0 else ''}{abs(rounded):,.{digits}f}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share 0..1 in percent with one decimal."""
+    return UNKNOWN if share is None else f"{share * 100:.1f}{NARROW_SPACE}%"
+
+
+def rate(per_s: float) -> str:
+    """Return events per second: 4.2, 118, 1,204."""
+    if 0 < per_s < 0.05:
+        return "<0.1"
+    return f"{per_s:.1f}" if per_s < 9.95 else f"{per_s:,.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a length of time: 48 µs, 84 ms, 2.31 s, 41.2 s, 2 min 32 s, 3 h 5 min."""
+    if seconds is None:
+        return UNKNOWN
+    length = abs(seconds)
+    if length < 0.000_000_5:
+        return f"0{NARROW_SPACE}s"
+    sign = _MINUS if seconds < 0 else ""
+    if length < 0.000_999_5:
+        return f"{sign}{length * 1e6:.0f}{NARROW_SPACE}µs"
+    if length < 0.9995:
+        return f"{sign}{length * 1000:.0f}{NARROW_SPACE}ms"
+    if length < 59.95:
+        return f"{sign}{length:.{2 if length < 9.995 else 1}f}{NARROW_SPACE}s"
+    return sign + span(length)
+
+
+def span(seconds: float) -> str:
+    """Return a time that is left in whole units, two at most: 41 s, 2 min 5 s, 1 h 20 min, 2 d 3 h."""
+    left = max(0, round(seconds))
+    first = next((place for place, (size, _) in enumerate(_UNITS) if left >= size), len(_UNITS) - 1)
+    words: list[str] = []
+    for size, name in _UNITS[first : first + 2]:
+        number, left = divmod(left, size)
+        if number or not words:
+            words.append(f"{number}{NARROW_SPACE}{name}")
+    return " ".join(words)
+
+
+def roughly(seconds: float) -> str:
+    """Return an estimated time in one unit, rounded up: 41 s, 3 min, 5 h, 3 days."""
+    for size, name, most in ((1, "s", 90), (60, "min", 90), (3600, "h", 48)):
+        if seconds / size < most:
+            return f"{max(1, math.ceil(seconds / size - 1e-6))}{NARROW_SPACE}{name}"
+    return count(math.ceil(seconds / 86_400), "day")
+
+
+def setting(seconds: float) -> str:
+    """Return a duration that somebody set, without trailing zeros: 3.5 s, 5 s, 250 ms."""
+    value, unit = (seconds * 1000, "ms") if seconds < 1 else (seconds, "s")
+    return f"{value:.3g}{NARROW_SPACE}{unit}"
+
+
+def sentence(text: str) -> str:
+    """Return the text as a sentence: a capital in front, but not of a name such as e-08, and a full stop at the end."""
+    text = text.strip()
+    if not text:
+        return ""
+    first = text[0].upper() if text.split()[0].rstrip(",:").isalpha() else text[0]
+    return f"{first}{text[1:]}{'' if text[-1] in '.!?' else '.'}"
+
+
+def clock_time(at: float) -> str:
+    """Return the time of day of unix seconds `at` in UTC, as 03:13:18."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%S")
+
+
+def day_time(at: float) -> str:
+    """Return day and time of unix seconds `at` in UTC, as 20 Nov 03:13."""
+    when = datetime.fromtimestamp(at, UTC)
+    return f"{when.day} {when.strftime('%b %H:%M')}"
+
+
+def iso(at: float) -> str:
+    """Return unix seconds for a time element."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment: `iso` for machines, `clock` for reading, `ago` for a feeling."""
+
+    iso: str
+    clock: str
+    """Time of day, with the date where it is another day."""
+    ago: str
+
+    @property
+    def exact(self) -> str:
+        """Date and time to the second."""
+        return f"{self.iso[:10]} {self.iso[11:19]} UTC"
+
+
+def moment(at: datetime | None, now: datetime) -> Moment | None:
+    """Return how `at` reads now; None for None."""
+    return None if at is None else moment_of(at, now)
+
+
+def moment_of(at: datetime, now: datetime) -> Moment:
+    """Return how `at` reads now."""
+    local, today = at.astimezone(UTC), now.astimezone(UTC).date()
+    clock = local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M")
+    return Moment(local.isoformat(timespec="milliseconds"), clock, relative((now - at).total_seconds()))
+
+
+def relative(seconds: float) -> str:
+    """Return how long ago, or how long until for negative seconds: 41 s ago, in 29 d."""
+    length = abs(seconds)
+    if length < 1:
+        return "just now"
+    size, name = next((size, name) for size, name in _UNITS if length >= (2 * size if size > 1 else 1))
+    # What is to come is rounded: a key made for 90 days would read "in 89 d" a moment later.
+    words = f"{int(length / size) if seconds > 0 else round(length / size):,}{NARROW_SPACE}{name}"
+    return f"{words} ago" if seconds > 0 else f"in {words}"
+
+
+def ago(seconds: float) -> str:
+    """Return how long ago; never in the future, because clocks differ."""
+    return relative(max(0.0, seconds))

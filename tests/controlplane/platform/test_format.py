@@ -1,0 +1,91 @@
+"""Numbers, lengths of time and moments read as an operator says them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from controlplane.platform.format import duration, moment, relative, roughly, short, signed, span
+
+NOW = datetime(2026, 11, 20, 3, 15, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0, "just now"),
+        (-0.9, "just now"),
+        (41, "41\u202fs ago"),
+        (119, "119\u202fs ago"),
+        (120, "2\u202fmin ago"),
+        (7199, "119\u202fmin ago"),
+        (7200, "2\u202fh ago"),
+        (86_400 * 2, "2\u202fd ago"),
+        (-86_400 * 30, "in 30\u202fd"),
+        (-86_400 * 90 + 5, "in 90\u202fd"),
+        (86_400 * 3 - 5, "2\u202fd ago"),
+    ],
+)
+def test_lengths_get_the_unit_that_fits(seconds: float, words: str) -> None:
+    assert relative(seconds) == words
+
+
+def test_another_day_is_named() -> None:
+    assert moment(NOW - timedelta(minutes=2), NOW).clock == "03:13:00"
+    assert moment(NOW - timedelta(hours=4), NOW).clock == "2026-11-19 23:15"
+    assert moment(None, NOW) is None
+
+
+def test_every_moment_is_told_in_utc() -> None:
+    there = datetime(2026, 11, 20, 4, 13, 2, tzinfo=timezone(timedelta(hours=1)))
+    told = moment(there, NOW)
+    assert (told.clock, told.iso) == ("03:13:02", "2026-11-20T03:13:02.000+00:00")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(640, "640"), (3600, "3.6k"), (128_000, "128k"), (980_000, "0.98M"), (8_704_000, "8.7M"), (12_000_000, "12M")],
+)
+def test_counts_are_short(number: int, words: str) -> None:
+    assert short(number) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "0\u202fs"),
+        (4.8e-5, "48\u202fµs"),
+        (0.0123, "12\u202fms"),
+        (-0.25, "−250\u202fms"),
+        (0.9999, "1.00\u202fs"),
+        (2.314, "2.31\u202fs"),
+        (41.24, "41.2\u202fs"),
+        (152.0, "2\u202fmin 32\u202fs"),
+        (None, "—"),
+    ],
+)
+def test_a_duration_has_three_digits_at_most(seconds: float | None, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_a_span_has_two_units_at_most() -> None:
+    assert [span(each) for each in (-3.0, 41.0, 3725.0, 186_400.0)] == [
+        "0\u202fs",
+        "41\u202fs",
+        "1\u202fh 2\u202fmin",
+        "2\u202fd 3\u202fh",
+    ]
+
+
+def test_an_estimate_is_rounded_up() -> None:
+    assert [roughly(each) for each in (40.2, 125.0, 7201.0, 200_000.0)] == [
+        "41\u202fs",
+        "3\u202fmin",
+        "3\u202fh",
+        "3 days",
+    ]
+
+
+def test_only_a_change_has_a_sign() -> None:
+    assert [signed(each) for each in (5.0, -1200.0, -0.04)] == ["+5.0", "−1,200.0", "0.0"]

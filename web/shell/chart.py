@@ -1,0 +1,78 @@
+"""Places of what pictures show, in percent of their width and height, which templates draw as SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controlplane.platform.format import duration
+
+LEFT, RIGHT, TOP, BOTTOM = 9.0, 98.0, 5.0, 88.0
+"""The plot within its picture, percent."""
+_TICKS = 5
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_LEAST_WORDED = 7.0
+"""Percent of the width below which a bar has no words in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A line of the grid, or a word on the axis."""
+
+    at: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A piece of a bar: where it begins and how wide it is."""
+
+    term: str
+    at: str
+    width: str
+    middle: str
+    words: str = ""
+
+
+def place(value: float, digits: int = 2) -> str:
+    """Return a place or length as SVG has it; none is below 0."""
+    return f"{max(0.0, value):.{digits}f}%"
+
+
+def x(share: float) -> float:
+    """Return the place of a share of the plot's width, 0..1 from the left."""
+    return LEFT + share * (RIGHT - LEFT)
+
+
+def y(share: float) -> float:
+    """Return the height of a share of the plot, 0..1 from below."""
+    return BOTTOM - share * (BOTTOM - TOP)
+
+
+def point(across: float, share: float) -> str:
+    """Return one point of a polyline in a box of 100 × 100."""
+    return f"{across:.2f},{y(share):.2f}"
+
+
+def bars(parts: Iterable[tuple[str, float]], whole: float, *, worded: bool = False) -> tuple[Bar, ...]:
+    """Return parts (term, seconds) one after the other as bars of a scale that ends at `whole`."""
+    found, at = [], 0.0
+    for term, length in parts:
+        if length <= 0:
+            continue
+        wide = 100 * length / whole
+        words = duration(length) if worded and wide >= _LEAST_WORDED else ""
+        found.append(Bar(term, place(at), place(wide), place(at + wide / 2), words))
+        at += wide
+    return tuple(found)
+
+
+def ticks(end: float) -> list[float]:
+    """Return round values from 0 up to the end of a scale, about _TICKS of them."""
+    if end <= 0:
+        return [0.0]
+    rough = end / _TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * each for each in _STEPS if power * each >= rough - 1e-12)
+    return [step * number for number in range(int(end / step + 1e-9) + 1)]

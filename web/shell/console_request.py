@@ -1,0 +1,75 @@
+"""What a request to the console asks and sends, who asks, and the way on after a change."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+from urllib.parse import urlencode
+
+from django.core.paginator import Page, Paginator
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+from controlplane.platform.actor import CONSOLE, Actor
+from controlplane.platform.one_line import one_line
+from controlplane.platform.request_actor import actor_of
+
+Listed = TypeVar("Listed", bound=Model)
+
+
+def console_actor(request: HttpRequest) -> Actor:
+    """Return who asks."""
+    return actor_of(request, CONSOLE)
+
+
+def go(address: str, **parameters: str) -> HttpResponse:
+    """Return the redirect after a change."""
+    answer = HttpResponseRedirect(with_query(address, **parameters))
+    answer.status_code = 303
+    return answer
+
+
+def with_query(address: str, **parameters: object) -> str:
+    """Return the address with those parameters that are neither None nor empty."""
+    query = kept(**parameters).removesuffix("&")
+    return f"{address}?{query}" if query else address
+
+
+def kept(**parameters: object) -> str:
+    """Return the parameters that are set as the start of a query, to which a link adds its own."""
+    query = urlencode({name: value for name, value in parameters.items() if value not in (None, "")})
+    return f"{query}&" if query else ""
+
+
+def asked(request: HttpRequest, name: str, limit: int = 200) -> str:
+    """Return a query parameter as one short line; no database takes a NUL."""
+    return one_line(request.GET.get(name, ""))[:limit]
+
+
+def sent(request: HttpRequest, name: str, limit: int = 400) -> str:
+    """Return a field of a form as one line; longer than `limit` it is cut, and the field's own limit says so."""
+    return one_line(request.POST.get(name, ""))[:limit]
+
+
+def sent_or_asked(request: HttpRequest, name: str) -> str:
+    """Return a field of a form that was sent, else the query parameter of that name."""
+    return sent(request, name) if request.method == "POST" else asked(request, name)
+
+
+def why(request: HttpRequest) -> str:
+    """Return the reason that was typed for the audit."""
+    return sent(request, "why", 200)
+
+
+def typed_fields(request: HttpRequest) -> dict[str, list[str]]:
+    """Return all values of each field of the form that was sent."""
+    return {name: request.POST.getlist(name) for name in request.POST}
+
+
+def row_number(text: str | None, digits: int = 17) -> int | None:
+    """Return the number that is written; None where it is none, or has more digits than a row's can have."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) <= digits else None
+
+
+def listed(request: HttpRequest, found: QuerySet[Listed], rows: int = 40) -> Page[Listed]:
+    """Return the page of a list that the address names."""
+    return Paginator(found, rows).get_page(request.GET.get("page"))
