@@ -18,10 +18,10 @@ from controlplane.platform.request_actor import actor_of
 from controlplane.platform.roles import NotAllowedError
 from controlplane.policies.first_policy import create_live_policy
 from controlplane.policies.models.policy import Policy
-from web.access.page import sent
 from web.fleet.topology.new_pool_form import new_pool_drawer
 from web.fleet.topology.page import NOTE, seen_pools, topology_page
 from web.fleet.topology.scope import TopologyScope
+from web.shell.console_request import sent
 
 Made = TypeVar("Made", Region, Policy)
 
