@@ -180,11 +180,11 @@ def test_what_somebody_waits_for_is_woken_before_its_time(app: Celery, embedded:
     def run() -> None:
         (twice if woken.is_set() else woken).set()
 
-    app.task(run, name="controlplane.whatif", shared=False)
-    app.conf.beat_schedule = {"what-if": {"task": "controlplane.whatif", "schedule": 86_400.0}}
+    app.task(run, name="controlplane.waited_for", shared=False)
+    app.conf.beat_schedule = {"what-if": {"task": "controlplane.waited_for", "schedule": 86_400.0}}
     embedded.start()
     assert woken.wait(WAIT_S), "at the start all are due"
-    wake(["whatif"])
+    wake(["waited_for"])
     assert twice.wait(WAIT_S)
 
 

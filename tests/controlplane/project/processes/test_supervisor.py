@@ -33,10 +33,9 @@ def child(name: str, program: str = SLEEPER, **env: str) -> ChildSpec:
 
 def alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0] != "Z"
 
 
 async def until(condition: Callable[[], bool], limit_s: float = 10.0) -> None:
