@@ -56,5 +56,5 @@ def test_only_answers_of_engines_are_timed(answer: bytes, error: str | None) -> 
 
 
 def test_a_change_without_effect_is_an_error(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with pytest.raises(ValueError, match=r"nginx\.conf has no"):
+    with pytest.raises(ValueError, match="has no"):
         nginx_folder(tmp_path_factory.mktemp("nginx"), 1, "127.0.0.1:2", {"no such line": ""})

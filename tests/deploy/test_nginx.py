@@ -89,6 +89,10 @@ async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s
                 await asyncio.sleep(0.02)
         try:
             await stack.enter_async_context(running(command, port, tmp_path / "nginx.out", SWITCHYARD_API_KEY=KEY))
+            async with asyncio.timeout(PATIENT_S):
+                # The agent's first reload may come before nginx or after it.
+                while not agent.counts["reloads", "done"] + agent.counts["reloads", "failed"]:
+                    await asyncio.sleep(0.02)
             yield Nginx(f"http://127.0.0.1:{port}", tmp_path, agent)
         finally:
             working.cancel()
@@ -242,12 +246,14 @@ async def test_engines_come_and_go_without_a_lost_request(
                 statuses.append((await ask(proxy.url, {**CHAT, "stream": True}))[0])
 
         asking = [asyncio.create_task(keep_asking()) for _ in range(2)]
+        reloads = proxy.agent.counts["reloads", "done"]
         for number in range(3):
             fleet.engines = fleet_of(engines[: 1 + (number + 1) % 2]).engines
-            await proxy.counts("reloads", "done", number + 1)
+            await proxy.counts("reloads", "done", reloads + number + 1)
             seen = len(statuses)
             async with asyncio.timeout(PATIENT_S):
                 while len(statuses) < seen + 4:
+                    assert not any(each.done() for each in asking), [each for each in asking if each.done()]
                     await asyncio.sleep(0.02)
         for each in asking:
             each.cancel()
