@@ -80,6 +80,7 @@ async def nginx(tmp_path: Path, gateway_url: str, fleet: Fleet, late: str = "30s
     configuration = nginx_folder(tmp_path, port, gateway_url.removeprefix("http://"), changes)
     command = [program, "-p", str(tmp_path), "-c", str(configuration)]
     upstreams, feedback = tmp_path / "upstreams.conf", tmp_path / "switchyard-nginx.sock"
+    upstreams.unlink(missing_ok=True)
     async with AsyncExitStack() as stack:
         rest = await stack.enter_async_context(fleet.told())
         agent = Agent(Settings(gateway_url, rest, KEY, upstreams, feedback, (*command, "-s", "reload")))
