@@ -292,6 +292,7 @@ class Migration(migrations.Migration):
                     "only")], default='mixed', max_length=8)),
                 ('desired_state', models.CharField(choices=[('ready', "Serving"), ('draining', "Draining"), ('maintenance', "Maintenance")], default='ready', max_length=16)),
                 ('supervised', models.BooleanField(default=False)),
+                ('source', models.CharField(blank=True, default='', max_length=200)),
                 ('registered_at', models.DateTimeField(auto_now_add=True)),
                 ('revision', models.PositiveIntegerField(default=1)),
             ],

@@ -1,4 +1,4 @@
-"""A program whose jobs have ended by themselves ends too, and says why: its process manager then starts it anew."""
+"""A process whose jobs have ended by themselves ends too, and says why: whoever manages it then starts it anew."""
 
 from __future__ import annotations
 
@@ -9,23 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from bench.live.live_fleet import free_ports
-
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[3]
 BROKEN = """
-import sys
-from django.core.management import execute_from_command_line
+import os, sys
 from controlplane.project.processes.monotonic_schedule import MonotonicScheduler
 def tick(self):
     raise OSError("the broker is gone for good")
 MonotonicScheduler.tick = tick
+"""
+COMMAND = """
+from django.core.management import execute_from_command_line
 execute_from_command_line(["manage.py", *sys.argv[1:]])
+"""
+JOBS = """
+from controlplane.project.processes.jobs_process import main
+sys.argv = ["jobs_process", str(os.getppid())]
+sys.exit(main())
 """
 
 
-def run(state_dir: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(state_dir: Path, script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {
         **{name: value for name, value in os.environ.items() if name not in ("REDIS_URL", "DATABASE_URL")},
         "DJANGO_SETTINGS_MODULE": "controlplane.project.settings",
@@ -33,17 +38,18 @@ def run(state_dir: Path, *arguments: str, **variables: str) -> subprocess.Comple
         "SWITCHYARD_DRAIN_S": "0",
         **variables,
     }
-    command = [sys.executable, "-c", BROKEN, *arguments]
+    command = [sys.executable, "-c", script, *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_a_worker_whose_beat_ends_exits_with_an_error_that_names_it(tmp_path: Path) -> None:
-    done = run(tmp_path, "worker", "--only", "beat", REDIS_URL="redis://127.0.0.1:1/0")
+    done = run(tmp_path, BROKEN + COMMAND, "worker", "--only", "beat", REDIS_URL="redis://127.0.0.1:1/0")
     assert done.returncode == 1
     assert "CommandError: The worker stopped because the thread of beat stopped unexpectedly." in done.stderr
 
 
-def test_the_program_ends_when_its_beat_does(tmp_path: Path) -> None:
-    done = run(tmp_path, "up", "--no-demo", "--port", str(free_ports(1)[0]))
+def test_the_jobs_process_ends_when_its_beat_does(tmp_path: Path) -> None:
+    assert run(tmp_path, BROKEN + COMMAND, "migrate").returncode == 0
+    done = run(tmp_path, BROKEN + JOBS)
     assert done.returncode == 1
     assert "the thread of beat stopped unexpectedly" in done.stderr

@@ -25,8 +25,8 @@ from controlplane.fleet.free_ports import free_ports
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[3]
 START_S = 150.0
-PARTS = 3
-"""Gateway, web and jobs, beside the demo's engines and its replay."""
+PARTS = 4
+"""Gateway and its standby, web and jobs, beside the demo's engines and its replay."""
 
 
 @dataclass

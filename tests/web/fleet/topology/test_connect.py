@@ -20,7 +20,7 @@ from controlplane.policies.models.policy import Policy
 from gateway.bus.bus import Bus
 from tests.controlplane.conftest import bus as bus_fixture
 from tests.controlplane.fleet.connect.test_connection import FACTS, URL
-from tests.web.fleet.topology.topology_fleet import encoded, make_engines, make_pool, sample_of
+from tests.web.fleet.topology.topology_fleet import make_engines, make_pool, sample_of
 from tests.web.role_clients import client_of, make_person
 from web.fleet.topology import connect as view
 from web.live.feed import FleetFeed
@@ -55,7 +55,7 @@ def text_of(answer: Any) -> str:
 
 
 def test_an_empty_fleet_page_offers_it_to_admins(admin: Client, feed: FleetFeed) -> None:
-    feed.take(encoded(sample_of([])))
+    feed.take(sample_of([]))
     assert "Connect your first engine" in text_of(admin.get("/"))
     make_engines(make_pool(), 1)
     assert "Connect your first engine" not in text_of(admin.get("/"))
@@ -139,7 +139,7 @@ def test_a_pool_that_is_wrong_creates_nothing_and_keeps_what_was_typed(admin: Cl
 @pytest.mark.parametrize("page", ["/", "/topology"])
 def test_a_block_size_that_is_not_the_engines_is_a_banner(page: str, admin: Client, feed: FleetFeed) -> None:
     engines = make_engines(make_pool(), 2)
-    feed.take(encoded(sample_of(engines, e_0001={"block_tokens": 32})))
+    feed.take(sample_of(engines, e_0001={"block_tokens": 32}))
     shown = text_of(admin.get(page))
     assert "Pool chat expects blocks of 512 tokens, but e-0001 has 32" in shown
     assert "Set the pool&#x27;s block size to 32" in shown
