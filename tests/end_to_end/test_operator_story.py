@@ -223,7 +223,7 @@ def the_audit_tells_of_it_all(cast: Cast, first: int) -> None:
         expect(row).to_have_count(1)
         row.locator(".ledger-open").click()
         expect(page.locator(".drawer h2")).to_have_text(verb)
-        expect(page.locator(".drawer .ledger-diff tr")).not_to_have_count(0)
+        expect(page.locator(".drawer .ledger-diff .diff-line")).not_to_have_count(0)
     assert serious_violations(page) == []
     page.goto(f"{cast.program.url}/audit?person={OPERATOR}&verb=policy.draft")
     expect(page.locator("tr[data-row]")).to_have_count(3)
