@@ -25,6 +25,8 @@ from controlplane.fleet.free_ports import free_ports
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).resolve().parents[3]
 START_S = 150.0
+
+
 @dataclass
 class Program:
     """One `manage.py up` and where it answers."""
